@@ -1,0 +1,249 @@
+"""Multicallables that outlive connections (CH-2), and the interceptors that stand behind a user's own.
+
+A call goes one of three ways:
+
+* the channel is READY and nobody intercepts: straight to grpc's multicallable on the connection (CH-5);
+* there is no connection: a waiting call (`gate.py`) that makes the real one later;
+* somebody intercepts: through grpc's interceptor machinery on a channel that never connects, the front. Its last
+  interceptor is one of ours and makes the call one of the two ways above. So interceptors run at once, as on a plain
+  channel, see the wait and its failures, can answer without any connection, and cannot make a dead connection dial.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.aio.gate import WAITING_CALLS, StreamRequest
+from grpc_backoff.connection.events import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grpc_backoff.aio.channel import Channel
+    from grpc_backoff.connection.core import CoreConnection
+
+__all__ = ["MULTICALLABLES", "MultiCallable", "last_interceptors"]
+
+_CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
+
+
+class MultiCallable:
+    """One method of one channel, over any number of connections."""
+
+    arity: str
+
+    def __init__(
+        self,
+        channel: Channel,
+        method: str,
+        request_serializer: Any,
+        response_deserializer: Any,
+        registered: bool | None,
+        *,
+        intercepted: bool,
+    ) -> None:
+        """Remember what grpc's own multicallable is made from; one is made for each connection."""
+        self._channel = channel
+        self._manager = channel.manager
+        self._method = method
+        self._signature = (request_serializer, response_deserializer, registered)
+        self._connection: CoreConnection | None = None
+        self._direct: Callable[..., grpc.aio.Call] | None = None
+        self._front = self._on_channel(channel.front) if intercepted else None
+
+    def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
+        made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
+        return made
+
+    def _call(self, request: Any, **how: Any) -> Any:
+        if self._front is None:
+            return self._invoke(request, **how)
+        token = _ROUTE.set(self)  # the interceptors run in a task, which inherits this
+        try:
+            return self._front(request, **how)
+        finally:
+            _ROUTE.reset(token)
+
+    def forward(self, details: grpc.aio.ClientCallDetails, request: Any) -> Any:
+        """Make the call that the interceptors let through, perhaps under another method's name."""
+        method = details.method.decode() if isinstance(details.method, bytes) else details.method
+        callee = self
+        if method != self._method:
+            callee = type(self)(self._channel, method, *self._signature, intercepted=False)
+        return callee._invoke(  # noqa: SLF001 - the same class
+            request,
+            timeout=details.timeout,
+            metadata=details.metadata,
+            credentials=details.credentials,
+            wait_for_ready=details.wait_for_ready,
+        )
+
+    def _invoke(self, request: Any, **how: Any) -> Any:
+        connection = self._manager.live_connection()
+        if connection is None or self._channel.closing:
+            return self._wait(request, how)
+        return self._on(connection, request, how)
+
+    def _on(self, connection: CoreConnection, request: Any, how: dict[str, Any]) -> grpc.aio.Call:
+        if connection is not self._connection:
+            self._direct = self._on_channel(connection.channel)
+            self._connection = connection
+        assert self._direct is not None, "set together with the connection"
+        call = self._direct(request, **how)
+        connection.began(call)
+        return call
+
+    def _wait(self, request: Any, how: dict[str, Any]) -> grpc.aio.Call:
+        channel = self._channel
+        channel.refuse_if_closed()
+        if how["credentials"] is not None and not channel.secure:
+            raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
+
+        def begin(remaining: float | None) -> grpc.aio.Call | None:
+            connection = self._manager.live_connection()
+            return None if connection is None else self._on(connection, request, how | {"timeout": remaining})
+
+        patient = bool(how["wait_for_ready"])
+        call = WAITING_CALLS[self.arity](channel.gate, begin, how["timeout"], patient=patient)
+        if isinstance(call, StreamRequest):
+            call.takes_writes = request is None
+        self._manager.want()
+        if not patient and self._manager.state is State.TRANSIENT_FAILURE:
+            call.fail_soon()  # CH-3
+        return call
+
+
+_ROUTE: ContextVar[MultiCallable] = ContextVar("grpc_backoff_route")
+
+
+class _UnaryUnary(MultiCallable, grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only
+    arity = "unary_unary"
+
+    def __call__(
+        self,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> grpc.aio.UnaryUnaryCall[Any, Any]:
+        """Call the method; see `grpc.aio.UnaryUnaryMultiCallable`."""
+        call: grpc.aio.UnaryUnaryCall[Any, Any] = self._call(
+            request,
+            timeout=timeout,
+            metadata=metadata,
+            credentials=credentials,
+            wait_for_ready=wait_for_ready,
+            compression=compression,
+        )
+        return call
+
+
+class _UnaryStream(MultiCallable, grpc.aio.UnaryStreamMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only
+    arity = "unary_stream"
+
+    def __call__(
+        self,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> grpc.aio.UnaryStreamCall[Any, Any]:
+        """Call the method; see `grpc.aio.UnaryStreamMultiCallable`."""
+        call: grpc.aio.UnaryStreamCall[Any, Any] = self._call(
+            request,
+            timeout=timeout,
+            metadata=metadata,
+            credentials=credentials,
+            wait_for_ready=wait_for_ready,
+            compression=compression,
+        )
+        return call
+
+
+class _StreamUnary(MultiCallable, grpc.aio.StreamUnaryMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only
+    arity = "stream_unary"
+
+    def __call__(
+        self,
+        request_iterator: Any = None,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> grpc.aio.StreamUnaryCall[Any, Any]:
+        """Call the method; see `grpc.aio.StreamUnaryMultiCallable`."""
+        call: grpc.aio.StreamUnaryCall[Any, Any] = self._call(
+            request_iterator,
+            timeout=timeout,
+            metadata=metadata,
+            credentials=credentials,
+            wait_for_ready=wait_for_ready,
+            compression=compression,
+        )
+        return call
+
+
+class _StreamStream(MultiCallable, grpc.aio.StreamStreamMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only
+    arity = "stream_stream"
+
+    def __call__(
+        self,
+        request_iterator: Any = None,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> grpc.aio.StreamStreamCall[Any, Any]:
+        """Call the method; see `grpc.aio.StreamStreamMultiCallable`."""
+        call: grpc.aio.StreamStreamCall[Any, Any] = self._call(
+            request_iterator,
+            timeout=timeout,
+            metadata=metadata,
+            credentials=credentials,
+            wait_for_ready=wait_for_ready,
+            compression=compression,
+        )
+        return call
+
+
+MULTICALLABLES: dict[str, type[MultiCallable]] = {
+    kind.arity: kind for kind in (_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)
+}
+"""The class of a multicallable by the name of the channel method that makes it."""
+
+
+class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
+    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return _ROUTE.get().forward(client_call_details, request)
+
+
+class _LastUnaryStream(grpc.aio.UnaryStreamClientInterceptor):
+    async def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return _ROUTE.get().forward(client_call_details, request)
+
+
+class _LastStreamUnary(grpc.aio.StreamUnaryClientInterceptor):
+    async def intercept_stream_unary(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+        return _ROUTE.get().forward(client_call_details, request_iterator)
+
+
+class _LastStreamStream(grpc.aio.StreamStreamClientInterceptor):
+    async def intercept_stream_stream(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+        return _ROUTE.get().forward(client_call_details, request_iterator)
+
+
+def last_interceptors() -> list[grpc.aio.ClientInterceptor]:
+    """Return the front's last interceptors, one for each arity: grpc files one object under one arity only."""
+    return [_LastUnaryUnary(), _LastUnaryStream(), _LastStreamUnary(), _LastStreamStream()]

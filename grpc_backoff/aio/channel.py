@@ -1,0 +1,328 @@
+"""The asyncio channel: grpc's interface outside, the connection manager inside."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import warnings
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.aio.calls import MULTICALLABLES, last_interceptors
+from grpc_backoff.aio.gate import CallGate
+from grpc_backoff.connection import core
+from grpc_backoff.connection.clock import Clock, LoopClock
+from grpc_backoff.connection.events import ConnectionStatus, State
+from grpc_backoff.connection.machine import Machine
+from grpc_backoff.connection.manager import ConnectionManager, Listener
+from grpc_backoff.policy.backoff import Uniform
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.options import read_options
+from grpc_backoff.telemetry.log import log_event
+
+__all__ = ["Channel", "insecure_channel", "secure_channel"]
+
+Options = Sequence[tuple[str, Any]]
+Interceptors = Sequence[grpc.aio.ClientInterceptor]
+
+
+class Channel(grpc.aio.Channel):
+    """A `grpc.aio.Channel` that makes its connections by gRPC's connection-backoff protocol.
+
+    Made by `insecure_channel` and `secure_channel`. Beside grpc's own interface it has `connection_status`,
+    `reset_connect_backoff`, `add_listener` and `remove_listener`. It belongs to the event loop on which it was made;
+    only `reset_connect_backoff` and `connection_status` may be called from other threads.
+    """
+
+    closing = True  # until the constructor is through
+
+    def __init__(
+        self,
+        target: str,
+        credentials: grpc.ChannelCredentials | None,
+        options: Options | None,
+        compression: grpc.Compression | None,
+        interceptors: Interceptors | None,
+        *,
+        policy: ConnectPolicy | None,
+        listeners: Sequence[Listener],
+        rng: Uniform | None,
+        clock: Clock | None,
+    ) -> None:
+        """See `insecure_channel`."""
+        policy, core_options = read_options(options or (), policy)
+        # The front never connects. It holds the interceptors, has grpc itself refuse what grpc refuses, and keeps
+        # grpcio's poller thread alive while there is no connection: without it each attempt would start and stop one.
+        self.front = _front(target, credentials, core_options, compression, interceptors)
+        self.secure = credentials is not None
+        self._intercepted = bool(interceptors) or core.is_instrumented()
+        loop = _working_loop()
+        clock = clock or LoopClock(loop)
+        self._loop = loop
+        self._clock = clock
+        self._connector = core.CoreConnector(target, credentials, core_options, compression, policy, clock, loop)
+        self.gate = CallGate(target, clock, loop)
+        self.manager = ConnectionManager(
+            Machine(target, policy),
+            self._connector,
+            self.gate,
+            clock=clock,
+            rng=rng or random.Random(),
+            listeners=(log_event, *listeners),
+            loop=loop,
+        )
+        self.gate.manager = self.manager
+        self._target = target
+        self.closing = False
+
+    # What grpc has not.
+
+    def connection_status(self) -> ConnectionStatus:
+        """Return what the channel is doing: state, attempt, last error, time to the next attempt (CH-11)."""
+        return self.manager.status()
+
+    def reset_connect_backoff(self) -> None:
+        """Forget the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
+
+        For when something else knows that the network or the server is back. Safe in every state, from any thread,
+        any number of times; after `close` it does nothing.
+        """
+        self.manager.reset()
+
+    def add_listener(self, listener: Listener) -> None:
+        """Have `listener` called with every event of the connection from now on.
+
+        It is called on the event loop and must not block. What it raises is logged and harms nothing (CH-11).
+        """
+        self.manager.listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Take a listener away again; ValueError if it is not there."""
+        self.manager.listeners.remove(listener)
+
+    # grpc.aio.Channel
+
+    async def __aenter__(self) -> Self:
+        """Return the channel."""
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        """Close the channel; running calls are cancelled."""
+        await self.close()
+
+    async def close(self, grace: float | None = None) -> None:
+        """Close for good. Calls still running or waiting after `grace` seconds are cancelled (CB-10)."""
+        if self.closing:
+            return
+        if grace is not None and grace < 0:
+            raise ValueError(f"grace must be non-negative, got {grace}.")
+        self.closing = True
+        end = self._clock.now() + (grace or 0.0)
+        try:
+            if grace:
+                await self.gate.emptied(grace)
+        finally:
+            self.manager.close()
+            self.gate.cancel_all()
+            left = max(0.0, end - self._clock.now()) or None
+            await asyncio.gather(self.front.close(left), self._connector.close(left))
+            await self.manager.closed()
+
+    def __del__(self) -> None:
+        """Stop dialling, and say that `close` was forgotten (CB-10)."""
+        if self.closing:
+            return
+        warnings.warn(f"unclosed channel to {self._target}", ResourceWarning, source=self, stacklevel=2)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.manager.close)  # whichever thread collects the garbage
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""
+        self.manager.live_connection()  # a connection that is gone is not READY
+        state = self.manager.state
+        if try_to_connect and not self.closing:
+            self.manager.want()
+        return grpc.ChannelConnectivity[state.name]
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        """Return once the state is another than the one given."""
+        self.refuse_if_closed()
+        self.manager.live_connection()
+        await self.manager.wait_for_state_change(State[last_observed_state.name])
+
+    async def channel_ready(self) -> None:
+        """Return once the channel is READY, connecting if need be. There is no limit: wrap it in a timeout."""
+        state = self.get_state(try_to_connect=True)
+        while state is not grpc.ChannelConnectivity.READY:
+            await self.wait_for_state_change(state)
+            state = self.get_state(try_to_connect=True)
+
+    def unary_unary(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> grpc.aio.UnaryUnaryMultiCallable[Any, Any]:
+        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
+        made: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = self._multicallable(
+            "unary_unary", method, request_serializer, response_deserializer, _registered_method
+        )
+        return made
+
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> grpc.aio.UnaryStreamMultiCallable[Any, Any]:
+        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
+        made: grpc.aio.UnaryStreamMultiCallable[Any, Any] = self._multicallable(
+            "unary_stream", method, request_serializer, response_deserializer, _registered_method
+        )
+        return made
+
+    def stream_unary(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> grpc.aio.StreamUnaryMultiCallable[Any, Any]:
+        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
+        made: grpc.aio.StreamUnaryMultiCallable[Any, Any] = self._multicallable(
+            "stream_unary", method, request_serializer, response_deserializer, _registered_method
+        )
+        return made
+
+    def stream_stream(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> grpc.aio.StreamStreamMultiCallable[Any, Any]:
+        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
+        made: grpc.aio.StreamStreamMultiCallable[Any, Any] = self._multicallable(
+            "stream_stream", method, request_serializer, response_deserializer, _registered_method
+        )
+        return made
+
+    def _multicallable(
+        self, arity: str, method: str, serializer: Any, deserializer: Any, registered: bool | None
+    ) -> Any:
+        return MULTICALLABLES[arity](self, method, serializer, deserializer, registered, intercepted=self._intercepted)
+
+    def refuse_if_closed(self) -> None:
+        """Raise what grpc raises on a closed channel."""
+        if self.closing:
+            raise grpc.aio.UsageError("Channel is closed.")
+
+
+def insecure_channel(
+    target: str,
+    options: Options | None = None,
+    compression: grpc.Compression | None = None,
+    interceptors: Interceptors | None = None,
+    *,
+    policy: ConnectPolicy | None = None,
+    listeners: Sequence[Listener] = (),
+    rng: Uniform | None = None,
+    clock: Clock | None = None,
+) -> Channel:
+    """Create a channel without TLS, as `grpc.aio.insecure_channel` does.
+
+    Args:
+        target: the server's address, as for grpc.
+        options: channel options; those that set the backoff are listed in the README.
+        compression: the compression of the channel's calls, as for grpc.
+        interceptors: as for grpc; they see the wait for a connection as part of the call.
+        policy: how to connect; overrides the options.
+        listeners: called on the event loop with every event of the connection.
+        rng: where jitter comes from; a generator of the channel's own by default (CB-11).
+        clock: a monotonic clock; the event loop's by default (CB-12).
+
+    Raises:
+        grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
+    """
+    return Channel(
+        target,
+        None,
+        options,
+        compression,
+        interceptors,
+        policy=policy,
+        listeners=listeners,
+        rng=rng,
+        clock=clock,
+    )
+
+
+def secure_channel(
+    target: str,
+    credentials: grpc.ChannelCredentials,
+    options: Options | None = None,
+    compression: grpc.Compression | None = None,
+    interceptors: Interceptors | None = None,
+    *,
+    policy: ConnectPolicy | None = None,
+    listeners: Sequence[Listener] = (),
+    rng: Uniform | None = None,
+    clock: Clock | None = None,
+) -> Channel:
+    """Create a channel with credentials, as `grpc.aio.secure_channel` does.
+
+    Args:
+        target: the server's address, as for grpc.
+        credentials: as for grpc.
+        options: channel options; those that set the backoff are listed in the README.
+        compression: the compression of the channel's calls, as for grpc.
+        interceptors: as for grpc; they see the wait for a connection as part of the call.
+        policy: how to connect; overrides the options.
+        listeners: called on the event loop with every event of the connection.
+        rng: where jitter comes from; a generator of the channel's own by default (CB-11).
+        clock: a monotonic clock; the event loop's by default (CB-12).
+
+    Raises:
+        grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
+    """
+    return Channel(
+        target,
+        credentials,
+        options,
+        compression,
+        interceptors,
+        policy=policy,
+        listeners=listeners,
+        rng=rng,
+        clock=clock,
+    )
+
+
+def _front(
+    target: str,
+    credentials: grpc.ChannelCredentials | None,
+    options: Options,
+    compression: grpc.Compression | None,
+    interceptors: Interceptors | None,
+) -> grpc.aio.Channel:
+    # By their public names and at this moment: tracing libraries put their own functions there, and those look for
+    # the interceptors among the keyword arguments.
+    chain = [*(interceptors or ()), *last_interceptors()]
+    if credentials is None:
+        return grpc.aio.insecure_channel(target, options=options, compression=compression, interceptors=chain)
+    return grpc.aio.secure_channel(target, credentials, options=options, compression=compression, interceptors=chain)
+
+
+def _working_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.get_event_loop()  # the one that grpc has just taken for the front

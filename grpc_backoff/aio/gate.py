@@ -1,0 +1,443 @@
+"""Calls that wait for a connection, as call objects that a caller cannot tell from grpc's own.
+
+A waiting call has two parts of life. First it waits: it can be cancelled, asked, awaited, written to, and its deadline
+runs. Then it has an outcome: grpc's own call on the connection, to which everything is passed on from then, or an
+error. grpc's own intercepted calls would have been shorter to use, but they know no `time_remaining`, mix reading
+styles silently and report a failed write as another error than a plain call does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.events import ConnectionStatus
+from grpc_backoff.errors import GrpcBackoffError
+
+__all__ = [
+    "WAITING_CALLS",
+    "CallGate",
+    "NoConnectionError",
+    "StreamRequest",
+    "WaitingCall",
+]
+
+Begin = Callable[[float | None], "grpc.aio.Call | None"]
+"""Makes the real call with this many seconds left; None when there is no live connection after all."""
+
+_CANCELLED_DETAILS = "Locally cancelled by application!"
+_ALREADY_FINISHED = "RPC already finished."
+_MIXED_STYLES = "The iterator and read/write APIs may not be mixed on a single RPC."
+
+
+class NoConnectionError(GrpcBackoffError, grpc.aio.AioRpcError):
+    """The outcome of a call that got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED where it waited for one.
+
+    Attributes:
+        status: what the channel was doing when the call failed.
+    """
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        initial_metadata: grpc.aio.Metadata | None = None,
+        trailing_metadata: grpc.aio.Metadata | None = None,
+        details: str | None = None,
+        debug_error_string: str | None = None,
+        status: ConnectionStatus | None = None,
+    ) -> None:
+        """Take what grpc's own error takes, and the status."""
+        grpc.aio.AioRpcError.__init__(
+            self,
+            code,
+            initial_metadata or grpc.aio.Metadata(),
+            trailing_metadata or grpc.aio.Metadata(),
+            details,
+            debug_error_string,
+        )
+        self.status = status
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Survive pickling, as grpc's own error does."""
+        metadata = self.initial_metadata(), self.trailing_metadata()
+        return type(self), (self.code(), *metadata, self.details(), self.debug_error_string(), self.status)
+
+
+class Manager(Protocol):
+    """What the gate needs of the connection's manager."""
+
+    def status(self) -> ConnectionStatus:
+        """Return what the channel is doing."""
+        ...
+
+    def want(self) -> None:
+        """Ask for a connection."""
+        ...
+
+
+class CallGate:
+    """The calls of one channel that wait for a connection."""
+
+    def __init__(self, target: str, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin empty; `manager` is set before the first call comes."""
+        self.manager: Manager
+        self.clock = clock
+        self.loop = loop
+        self._target = target
+        self._waiting: dict[WaitingCall, None] = {}  # in order of arrival
+        self._emptied: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        """Return how many calls wait."""
+        return len(self._waiting)
+
+    def add(self, call: WaitingCall) -> None:
+        """Keep the call, and keep it alive, until it leaves."""
+        self._waiting[call] = None
+
+    def discard(self, call: WaitingCall) -> None:
+        """Forget a call that has its outcome."""
+        self._waiting.pop(call, None)
+        if self._emptied is not None and not self._waiting and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    def has_patient(self) -> bool:
+        """Return whether a call waits that outlasts failed attempts."""
+        return any(call.patient for call in self._waiting)
+
+    def release(self) -> None:
+        """Let all waiting calls go, as long as the connection lives."""
+        for call in tuple(self._waiting):
+            if not call.begin():
+                self._missed()
+                return
+
+    def _missed(self) -> None:
+        """Go on waiting after a connection that was gone before the calls could have it.
+
+        Once: a call that does not outlast failures must not wait for ever on a peer that hangs up behind its SETTINGS.
+        """
+        for call in tuple(self._waiting):
+            if call.missed and not call.patient:
+                call.fail(self.unavailable())
+            call.missed = True
+        if self._waiting:
+            self.manager.want()
+
+    def fail_impatient(self) -> None:
+        """Fail the calls that do not outlast a failed attempt (CH-3)."""
+        for call in tuple(self._waiting):
+            if not call.patient:
+                call.fail(self.unavailable())
+
+    def cancel_all(self) -> None:
+        """Cancel every waiting call, as closing a channel does."""
+        for call in tuple(self._waiting):
+            call.cancel()
+
+    async def emptied(self, within: float) -> None:
+        """Return once no call waits, after `within` seconds at the latest."""
+        if self._waiting:
+            self._emptied = self.loop.create_future()
+            await asyncio.wait([self._emptied], timeout=within)
+
+    def unavailable(self) -> NoConnectionError:
+        """Return the error of a call that does not wait while there is no connection (CH-4)."""
+        status = self.manager.status()
+        return NoConnectionError(grpc.StatusCode.UNAVAILABLE, details=_explain(self._target, status), status=status)
+
+    def deadline_exceeded(self) -> NoConnectionError:
+        """Return the error of a call whose deadline passed while it waited (CH-4)."""
+        status = self.manager.status()
+        details = f"Deadline Exceeded while waiting: {_explain(self._target, status)}"
+        return NoConnectionError(grpc.StatusCode.DEADLINE_EXCEEDED, details=details, status=status)
+
+
+def _explain(target: str, status: ConnectionStatus) -> str:
+    said = [f"no connection to {target}"]
+    if status.last_error is not None:
+        said.append(f"last error: {status.last_error}")
+    if status.in_flight:
+        said.append(f"attempt {status.attempt} is under way")
+    elif status.next_attempt_in is not None:
+        said.append(f"attempt {status.attempt + 1} starts in {status.next_attempt_in:.3g} s")
+    return "; ".join(said)
+
+
+class _Cancelled:
+    """The outcome of a call that was cancelled while it waited."""
+
+
+_CANCELLED = _Cancelled()
+_Outcome = grpc.aio.Call | BaseException | _Cancelled
+
+
+class WaitingCall(grpc.aio.Call):
+    """What the four arities share: waiting, the outcome, and everything that is only passed on."""
+
+    def __init__(self, gate: CallGate, begin: Begin, timeout: float | None, *, patient: bool) -> None:
+        """Start waiting; `timeout` counts from now and covers the wait and the call (CH-3)."""
+        self.patient = patient
+        self.missed = False
+        self._gate = gate
+        self._begin: Begin | None = begin
+        self._outcome: asyncio.Future[_Outcome] = gate.loop.create_future()
+        self._callbacks: list[Callable[[Any], None]] = []
+        self._deadline = None if timeout is None else gate.clock.now() + timeout
+        self._timer: TimerHandle | None = None
+        if self._deadline is not None:
+            self._timer = gate.clock.call_at(self._deadline, self._deadline_passed)
+        gate.add(self)
+
+    # Leaving the wait. Each of these is called once at most, by `_settle`'s own doing.
+
+    def begin(self) -> bool:
+        """Make the real call; return False, and go on waiting, if there is no live connection."""
+        if self._begin is None:
+            return True
+        try:
+            call = self._begin(self.time_remaining())
+        except Exception as error:  # noqa: BLE001 - it is the caller's, who awaits the call
+            self._settle(error)
+            return True
+        if call is None:
+            return False
+        callbacks, self._callbacks = self._callbacks, []
+        self._settle(call)
+        for callback in callbacks:
+            self._pass_on(call, callback)
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        """End the wait with an error."""
+        self._settle(error)
+
+    def fail_soon(self) -> None:
+        """Fail for want of a connection, but not before the caller has the call in hand."""
+        self._gate.loop.call_soon(self._fail_now)
+
+    def _fail_now(self) -> None:
+        if not self._outcome.done():
+            self._settle(self._gate.unavailable())
+
+    def _deadline_passed(self) -> None:
+        self._settle(self._gate.deadline_exceeded())
+
+    def _settle(self, outcome: _Outcome) -> None:
+        if self._outcome.done():
+            return  # somebody's done callback was faster
+        self._begin = None  # with it go the request and the channel
+        self._gate.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._outcome.set_result(outcome)
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._notify(callback)
+
+    def _notify(self, callback: Callable[[Any], None]) -> None:
+        try:
+            callback(self)
+        except Exception as error:  # noqa: BLE001 - it is the callback's
+            context = {"message": "a done callback of a call raised", "exception": error}
+            self._gate.loop.call_exception_handler(context)
+
+    def _pass_on(self, call: grpc.aio.Call, callback: Callable[[Any], None]) -> None:
+        call.add_done_callback(lambda _call: callback(self))
+
+    def _settled(self) -> _Outcome | None:
+        return self._outcome.result() if self._outcome.done() else None
+
+    async def _call(self) -> Any:
+        """Return the real call once there is one; raise what the caller of a failed call gets."""
+        outcome = await asyncio.shield(self._outcome)
+        if isinstance(outcome, _Cancelled):
+            raise asyncio.CancelledError
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    async def _call_or_cancel(self) -> Any:
+        """Like `_call`, for methods whose cancellation cancels the RPC."""
+        try:
+            return await self._call()
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+
+    # grpc.aio.RpcContext
+
+    def cancelled(self) -> bool:
+        """Return whether the call was cancelled."""
+        outcome = self._settled()
+        if isinstance(outcome, grpc.aio.Call):
+            return outcome.cancelled()
+        return outcome is _CANCELLED
+
+    def done(self) -> bool:
+        """Return whether the call has ended."""
+        outcome = self._settled()
+        if isinstance(outcome, grpc.aio.Call):
+            return outcome.done()
+        return outcome is not None
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the deadline, None without one."""
+        outcome = self._settled()
+        if isinstance(outcome, grpc.aio.Call):
+            return outcome.time_remaining()
+        return None if self._deadline is None else max(0.0, self._deadline - self._gate.clock.now())
+
+    def cancel(self) -> bool:
+        """Cancel the call; return whether it was still running."""
+        outcome = self._settled()
+        if isinstance(outcome, grpc.aio.Call):
+            return outcome.cancel()
+        if outcome is not None:
+            return False
+        self._settle(_CANCELLED)
+        return True
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Have `callback` called with this call when it ends, at once if it has."""
+        outcome = self._settled()
+        if isinstance(outcome, grpc.aio.Call):
+            self._pass_on(outcome, callback)
+        elif outcome is None:
+            self._callbacks.append(callback)
+        else:
+            callback(self)
+
+    # grpc.aio.Call
+
+    async def _ask(self, question: str, if_cancelled: Any) -> Any:
+        outcome = await asyncio.shield(self._outcome)
+        if isinstance(outcome, grpc.aio.Call):
+            return await getattr(outcome, question)()
+        if isinstance(outcome, grpc.aio.AioRpcError):
+            return getattr(outcome, question)()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return if_cancelled
+
+    async def initial_metadata(self) -> grpc.aio.Metadata:
+        """Return the server's initial metadata."""
+        return await self._ask("initial_metadata", grpc.aio.Metadata())  # type: ignore[no-any-return]
+
+    async def trailing_metadata(self) -> grpc.aio.Metadata:
+        """Return the trailing metadata."""
+        return await self._ask("trailing_metadata", grpc.aio.Metadata())  # type: ignore[no-any-return]
+
+    async def code(self) -> grpc.StatusCode:
+        """Return the status code, once there is one."""
+        return await self._ask("code", grpc.StatusCode.CANCELLED)  # type: ignore[no-any-return]
+
+    async def details(self) -> str:
+        """Return the status details."""
+        return await self._ask("details", _CANCELLED_DETAILS)  # type: ignore[no-any-return]
+
+    async def debug_error_string(self) -> str | None:
+        """Return grpc's own text for debugging, where it has one."""
+        return await self._ask("debug_error_string", "")  # type: ignore[no-any-return]
+
+    async def wait_for_connection(self) -> None:
+        """Return once the call is on its way; raise its error if it failed before."""
+        await (await self._call()).wait_for_connection()
+
+    def __repr__(self) -> str:
+        """Show grpc's own call once there is one."""
+        outcome = self._settled()
+        if isinstance(outcome, grpc.aio.Call):
+            return repr(outcome)
+        doing = "waits for a connection" if outcome is None else f"ended: {outcome!r}"
+        return f"<{type(self).__name__}, {doing}>"
+
+
+class _UnaryResponse(WaitingCall):
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait for the response."""
+        return self._response().__await__()
+
+    async def _response(self) -> Any:
+        return await (await self._call_or_cancel())
+
+
+class _StreamResponse(WaitingCall):
+    _responses: AsyncIterator[Any] | None = None
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """Iterate over the responses."""
+        if self._responses is None:
+            outcome = self._settled()
+            responses = outcome if isinstance(outcome, grpc.aio.Call) else self._later_responses()
+            self._responses = responses.__aiter__()  # type: ignore[union-attr]
+        return self._responses
+
+    async def _later_responses(self) -> AsyncIterator[Any]:
+        async for response in await self._call_or_cancel():
+            yield response
+
+    async def read(self) -> Any:
+        """Return the next response, or `grpc.aio.EOF`."""
+        if self._responses is not None and not self.done():
+            raise grpc.aio.UsageError(_MIXED_STYLES)
+        return await (await self._call_or_cancel()).read()
+
+
+class StreamRequest(WaitingCall):
+    """A waiting call whose caller writes requests."""
+
+    takes_writes = True  # False where the caller handed over an iterator
+
+    @property
+    def _done_writing_flag(self) -> bool:
+        # grpc's intercepted stream calls look at this attribute of the call that an interceptor returned.
+        return getattr(self._settled(), "_done_writing_flag", False)
+
+    def _check_style(self) -> None:
+        if not self.takes_writes:
+            raise grpc.aio.UsageError(_MIXED_STYLES)
+
+    async def write(self, request: Any) -> None:
+        """Send one request, once there is a connection."""
+        self._check_style()
+        if self.done():
+            raise asyncio.InvalidStateError(_ALREADY_FINISHED)
+        await (await self._call_or_cancel()).write(request)
+
+    async def done_writing(self) -> None:
+        """Say that no more requests follow; nothing happens if the call has ended."""
+        self._check_style()
+        if not self.done():
+            await (await self._call_or_cancel()).done_writing()
+
+
+class _WaitingUnaryUnaryCall(_UnaryResponse, grpc.aio.UnaryUnaryCall[Any, Any]):
+    pass
+
+
+class _WaitingUnaryStreamCall(_StreamResponse, grpc.aio.UnaryStreamCall[Any, Any]):
+    pass
+
+
+class _WaitingStreamUnaryCall(StreamRequest, _UnaryResponse, grpc.aio.StreamUnaryCall[Any, Any]):
+    pass
+
+
+class _WaitingStreamStreamCall(StreamRequest, _StreamResponse, grpc.aio.StreamStreamCall[Any, Any]):
+    pass
+
+
+WAITING_CALLS: dict[str, type[WaitingCall]] = {
+    "unary_unary": _WaitingUnaryUnaryCall,
+    "unary_stream": _WaitingUnaryStreamCall,
+    "stream_unary": _WaitingStreamUnaryCall,
+    "stream_stream": _WaitingStreamStreamCall,
+}
+"""The class of a waiting call by the name of the channel method that makes its multicallable."""

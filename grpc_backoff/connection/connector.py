@@ -1,0 +1,76 @@
+"""What the manager needs of whatever dials: one attempt at a time, and to hear when its connection ends.
+
+`core.py` dials with grpcio's C-core. A test dials with a script (`grpc_backoff.testing`). Whoever writes another can
+hold it to the same checks: `grpc_backoff.testing.check_connector`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from grpc_backoff.errors import ConnectError
+
+__all__ = ["ConnectError", "Connection", "Connector", "Loss"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """How an established connection ended, as far as the connector can tell."""
+
+    reason: str
+    graceful: bool = False
+    served: bool = False
+
+
+class Connection(Protocol):
+    """A connection on which the server's SETTINGS frame arrived."""
+
+    def alive(self) -> bool:
+        """Return whether it still stands, as far as is known at this moment; never blocks."""
+        ...
+
+    def last_used(self) -> float:
+        """Return when an RPC last used it, on the channel's clock; minus infinity if none did."""
+        ...
+
+    def may_redial(self) -> bool:
+        """Return whether its end may make something dial again unasked, for a call that had just entered it.
+
+        grpc's core does that; a connector that dials only when it is told to says no.
+        """
+        ...
+
+    async def lost(self) -> Loss:
+        """Return once the connection has ended, at once if it has."""
+        ...
+
+    def retire(self) -> None:
+        """Take no new calls; end when the running ones have."""
+        ...
+
+
+ConnectionT = TypeVar("ConnectionT", bound=Connection)
+
+
+class Connector(Protocol[ConnectionT]):
+    """Makes connections to one target."""
+
+    async def connect(self, limit: float, revive: ConnectionT | None) -> ConnectionT:
+        """Make one attempt and return its connection once the server's SETTINGS frame is there (CB-6).
+
+        Cancelling gives the attempt up: its sockets are closed within 250 ms of `limit` at the latest (CB-3).
+
+        Args:
+            limit: how long the attempt may last, in seconds over all its stages.
+            revive: a connection that was lost and may still hold calls; a connector that can renew it in place uses
+                it for this attempt, any other retires it.
+
+        Raises:
+            ConnectError: the attempt failed; says at which stage and why.
+        """
+        ...
+
+    async def close(self, grace: float | None) -> None:
+        """End everything, running calls included, after waiting for them `grace` seconds at most."""
+        ...

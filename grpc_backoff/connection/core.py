@@ -1,0 +1,300 @@
+"""Dials with grpcio's C-core: each attempt is a C-core channel of its own, which READY calls then use directly.
+
+The core is a capable dialler with a will of its own, and most of this module keeps it to one attempt:
+
+* `grpc.use_local_subchannel_pool` keeps it from sharing a subchannel, and so a backoff, with other channels.
+* After a failure the core dials again on its own schedule. The schedule is set past the attempt's limit, so that the
+  machine has long dropped the channel by then.
+* A dropped channel closes its sockets at once, except while it waits for SETTINGS: then only the core's own limit
+  does. That limit is set a little past ours, so the socket goes soon after the attempt is given up (CB-3), and never
+  before, since at its own limit the core would dial again in the same breath.
+
+Inner channels come from the real constructors, not from the public names that tracing libraries replace: the tracing
+belongs in front of the calls that wait, where it sees a call once and whole (`aio/calls.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.connection.clock import Clock
+from grpc_backoff.connection.connector import ConnectError, Loss
+from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.policy.connect import ConnectPolicy
+
+__all__ = ["CoreConnection", "CoreConnector", "is_instrumented"]
+
+Options = Sequence[tuple[str, Any]]
+
+_genuine: Any = importlib.import_module("grpc.aio._channel")
+
+_READY = grpc.ChannelConnectivity.READY
+_IDLE = grpc.ChannelConnectivity.IDLE
+_TRANSIENT_FAILURE = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
+_CORE_LIMIT_SLACK = 0.15
+"""How much later than the machine the core gives up an attempt: a loop that is late by less keeps the order."""
+_SETTLE = 0.001
+_SHORT_LIFE = 0.1
+"""How long a connection is looked at before calls enter it, and what makes the next one be looked at for longer.
+
+A call that enters a connection as it breaks is redialled by the core, at once and unasked (CB-7). A peer that hangs up
+right behind its SETTINGS is gone after the first look; one that does so a little later is after the second.
+"""
+_ON_ITS_WAY = 0.01
+"""How long a call that began may take to reach the core: it does so in the loop's next turn."""
+_MAX_INT32 = 2**31 - 1
+_EXPLAIN_METHOD = "/grpc_backoff/WhyIsThereNoConnection"
+_EXPLAIN_TIMEOUT = 0.25
+_MORE_THAN_THE_RETRY_BUFFER = bytes(256 * 1024 + 1)
+
+_STAGE_MARKS = (
+    (Stage.RESOLVE, ("errors resolving", "address lookup", "dns resolution", "hostname lookup", "name resolution")),
+    (Stage.TLS, ("handshake", "ssl", "tls", "peer name", "certificate")),
+    (Stage.TCP, ("failed to connect to remote", "connect failed", "no such file", "unreachable", "no route")),
+)  # fmt: skip
+
+
+class CoreConnection:
+    """A C-core channel on which SETTINGS arrived, and the count of the calls that run on it."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        limit: float,
+        clock: Clock,
+        report_life: Callable[[float], None],
+        drained: Callable[[CoreConnection], None],
+    ) -> None:
+        """Take over a channel that is, or just was, READY; `limit` is what it was told of its attempts."""
+        self.channel = channel
+        self.limit = limit
+        self.since = -math.inf
+        self._clock = clock
+        self._report_life = report_life
+        self._drained = drained
+        self._running = 0
+        self._used = self._entered = -math.inf
+        self._retired = False
+
+    def alive(self) -> bool:
+        """Return whether the core has the connection at this moment."""
+        return self.channel.get_state() is _READY
+
+    def last_used(self) -> float:
+        """Return when a call last began or ended here."""
+        return self._used
+
+    def began(self, call: grpc.aio.Call) -> None:
+        """Count a call that was just made on this connection's channel."""
+        self._running += 1
+        self._used = self._entered = self._clock.now()
+        call.add_done_callback(self._ended)
+
+    def _ended(self, _call: grpc.aio.Call) -> None:
+        self._running -= 1
+        self._used = self._clock.now()
+        if self._retired and not self._running:
+            self._drained(self)
+
+    def may_redial(self) -> bool:
+        """Return whether a call began so late that it may have reached the core after the connection's end."""
+        return self._clock.now() - self._entered < _ON_ITS_WAY
+
+    async def lost(self) -> Loss:
+        """Return once the core has seen the connection end.
+
+        Any change away from READY is the end of it, also when the core, woken by a call, is READY anew by the time
+        we look.
+        """
+        if self.alive():
+            await self.channel.wait_for_state_change(_READY)
+        self._report_life(self._clock.now() - self.since)
+        return Loss("the peer closed it, or the network broke")
+
+    def retire(self) -> None:
+        """Take no new calls, and close once the running ones have ended.
+
+        Closing at once would cancel them, and a graceful GOAWAY lets them finish (CH-6).
+        """
+        if not self._retired:
+            self._retired = True
+            if not self._running:
+                self._drained(self)
+
+
+class CoreConnector:
+    """Makes one C-core channel for each attempt."""
+
+    def __init__(
+        self,
+        target: str,
+        credentials: grpc.ChannelCredentials | None,
+        options: Options,
+        compression: grpc.Compression | None,
+        policy: ConnectPolicy,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Keep what every attempt's channel is made from; `options` are grpcio's own."""
+        self._target = target
+        self._credentials = credentials
+        self._options = tuple(options)
+        self._compression = compression
+        self._policy = policy
+        self._clock = clock
+        self._loop = loop
+        self._spreads = _spreads_calls(target, options)
+        self._has_service_config = any(key == "grpc.service_config" for key, _ in options)
+        self._last_life = math.inf
+        self._open: set[CoreConnection] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def connect(self, limit: float, revive: CoreConnection | None) -> CoreConnection:
+        """Make one attempt; see `Connector.connect`.
+
+        A lost connection whose core channel has the same limit is renewed in place: a call may have entered it before
+        the loss was known here, and made the core dial already. Another channel beside it would be a second
+        connection.
+        """
+        if revive is not None and revive.limit != limit:
+            revive.retire()
+            revive = None
+        channel = self._make_channel(limit) if revive is None else revive.channel
+        try:
+            await self._until_connected(channel)
+            since = self._clock.now()
+            await asyncio.sleep(self._settle())
+        except BaseException:
+            if revive is None:
+                await channel.close()
+            else:
+                revive.retire()
+            raise
+        if revive is None:
+            revive = CoreConnection(channel, limit, self._clock, self._note_life, self._drained)
+            self._open.add(revive)
+        revive.since = since
+        return revive
+
+    async def close(self, grace: float | None) -> None:
+        """Close every channel that has calls, after `grace` seconds for them to end."""
+        connections, self._open = self._open, set()
+        await asyncio.gather(*(connection.channel.close(grace) for connection in connections), *self._closing)
+
+    def _note_life(self, seconds: float) -> None:
+        self._last_life = seconds
+
+    def _drained(self, connection: CoreConnection) -> None:
+        if connection in self._open:
+            self._open.discard(connection)
+            task = self._loop.create_task(connection.channel.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def _until_connected(self, channel: grpc.aio.Channel) -> None:
+        moved = False
+        state = channel.get_state(try_to_connect=True)
+        while state is not _READY:
+            if state is _TRANSIENT_FAILURE:
+                raise ConnectError(await self._explain(channel))
+            if state is _IDLE and moved:
+                return  # it connected and lost the connection again, faster than we could look
+            await channel.wait_for_state_change(state)
+            moved = True
+            state = channel.get_state()
+
+    def _settle(self) -> float:
+        return _SETTLE if self._last_life >= _SHORT_LIFE else min(3 * self._last_life + 5 * _SETTLE, _SHORT_LIFE)
+
+    def _make_channel(self, limit: float) -> grpc.aio.Channel:
+        options = (("grpc.use_local_subchannel_pool", 1), *self._timing(limit), *self._options)
+        if self._credentials is None:
+            made = _genuine.insecure_channel(self._target, options=options, compression=self._compression)
+        else:
+            made = _genuine.secure_channel(
+                self._target, self._credentials, options=options, compression=self._compression
+            )
+        channel: grpc.aio.Channel = made
+        return channel
+
+    def _timing(self, limit: float) -> Options:
+        limit_ms = _milliseconds(limit + _CORE_LIMIT_SLACK)
+        if not self._spreads:
+            # The one setting without jitter: the core's limit is exactly this, and so is its next start.
+            return (("grpc.testing.fixed_reconnect_backoff_ms", limit_ms),)
+        # Behind a READY round_robin the core redials single addresses by itself: as near to the policy as it can.
+        backoff = self._policy.backoff
+        return (
+            ("grpc.initial_reconnect_backoff_ms", _milliseconds(min(backoff.nominal(1), limit / 1.25))),
+            ("grpc.max_reconnect_backoff_ms", _milliseconds(backoff.cap)),
+            ("grpc.min_reconnect_backoff_ms", limit_ms),
+        )
+
+    async def _explain(self, channel: grpc.aio.Channel) -> Failure:
+        """Ask a failed channel for its reason: only a call that fails on it can tell.
+
+        A retry policy in the service config would retry that call as well, unless it is larger than the retry buffer.
+        """
+        request = _MORE_THAN_THE_RETRY_BUFFER if self._has_service_config else b""
+        reason = "the core gave no reason"
+        try:
+            ask: Callable[..., Any] = channel.unary_unary(_EXPLAIN_METHOD)
+            await ask(request, wait_for_ready=False, timeout=_EXPLAIN_TIMEOUT)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                reason = _one_line(error.details() or reason)
+        return Failure(_stage(reason), reason)
+
+
+def is_instrumented() -> bool:
+    """Return whether something has put its own functions in place of grpc's constructors, to see every call."""
+    genuine = _genuine.insecure_channel, _genuine.secure_channel
+    return (grpc.aio.insecure_channel, grpc.aio.secure_channel) != genuine
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, min(math.ceil(seconds * 1000), _MAX_INT32)) if math.isfinite(seconds) else _MAX_INT32
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _stage(reason: str) -> Stage:
+    """Read the stage from the core's words; what names no earlier stage got as far as waiting for SETTINGS."""
+    lowered = reason.lower()
+    for stage, marks in _STAGE_MARKS:
+        if any(mark in lowered for mark in marks):
+            return stage
+    return Stage.SETTINGS
+
+
+def _spreads_calls(target: str, options: Options) -> bool:
+    """Return whether the core is told to use several connections at once (anything but pick_first)."""
+    if target.startswith(("xds:", "google-c2p:")):
+        return True
+    for key, value in options:
+        if key == "grpc.lb_policy_name":
+            return bool(value != "pick_first")
+        if key == "grpc.service_config":
+            return _service_config_spreads(value)
+    return False
+
+
+def _service_config_spreads(text: object) -> bool:
+    try:
+        config = json.loads(text) if isinstance(text, str | bytes) else {}
+        policies = [name for entry in config.get("loadBalancingConfig", ()) for name in entry]
+        policies.append(config.get("loadBalancingPolicy", "pick_first"))
+    except (ValueError, AttributeError, TypeError):
+        return False  # the core will say what is wrong with it
+    return policies[0].lower() not in ("pick_first", "pick-first")

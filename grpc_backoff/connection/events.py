@@ -1,0 +1,138 @@
+"""Frozen records of what a channel's connection did and does: what listeners get and what a status says.
+
+Times are seconds of the channel's monotonic clock; differences between them mean something, the numbers do not.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+__all__ = [
+    "AttemptFailed",
+    "AttemptStarted",
+    "BackoffReset",
+    "Connected",
+    "ConnectionEvent",
+    "ConnectionStatus",
+    "Disconnected",
+    "Failure",
+    "Stage",
+    "State",
+]
+
+
+class State(enum.Enum):
+    """A channel's state, under the names of `grpc.ChannelConnectivity`."""
+
+    IDLE = "idle"
+    CONNECTING = "connecting"
+    READY = "ready"
+    TRANSIENT_FAILURE = "transient failure"
+    SHUTDOWN = "shutdown"
+
+
+class Stage(enum.Enum):
+    """How far a connection had come when it failed."""
+
+    RESOLVE = "resolve"
+    """Name resolution."""
+    TCP = "tcp"
+    """Reaching the peer's socket, TCP's or Unix's."""
+    TLS = "tls"
+    """The TLS handshake."""
+    SETTINGS = "settings"
+    """Waiting for the HTTP/2 SETTINGS frame, which alone is success; also where a limit passed (CB-3)."""
+    ESTABLISHED = "established"
+    """After SETTINGS: a connection that was made and then lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no connection: the stage, and the reason in words."""
+
+    stage: Stage
+    reason: str
+
+    def __str__(self) -> str:
+        """Say both in one line."""
+        return f"{self.stage.value}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionEvent:
+    """What every event has.
+
+    Attributes:
+        target: the channel's target as it was given.
+        at: when it happened, on the channel's monotonic clock.
+        attempt: which attempt of the current series it belongs to; 1 is the first.
+    """
+
+    target: str
+    at: float
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStarted(ConnectionEvent):
+    """Dialling began; the attempt may last `limit` seconds (CB-3)."""
+
+    limit: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFailed(ConnectionEvent):
+    """The attempt ended without SETTINGS; the next starts in `retry_in` seconds (CB-4)."""
+
+    failure: Failure
+    took: float
+    retry_in: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connected(ConnectionEvent):
+    """SETTINGS arrived: the channel is READY. `connections` counts this one."""
+
+    took: float
+    connections: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disconnected(ConnectionEvent):
+    """An established connection ended after `lived` seconds; `failure` says how, as far as it is known.
+
+    `counted_as_failure` tells that `stable_after` made it a failed attempt (CB-8).
+    """
+
+    failure: Failure
+    lived: float
+    counted_as_failure: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackoffReset(ConnectionEvent):
+    """`reset_connect_backoff()` was called (CB-9)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionStatus:
+    """What a channel is doing at one moment (CH-11).
+
+    Attributes:
+        state: the state that `get_state` reports.
+        attempt: the number of the attempt in flight, else of the last one; 0 before the first.
+        in_flight: whether an attempt is running.
+        last_error: why the last attempt failed or the last connection ended; None once a new one is READY.
+        next_attempt_in: seconds until the next attempt may start; None when none is planned.
+        ready_since: when READY began, on the channel's clock; None when not READY.
+        connections: how many connections this channel has made so far.
+    """
+
+    state: State
+    attempt: int
+    in_flight: bool
+    last_error: Failure | None
+    next_attempt_in: float | None
+    ready_since: float | None
+    connections: int

@@ -1,0 +1,457 @@
+"""gRPC's ConnectWithBackoff as a pure state machine: (state, input, now, random numbers) -> (state, effects).
+
+What lives here is the whole decision about when to dial. What must not: a clock, a timer, a random generator, a
+socket, grpc. The machine asks for things by returning effects, and a shell does them in their order: the asyncio shell
+is `manager.py`. The table at the end of this module is the machine: a pair of phase and input that is not in it is an
+`IllegalTransition`, never a guess.
+
+How an attempt, its gap and its limit hang together (times are starts, the gaps are from start to start)::
+
+    start of attempt 1          current_deadline            start of attempt 2
+    |---- attempt, fails ----|  . . . sleeps . . .         |---- attempt ...
+    |<------------- gap(1) = INITIAL ------------>|
+    |<--- limit: max(current_deadline, start + MIN_CONNECT_TIMEOUT) --->|
+
+An attempt that outlives its `current_deadline` is followed by the next without a pause.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from grpc_backoff.connection import events
+from grpc_backoff.connection.events import Failure, Stage, State
+from grpc_backoff.errors import IllegalTransition
+from grpc_backoff.policy.backoff import Uniform
+from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+
+__all__ = [
+    "AbandonAttempt",
+    "ArmTimer",
+    "AttemptFailed",
+    "AttemptSucceeded",
+    "CancelTimer",
+    "CloseRequested",
+    "ConnectionLost",
+    "ConnectionWanted",
+    "Effect",
+    "Emit",
+    "FailCalls",
+    "Input",
+    "Machine",
+    "MachineState",
+    "Phase",
+    "ReleaseCalls",
+    "ResetRequested",
+    "StartAttempt",
+    "TimerFired",
+    "transitions",
+]
+
+_NEVER = -math.inf
+
+
+class Phase(enum.Enum):
+    """Where the machine is. Several phases show as one channel state: `MachineState.state`."""
+
+    IDLE = enum.auto()
+    """No connection, and none is wanted."""
+    HOLDING = enum.auto()
+    """A connection is wanted; the last one was lost so soon that the next start has to wait (CB-7)."""
+    CONNECTING = enum.auto()
+    """The first attempt of a series is in flight."""
+    READY = enum.auto()
+    """SETTINGS arrived and the connection stands."""
+    BACKOFF = enum.auto()
+    """An attempt failed; asleep until `current_deadline`."""
+    RETRYING = enum.auto()
+    """An attempt after a failed one is in flight. The channel still shows TRANSIENT_FAILURE (gRFC A62)."""
+    CLOSED = enum.auto()
+    """Final."""
+
+
+_STATES = {
+    Phase.IDLE: State.IDLE,
+    Phase.HOLDING: State.CONNECTING,
+    Phase.CONNECTING: State.CONNECTING,
+    Phase.READY: State.READY,
+    Phase.BACKOFF: State.TRANSIENT_FAILURE,
+    Phase.RETRYING: State.TRANSIENT_FAILURE,
+    Phase.CLOSED: State.SHUTDOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MachineState:
+    """All that the machine remembers. Times are on the shell's monotonic clock.
+
+    Attributes:
+        phase: where it is.
+        attempt: the number of the latest attempt in its series; 0 when the next start begins a new one.
+        started: when the latest attempt started.
+        deadline: the seed's `current_deadline`: no attempt starts before it.
+        limit: when the attempt in flight is over at the latest.
+        ready_since: when READY began; None when not READY.
+        asked: when an RPC last asked for anything, as far as the machine was told.
+        failure: why the last attempt failed or the last connection ended; None while READY.
+        connections: how many connections were made.
+    """
+
+    phase: Phase = Phase.IDLE
+    attempt: int = 0
+    started: float = _NEVER
+    deadline: float = _NEVER
+    limit: float = _NEVER
+    ready_since: float | None = None
+    asked: float = _NEVER
+    failure: Failure | None = None
+    connections: int = 0
+
+    @property
+    def state(self) -> State:
+        """The channel state that this phase shows as."""
+        return _STATES[self.phase]
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether an attempt is running."""
+        return self.phase in (Phase.CONNECTING, Phase.RETRYING)
+
+    @property
+    def next_start(self) -> float | None:
+        """When the next attempt is planned; None when none is."""
+        return self.deadline if self.phase in (Phase.HOLDING, Phase.BACKOFF) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionWanted:
+    """An RPC, or somebody with `try_to_connect`, asks for a connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSucceeded:
+    """The attempt in flight received SETTINGS."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """The attempt in flight failed; `busy` says whether a call waits that outlasts failures."""
+
+    failure: Failure
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """The one timer is due, or late; `busy` says whether a call waits that outlasts failures."""
+
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLost:
+    """The established connection ended.
+
+    Attributes:
+        reason: how, in words.
+        graceful: whether the peer said GOAWAY(NO_ERROR).
+        served: whether an RPC was completed on it.
+        used: when an RPC last used it; minus infinity if none did.
+        redialled: whether the library underneath may have dialled again by itself, for a call that was entering.
+    """
+
+    reason: str
+    graceful: bool = False
+    served: bool = False
+    used: float = _NEVER
+    redialled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResetRequested:
+    """`reset_connect_backoff()` was called."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRequested:
+    """The channel is closed."""
+
+
+Input = (
+    ConnectionWanted | AttemptSucceeded | AttemptFailed | TimerFired | ConnectionLost | ResetRequested | CloseRequested
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StartAttempt:
+    """Dial now; the attempt may last `limit` seconds. The machine's own timer ends it."""
+
+    number: int
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonAttempt:
+    """Give up the attempt in flight: its result is not wanted any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmTimer:
+    """Send `TimerFired` at this moment; replaces a timer that is armed."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """No timer is needed any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseCalls:
+    """The connection stands: let the waiting calls go."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailCalls:
+    """There is no connection: fail the waiting calls that do not outlast a failure (CH-3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Tell the listeners."""
+
+    event: events.ConnectionEvent
+
+
+Effect = StartAttempt | AbandonAttempt | ArmTimer | CancelTimer | ReleaseCalls | FailCalls | Emit
+Step = tuple[MachineState, list[Effect]]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The rules, for one target under one policy. It holds no state: `step` is a function."""
+
+    target: str
+    policy: ConnectPolicy
+
+    def step(self, state: MachineState, given: Input, now: float, rng: Uniform) -> Step:
+        """Return the state after `given`, and what the shell has to do, in this order.
+
+        Raises:
+            IllegalTransition: the table has no such pair of phase and input.
+        """
+        handler = _TABLE.get((state.phase, type(given)))
+        if handler is None:
+            raise IllegalTransition(f"{type(given).__name__} in phase {state.phase.name}")
+        return handler(self, state, given, now, rng)
+
+    # Starting and waiting.
+
+    def _wanted(self, state: MachineState, _given: ConnectionWanted, now: float, rng: Uniform) -> Step:
+        return self._dial(replace(state, asked=now), now, rng)
+
+    def _noted(self, state: MachineState, _given: ConnectionWanted, now: float, _rng: Uniform) -> Step:
+        return replace(state, asked=now), []
+
+    def _dial(self, state: MachineState, now: float, rng: Uniform) -> Step:
+        """Begin a series: at once (CB-1), or when the flood guard allows (CB-7)."""
+        if now < state.deadline:
+            return self._sleep(state, Phase.HOLDING)
+        return self._start(state, now, rng, Phase.CONNECTING)
+
+    def _start(self, state: MachineState, now: float, rng: Uniform, phase: Phase) -> Step:
+        number = state.attempt + 1
+        deadline = now + self.policy.gap(number, rng)  # CB-2, CB-5
+        limit = max(deadline, now + self.policy.min_connect_timeout)  # CB-3
+        state = replace(state, phase=phase, attempt=number, started=now, deadline=deadline, limit=limit)
+        started = events.AttemptStarted(target=self.target, at=now, attempt=number, limit=limit - now)
+        return state, [Emit(started), ArmTimer(limit), StartAttempt(number, limit - now)]
+
+    def _sleep(self, state: MachineState, phase: Phase) -> Step:
+        """Wait for `current_deadline`, or for the moment at which the channel is idle if that comes first (CB-14)."""
+        at = min(state.deadline, state.asked + self.policy.idle_timeout)
+        return replace(state, phase=phase), [ArmTimer(at)]
+
+    def _woken(self, state: MachineState, given: TimerFired, now: float, rng: Uniform) -> Step:
+        """Go on after a wait. However late the wake-up is, it leads to one attempt (CB-12)."""
+        state = self._attended(state, now, busy=given.busy)
+        if self._is_idle(state, now):
+            return self._fresh(replace(state, phase=Phase.IDLE)), []
+        if now < state.deadline:
+            return self._sleep(state, state.phase)
+        return self._start(state, now, rng, Phase.CONNECTING if state.phase is Phase.HOLDING else Phase.RETRYING)
+
+    # The end of an attempt.
+
+    def _succeeded(self, state: MachineState, _given: AttemptSucceeded, now: float, _rng: Uniform) -> Step:
+        """Be READY: SETTINGS arrived, and nothing earlier is success (CB-6)."""
+        state = replace(state, phase=Phase.READY, ready_since=now, failure=None, connections=state.connections + 1)
+        connected = events.Connected(
+            target=self.target,
+            at=now,
+            attempt=state.attempt,
+            took=now - state.started,
+            connections=state.connections,
+        )
+        return state, [CancelTimer(), Emit(connected), ReleaseCalls()]
+
+    def _failed(self, state: MachineState, given: AttemptFailed, now: float, rng: Uniform) -> Step:
+        return self._after_failure(state, given.failure, now, rng, busy=given.busy)
+
+    def _limit_reached(self, state: MachineState, given: TimerFired, now: float, rng: Uniform) -> Step:
+        if now < state.limit:
+            return state, [ArmTimer(state.limit)]
+        lasted = state.limit - state.started
+        failure = Failure(Stage.SETTINGS, f"no SETTINGS frame within {lasted:.3g} s of the attempt's start")
+        state, effects = self._after_failure(state, failure, now, rng, busy=given.busy)
+        return state, [AbandonAttempt(), *effects]
+
+    def _after_failure(self, state: MachineState, failure: Failure, now: float, rng: Uniform, *, busy: bool) -> Step:
+        """CB-4: sleep until `current_deadline`, not at all if it has passed, then start the next attempt."""
+        state = self._attended(replace(state, failure=failure), now, busy=busy)
+        failed = events.AttemptFailed(
+            target=self.target,
+            at=now,
+            attempt=state.attempt,
+            failure=failure,
+            took=now - state.started,
+            retry_in=max(0.0, state.deadline - now),
+        )
+        effects: list[Effect] = [Emit(failed), FailCalls()]
+        state, more = self._back_off(state, now, rng)
+        return state, effects + more
+
+    def _back_off(self, state: MachineState, now: float, rng: Uniform) -> Step:
+        if self._is_idle(state, now):
+            return self._fresh(replace(state, phase=Phase.IDLE)), [CancelTimer()]
+        if now < state.deadline:
+            return self._sleep(state, Phase.BACKOFF)
+        return self._start(state, now, rng, Phase.RETRYING)
+
+    # The end of a connection.
+
+    def _lost(self, state: MachineState, given: ConnectionLost, now: float, rng: Uniform) -> Step:
+        assert state.ready_since is not None, "READY has a beginning"
+        lived = now - state.ready_since
+        # CB-8: opt-in; without it every SETTINGS frame resets the backoff, as the protocol says.
+        counts = lived < self.policy.stable_after and not given.served and not given.graceful
+        failure = Failure(Stage.ESTABLISHED, f"the connection was lost after {lived:.3g} s: {given.reason}")
+        state = replace(state, ready_since=None, failure=failure, asked=max(state.asked, given.used))
+        lost = events.Disconnected(
+            target=self.target,
+            at=now,
+            attempt=state.attempt,
+            failure=failure,
+            lived=lived,
+            counted_as_failure=counts,
+        )
+        if counts:
+            state, effects = self._back_off(state, now, rng)
+            return state, [Emit(lost), FailCalls(), *effects]
+        state = self._fresh(replace(state, phase=Phase.IDLE))
+        if given.redialled and now < state.deadline:
+            # CB-7: a connection that could not be prevented takes the place of the next one.
+            state = replace(state, deadline=state.deadline + self.policy.initial_backoff)
+        effects = []
+        if self.policy.reconnect is Reconnect.EAGER and not self._is_idle(state, now):
+            state, effects = self._dial(state, now, rng)
+        return state, [Emit(lost), *effects]
+
+    def _fresh(self, state: MachineState) -> MachineState:
+        """Let the next start begin a new series, one INITIAL_BACKOFF after the last start at the earliest (CB-7).
+
+        The backoff is reset, so a deadline that an earlier, longer backoff had set does not outlive it.
+        """
+        deadline = state.deadline
+        if state.attempt > 1:
+            deadline = min(deadline, state.started + self.policy.initial_backoff)
+        return replace(state, attempt=0, deadline=deadline)
+
+    # Reset and close.
+
+    def _reset_waiting(self, state: MachineState, _given: ResetRequested, now: float, rng: Uniform) -> Step:
+        """CB-9: a sleeping channel dials at once."""
+        phase = Phase.CONNECTING if state.phase is Phase.HOLDING else Phase.RETRYING
+        done = self._reset_event(state, now)
+        state, effects = self._start(replace(state, attempt=0, deadline=_NEVER), now, rng, phase)
+        return state, [done, *effects]
+
+    def _reset_in_flight(self, state: MachineState, _given: ResetRequested, now: float, rng: Uniform) -> Step:
+        """CB-9: the attempt in flight goes on, under its limit, as the first of a new series."""
+        deadline = state.started + self.policy.gap(1, rng)
+        return replace(state, attempt=1, deadline=deadline), [self._reset_event(state, now)]
+
+    def _reset_ready(self, state: MachineState, _given: ResetRequested, now: float, _rng: Uniform) -> Step:
+        deadline = self._fresh(state).deadline  # also forgets what stable_after would have gone on from
+        return replace(state, attempt=1, deadline=deadline), [self._reset_event(state, now)]
+
+    def _reset_idle(self, state: MachineState, _given: ResetRequested, now: float, _rng: Uniform) -> Step:
+        return replace(state, attempt=0, deadline=_NEVER), [self._reset_event(state, now)]
+
+    def _reset_event(self, state: MachineState, now: float) -> Emit:
+        return Emit(events.BackoffReset(target=self.target, at=now, attempt=state.attempt))
+
+    def _close(self, state: MachineState, _given: CloseRequested, _now: float, _rng: Uniform) -> Step:
+        effects: list[Effect] = [CancelTimer()]
+        if state.in_flight:
+            effects.append(AbandonAttempt())
+        return replace(state, phase=Phase.CLOSED, ready_since=None), effects
+
+    def _ignored(
+        self, state: MachineState, _given: ResetRequested | CloseRequested, _now: float, _rng: Uniform
+    ) -> Step:
+        return state, []
+
+    # Idleness (CB-14).
+
+    def _attended(self, state: MachineState, now: float, *, busy: bool) -> MachineState:
+        """Count a call that waits as asking all the while."""
+        return replace(state, asked=now) if busy else state
+
+    def _is_idle(self, state: MachineState, now: float) -> bool:
+        return now - state.asked >= self.policy.idle_timeout
+
+
+_Handler = Callable[[Machine, MachineState, Any, float, Uniform], Step]
+
+_TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
+    (Phase.IDLE, ConnectionWanted): Machine._wanted,
+    (Phase.IDLE, ResetRequested): Machine._reset_idle,
+    (Phase.IDLE, CloseRequested): Machine._close,
+    (Phase.HOLDING, ConnectionWanted): Machine._noted,
+    (Phase.HOLDING, TimerFired): Machine._woken,
+    (Phase.HOLDING, ResetRequested): Machine._reset_waiting,
+    (Phase.HOLDING, CloseRequested): Machine._close,
+    (Phase.CONNECTING, ConnectionWanted): Machine._noted,
+    (Phase.CONNECTING, AttemptSucceeded): Machine._succeeded,
+    (Phase.CONNECTING, AttemptFailed): Machine._failed,
+    (Phase.CONNECTING, TimerFired): Machine._limit_reached,
+    (Phase.CONNECTING, ResetRequested): Machine._reset_in_flight,
+    (Phase.CONNECTING, CloseRequested): Machine._close,
+    (Phase.READY, ConnectionWanted): Machine._noted,
+    (Phase.READY, ConnectionLost): Machine._lost,
+    (Phase.READY, ResetRequested): Machine._reset_ready,
+    (Phase.READY, CloseRequested): Machine._close,
+    (Phase.BACKOFF, ConnectionWanted): Machine._noted,
+    (Phase.BACKOFF, TimerFired): Machine._woken,
+    (Phase.BACKOFF, ResetRequested): Machine._reset_waiting,
+    (Phase.BACKOFF, CloseRequested): Machine._close,
+    (Phase.RETRYING, ConnectionWanted): Machine._noted,
+    (Phase.RETRYING, AttemptSucceeded): Machine._succeeded,
+    (Phase.RETRYING, AttemptFailed): Machine._failed,
+    (Phase.RETRYING, TimerFired): Machine._limit_reached,
+    (Phase.RETRYING, ResetRequested): Machine._reset_in_flight,
+    (Phase.RETRYING, CloseRequested): Machine._close,
+    (Phase.CLOSED, ResetRequested): Machine._ignored,
+    (Phase.CLOSED, CloseRequested): Machine._ignored,
+}
+
+
+def transitions() -> frozenset[tuple[Phase, type[Input]]]:
+    """Return the pairs that the table has, for tests and for drawing."""
+    return frozenset(_TABLE)

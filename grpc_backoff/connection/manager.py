@@ -1,0 +1,271 @@
+"""The asyncio shell of the machine: carries out its effects and feeds it what happens.
+
+It decides nothing: when to dial is the machine's business, how is the connector's, and what becomes of waiting calls
+is the gate's. Everything here runs on one event loop; only `reset` may be called from elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, Protocol
+
+from grpc_backoff.connection import machine as m
+from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector
+from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, Stage, State
+from grpc_backoff.policy.backoff import Uniform
+
+__all__ = ["CallGate", "ConnectionManager", "Listener"]
+
+_LOG = logging.getLogger(__name__)
+
+Listener = Callable[[ConnectionEvent], object]
+"""Called on the event loop with each event; what it returns is ignored and what it raises is logged."""
+
+
+class CallGate(Protocol):
+    """Where calls wait for a connection."""
+
+    def has_patient(self) -> bool:
+        """Return whether a call waits that outlasts failed attempts (`wait_for_ready`)."""
+        ...
+
+    def release(self) -> None:
+        """Let all waiting calls go: there is a connection."""
+        ...
+
+    def fail_impatient(self) -> None:
+        """Fail the waiting calls that do not outlast a failed attempt (CH-3)."""
+        ...
+
+
+class ConnectionManager(Generic[ConnectionT]):
+    """One target's connection: made when wanted, watched, and made anew when the machine says so."""
+
+    def __init__(
+        self,
+        machine: m.Machine,
+        connector: Connector[ConnectionT],
+        gate: CallGate,
+        *,
+        clock: Clock,
+        rng: Uniform,
+        listeners: Sequence[Listener] = (),
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Put the parts together; nothing happens before a connection is wanted."""
+        self.listeners: list[Listener] = list(listeners)
+        self.connection: ConnectionT | None = None
+        """The connection that calls may use; None unless READY. It may have died a moment ago: ask `alive`."""
+        self._machine = machine
+        self._connector = connector
+        self._gate = gate
+        self._clock = clock
+        self._rng = rng
+        self._loop = loop
+        self._state = m.MachineState()
+        self._inputs: deque[m.Input] = deque()
+        self._stepping = False
+        self._timer: TimerHandle | None = None
+        self._attempt: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._revivable: ConnectionT | None = None
+        self._watchers: list[asyncio.Future[None]] = []
+
+    # What the channel asks.
+
+    @property
+    def state(self) -> State:
+        """The channel's state at this moment."""
+        return self._state.state
+
+    def status(self) -> ConnectionStatus:
+        """Return what the channel is doing (CH-11). Safe in any thread: it reads one frozen value."""
+        state = self._state
+        start = state.next_start
+        return ConnectionStatus(
+            state=state.state,
+            attempt=state.attempt,
+            in_flight=state.in_flight,
+            last_error=state.failure,
+            next_attempt_in=None if start is None else max(0.0, start - self._clock.now()),
+            ready_since=state.ready_since,
+            connections=state.connections,
+        )
+
+    def want(self) -> None:
+        """Ask for a connection; harmless when there is one or one is on its way."""
+        if self._state.phase is not m.Phase.CLOSED:
+            self._feed(m.ConnectionWanted())
+
+    def live_connection(self) -> ConnectionT | None:
+        """Return the connection if it stands at this moment, after telling the machine of one that does not."""
+        connection = self.connection
+        if connection is None or connection.alive():
+            return connection
+        # The call path sees a loss before the watcher does: nothing may enter a dead connection, where grpc's core
+        # would dial again by itself.
+        self._lost(connection, "noticed by a call")
+        return None
+
+    async def wait_for_state_change(self, last: State) -> None:
+        """Return once the state is, or has been, another than `last`."""
+        if self.state is not last:
+            return
+        changed = self._loop.create_future()
+        self._watchers.append(changed)
+        try:
+            await changed
+        finally:
+            if changed in self._watchers:
+                self._watchers.remove(changed)
+
+    def reset(self) -> None:
+        """Forget the backoff and, where asleep, dial at once (CB-9). From any thread, in any state."""
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if here:
+            self._feed(m.ResetRequested())
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._feed, m.ResetRequested())
+
+    def close(self) -> None:
+        """Stop for good (CB-10): no timer, no attempt, no event afterwards. Running calls are not touched."""
+        self._feed(m.CloseRequested())
+        self.listeners.clear()
+        for task in self._tasks:
+            task.cancel()
+
+    async def closed(self) -> None:
+        """Return once the tasks that `close` cancelled have ended."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Driving the machine.
+
+    def _feed(self, given: m.Input) -> None:
+        """Step the machine. An effect may lead to further inputs: they wait until the effects before are done."""
+        self._inputs.append(given)
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            while self._inputs:
+                self._step(self._inputs.popleft())
+        finally:
+            self._stepping = False
+
+    def _step(self, given: m.Input) -> None:
+        if self._state.phase is m.Phase.CLOSED:
+            return  # closed is final; what was on its way comes too late
+        before = self._state.state
+        self._state, effects = self._machine.step(self._state, given, self._clock.now(), self._rng)
+        if self._state.phase is not m.Phase.READY:
+            self.connection = None
+        if self._revivable is not None and self._state.phase in (m.Phase.HOLDING, m.Phase.BACKOFF, m.Phase.CLOSED):
+            self._revivable.retire()  # the machine says wait: nothing may enter it any more
+            self._revivable = None
+        for effect in effects:
+            self._carry_out(effect)
+        if self._state.state is not before:
+            self._wake_watchers()
+
+    def _wake_watchers(self) -> None:
+        watchers, self._watchers = self._watchers, []
+        for changed in watchers:
+            if not changed.done():
+                changed.set_result(None)
+
+    def _carry_out(self, effect: m.Effect) -> None:
+        match effect:
+            case m.StartAttempt():
+                revive, self._revivable = self._revivable, None
+                self._attempt = self._spawn(self._run(effect.limit, revive))
+            case m.AbandonAttempt():
+                self._abandon()
+            case m.ArmTimer():
+                self._cancel_timer()
+                self._timer = self._clock.call_at(effect.at, self._timer_fired)
+            case m.CancelTimer():
+                self._cancel_timer()
+            case m.ReleaseCalls():
+                self._gate.release()
+            case m.FailCalls():
+                self._gate.fail_impatient()
+            case m.Emit():
+                self._emit(effect.event)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _emit(self, event: ConnectionEvent) -> None:
+        for listener in tuple(self.listeners):
+            try:
+                listener(event)
+            except Exception:  # noqa: BLE001 - CH-11: whatever it is, it is the listener's
+                _LOG.exception("a listener of the channel to %s raised", event.target)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self._feed(m.TimerFired(busy=self._gate.has_patient()))
+
+    # One attempt, and the life of its connection.
+
+    async def _run(self, limit: float, revive: ConnectionT | None) -> None:
+        attempt = asyncio.current_task()
+        try:
+            connection = await self._connector.connect(limit, revive)
+        except ConnectError as error:
+            if attempt is self._attempt:
+                self._fail_attempt(error.failure)
+            return
+        except Exception as error:  # noqa: BLE001
+            # A bug in a connector must not leave the channel waiting for ever: it counts as a failed attempt.
+            _LOG.exception("connecting raised")
+            if attempt is self._attempt:
+                self._fail_attempt(Failure(Stage.TCP, repr(error)))
+            return
+        if attempt is not self._attempt:
+            connection.retire()
+            return
+        self._attempt = None
+        self.connection = connection
+        self._feed(m.AttemptSucceeded())
+        loss = await connection.lost()
+        self._lost(connection, loss.reason, graceful=loss.graceful, served=loss.served)
+
+    def _fail_attempt(self, failure: Failure) -> None:
+        self._attempt = None
+        self._feed(m.AttemptFailed(failure, busy=self._gate.has_patient()))
+
+    def _abandon(self) -> None:
+        if self._attempt is not None:
+            self._attempt.cancel()
+            self._attempt = None
+
+    def _lost(self, connection: ConnectionT, reason: str, *, graceful: bool = False, served: bool = False) -> None:
+        if connection is not self.connection:
+            return  # heard of it already
+        self.connection = None
+        self._revivable = connection
+        self._feed(
+            m.ConnectionLost(
+                reason,
+                graceful=graceful,
+                served=served,
+                used=connection.last_used(),
+                redialled=connection.may_redial(),
+            )
+        )

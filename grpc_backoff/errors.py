@@ -1,0 +1,78 @@
+"""Every error that this library raises.
+
+::
+
+    GrpcBackoffError
+    ├── OptionError (also ValueError)           a channel option or argument is not allowed
+    ├── ConnectError                            one attempt to connect failed; says at which stage
+    ├── IllegalTransition (also RuntimeError)   an input that its state does not know: a bug in a shell
+    ├── MissingExtra (also ImportError)         a part of the library needs packages that are not installed
+    └── grpc_backoff.aio.NoConnectionError (also grpc.aio.AioRpcError)
+        the outcome of a call that got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
+
+Misuse of a channel raises what grpc raises for it: `grpc.aio.UsageError` after `close`, for example.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from grpc_backoff.connection.events import Failure
+
+__all__ = ["ConnectError", "GrpcBackoffError", "IllegalTransition", "MissingExtra", "OptionError"]
+
+
+class GrpcBackoffError(Exception):
+    """The root of all errors of this library."""
+
+
+class OptionError(GrpcBackoffError, ValueError):
+    """A channel option or argument has a value that is not allowed.
+
+    Attributes:
+        key: the option's full name.
+        value: what was given.
+        allowed: what would have been accepted, in words.
+    """
+
+    def __init__(self, key: str, value: object, allowed: str) -> None:
+        """Keep the three parts; the message is built from them."""
+        super().__init__(key, value, allowed)
+        self.key = key
+        self.value = value
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        """Name the key, the value and what is allowed (CH-10)."""
+        return f"{self.key}: {self.value!r} is not allowed; {self.allowed}"
+
+
+class ConnectError(GrpcBackoffError):
+    """One attempt to connect failed.
+
+    Attributes:
+        failure: the stage at which it failed, and why.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        """Keep the failure; the message is built from it."""
+        super().__init__(failure)
+        self.failure = failure
+
+    def __str__(self) -> str:
+        """Say the stage and the reason."""
+        return str(self.failure)
+
+
+class IllegalTransition(GrpcBackoffError, RuntimeError):  # noqa: N818 - the term of the field
+    """The state machine was handed an input that its table does not have for its phase."""
+
+
+class MissingExtra(GrpcBackoffError, ImportError):  # noqa: N818 - what it says is the name
+    """A part of this library was used whose optional packages are not installed."""
+
+    def __init__(self, extra: str) -> None:
+        """Name the extra; the message says what to install."""
+        super().__init__(f"this needs optional packages: pip install 'grpc-backoff[{extra}]'")
+        self.extra = extra

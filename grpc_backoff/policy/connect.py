@@ -1,0 +1,50 @@
+"""What a channel is told about connecting: a backoff and the limits around it, as one frozen value."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from grpc_backoff.policy.backoff import BackoffPolicy, Uniform
+
+__all__ = ["ConnectPolicy", "Reconnect"]
+
+
+class Reconnect(enum.Enum):
+    """When a lost connection is replaced."""
+
+    LAZY = "lazy"
+    """With the next RPC, as gRPC's pick_first does."""
+    EAGER = "eager"
+    """At once, without waiting for an RPC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectPolicy:
+    """The parameters of ConnectWithBackoff (gRPC's connection-backoff protocol) and of what surrounds it.
+
+    The values that a channel uses when nobody says otherwise are `grpc_backoff.policy.presets.CONNECT`;
+    `dataclasses.replace` makes others from them. Times are seconds.
+    """
+
+    backoff: BackoffPolicy
+    min_connect_timeout: float
+    """The least time that an attempt is given, over name resolution, TCP, TLS and SETTINGS together."""
+    jitter_first: bool
+    """Whether the first gap is jittered too, as C-core and Java do; the protocol's text does not (CB-2)."""
+    stable_after: float
+    """A connection that ends sooner than this after READY, useless, counts as a failed attempt; 0 is off (CB-8)."""
+    reconnect: Reconnect
+    idle_timeout: float
+    """A channel that no RPC asked anything of for this long stops dialling (CB-14); infinite is never."""
+
+    @property
+    def initial_backoff(self) -> float:
+        """INITIAL_BACKOFF: the first gap between two starts, before jitter."""
+        return self.backoff.nominal(1)
+
+    def gap(self, attempt: int, rng: Uniform) -> float:
+        """Return the seconds from the start of this attempt to the earliest start of the next; counts from 1."""
+        if attempt == 1 and not self.jitter_first:  # CB-2
+            return self.initial_backoff
+        return self.backoff.delay(attempt, rng)

@@ -1,0 +1,1 @@
+"""Listeners that tell the outside what a channel's connection does."""

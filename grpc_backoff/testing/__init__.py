@@ -1,0 +1,1 @@
+"""For testing what is built on this library: a clock in hand, a connector with a script, a front that fails."""

@@ -1,0 +1,242 @@
+"""A TCP front on loopback that fails as servers do, one scripted behaviour for each connection.
+
+Put it before a real server, or before nothing, and point a client of any kind at it::
+
+    async with FlakyFront(upstream=("127.0.0.1", 50051)) as front:
+        front.behaviour = silent
+        channel = aio.insecure_channel(front.target)
+
+What a behaviour does is an async function of a `Visit`; the ones below cover the usual failures and users can write
+their own. Frames come from h2, so this module needs the extra `testing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from grpc_backoff.errors import MissingExtra
+
+try:
+    from h2.config import H2Configuration
+    from h2.connection import H2Connection
+except ImportError as error:
+    raise MissingExtra("testing") from error
+
+__all__ = [
+    "Behaviour",
+    "FlakyFront",
+    "Visit",
+    "accept_close",
+    "accept_reset",
+    "healthy",
+    "http1_answer",
+    "settings_then_close",
+    "silent",
+    "slow_settings",
+]
+
+_CHUNK = 64 * 1024
+
+
+@dataclass(eq=False, slots=True)
+class Visit:
+    """One accepted connection.
+
+    Attributes:
+        at: when it was accepted, on the event loop's clock.
+        ended: when the client's end was seen closed, or ours was closed; None while it stands.
+        upstream: where a healthy front passes it on to.
+    """
+
+    at: float
+    reader: asyncio.StreamReader = field(repr=False)
+    writer: asyncio.StreamWriter = field(repr=False)
+    upstream: tuple[str, int] | None = None
+    ended: float | None = None
+
+    async def until_closed(self) -> None:
+        """Read and throw away until the client closes."""
+        with contextlib.suppress(ConnectionError):
+            while await self.reader.read(_CHUNK):
+                pass
+
+    def reset(self) -> None:
+        """Close with RST instead of FIN."""
+        sock = self.writer.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+Behaviour = Callable[[Visit], Awaitable[None]]
+"""What to do with one connection; it is closed when this returns."""
+
+
+async def accept_close(visit: Visit) -> None:
+    """Accept and close at once."""
+
+
+async def accept_reset(visit: Visit) -> None:
+    """Accept and reset at once."""
+    visit.reset()
+
+
+async def silent(visit: Visit) -> None:
+    """Accept and say nothing, no SETTINGS either, until the client gives up."""
+    await visit.until_closed()
+
+
+async def http1_answer(visit: Visit) -> None:
+    """Answer as an HTTP/1.1 server does that was sent something it cannot read."""
+    await visit.reader.read(_CHUNK)
+    visit.writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+    await visit.writer.drain()
+    await visit.until_closed()
+
+
+def settings_then_close(after: float = 0.0) -> Behaviour:
+    """Return a behaviour that sends SETTINGS and hangs up `after` seconds later, as a proxy whose upstream is down."""
+
+    async def behave(visit: Visit) -> None:
+        connection = H2Connection(H2Configuration(client_side=False))
+        connection.initiate_connection()
+        visit.writer.write(connection.data_to_send())
+        await visit.writer.drain()
+        await asyncio.sleep(after)
+
+    return behave
+
+
+async def healthy(visit: Visit) -> None:
+    """Pass everything on to the upstream server and back."""
+    await _relay(visit, 0.0)
+
+
+def slow_settings(delay: float) -> Behaviour:
+    """Return a behaviour that holds back the server's bytes, SETTINGS first, for `delay` seconds, then is healthy."""
+
+    async def behave(visit: Visit) -> None:
+        await _relay(visit, delay)
+
+    return behave
+
+
+async def _relay(visit: Visit, delay: float) -> None:
+    if visit.upstream is None:
+        raise RuntimeError("a front without upstream cannot be healthy")
+    try:
+        reader, writer = await asyncio.open_connection(*visit.upstream)
+    except OSError:
+        return  # as a proxy does whose upstream is gone
+
+    async def back() -> None:
+        await asyncio.sleep(delay)
+        await _pump(reader, visit.writer)
+
+    pumps = [asyncio.ensure_future(_pump(visit.reader, writer)), asyncio.ensure_future(back())]
+    try:
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for pump in pumps:
+            pump.cancel()
+        writer.transport.abort()
+        await asyncio.gather(*pumps, return_exceptions=True)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(_CHUNK):
+            writer.write(data)
+            await writer.drain()
+
+
+class FlakyFront:
+    """A listener on 127.0.0.1 that treats each connection as its script says.
+
+    Attributes:
+        behaviour: what is done with each connection accepted from now on.
+        visits: every connection accepted so far, in order.
+    """
+
+    def __init__(
+        self, behaviour: Behaviour = healthy, *, upstream: tuple[str, int] | None = None, port: int = 0
+    ) -> None:
+        """Listen on `port`, or on any free one, once entered."""
+        self.behaviour = behaviour
+        self.upstream = upstream
+        self.visits: list[Visit] = []
+        self.port = port
+        self._server: asyncio.Server | None = None
+        self._reserved: socket.socket | None = None
+        self._running: dict[asyncio.Task[None], Visit] = {}
+
+    @property
+    def target(self) -> str:
+        """The address to give to a client."""
+        return f"127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        """Start to listen."""
+        await self.listen()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        """Stop, and break what stands."""
+        await self.refuse()
+        await self.break_all()
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
+
+    async def listen(self) -> None:
+        """Accept connections; harmless when it does already."""
+        if self._server is None:
+            sock = self._reserved or self._bind()
+            self._reserved = None
+            self._server = await asyncio.start_server(self._accepted, sock=sock, backlog=1024)
+
+    async def refuse(self) -> None:
+        """Refuse new connections from now on and keep the port; those that stand go on."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            self._reserved = self._bind()  # bound and not listening: the kernel refuses, and nobody takes the port
+
+    async def break_all(self) -> None:
+        """Reset every connection that stands, as a killed server's kernel does."""
+        running = dict(self._running)
+        for task, visit in running.items():
+            visit.reset()
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def _bind(self) -> socket.socket:
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", self.port))
+        self.port = sock.getsockname()[1]
+        return sock
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        visit = Visit(loop.time(), reader, writer, self.upstream)
+        self.visits.append(visit)
+        task = loop.create_task(self._treat(visit, self.behaviour))
+        self._running[task] = visit
+        task.add_done_callback(lambda done: self._running.pop(done, None))
+
+    async def _treat(self, visit: Visit, behaviour: Behaviour) -> None:
+        try:
+            await behaviour(visit)
+        finally:
+            visit.ended = asyncio.get_running_loop().time()
+            visit.writer.transport.abort() if visit.writer.is_closing() else visit.writer.close()
