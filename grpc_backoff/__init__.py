@@ -15,7 +15,7 @@ from grpc_backoff.connection.events import (
     Stage,
     State,
 )
-from grpc_backoff.errors import ConnectError, GrpcBackoffError, OptionError
+from grpc_backoff.errors import ConfigError, ConnectError, GrpcBackoffError, OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy, Exponential, Proportional
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 
@@ -24,6 +24,7 @@ __all__ = [
     "AttemptStarted",
     "BackoffPolicy",
     "BackoffReset",
+    "ConfigError",
     "ConnectError",
     "ConnectPolicy",
     "Connected",

@@ -4,6 +4,7 @@
 
     GrpcBackoffError
     ├── OptionError (also ValueError)           a channel option or argument is not allowed
+    ├── ConfigError (also ValueError)           the configuration file cannot be read or says what is not allowed
     ├── ConnectError                            one attempt to connect failed; says at which stage
     ├── IllegalTransition (also RuntimeError)   an input that its state does not know: a bug in a shell
     ├── MissingExtra (also ImportError)         a part of the library needs packages that are not installed
@@ -15,12 +16,14 @@ Misuse of a channel raises what grpc raises for it: `grpc.aio.UsageError` after 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from grpc_backoff.connection.events import Failure
 
-__all__ = ["ConnectError", "GrpcBackoffError", "IllegalTransition", "MissingExtra", "OptionError"]
+__all__ = ["ConfigError", "ConnectError", "GrpcBackoffError", "IllegalTransition", "MissingExtra", "OptionError"]
+
+_LONGEST_VALUE = 200
 
 
 class GrpcBackoffError(Exception):
@@ -45,7 +48,28 @@ class OptionError(GrpcBackoffError, ValueError):
 
     def __str__(self) -> str:
         """Name the key, the value and what is allowed (CH-10)."""
-        return f"{self.key}: {self.value!r} is not allowed; {self.allowed}"
+        return f"{self.key} = {_shown(self.value)} is not allowed; {self.allowed}"
+
+
+class ConfigError(GrpcBackoffError, ValueError):
+    """The configuration file cannot be read, or says something that is not allowed.
+
+    Attributes:
+        path: the file, as it was named.
+        problem: what is wrong with it, in words; has the line where the file is no TOML.
+        key: the path of the key whose value is not allowed, `connection.jitter` for example; None for the whole file.
+    """
+
+    def __init__(self, path: str, problem: str, key: str | None = None) -> None:
+        """Keep the three parts; the message is built from them."""
+        super().__init__(path, problem, key)
+        self.path = path
+        self.problem = problem
+        self.key = key
+
+    def __str__(self) -> str:
+        """Name the file and what is wrong with it (BP-4)."""
+        return f"{self.path}: {self.problem}"
 
 
 class ConnectError(GrpcBackoffError):
@@ -76,3 +100,15 @@ class MissingExtra(GrpcBackoffError, ImportError):  # noqa: N818 - what it says 
         """Name the extra; the message says what to install."""
         super().__init__(f"this needs optional packages: pip install 'grpc-backoff[{extra}]'")
         self.extra = extra
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
+        """Survive pickling: the message is not what the constructor takes."""
+        return type(self), (self.extra,)
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - the value is the user's; an int of 5,000 digits raises too
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from grpc_backoff.policy import checks
+
 __all__ = ["BackoffPolicy", "Exponential", "Proportional", "Uniform"]
 
 
@@ -28,6 +30,11 @@ class Exponential:
     base: float
     multiplier: float
 
+    def __post_init__(self) -> None:
+        """Refuse what would never wait; OptionError says which value."""
+        checks.duration("Exponential.base", self.base)
+        checks.growth("Exponential.multiplier", self.multiplier)
+
     def value(self, n: int) -> float:
         """Return the wait before cap and jitter; infinite where a float cannot hold it (CB-13)."""
         try:
@@ -41,6 +48,10 @@ class Proportional:
     """Plus or minus `fraction` of the capped value, drawn evenly; the result may pass the cap (CB-5)."""
 
     fraction: float
+
+    def __post_init__(self) -> None:
+        """Refuse what could make a wait negative; OptionError says which value."""
+        checks.fraction("Proportional.fraction", self.fraction)
 
     def apply(self, value: float, rng: Uniform) -> float:
         """Return `value` moved by a random part of itself."""
@@ -63,6 +74,10 @@ class BackoffPolicy:
     strategy: Exponential
     cap: float
     jitter: Proportional
+
+    def __post_init__(self) -> None:
+        """Refuse a cap that is no time; OptionError says the value. One below the base caps the first wait as well."""
+        checks.duration("BackoffPolicy.cap", self.cap)
 
     def nominal(self, n: int) -> float:
         """Return the wait after the n-th failure without jitter, in seconds; `n` counts from 1."""

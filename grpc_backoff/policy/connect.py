@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Uniform
 
 __all__ = ["ConnectPolicy", "Reconnect"]
@@ -37,6 +38,12 @@ class ConnectPolicy:
     reconnect: Reconnect
     idle_timeout: float
     """A channel that no RPC asked anything of for this long stops dialling (CB-14); infinite is never."""
+
+    def __post_init__(self) -> None:
+        """Hold the numbers to what options and the file are held to; OptionError says which value."""
+        checks.duration("ConnectPolicy.min_connect_timeout", self.min_connect_timeout)
+        checks.stable_after("ConnectPolicy.stable_after", self.stable_after)
+        checks.idle_timeout("ConnectPolicy.idle_timeout", self.idle_timeout)
 
     @property
     def initial_backoff(self) -> float:

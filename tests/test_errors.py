@@ -1,0 +1,140 @@
+"""The tree of errors, what they say, and that they travel between processes."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import pkgutil
+import re
+
+import grpc
+import grpc.aio
+import pytest
+
+import grpc_backoff
+from grpc_backoff import errors
+from grpc_backoff.aio import NoConnectionError
+from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.errors import (
+    ConfigError,
+    ConnectError,
+    GrpcBackoffError,
+    IllegalTransition,
+    MissingExtra,
+    OptionError,
+)
+
+FAILURE = Failure(Stage.TLS, "certificate has expired")
+
+MESSAGES = [
+    (
+        OptionError("grpc_backoff.jitter", 1.5, "a number from 0 to below 1 is"),
+        "grpc_backoff.jitter = 1.5 is not allowed; a number from 0 to below 1 is",
+    ),
+    (ConfigError("a.toml", "is not TOML"), "a.toml: is not TOML"),
+    (
+        ConfigError("a.toml", "connection.jitter = 2 is not allowed", "connection.jitter"),
+        "a.toml: connection.jitter = 2 is not allowed",
+    ),
+    (ConnectError(FAILURE), "tls: certificate has expired"),
+    (IllegalTransition("TimerFired in phase IDLE"), "TimerFired in phase IDLE"),
+    (MissingExtra("cli"), "this needs optional packages: pip install 'grpc-backoff[cli]'"),
+]
+
+
+def import_all():
+    for module in pkgutil.walk_packages(grpc_backoff.__path__, "grpc_backoff."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
+def tree(kind):
+    """Return an error's children and their children, with the foreign parents of each."""
+    return {
+        (child.__name__, frozenset(base.__name__ for base in child.__bases__ if not issubclass(base, GrpcBackoffError)))
+        for child in descendants(kind)
+    }
+
+
+def descendants(kind):
+    for child in kind.__subclasses__():
+        if child.__module__.startswith("grpc_backoff"):
+            yield child
+            yield from descendants(child)
+
+
+def test_tree_is_drawn():
+    """DESIGN: the tree in the docstring is the real one: every error, and what else it is."""
+    import_all()
+    drawn = {
+        (name.rpartition(".")[2], frozenset(part.rpartition(".")[2] for part in re.findall(r"[\w.]+", also or "")))
+        for name, also in re.findall(r"[├└]── ([\w.]+)(?: \(also ([\w.]+)\))?", errors.__doc__)
+    }
+
+    assert drawn == tree(GrpcBackoffError)
+    assert GrpcBackoffError.__bases__ == (Exception,)
+
+
+def test_all_listed():
+    """DESIGN: the module offers every error that is defined in it."""
+    defined = {kind.__name__ for kind in descendants(GrpcBackoffError) if kind.__module__ == errors.__name__}
+
+    assert defined | {"GrpcBackoffError"} == set(errors.__all__)
+
+
+@pytest.mark.parametrize(("error", "message"), MESSAGES, ids=[type(error).__name__ for error, _ in MESSAGES])
+def test_message(error, message):
+    """CH-10: an error says in one line what is wrong with what."""
+    assert str(error) == message
+
+
+@pytest.mark.parametrize("error", [error for error, _ in MESSAGES], ids=lambda error: type(error).__name__)
+def test_pickle(error):
+    """DESIGN: an error that crosses a process boundary arrives as it was."""
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+
+
+def test_pickle_no_connection():
+    """CH-4: the outcome of a call crosses as well, with its code, its details and the channel's status."""
+    status = {"stands": "for a status"}
+    error = NoConnectionError(grpc.StatusCode.UNAVAILABLE, details="no connection", status=status)
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert (copy.code(), copy.details(), copy.status) == (grpc.StatusCode.UNAVAILABLE, "no connection", status)
+
+
+@pytest.mark.parametrize(
+    ("kind", "also"),
+    [
+        (OptionError, ValueError),
+        (ConfigError, ValueError),
+        (IllegalTransition, RuntimeError),
+        (MissingExtra, ImportError),
+        (NoConnectionError, grpc.aio.AioRpcError),
+        (NoConnectionError, grpc.RpcError),
+    ],
+)
+def test_caught_by_old_handlers(kind, also):
+    """DESIGN: `except` clauses that programs have already catch these errors."""
+    assert issubclass(kind, also)
+    assert issubclass(kind, GrpcBackoffError)
+
+
+def test_attributes():
+    """CH-10: what the message is made of can be read without parsing it."""
+    option = OptionError("key", 1, "two is")
+    config = ConfigError("a.toml", "is bad", "connection.x")
+
+    assert (option.key, option.value, option.allowed) == ("key", 1, "two is")
+    assert (config.path, config.problem, config.key) == ("a.toml", "is bad", "connection.x")
+    assert ConnectError(FAILURE).failure is FAILURE
+    assert MissingExtra("cli").extra == "cli"
+
+
+def test_long_value():
+    """CH-10: a value that fills pages does not fill the message."""
+    assert len(str(OptionError("key", "x" * 10_000, "less is"))) < 300
