@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 from collections import Counter
@@ -53,3 +54,13 @@ async def serving(servicer=None, *, port=0, credentials=None, address=None, opti
         yield bound
     finally:
         await server.stop(None)
+
+
+async def _main(port: str) -> None:
+    async with serving(port=int(port)):
+        print("serving", flush=True)  # noqa: T201
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1]))

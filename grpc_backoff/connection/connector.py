@@ -41,8 +41,12 @@ class Connection(Protocol):
         """
         ...
 
+    def loss(self) -> Loss | None:
+        """Return how it ended; None while it stands, or while that is still being found out."""
+        ...
+
     async def lost(self) -> Loss:
-        """Return once the connection has ended, at once if it has."""
+        """Return how it ended, once that is known."""
         ...
 
     def retire(self) -> None:

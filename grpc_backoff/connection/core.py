@@ -16,10 +16,11 @@ belongs in front of the calls that wait, where it sees a call once and whole (`a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -52,6 +53,11 @@ right behind its SETTINGS is gone after the first look; one that does so a littl
 _ON_ITS_WAY = 0.01
 """How long a call that began may take to reach the core: it does so in the loop's next turn."""
 _MAX_INT32 = 2**31 - 1
+_CALLS_BREAK_WITHIN = 0.02
+"""How soon after a connection broke its calls have ended: those that still run after that outlive a GOAWAY."""
+_NO_ANSWER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
+"""Outcomes that a call can have without any answer of the server's."""
+_BROKEN = "the peer closed it, or the network broke"
 _EXPLAIN_METHOD = "/grpc_backoff/WhyIsThereNoConnection"
 _EXPLAIN_TIMEOUT = 0.25
 _MORE_THAN_THE_RETRY_BUFFER = bytes(256 * 1024 + 1)
@@ -66,59 +72,83 @@ _STAGE_MARKS = (
 class CoreConnection:
     """A C-core channel on which SETTINGS arrived, and the count of the calls that run on it."""
 
-    def __init__(
-        self,
-        channel: grpc.aio.Channel,
-        limit: float,
-        clock: Clock,
-        report_life: Callable[[float], None],
-        drained: Callable[[CoreConnection], None],
-    ) -> None:
-        """Take over a channel that is, or just was, READY; `limit` is what it was told of its attempts."""
+    def __init__(self, channel: grpc.aio.Channel, timing: Options, owner: CoreConnector) -> None:
+        """Take over a channel that is, or just was, READY; `timing` is what it was told of its attempts."""
         self.channel = channel
-        self.limit = limit
+        self.timing = timing
         self.since = -math.inf
-        self._clock = clock
-        self._report_life = report_life
-        self._drained = drained
+        self._owner = owner
+        self._now = owner.clock.now
+        self._state = channel.get_state
+        self._stable_after = owner.policy.stable_after
         self._running = 0
-        self._used = self._entered = -math.inf
+        self._entered = -math.inf
+        self._served = False
+        self._loss: Loss | None = None
         self._retired = False
+
+    def renewed(self, since: float) -> None:
+        """Note that SETTINGS arrived, for the first time or again."""
+        self.since = since
+        self._served = False
+        self._loss = None
 
     def alive(self) -> bool:
         """Return whether the core has the connection at this moment."""
-        return self.channel.get_state() is _READY
+        return self._state() is _READY
 
     def last_used(self) -> float:
-        """Return when a call last began or ended here."""
-        return self._used
+        """Return when a call was last made here."""
+        return self._entered
 
     def began(self, call: grpc.aio.Call) -> None:
         """Count a call that was just made on this connection's channel."""
         self._running += 1
-        self._used = self._entered = self._clock.now()
+        self._entered = self._now()
         call.add_done_callback(self._ended)
 
-    def _ended(self, _call: grpc.aio.Call) -> None:
+    def _ended(self, call: grpc.aio.Call) -> None:
         self._running -= 1
-        self._used = self._clock.now()
+        if self._stable_after and not self._served and self._on_probation():
+            self._owner.loop.create_task(self._judge(call))
         if self._retired and not self._running:
-            self._drained(self)
+            self._owner.drained(self)
+
+    async def _judge(self, call: grpc.aio.Call) -> None:
+        """CB-8: an answer of the server's, whatever it says, shows that the connection is of use."""
+        self._served = self._served or await call.code() not in _NO_ANSWER
+
+    def _on_probation(self) -> bool:
+        return self._now() - self.since < self._stable_after
 
     def may_redial(self) -> bool:
         """Return whether a call began so late that it may have reached the core after the connection's end."""
-        return self._clock.now() - self._entered < _ON_ITS_WAY
+        return self._now() - self._entered < _ON_ITS_WAY
+
+    def loss(self) -> Loss | None:
+        """Return how it ended; None while that is not known."""
+        if self._loss is None and not self.alive() and (self._served or not self._on_probation()):
+            self._loss = self._describe()
+        return self._loss
+
+    def _describe(self) -> Loss:
+        if self._now() - max(self._entered, self.since) >= self._owner.policy.idle_timeout:
+            return Loss("nobody used it for the idle timeout", graceful=True)  # the core ends it then (CB-14)
+        return Loss(_BROKEN, served=self._served)
 
     async def lost(self) -> Loss:
         """Return once the core has seen the connection end.
 
         Any change away from READY is the end of it, also when the core, woken by a call, is READY anew by the time
-        we look.
+        we look. The core does not tell a GOAWAY from a broken connection; the calls do: those that run outlive one.
         """
         if self.alive():
             await self.channel.wait_for_state_change(_READY)
-        self._report_life(self._clock.now() - self.since)
-        return Loss("the peer closed it, or the network broke")
+        self._owner.note_life(self._now() - self.since)
+        if self.loss() is None and self._on_probation():
+            await asyncio.sleep(_CALLS_BREAK_WITHIN)
+            self._loss = Loss(_BROKEN, graceful=self._running > 0, served=self._served)
+        return self._loss or self._describe()
 
     def retire(self) -> None:
         """Take no new calls, and close once the running ones have ended.
@@ -128,7 +158,7 @@ class CoreConnection:
         if not self._retired:
             self._retired = True
             if not self._running:
-                self._drained(self)
+                self._owner.drained(self)
 
 
 class CoreConnector:
@@ -149,11 +179,12 @@ class CoreConnector:
         self._credentials = credentials
         self._options = tuple(options)
         self._compression = compression
-        self._policy = policy
-        self._clock = clock
-        self._loop = loop
-        self._spreads = _spreads_calls(target, options)
-        self._has_service_config = any(key == "grpc.service_config" for key, _ in options)
+        self.policy = policy
+        self.clock = clock
+        self.loop = loop
+        named = {key.decode() if isinstance(key, bytes) else key: value for key, value in reversed(self._options)}
+        self._spreads = _spreads_calls(target, named)
+        self._has_service_config = "grpc.service_config" in named
         self._last_life = math.inf
         self._open: set[CoreConnection] = set()
         self._closing: set[asyncio.Task[None]] = set()
@@ -165,14 +196,17 @@ class CoreConnector:
         the loss was known here, and made the core dial already. Another channel beside it would be a second
         connection.
         """
-        if revive is not None and revive.limit != limit:
+        timing = self._timing(limit)
+        if revive is not None and revive.timing != timing:
             revive.retire()
             revive = None
-        channel = self._make_channel(limit) if revive is None else revive.channel
+        channel = self._make_channel(timing) if revive is None else revive.channel
         try:
             await self._until_connected(channel)
-            since = self._clock.now()
-            await asyncio.sleep(self._settle())
+            since = self.clock.now()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settle()):
+                    await channel.wait_for_state_change(_READY)
         except BaseException:
             if revive is None:
                 await channel.close()
@@ -180,9 +214,9 @@ class CoreConnector:
                 revive.retire()
             raise
         if revive is None:
-            revive = CoreConnection(channel, limit, self._clock, self._note_life, self._drained)
+            revive = CoreConnection(channel, timing, self)
             self._open.add(revive)
-        revive.since = since
+        revive.renewed(since)
         return revive
 
     async def close(self, grace: float | None) -> None:
@@ -190,13 +224,15 @@ class CoreConnector:
         connections, self._open = self._open, set()
         await asyncio.gather(*(connection.channel.close(grace) for connection in connections), *self._closing)
 
-    def _note_life(self, seconds: float) -> None:
+    def note_life(self, seconds: float) -> None:
+        """Remember how long the last connection lived, in seconds."""
         self._last_life = seconds
 
-    def _drained(self, connection: CoreConnection) -> None:
+    def drained(self, connection: CoreConnection) -> None:
+        """Close a retired connection whose calls have ended."""
         if connection in self._open:
             self._open.discard(connection)
-            task = self._loop.create_task(connection.channel.close())
+            task = self.loop.create_task(connection.channel.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
@@ -215,8 +251,8 @@ class CoreConnector:
     def _settle(self) -> float:
         return _SETTLE if self._last_life >= _SHORT_LIFE else min(3 * self._last_life + 5 * _SETTLE, _SHORT_LIFE)
 
-    def _make_channel(self, limit: float) -> grpc.aio.Channel:
-        options = (("grpc.use_local_subchannel_pool", 1), *self._timing(limit), *self._options)
+    def _make_channel(self, timing: Options) -> grpc.aio.Channel:
+        options = (("grpc.use_local_subchannel_pool", 1), *timing, *self._options)
         if self._credentials is None:
             made = _genuine.insecure_channel(self._target, options=options, compression=self._compression)
         else:
@@ -232,7 +268,7 @@ class CoreConnector:
             # The one setting without jitter: the core's limit is exactly this, and so is its next start.
             return (("grpc.testing.fixed_reconnect_backoff_ms", limit_ms),)
         # Behind a READY round_robin the core redials single addresses by itself: as near to the policy as it can.
-        backoff = self._policy.backoff
+        backoff = self.policy.backoff
         return (
             ("grpc.initial_reconnect_backoff_ms", _milliseconds(min(backoff.nominal(1), limit / 1.25))),
             ("grpc.max_reconnect_backoff_ms", _milliseconds(backoff.cap)),
@@ -262,7 +298,7 @@ def is_instrumented() -> bool:
 
 
 def _milliseconds(seconds: float) -> int:
-    return max(1, min(math.ceil(seconds * 1000), _MAX_INT32)) if math.isfinite(seconds) else _MAX_INT32
+    return max(1, min(round(seconds * 1000), _MAX_INT32)) if math.isfinite(seconds) else _MAX_INT32
 
 
 def _one_line(text: str) -> str:
@@ -278,16 +314,13 @@ def _stage(reason: str) -> Stage:
     return Stage.SETTINGS
 
 
-def _spreads_calls(target: str, options: Options) -> bool:
+def _spreads_calls(target: str, options: Mapping[str, Any]) -> bool:
     """Return whether the core is told to use several connections at once (anything but pick_first)."""
-    if target.startswith(("xds:", "google-c2p:")):
-        return True
-    for key, value in options:
-        if key == "grpc.lb_policy_name":
-            return bool(value != "pick_first")
-        if key == "grpc.service_config":
-            return _service_config_spreads(value)
-    return False
+    return (
+        target.startswith(("xds:", "google-c2p:"))
+        or options.get("grpc.lb_policy_name", "pick_first") != "pick_first"
+        or _service_config_spreads(options.get("grpc.service_config"))
+    )
 
 
 def _service_config_spreads(text: object) -> bool:

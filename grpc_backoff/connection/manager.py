@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol
 
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
-from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector
+from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector, Loss
 from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, Stage, State
 from grpc_backoff.policy.backoff import Uniform
 
@@ -28,6 +28,10 @@ Listener = Callable[[ConnectionEvent], object]
 
 class CallGate(Protocol):
     """Where calls wait for a connection."""
+
+    def __len__(self) -> int:
+        """Return how many calls wait."""
+        ...
 
     def has_patient(self) -> bool:
         """Return whether a call waits that outlasts failed attempts (`wait_for_ready`)."""
@@ -108,7 +112,9 @@ class ConnectionManager(Generic[ConnectionT]):
             return connection
         # The call path sees a loss before the watcher does: nothing may enter a dead connection, where grpc's core
         # would dial again by itself.
-        self._lost(connection, "noticed by a call")
+        loss = connection.loss()
+        if loss is not None:
+            self._lost(connection, loss)
         return None
 
     async def wait_for_state_change(self, last: State) -> None:
@@ -243,8 +249,7 @@ class ConnectionManager(Generic[ConnectionT]):
         self._attempt = None
         self.connection = connection
         self._feed(m.AttemptSucceeded())
-        loss = await connection.lost()
-        self._lost(connection, loss.reason, graceful=loss.graceful, served=loss.served)
+        self._lost(connection, await connection.lost())
 
     def _fail_attempt(self, failure: Failure) -> None:
         self._attempt = None
@@ -255,17 +260,19 @@ class ConnectionManager(Generic[ConnectionT]):
             self._attempt.cancel()
             self._attempt = None
 
-    def _lost(self, connection: ConnectionT, reason: str, *, graceful: bool = False, served: bool = False) -> None:
+    def _lost(self, connection: ConnectionT, loss: Loss) -> None:
         if connection is not self.connection:
             return  # heard of it already
         self.connection = None
         self._revivable = connection
         self._feed(
             m.ConnectionLost(
-                reason,
-                graceful=graceful,
-                served=served,
+                loss.reason,
+                graceful=loss.graceful,
+                served=loss.served,
                 used=connection.last_used(),
                 redialled=connection.may_redial(),
             )
         )
+        if len(self._gate):
+            self.want()  # calls came between the end of the connection and the news of it

@@ -37,6 +37,7 @@ __all__ = [
     "accept_reset",
     "healthy",
     "http1_answer",
+    "settings_only",
     "settings_then_close",
     "silent",
     "slow_settings",
@@ -101,17 +102,27 @@ async def http1_answer(visit: Visit) -> None:
     await visit.until_closed()
 
 
+async def settings_only(visit: Visit) -> None:
+    """Send SETTINGS and nothing else, and hold the connection until the client closes."""
+    await _send_settings(visit)
+    await visit.until_closed()
+
+
 def settings_then_close(after: float = 0.0) -> Behaviour:
     """Return a behaviour that sends SETTINGS and hangs up `after` seconds later, as a proxy whose upstream is down."""
 
     async def behave(visit: Visit) -> None:
-        connection = H2Connection(H2Configuration(client_side=False))
-        connection.initiate_connection()
-        visit.writer.write(connection.data_to_send())
-        await visit.writer.drain()
+        await _send_settings(visit)
         await asyncio.sleep(after)
 
     return behave
+
+
+async def _send_settings(visit: Visit) -> None:
+    connection = H2Connection(H2Configuration(client_side=False))
+    connection.initiate_connection()
+    visit.writer.write(connection.data_to_send())
+    await visit.writer.drain()
 
 
 async def healthy(visit: Visit) -> None:

@@ -1,0 +1,140 @@
+"""Checks that any `Connector` must pass, ours and anyone's: real sockets, real time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from grpc_backoff.connection.connector import ConnectError, Connector
+from grpc_backoff.connection.events import Stage
+from grpc_backoff.testing.front import (
+    Behaviour,
+    FlakyFront,
+    accept_close,
+    accept_reset,
+    http1_answer,
+    settings_only,
+    settings_then_close,
+    silent,
+)
+
+__all__ = ["check_connector"]
+
+MakeConnector = Callable[[str], Connector[Any]]
+
+_LIMIT = 1.0
+_CLOSED_WITHIN = 0.25  # CB-3
+_PATIENCE = 5.0  # for whatever has to happen at some time, on a machine that is busy
+
+
+async def check_connector(make: MakeConnector) -> None:
+    """Hold a connector to its contract; AssertionError says what it breaks.
+
+    Takes a few seconds of real time. `make` gets a target on 127.0.0.1 and returns a fresh connector without TLS.
+    """
+    for check in (_connects, _tells_of_loss, _refused, _no_settings, _gone_at_once, _gives_up_when_cancelled):
+        await check(make)
+
+
+def _hold(condition: bool, what: str) -> None:
+    if not condition:  # no assert statement: these checks hold under python -O too
+        raise AssertionError(what)
+
+
+async def _in_time(awaitable: Awaitable[Any]) -> Any:
+    try:
+        return await asyncio.wait_for(awaitable, _PATIENCE)
+    except TimeoutError:
+        raise AssertionError(f"nothing happened in {_PATIENCE} s: {awaitable}") from None
+
+
+async def _with(behaviour: Behaviour, make: MakeConnector, use: Callable[[FlakyFront, Any], Awaitable[None]]) -> None:
+    async with FlakyFront(behaviour) as front:
+        connector = make(front.target)
+        try:
+            await use(front, connector)
+        finally:
+            await connector.close(None)
+
+
+async def _connects(make: MakeConnector) -> None:
+    async def use(front: FlakyFront, connector: Connector[Any]) -> None:
+        connection = await _in_time(connector.connect(_LIMIT, None))
+        _hold(connection.alive(), "a connection whose peer sent SETTINGS is alive")
+        _hold(len(front.visits) == 1, "one attempt is one connection")
+        await asyncio.sleep(_LIMIT)
+        _hold(connection.alive(), "the limit is over with SETTINGS (CB-3)")
+        connection.retire()
+        connection.retire()
+
+    await _with(settings_only, make, use)
+
+
+async def _tells_of_loss(make: MakeConnector) -> None:
+    async def use(front: FlakyFront, connector: Connector[Any]) -> None:
+        connection = await _in_time(connector.connect(_LIMIT, None))
+        waiting = asyncio.ensure_future(connection.lost())
+        await asyncio.sleep(0.1)
+        _hold(not waiting.done(), "a connection that stands is not lost")
+        await front.break_all()
+        _hold(bool((await _in_time(waiting)).reason), "a loss has a reason")
+        _hold(not connection.alive(), "a lost connection is not alive")
+        again = await _in_time(connector.connect(_LIMIT, connection))
+        _hold(again.alive(), "a lost connection can be replaced")
+        _hold(len(front.visits) == 1 + 1, "replacing takes one connection")
+
+    await _with(settings_only, make, use)
+
+
+async def _fails(connector: Connector[Any]) -> Stage:
+    outcome = (await asyncio.gather(_in_time(connector.connect(_LIMIT, None)), return_exceptions=True))[0]
+    if not isinstance(outcome, ConnectError):
+        raise AssertionError(  # noqa: TRY004 - it is one
+            f"without SETTINGS there is a ConnectError, not {outcome!r} (CB-6)"
+        )
+    _hold(bool(outcome.failure.reason), "a failure has a reason")
+    return outcome.failure.stage
+
+
+async def _refused(make: MakeConnector) -> None:
+    async def use(front: FlakyFront, connector: Connector[Any]) -> None:
+        await front.refuse()
+        _hold(await _fails(connector) is Stage.TCP, "a refused connection fails at the stage tcp")
+
+    await _with(silent, make, use)
+
+
+async def _no_settings(make: MakeConnector) -> None:
+    async def use(front: FlakyFront, connector: Connector[Any]) -> None:
+        await _fails(connector)
+        await asyncio.sleep(0.3)
+        _hold(len(front.visits) == 1, "a failed attempt is not repeated by the connector")
+
+    for behaviour in (accept_close, accept_reset, http1_answer):
+        await _with(behaviour, make, use)
+
+
+async def _gone_at_once(make: MakeConnector) -> None:
+    async def use(_front: FlakyFront, connector: Connector[Any]) -> None:
+        connection = await _in_time(connector.connect(_LIMIT, None))
+        await _in_time(connection.lost())
+
+    await _with(settings_then_close(0.0), make, use)
+
+
+async def _gives_up_when_cancelled(make: MakeConnector) -> None:
+    async def use(front: FlakyFront, connector: Connector[Any]) -> None:
+        attempt = asyncio.ensure_future(connector.connect(_LIMIT, None))
+        await asyncio.wait([attempt], timeout=_LIMIT)
+        _hold(not attempt.done(), "accepting is not success, and the limit is the machine's to keep (CB-6)")
+        attempt.cancel()
+        await asyncio.gather(attempt, return_exceptions=True)
+        await asyncio.sleep(2 * _CLOSED_WITHIN)
+        visit = front.visits[0]
+        late = (visit.ended or math.inf) - visit.at - _LIMIT
+        _hold(late <= _CLOSED_WITHIN, f"the socket was closed {late:.3f} s after the limit (CB-3)")
+        _hold(len(front.visits) == 1, "an attempt that was given up is not repeated")
+
+    await _with(silent, make, use)

@@ -1,0 +1,84 @@
+"""A clock in the test's hand."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+
+__all__ = ["FakeClock"]
+
+_TURNS = 20
+"""How many turns of the event loop tasks get to react to a moment before the next comes."""
+
+
+class _Timer:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class FakeClock:
+    """A `Clock` that moves only when it is told to; callbacks come in order, each at its own moment.
+
+    Real grpc on a jumping clock times out for no reason: use it with a `ScriptedConnector`.
+    """
+
+    def __init__(self, start: float = 1000.0) -> None:
+        """Begin at `start` seconds."""
+        self._now = start
+        self._timers: list[tuple[float, int, _Timer]] = []
+        self._order = itertools.count()
+
+    def now(self) -> float:
+        """Return the time in seconds."""
+        return self._now
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> _Timer:
+        """Call back once the clock has been moved to `when`."""
+        timer = _Timer(callback)
+        heapq.heappush(self._timers, (when, next(self._order), timer))
+        return timer
+
+    def armed(self) -> list[float]:
+        """Return the moments at which something is due, in order."""
+        return sorted(when for when, _, timer in self._timers if timer.callback is not None)
+
+    async def sleep(self, seconds: float) -> None:
+        """Return once the clock has been moved by `seconds`."""
+        done = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        timer = self.call_at(self._now + seconds, wake)
+        try:
+            await done
+        finally:
+            timer.cancel()
+
+    async def advance(self, seconds: float) -> None:
+        """Move on by `seconds`, stopping at every moment at which something is due."""
+        end = self._now + seconds
+        await _let_tasks_run()
+        while self._timers and self._timers[0][0] <= end:
+            when, _, timer = heapq.heappop(self._timers)
+            if timer.callback is not None:
+                self._now = max(self._now, when)
+                timer.callback()
+                await _let_tasks_run()
+        self._now = end
+
+    async def jump(self, seconds: float) -> None:
+        """Move on by `seconds` in one leap, as after a suspended laptop or a blocked loop: whatever was due is late."""
+        self._now += seconds
+        await self.advance(0.0)
+
+
+async def _let_tasks_run() -> None:
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)

@@ -1,0 +1,131 @@
+"""A connector with a script: no sockets, every outcome at its own moment of a fake clock."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from grpc_backoff.connection.connector import ConnectError, Loss
+from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.testing.clock import FakeClock
+
+__all__ = ["Attempt", "Fails", "Hangs", "ScriptedConnection", "ScriptedConnector", "Succeeds"]
+
+_REFUSED = Failure(Stage.TCP, "connection refused")
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeds:
+    """SETTINGS arrives after so many seconds."""
+
+    after: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fails:
+    """The attempt fails after so many seconds."""
+
+    after: float = 0.0
+    failure: Failure = _REFUSED
+
+
+@dataclass(frozen=True, slots=True)
+class Hangs:
+    """Nothing ever happens."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt as the connector saw it; `outcome` is None while it runs, "cancelled" when it was given up."""
+
+    at: float
+    limit: float
+    revived: bool
+    outcome: str | None = None
+
+
+class ScriptedConnection:
+    """A `Connection` that the test ends."""
+
+    def __init__(self) -> None:
+        """Be alive."""
+        self.retired = False
+        self.used = -math.inf
+        self.redials = False
+        self._end: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
+
+    def end(self, reason: str = "closed by the script", *, graceful: bool = False, served: bool = False) -> None:
+        """Lose the connection."""
+        if not self._end.done():
+            self._end.set_result(Loss(reason, graceful=graceful, served=served))
+
+    def alive(self) -> bool:
+        """Return whether `end` was not called yet."""
+        return not self._end.done()
+
+    def last_used(self) -> float:
+        """Return what the test set."""
+        return self.used
+
+    def may_redial(self) -> bool:
+        """Return what the test set."""
+        return self.redials
+
+    def loss(self) -> Loss | None:
+        """Return what `end` said."""
+        return self._end.result() if self._end.done() else None
+
+    async def lost(self) -> Loss:
+        """Return once `end` was called."""
+        return await asyncio.shield(self._end)
+
+    def retire(self) -> None:
+        """Take note of it."""
+        self.retired = True
+
+
+class ScriptedConnector:
+    """A `Connector` whose attempts end as the script says; when it runs out, the last outcome goes on for ever.
+
+    Attributes:
+        attempts: every attempt so far.
+        connections: every connection made so far.
+    """
+
+    def __init__(self, clock: FakeClock, script: Iterable[Succeeds | Fails | Hangs]) -> None:
+        """Take the outcomes, one for each attempt."""
+        self.attempts: list[Attempt] = []
+        self.connections: list[ScriptedConnection] = []
+        self.closed = False
+        self._clock = clock
+        self._script = list(script)
+
+    async def connect(self, limit: float, revive: ScriptedConnection | None) -> ScriptedConnection:
+        """Make one attempt by the script."""
+        attempt = Attempt(self._clock.now(), limit, revived=revive is not None)
+        self.attempts.append(attempt)
+        outcome = self._script.pop(0) if len(self._script) > 1 else self._script[0]
+        try:
+            return await self._play(outcome, attempt)
+        except asyncio.CancelledError:
+            attempt.outcome = "cancelled"
+            raise
+
+    async def close(self, grace: float | None) -> None:  # noqa: ARG002 - the protocol's
+        """Take note of it."""
+        self.closed = True
+
+    async def _play(self, outcome: Succeeds | Fails | Hangs, attempt: Attempt) -> ScriptedConnection:
+        if isinstance(outcome, Hangs):
+            await asyncio.get_running_loop().create_future()
+        else:
+            await self._clock.sleep(outcome.after)
+        if isinstance(outcome, Fails):
+            attempt.outcome = "failed"
+            raise ConnectError(outcome.failure)
+        attempt.outcome = "connected"
+        connection = ScriptedConnection()
+        self.connections.append(connection)
+        return connection

@@ -1,0 +1,107 @@
+"""The front does on the wire what its script says; a raw socket looks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from grpc_backoff.testing.front import (
+    FlakyFront,
+    accept_close,
+    accept_reset,
+    http1_answer,
+    settings_only,
+    settings_then_close,
+    silent,
+    slow_settings,
+)
+from tests.echo import serving
+
+SETTINGS_FRAME = 4
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+
+async def look(front, *, say=PREFACE, read_for=0.3):
+    """Connect, say something, and return what came back and how it ended: closed, reset or open."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+    data, end = b"", "open"
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(read_for):
+            try:
+                writer.write(say)
+                while chunk := await reader.read(1000):
+                    data += chunk
+                end = "closed"
+            except ConnectionError:
+                end = "reset"
+    writer.close()
+    return data, end
+
+
+async def test_accept_close():
+    """CB-6: accepted and closed, without a byte."""
+    async with FlakyFront(accept_close) as front:
+        assert await look(front, say=b"") == (b"", "closed")
+
+
+async def test_accept_reset():
+    """CB-6: accepted and reset."""
+    async with FlakyFront(accept_reset) as front:
+        assert await look(front, say=b"") == (b"", "reset")
+
+
+async def test_silent():
+    """CB-3: accepted, never a byte, and the end of the client is seen. Waits 0.3 s."""
+    async with FlakyFront(silent) as front:
+        assert await look(front) == (b"", "open")
+        await asyncio.sleep(0.2)
+        assert front.visits[0].ended is not None
+
+
+async def test_http1_answer():
+    """CB-6: an HTTP/1.1 answer to whatever was said."""
+    async with FlakyFront(http1_answer) as front:
+        data, _ = await look(front)
+        assert data.startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(("behaviour", "end"), [(settings_only, "open"), (settings_then_close(0), "closed")])
+async def test_settings(behaviour, end):
+    """CB-6, CB-7: a SETTINGS frame first, then nothing or the end."""
+    async with FlakyFront(behaviour) as front:
+        data, ended = await look(front, say=b"" if end == "closed" else PREFACE)
+        assert data[3] == SETTINGS_FRAME
+        assert ended == end
+
+
+async def test_slow_settings():
+    """CB-6: the server's first bytes are held back. Waits 0.5 s."""
+    async with serving() as port, FlakyFront(slow_settings(0.4), upstream=("127.0.0.1", port)) as front:
+        assert (await look(front, read_for=0.2))[0] == b""
+        assert (await look(front, read_for=2))[0][3] == SETTINGS_FRAME
+
+
+async def test_refuse_and_listen_again_on_the_same_port():
+    """CB-4: refused while it does not listen, accepted again after, always the same port."""
+    async with FlakyFront(silent) as front:
+        port = front.port
+        for _ in range(2):
+            await front.refuse()
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", port)
+            await front.listen()
+            assert await look(front, read_for=0.05) == (b"", "open")
+        assert front.target == f"127.0.0.1:{port}"
+
+
+async def test_break_all_resets_what_stands():
+    """CB-6: every standing connection is reset at once."""
+    async with FlakyFront(silent) as front:
+        looks = [asyncio.ensure_future(look(front, read_for=5)) for _ in range(3)]
+        while len(front.visits) < 3:
+            await asyncio.sleep(0.01)
+        await front.break_all()
+        assert [end for _, end in await asyncio.gather(*looks)] == ["reset"] * 3
+        assert all(visit.ended for visit in front.visits)
