@@ -1,0 +1,50 @@
+"""A real server in a process of its own, to be killed and frozen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+
+
+def free_port():
+    """Return a TCP port on 127.0.0.1 that is free at this moment."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+class ServerProcess:
+    """The echo server as a process."""
+
+    def __init__(self, port):
+        self.port = port
+        self.process = None
+
+    async def __aenter__(self):
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.kill()
+
+    async def start(self):
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.echo", str(self.port), stdout=asyncio.subprocess.PIPE
+        )
+        await asyncio.wait_for(self.process.stdout.readline(), 60)
+
+    async def kill(self):
+        """SIGKILL: no goodbye, the kernel closes the sockets."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        await self.process.wait()
+
+    def freeze(self):
+        """SIGSTOP: the kernel still accepts, nobody answers."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self):
+        self.process.send_signal(signal.SIGCONT)

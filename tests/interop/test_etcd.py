@@ -1,0 +1,92 @@
+"""A real server that nobody here wrote: etcd, killed and restarted under calls.
+
+It needs Debian's package etcd-server. No generated code is needed: the maintenance service's Status method takes an
+empty message, and what it answers is not looked into.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections import Counter
+
+import grpc
+import pytest
+
+from grpc_backoff import aio
+from tests.interop.processes import free_port
+
+pytestmark = [
+    pytest.mark.etcd,
+    pytest.mark.skipif(
+        shutil.which("etcd") is None and not os.environ.get("GRPC_BACKOFF_REQUIRE_PEERS"),
+        reason="etcd is not installed (Debian package etcd-server)",
+    ),
+]
+
+FAST = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500)]
+
+
+class Etcd:
+    def __init__(self, folder):
+        self.client, self.peer, self.folder = free_port(), free_port(), folder
+
+    async def start(self):
+        client, peer = f"http://127.0.0.1:{self.client}", f"http://127.0.0.1:{self.peer}"
+        self.process = await asyncio.create_subprocess_exec(
+            "etcd",
+            *("--name", "one", "--data-dir", str(self.folder)),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", f"one={peer}", "--logger", "zap", "--log-level", "error"),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "ETCD_UNSUPPORTED_ARCH": os.uname().machine},
+        )
+
+    async def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        await self.process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_etcd_killed_and_restarted_five_times_under_calls(tmp_path):
+    """CH-2, CH-7: patient calls are all answered, impatient ones answered or UNAVAILABLE, over five SIGKILLs.
+
+    Takes about half a minute of real time.
+    """
+    etcd, outcomes, stopping = Etcd(tmp_path), Counter(), asyncio.Event()
+    await etcd.start()
+    try:
+        async with aio.insecure_channel(f"127.0.0.1:{etcd.client}", options=FAST) as channel:
+            status = channel.unary_unary("/etcdserverpb.Maintenance/Status")
+            assert await status(b"", wait_for_ready=True, timeout=60)
+
+            async def work(patient):
+                while not stopping.is_set():
+                    try:
+                        assert await status(b"", wait_for_ready=patient, timeout=60)
+                        outcomes[patient, grpc.StatusCode.OK] += 1
+                    except grpc.aio.AioRpcError as error:
+                        outcomes[patient, error.code()] += 1
+                    await asyncio.sleep(0.005)
+
+            workers = [asyncio.ensure_future(work(patient)) for patient in [True, False] * 5]
+            for _ in range(5):
+                await asyncio.sleep(0.5)
+                await etcd.kill()
+                await asyncio.sleep(0.5)
+                await etcd.start()
+                assert await status(b"", wait_for_ready=True, timeout=60)
+            stopping.set()
+            await asyncio.wait_for(asyncio.gather(*workers), 90)
+            assert channel.connection_status().connections >= 6
+    finally:
+        await etcd.kill()
+    assert outcomes[True, grpc.StatusCode.OK] > 50
+    assert outcomes[False, grpc.StatusCode.OK] > 50
+    allowed = {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+    assert {code for _, code in outcomes} <= allowed, outcomes

@@ -1,0 +1,369 @@
+"""The channel against servers that fail, each in its own way, on real sockets and in real time.
+
+Durations are small and the slack is generous: a machine with two busy cores must not make the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+
+import dns.flags
+import dns.message
+import dns.rrset
+import grpc
+import pytest
+import trustme
+
+from grpc_backoff import AttemptFailed, AttemptStarted, Connected, Disconnected, Stage, aio
+from grpc_backoff.testing.front import (
+    FlakyFront,
+    accept_close,
+    accept_reset,
+    healthy,
+    http1_answer,
+    settings_then_close,
+    silent,
+    slow_settings,
+)
+from tests.echo import Echo, EchoStub, Message, serving
+from tests.interop.processes import ServerProcess, free_port
+
+FAST = [
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+]
+BUSY = 0.15  # how late a loop on a busy machine may be
+
+
+class Log(list):
+    """The events of a channel."""
+
+    def of(self, kind):
+        return [event for event in self if isinstance(event, kind)]
+
+    def gaps(self):
+        starts = [event.at for event in self.of(AttemptStarted)]
+        return [after - before for before, after in itertools.pairwise(starts)]
+
+    async def until(self, kind, count=1, within=20):
+        async with asyncio.timeout(within):
+            while len(self.of(kind)) < count:
+                await asyncio.sleep(0.005)
+        return self.of(kind)[count - 1]
+
+
+def channel_to(target, log, options=FAST, **how):
+    if "credentials" in how:
+        return aio.secure_channel(target, how.pop("credentials"), options=options, listeners=[log.append], **how)
+    return aio.insecure_channel(target, options=options, listeners=[log.append], **how)
+
+
+async def answer(channel, **how):
+    return (await EchoStub(channel).Unary(Message(text="hello"), **how)).text
+
+
+@pytest.mark.parametrize("behaviour", [None, accept_close, accept_reset, http1_answer])
+async def test_failing_at_once(behaviour):
+    """CB-4, CB-6: refused, closed, reset or answered in HTTP/1.1: never READY, and the starts keep the schedule."""
+    log = Log()
+    async with FlakyFront(behaviour or silent) as front, channel_to(front.target, log) as channel:
+        if behaviour is None:
+            await front.refuse()
+        call = EchoStub(channel).Unary(Message(), wait_for_ready=True)
+        await log.until(AttemptFailed, 4)
+        assert not call.done()
+        call.cancel()
+        if behaviour is not None:
+            assert len(front.visits) <= len(log.of(AttemptStarted))
+    assert not log.of(Connected)
+    for gap, nominal in zip(log.gaps(), (0.2, 0.32, 0.512), strict=False):
+        assert 0.8 * nominal - 0.01 <= gap <= 1.2 * nominal + BUSY
+
+
+async def test_silent_peer():
+    """CB-3, CB-6: the limit is kept, the socket is gone within 250 ms of it, never READY, and the backoff grows."""
+    log = Log()
+    options = [*FAST[:1], ("grpc.max_reconnect_backoff_ms", 4000), ("grpc.min_reconnect_backoff_ms", 600)]
+    async with FlakyFront(silent) as front, channel_to(front.target, log, options) as channel:
+        call = EchoStub(channel).Unary(Message(), wait_for_ready=True)
+        await log.until(AttemptFailed, 6)
+        call.cancel()
+        assert not log.of(Connected)
+        for failed in log.of(AttemptFailed):
+            assert failed.failure.stage is Stage.SETTINGS
+        for started, visit in zip(log.of(AttemptStarted)[:5], front.visits, strict=False):
+            assert visit.ended is not None
+            lasted = visit.ended - visit.at
+            assert started.limit - 0.05 <= lasted <= started.limit + 0.25
+        assert len(log.of(AttemptStarted)) - len(front.visits) in (0, 1), "the last one may be on its way"
+        assert log.of(AttemptStarted)[5].limit > 1.5, "backoff outgrew the timeout, and the limit with it"
+
+
+async def test_settings_late_but_in_time():
+    """CB-6: READY comes with SETTINGS and not before, and the backoff is back at INITIAL."""
+    log = Log()
+    async with (
+        serving() as port,
+        FlakyFront(accept_close, upstream=("127.0.0.1", port)) as front,
+        channel_to(front.target, log) as channel,
+    ):
+        call = EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True)
+        await log.until(AttemptFailed, 3)
+        front.behaviour = slow_settings(0.5)
+        assert (await call).text == "x"
+        assert log.of(Connected)[0].took >= 0.45
+        await asyncio.sleep(0.3)
+        front.behaviour = accept_close
+        await front.break_all()
+        await log.until(Disconnected)
+        before = len(log.of(AttemptStarted))
+        patient = EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True)
+        await log.until(AttemptFailed, before + 1)
+        patient.cancel()
+        gap = log.gaps()[-1]
+        assert 0.19 <= gap <= 0.2 + BUSY
+
+
+async def test_tls_to_plaintext_and_back():
+    """CB-6, CH-8: speaking TLS to a plaintext port, or the reverse, fails by schedule, and says where."""
+    authority = trustme.CA()
+    cert = authority.issue_cert("127.0.0.1")
+    server = grpc.ssl_server_credentials([(cert.private_key_pem.bytes(), cert.cert_chain_pems[0].bytes())])
+    client = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
+    async with serving() as plain, serving(credentials=server) as tls:
+        for port, how, stage in ((plain, {"credentials": client}, Stage.TLS), (tls, {}, None)):
+            log = Log()
+            async with channel_to(f"127.0.0.1:{port}", log, **how) as channel:
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await answer(channel)
+                await log.until(AttemptStarted, 2)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert stage is None or log.of(AttemptFailed)[0].failure.stage is stage
+            assert 0.19 <= log.gaps()[0] <= 0.2 + BUSY
+        async with channel_to(f"127.0.0.1:{tls}", Log(), credentials=client) as channel:
+            assert await answer(channel) == "hello"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lives", [0.0, 0.001, 0.02])
+async def test_settings_then_close_under_sixteen_impatient_workers(lives):
+    """CB-7: at most one connection per INITIAL_BACKOFF plus one, in 10 s of retrying as fast as they can."""
+    initial, seconds = 1.0, 10.0
+    failed = Counter()
+    async with FlakyFront(settings_then_close(lives)) as front:
+        async with aio.insecure_channel(front.target) as channel:
+            stub, end = EchoStub(channel), time.monotonic() + seconds
+
+            async def worker():
+                while time.monotonic() < end:
+                    try:
+                        await stub.Unary(Message(), timeout=3)
+                    except grpc.aio.AioRpcError as error:
+                        failed[error.code()] += 1
+
+            await asyncio.gather(*(worker() for _ in range(16)))
+        first = front.visits[0].at
+        dialled = [visit.at - first for visit in front.visits if visit.at - first <= seconds]
+    assert len(dialled) <= seconds / initial + 1
+    assert len(dialled) >= 5
+    assert failed[grpc.StatusCode.UNAVAILABLE]
+
+
+async def test_goaway_in_mid_traffic_fails_no_call():
+    """CH-6: connections that the server ends by age, every 0.3 s, under 20 workers: not one call fails."""
+    echo, log, done = Echo(), Log(), Counter()
+    options = [("grpc.max_connection_age_ms", 300), ("grpc.max_connection_age_grace_ms", 5000)]
+    async with serving(echo, options=options) as port, channel_to(f"127.0.0.1:{port}", log) as channel:
+        stub, end = EchoStub(channel), time.monotonic() + 3
+
+        async def worker(number):
+            while time.monotonic() < end:
+                text = f"{number}-{done[number]}"
+                assert (await stub.Unary(Message(text=text))).text == text
+                done[number] += 1
+
+        await asyncio.gather(*(worker(number) for number in range(20)))
+    assert len(log.of(Connected)) >= 4
+    assert max(echo.executed.values()) == 1
+    assert sum(echo.executed.values()) == sum(done.values())
+
+
+async def test_a_running_stream_outlives_goaway():
+    """CH-6: a stream that runs when its connection is told to go ends in its own time; new calls go elsewhere."""
+    log = Log()
+    options = [("grpc.max_connection_age_ms", 300), ("grpc.max_connection_age_grace_ms", 20_000)]
+    async with serving(options=options) as port, channel_to(f"127.0.0.1:{port}", log) as channel:
+        stub = EchoStub(channel)
+        stream = stub.Both()
+        await stream.write(Message(text="a"))
+        assert (await stream.read()).text == "a"
+        await log.until(Disconnected)
+        assert await answer(channel) == "hello"
+        assert len(log.of(Connected)) == 2
+        await stream.write(Message(text="b"))
+        assert (await stream.read()).text == "b"
+        await stream.done_writing()
+        assert await stream.read() is grpc.aio.EOF
+
+
+async def test_killed_server():
+    """CH-3, CH-7: SIGKILL fails what runs, waits with what waits, and the channel is back with the server."""
+    log = Log()
+    async with ServerProcess(free_port()) as server, channel_to(f"127.0.0.1:{server.port}", log) as channel:
+        assert await answer(channel, timeout=20, wait_for_ready=True) == "hello"
+        for _ in range(2):
+            stream = EchoStub(channel).Both()
+            await stream.write(Message())
+            await stream.read()
+            await server.kill()
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stream.read()
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            waiting = asyncio.ensure_future(answer(channel, wait_for_ready=True, timeout=60))
+            await log.until(AttemptFailed, len(log.of(AttemptFailed)) + 1)
+            with pytest.raises(grpc.aio.AioRpcError, match="attempt"):
+                await answer(channel)
+            await server.start()
+            assert await waiting == "hello"
+
+
+async def test_frozen_server():
+    """CB-3, CB-6: SIGSTOP: the kernel accepts and nobody answers: never READY, by schedule, and SIGCONT heals it."""
+    log = Log()
+    async with ServerProcess(free_port()) as server:
+        server.freeze()
+        async with channel_to(f"127.0.0.1:{server.port}", log) as channel:
+            call = EchoStub(channel).Unary(Message(text="later"), wait_for_ready=True, timeout=60)
+            await log.until(AttemptFailed, 2)
+            assert not log.of(Connected)
+            server.thaw()
+            assert (await call).text == "later"
+
+
+async def test_server_frozen_under_an_established_connection():
+    """CH-7: calls on it end by their own deadlines, nothing is dialled beside it, and it goes on after SIGCONT."""
+    log = Log()
+    async with ServerProcess(free_port()) as server, channel_to(f"127.0.0.1:{server.port}", log) as channel:
+        assert await answer(channel) == "hello"
+        server.freeze()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await answer(channel, timeout=0.5)
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        server.thaw()
+        assert await answer(channel, timeout=30) == "hello"
+    assert len(log.of(AttemptStarted)) == 1
+
+
+async def test_a_unix_socket_that_appears_later(tmp_path):
+    """CH-8: dialled by schedule until it is there."""
+    log, path = Log(), f"unix:{tmp_path}/echo.sock"
+    async with channel_to(path, log) as channel:
+        call = EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True, timeout=30)
+        await log.until(AttemptFailed, 2)
+        assert log.of(AttemptFailed)[0].failure.stage is Stage.TCP
+        async with serving(address=path):
+            assert (await call).text == "x"
+            await channel.close()
+
+
+async def test_two_addresses_of_which_one_is_dead():
+    """CH-8: the core tries every address within the one attempt."""
+    log = Log()
+    async with serving() as port, FlakyFront(silent) as dead:
+        await dead.refuse()
+        for addresses in (f"127.0.0.1:{dead.port},127.0.0.1:{port}", f"127.0.0.1:{port},127.0.0.1:{dead.port}"):
+            async with channel_to(f"ipv4:{addresses}", log) as channel:
+                assert await answer(channel) == "hello"
+    assert not log.of(AttemptFailed)
+    assert len(log.of(AttemptStarted)) == 2
+
+
+class NameServer(asyncio.DatagramProtocol):
+    """A DNS server on loopback that knows no name until it is told."""
+
+    known = False
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def datagram_received(self, data, addr):
+        query = dns.message.from_wire(data)
+        response = dns.message.make_response(query)
+        response.flags |= dns.flags.RA
+        question = query.question[0]
+        if not self.known:
+            response.set_rcode(dns.rcode.NXDOMAIN)
+        elif question.rdtype == dns.rdatatype.A:
+            response.answer.append(dns.rrset.from_text(question.name, 1, "IN", "A", "127.0.0.1"))
+        self.transport.sendto(response.to_wire(), addr)
+
+
+async def test_a_name_that_resolves_later():
+    """CH-8, CB-4: a name that does not resolve is a failed attempt at that stage; each attempt resolves anew."""
+    log, names = Log(), NameServer()
+    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: names, local_addr=("127.0.0.1", 0))
+    server = "127.0.0.1:{}".format(transport.get_extra_info("sockname")[1])
+    options = [*FAST[:2], ("grpc.min_reconnect_backoff_ms", 5000)]
+    async with serving() as port, channel_to(f"dns://{server}/orders.test:{port}", log, options) as channel:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await answer(channel)
+        call = EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True, timeout=60)
+        await log.until(AttemptFailed, 2)
+        assert log.of(AttemptFailed)[0].failure.stage is Stage.RESOLVE
+        names.known = True
+        assert (await call).text == "x"
+    transport.close()
+
+
+async def test_stable_after_on_the_wire():
+    """CB-8: with the option, a peer that hangs up behind SETTINGS meets a growing backoff."""
+    log = Log()
+    options = [*FAST, ("grpc_backoff.stable_after", 5), ("grpc_backoff.reconnect", "eager")]
+    async with FlakyFront(settings_then_close(0.02)) as front, channel_to(front.target, log, options) as channel:
+        call = EchoStub(channel).Unary(Message(), wait_for_ready=True, timeout=30)
+        await log.until(AttemptStarted, 5)
+        call.cancel()
+    gaps = log.gaps()
+    assert gaps[2] > 1.3 * gaps[0]
+    assert all(lost.counted_as_failure for lost in log.of(Disconnected))
+
+
+async def test_stable_after_spares_what_served_or_said_goodbye():
+    """CB-8: a short connection that answered a call, or whose calls outlive a GOAWAY, is no failure."""
+    age = [("grpc.max_connection_age_ms", 200), ("grpc.max_connection_age_grace_ms", 20_000)]
+    options = [*FAST, ("grpc_backoff.stable_after", 30)]
+    async with serving(options=age) as port:
+        log = Log()
+        async with channel_to(f"127.0.0.1:{port}", log, options) as channel:
+            assert await answer(channel) == "hello"
+            await log.until(Disconnected)
+        assert not log.of(Disconnected)[0].counted_as_failure
+        log = Log()
+        async with channel_to(f"127.0.0.1:{port}", log, options) as channel:
+            stream = EchoStub(channel).Both()
+            await stream.write(Message())
+            await log.until(Disconnected)
+            assert not log.of(Disconnected)[0].counted_as_failure
+            stream.cancel()
+
+
+async def test_reset_on_the_wire():
+    """CB-9: told that the server is back, a sleeping channel is READY without waiting for its deadline."""
+    log = Log()
+    options = [("grpc.initial_reconnect_backoff_ms", 30_000)]
+    async with (
+        serving() as port,
+        FlakyFront(accept_close, upstream=("127.0.0.1", port)) as front,
+        channel_to(front.target, log, options) as channel,
+    ):
+        call = EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True, timeout=60)
+        await log.until(AttemptFailed)
+        front.behaviour = healthy
+        began = time.monotonic()
+        channel.reset_connect_backoff()
+        assert (await call).text == "x"
+        assert time.monotonic() - began < 15
