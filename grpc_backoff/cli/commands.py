@@ -1,0 +1,21 @@
+"""The group of commands; each command stands in a module of its own."""
+
+from __future__ import annotations
+
+import click
+
+import grpc_backoff
+from grpc_backoff.cli.connect import connect
+from grpc_backoff.cli.demo import demo
+
+__all__ = ["cli"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(grpc_backoff.__version__, prog_name="grpc-backoff")
+def cli() -> None:
+    """Watch gRPC connections being made, lost and made again, with backoff."""
+
+
+cli.add_command(connect)
+cli.add_command(demo)

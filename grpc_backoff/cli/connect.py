@@ -1,0 +1,281 @@
+"""`grpc-backoff connect`: connect to a server and watch every attempt, then the connection, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grpc_backoff.cli.attempts import AttemptLog, Summary
+from grpc_backoff.cli.view import View, open_view, printable
+from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent
+from grpc_backoff.errors import OptionError
+
+if TYPE_CHECKING:
+    import grpc
+
+    from grpc_backoff.aio import Channel
+
+__all__ = ["Request", "Trust", "connect", "follow"]
+
+# Behind the options of the command line, where the first of a key wins: a lost connection is replaced at once, since
+# nobody sends RPCs here.
+_EAGER = ("grpc_backoff.reconnect", "eager")
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """What TLS is made from, as PEM; all None for the system's certificate authorities and no client certificate."""
+
+    ca: bytes | None = None
+    cert: bytes | None = None
+    key: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to connect to and when to stop.
+
+    Attributes:
+        target: the server's address, as for grpc.
+        trust: for TLS; None for none.
+        options: channel options.
+        attempts: stop when so many attempts have ended; None for no limit.
+        timeout: stop after so many seconds; None for no limit.
+        once: stop at the first READY.
+    """
+
+    target: str
+    trust: Trust | None = None
+    options: Sequence[tuple[str, Any]] = ()
+    attempts: int | None = None
+    timeout: float | None = None
+    once: bool = False
+
+
+def read_option(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> list[tuple[str, Any]]:
+    """Read `KEY=VALUE`s; what looks like a whole number, a number, true or false becomes one."""
+    pairs = []
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{printable(value)!r} is not KEY=VALUE")
+        pairs.append((key, _value(text)))
+    return pairs
+
+
+def _value(text: str) -> int | float | bool | str:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+@click.command()
+@click.argument("target")
+@click.option("--tls", is_flag=True, help="Use TLS.")
+@click.option(
+    "--ca", type=click.Path(), metavar="FILE", help="Trust these certificate authorities (PEM). Implies --tls."
+)
+@click.option("--cert", type=click.Path(), metavar="FILE", help="Show this client certificate (PEM). Implies --tls.")
+@click.option("--key", type=click.Path(), metavar="FILE", help="The client certificate's key (PEM). Implies --tls.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=read_option,
+    help="A channel option, such as grpc.initial_reconnect_backoff_ms=200 or grpc_backoff.multiplier=2. Repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object a line for each event.")
+@click.option("--attempts", type=click.IntRange(min=1), metavar="N", help="Stop when N attempts have ended.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop after so many seconds."
+)
+@click.option("--once", is_flag=True, help="Stop at the first READY.")
+@click.pass_context
+def connect(
+    context: click.Context,
+    target: str,
+    tls: bool,
+    ca: str | None,
+    cert: str | None,
+    key: str | None,
+    options: list[tuple[str, Any]],
+    as_json: bool,
+    attempts: int | None,
+    timeout: float | None,
+    once: bool,
+) -> None:
+    """Connect to the gRPC server at TARGET and show every attempt.
+
+    Goes on until the server is READY, and then watches the connection, making it anew when it is lost, until Ctrl-C
+    or until one of --once, --attempts and --timeout says stop. The exit status is 0 if the server was READY at some
+    time, 1 if it never was, and 2 if the command line is wrong.
+    """
+    request = Request(
+        target=target,
+        trust=_read_trust(ca, cert, key) if tls or ca or cert or key else None,
+        options=options,
+        attempts=attempts,
+        timeout=timeout,
+        once=once,
+    )
+    view = open_view(as_json=as_json)
+    with contextlib.closing(view):
+        summary = asyncio.run(follow(request, view))
+        view.summary(summary)
+    context.exit(0 if summary.connections else 1)
+
+
+def _read_trust(ca: str | None, cert: str | None, key: str | None) -> Trust:
+    if (cert is None) != (key is None):
+        raise Refusal("--cert and --key go together")
+    return Trust(ca=_read_pem("--ca", ca), cert=_read_pem("--cert", cert), key=_read_pem("--key", key))
+
+
+def _read_pem(option: str, name: str | None) -> bytes | None:
+    if name is None:
+        return None
+    try:
+        pem = Path(name).read_bytes()
+    except OSError as error:
+        raise Refusal(f"{option}: cannot read {name!r}: {error.strerror or error}") from error
+    if b"-----BEGIN " not in pem:
+        # The core would only say "Failed to create security handshaker", at every attempt.
+        raise Refusal(f"{option}: {name!r} holds no PEM")
+    return pem
+
+
+class Refusal(click.ClickException):
+    """The command line asks for something that cannot be; shown as one line."""
+
+    exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
+
+async def follow(request: Request, view: View) -> Summary:
+    """Connect, show what happens until there is reason to stop, and return the whole."""
+    watch = Watch(request, view)
+    channel = _open(request, watch)
+    try:
+        with _signals_say(watch.stop):
+            await watch.until_stopped(channel)
+        return watch.summary()
+    finally:
+        await channel.close()
+
+
+def _open(request: Request, watch: Watch) -> Channel:
+    from grpc_backoff import aio  # noqa: PLC0415 - after GRPC_VERBOSITY is set
+
+    options = [*request.options, _EAGER]
+    try:
+        if request.trust is None:
+            channel = aio.insecure_channel(request.target, options, listeners=[watch.heard])
+        else:
+            channel = aio.secure_channel(request.target, _credentials(request.trust), options, listeners=[watch.heard])
+    except (OptionError, TypeError, ValueError, OverflowError) as error:  # the latter are grpcio's
+        raise Refusal(str(error)) from error
+    watch.channel = channel
+    return channel
+
+
+def _credentials(trust: Trust) -> grpc.ChannelCredentials:
+    import grpc  # noqa: PLC0415 - after GRPC_VERBOSITY is set
+
+    return grpc.ssl_channel_credentials(root_certificates=trust.ca, private_key=trust.key, certificate_chain=trust.cert)
+
+
+@contextlib.contextmanager
+def _signals_say(stop: Callable[[str], None]) -> Iterator[None]:
+    """Have Ctrl-C and SIGTERM call `stop` with a word for the summary."""
+    loop = asyncio.get_running_loop()
+    installed = []
+    for number, word in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")):
+        # Not on Windows, and not outside the main thread: there, KeyboardInterrupt does what it always does.
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, stop, word)
+            installed.append(number)
+    try:
+        yield
+    finally:
+        for number in installed:
+            loop.remove_signal_handler(number)
+
+
+class Watch:
+    """Listens to one channel, shows what it hears, and knows when it is enough."""
+
+    channel: Channel
+
+    def __init__(self, request: Request, view: View) -> None:
+        self._request = request
+        self._view = view
+        self._loop = asyncio.get_running_loop()
+        self._log = AttemptLog(self._loop.time())
+        self._stopped = asyncio.Event()
+        self._ended = ""
+        self._error: Exception | None = None
+
+    def heard(self, event: ConnectionEvent) -> None:
+        """Take in one event of the channel."""
+        if self._stopped.is_set():
+            return
+        try:
+            attempt = self._log.note(event, self.channel.connection_status().next_attempt_in)
+            if attempt is not None:
+                self._view.show(attempt)
+        except Exception as error:  # noqa: BLE001 - a closed pipe, mostly; a channel would log it and go on
+            self._error = error
+            self.stop("failed")
+        self._stop_if_enough(event)
+
+    def _stop_if_enough(self, event: ConnectionEvent) -> None:
+        if self._request.once and isinstance(event, Connected):
+            self.stop("READY")
+        elif self._log.ended == self._request.attempts and isinstance(event, AttemptFailed | Connected):
+            self.stop("stopped")
+            # Now: the machine may have asked for the next attempt already, and that is one too many.
+            self.channel.manager.close()
+
+    def stop(self, word: str) -> None:
+        """Let `until_stopped` return; `word` says why in the summary."""
+        if not self._stopped.is_set():
+            self._ended = word
+            self._stopped.set()
+
+    async def until_stopped(self, channel: Channel) -> None:
+        """Keep the channel wanting a connection, and the view up to date, until there is reason to stop."""
+        timeout = self._request.timeout
+        end = None if timeout is None else self._loop.time() + timeout
+        while not self._stopped.is_set():
+            channel.get_state(try_to_connect=True)
+            self._view.refresh(channel.connection_status())
+            left = self._view.period if end is None else min(self._view.period, end - self._loop.time())
+            if left <= 0:
+                self.stop("timed out")
+                break
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), left)
+        if self._error is not None:
+            raise self._error
+
+    def summary(self) -> Summary:
+        """Return the whole as it stands."""
+        return self._log.summary(self._loop.time(), self._ended)

@@ -1,0 +1,111 @@
+"""`grpc-backoff demo`: the whole of it on real servers, in half a minute, with checks at the end.
+
+The command stands here; the service in `orders.py`, the traffic in `traffic.py`, what happens to the servers in
+`script.py`, and what is said of it at the end in `report.py`. Those need packages that this module looks for first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from grpc_backoff.cli import require
+from grpc_backoff.cli.attempts import AttemptLog
+from grpc_backoff.cli.view import View, open_view, plural
+from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus
+from grpc_backoff.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from grpc_backoff.cli.demo.script import PhaseRecord, Run, Script
+
+__all__ = ["demo"]
+
+_INTRODUCTION = "Eight workers place orders; INITIAL_BACKOFF is 200 ms, MAX_BACKOFF 1 s."
+
+
+@click.command()
+@click.pass_context
+def demo(context: click.Context) -> None:
+    """Show on real servers what this library does, and check it.
+
+    Orders are placed all the while by several workers, on a channel of this library, while the server is refusing,
+    hanging, hanging up, up, killed, back and restarted. Then the same happens to a channel of plain grpc.aio. The
+    exit status is 0 only if every check holds.
+    """
+    try:
+        require("demo", ("grpc_tools", "h2"))
+    except MissingExtra as missing:
+        raise click.ClickException(str(missing)) from missing
+    from rich.console import Console  # noqa: PLC0415 - only a command imports rich
+
+    from grpc_backoff.cli.demo.report import check, print_report  # noqa: PLC0415 - needs what was just looked for
+
+    with contextlib.closing(open_view(as_json=False)) as view:
+        view.remark(_INTRODUCTION)
+        ours, plain = asyncio.run(_play_both(view))
+    checks = check(ours)
+    print_report(Console(highlight=False), ours, plain, checks)
+    context.exit(0 if all(each.holds for each in checks) else 1)
+
+
+async def _play_both(view: View) -> tuple[Run, Run]:
+    return await _play_ours(view), await _play_plain(view)
+
+
+async def _play_ours(view: View) -> Run:
+    from grpc_backoff import aio  # noqa: PLC0415 - after GRPC_VERBOSITY is set
+    from grpc_backoff.cli.demo.script import OPTIONS, Script  # noqa: PLC0415
+
+    log = AttemptLog(asyncio.get_running_loop().time())
+
+    def heard(event: ConnectionEvent) -> None:
+        attempt = log.note(event, script.channel.connection_status().next_attempt_in)
+        if attempt is not None:
+            view.show(attempt)
+
+    def status() -> ConnectionStatus | None:
+        return script.channel.connection_status() if script.channel else None
+
+    script = Script(
+        lambda target: aio.insecure_channel(target, OPTIONS, listeners=[heard]),
+        begins=lambda phase: view.heading(phase.value),
+    )
+    return await _play(script, view, status)
+
+
+async def _play_plain(view: View) -> Run:
+    import grpc.aio  # noqa: PLC0415 - after GRPC_VERBOSITY is set
+
+    from grpc_backoff.cli.demo.script import OPTIONS, Script  # noqa: PLC0415
+
+    def tell(record: PhaseRecord) -> None:
+        view.remark(f"{plural(record.connections, 'connection'):>17}  {record.phase.value}")
+
+    view.heading("now the same with plain grpc.aio, which shows no attempts")
+    script = Script(lambda target: grpc.aio.insecure_channel(target, options=OPTIONS), ended=tell)
+    return await _play(script, view, lambda: None)
+
+
+async def _play(script: Script, view: View, status: Callable[[], ConnectionStatus | None]) -> Run:
+    """Play the script while the view is kept up to date."""
+    playing = asyncio.create_task(script.play())
+    try:
+        while not playing.done():
+            view.refresh(status(), _note(script))
+            await asyncio.wait({playing}, timeout=view.period)
+    finally:
+        playing.cancel()
+        await asyncio.wait({playing})
+    return playing.result()
+
+
+def _note(script: Script) -> str:
+    traffic = script.traffic
+    if traffic is None:
+        return ""
+    ended = len(traffic.records)
+    return f"{traffic.made} calls made, {traffic.answered} answered, {traffic.made - ended} running or waiting"

@@ -1,0 +1,161 @@
+"""What the demo says at its end: the figures of both runs side by side, and the checks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grpc
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from grpc_backoff.cli.demo.script import INITIAL_BACKOFF, OUTAGES, RECOVERIES, Phase, PhaseRecord, Run
+from grpc_backoff.cli.demo.traffic import CallRecord
+
+__all__ = ["Check", "check", "print_report"]
+
+_SLACK = 2
+"""Connections that the flood guard's arithmetic allows on top: one at each end of the phase."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that should be so, whether it is, and the figures behind it."""
+
+    claim: str
+    holds: bool
+    figures: str
+
+
+def check(run: Run) -> list[Check]:
+    """Return the checks of a run."""
+    return [
+        Check("no call was lost", lost(run) == 0, f"{run.made} made, {len(run.records)} ended"),
+        Check("no order was executed twice", run.twice == 0, f"{run.twice} were"),
+        _no_flood(run),
+        _patience_is_rewarded(run),
+        *(_recovered(record) for record in run.phases if record.phase in RECOVERIES),
+        _restart_unnoticed(run),
+    ]
+
+
+def lost(run: Run) -> int:
+    """Return how many calls ended with neither an answer nor an error."""
+    return run.made - len(run.records)
+
+
+def _no_flood(run: Run) -> Check:
+    record = _phase(run, Phase.HANGING_UP)
+    allowed = record.seconds / INITIAL_BACKOFF + _SLACK
+    return Check(
+        "a peer that hangs up sees one connection for each initial backoff",
+        record.connections <= allowed,
+        f"{record.connections} in {record.seconds:.1f} s, at most {allowed:.0f} allowed",
+    )
+
+
+def _patience_is_rewarded(run: Run) -> Check:
+    """Check the calls that met an outage without a connection.
+
+    A call that has got a connection can be broken with it, as with every gRPC channel; the calls here had none.
+    """
+    waited = [record for record in run.records if record.worker.wait_for_ready and _met_outage(record, run)]
+    patient = [record for record in waited if not record.worker.hasty]
+    late = [record for record in patient if record.code is grpc.StatusCode.DEADLINE_EXCEEDED]
+    killed = _phase(run, Phase.KILLED)
+    waited_out = [record for record in patient if record.overlaps(killed.began, killed.ended)]
+    unanswered = [record for record in waited_out if record.ended > killed.ended and record.code]
+    answered = sum(record.code is None for record in patient)
+    return Check(
+        "wait_for_ready calls whose deadline outlasted the outage were answered",
+        answered > 0 and not late and not unanswered,
+        f"{answered} of {len(patient)}; {len(late)} met their deadline",
+    )
+
+
+def _met_outage(record: CallRecord, run: Run) -> bool:
+    return any(phase.began < record.began < phase.ended for phase in run.phases if phase.phase in OUTAGES)
+
+
+def _recovered(record: PhaseRecord) -> Check:
+    found = "not at all" if record.recovered_in is None else f"first answer after {record.recovered_in:.2f} s"
+    return Check(f"calls were answered again when {record.phase.value}", record.recovered_in is not None, found)
+
+
+def _restart_unnoticed(run: Run) -> Check:
+    phase = _phase(run, Phase.RESTART)
+    during = [record for record in run.records if record.overlaps(phase.began, phase.ended)]
+    failed = sum(record.code is not None for record in during)
+    return Check(
+        "no call failed during the rolling restart",
+        failed == 0 and len(during) > 0 and phase.connections > 0,
+        f"{failed} of {len(during)}",
+    )
+
+
+def _phase(run: Run, phase: Phase) -> PhaseRecord:
+    return next(record for record in run.phases if record.phase is phase)
+
+
+def print_report(console: Console, ours: Run, plain: Run, checks: Sequence[Check]) -> None:
+    """Print the figures of both runs, and the checks of ours."""
+    console.print()
+    console.print(_figures(ours, plain))
+    console.print()
+    for each in checks:
+        word = Text("ok    ", style="bold green") if each.holds else Text("FAILED", style="bold red")
+        console.print(Text.assemble(word, f"  {each.claim} ", (f"({each.figures})", "dim")), soft_wrap=True)
+
+
+def _figures(ours: Run, plain: Run) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
+    table.add_column("the same script with")
+    table.add_column("grpc_backoff.aio", justify="right", style="green")
+    table.add_column("grpc.aio", justify="right")
+    for name, figure, other in _rows(ours, plain):
+        table.add_row(name, figure, other)
+    return table
+
+
+def _rows(ours: Run, plain: Run) -> list[tuple[str, str, str]]:
+    codes = _codes(ours), _codes(plain)
+    rows = [
+        ("calls made", f"{ours.made}", f"{plain.made}"),
+        ("  answered", f"{_answered(ours)}", f"{_answered(plain)}"),
+    ]
+    rows += [
+        (f"  failed, {code.name}", f"{codes[0][code]}", f"{codes[1][code]}")
+        for code in sorted(codes[0] | codes[1], key=lambda code: code.name)
+    ]
+    rows += [
+        ("  lost", f"{lost(ours)}", f"{lost(plain)}"),
+        ("orders executed twice", f"{ours.twice}", f"{plain.twice}"),
+        ("connections made", f"{ours.connections}", f"{plain.connections}"),
+        ("  per second, to a peer that hangs up", _rate(ours), _rate(plain)),
+    ]
+    rows += [
+        (f"first answer when {phase.value}", _first_answer(ours, phase), _first_answer(plain, phase))
+        for phase in Phase
+        if phase in RECOVERIES
+    ]
+    return rows
+
+
+def _answered(run: Run) -> int:
+    return sum(record.code is None for record in run.records)
+
+
+def _codes(run: Run) -> Counter[grpc.StatusCode]:
+    return Counter(record.code for record in run.records if record.code is not None)
+
+
+def _rate(run: Run) -> str:
+    record = _phase(run, Phase.HANGING_UP)
+    return f"{record.connections / record.seconds:.1f}"
+
+
+def _first_answer(run: Run, phase: Phase) -> str:
+    recovered_in = _phase(run, phase).recovered_in
+    return "never" if recovered_in is None else f"{recovered_in:.2f} s"

@@ -1,0 +1,125 @@
+"""The demo's traffic: workers that place orders all the while, and the record of every call they make."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+
+__all__ = ["WORKERS", "CallRecord", "Traffic", "Worker"]
+
+_PATIENCE = 15.0
+"""A deadline that outlasts every outage of the script."""
+_HASTE = 0.5
+"""A deadline that no outage of the script ends before; used only during one."""
+_PAUSE = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """How a worker makes its calls.
+
+    Attributes:
+        name: tells its orders from those of the others.
+        wait_for_ready: whether its calls wait for a connection.
+        hasty: whether its calls made during an outage have a deadline that the outage outlasts.
+    """
+
+    name: str
+    wait_for_ready: bool
+    hasty: bool = False
+
+
+WORKERS = (
+    *(Worker(name=f"quick-{number}", wait_for_ready=False) for number in range(3)),
+    *(Worker(name=f"patient-{number}", wait_for_ready=True) for number in range(4)),
+    Worker(name="hasty", wait_for_ready=True, hasty=True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """One call that has ended. Moments are on the event loop's clock.
+
+    Attributes:
+        worker: who made it.
+        began: when.
+        ended: when.
+        deadline: how many seconds it was given.
+        code: the status it failed with; None if it was answered.
+    """
+
+    worker: Worker
+    began: float
+    ended: float
+    deadline: float
+    code: grpc.StatusCode | None
+
+    def overlaps(self, start: float, end: float) -> bool:
+        """Return whether it ran at some time from `start` to `end`."""
+        return self.began < end and self.ended > start
+
+
+class Traffic:
+    """Workers that call until they are told to stop.
+
+    Attributes:
+        made: how many calls have begun.
+        records: the calls that have ended, in order.
+        outage: whether the script says that there is no server now.
+    """
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        """Make calls with `call(order, timeout=..., wait_for_ready=...)`."""
+        self._call = call
+        self._stopping = asyncio.Event()
+        self.made = 0
+        self.answered = 0
+        self.records: list[CallRecord] = []
+        self.outage = False
+
+    async def run(self) -> None:
+        """Work until `stop`, and until every call that has begun has ended."""
+        async with asyncio.TaskGroup() as group:
+            for worker in WORKERS:
+                group.create_task(self._work(worker))
+
+    def stop(self) -> None:
+        """Let no further call begin."""
+        self._stopping.set()
+
+    async def until_answered(self, limit: float) -> float | None:
+        """Return the seconds until a call is answered that has not been yet; None if none is within `limit`."""
+        loop = asyncio.get_running_loop()
+        start, before = loop.time(), self.answered
+        while self.answered == before:
+            if loop.time() - start > limit:
+                return None
+            await asyncio.sleep(_PAUSE)
+        return loop.time() - start
+
+    async def _work(self, worker: Worker) -> None:
+        number = 0
+        while not self._stopping.is_set():
+            await self._place(worker, f"{worker.name}/{number}")
+            number += 1
+            await asyncio.sleep(_PAUSE)
+
+    async def _place(self, worker: Worker, order: str) -> None:
+        now = asyncio.get_running_loop().time
+        deadline = _HASTE if worker.hasty and self.outage else _PATIENCE
+        began, code = now(), None
+        self.made += 1
+        try:
+            receipt = await self._call(order, timeout=deadline, wait_for_ready=worker.wait_for_ready)
+        except grpc.aio.AioRpcError as error:
+            code = error.code()
+        else:
+            if receipt.id != order:
+                return  # somebody else's answer: this call was lost, and shows as such
+            self.answered += 1
+        self.records.append(CallRecord(worker=worker, began=began, ended=now(), deadline=deadline, code=code))

@@ -1,0 +1,208 @@
+"""How attempts are shown: the interface of a view, its two plain forms, and how text from outside is made harmless.
+
+The live form for terminals is in `live.py`, since it needs rich.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import unicodedata
+from typing import Protocol
+
+import click
+
+from grpc_backoff.cli.attempts import Attempt, Outcome, Summary
+from grpc_backoff.connection.events import ConnectionStatus, Failure
+
+__all__ = ["JsonView", "LineView", "View", "duration", "ending", "open_view", "plural", "printable", "reason"]
+
+_UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_PREAMBLE = re.compile(r"^failed to connect to all addresses; last error: (?:[A-Z_]+: )?")
+_MILLISECOND = 0.001
+
+
+class View(Protocol):
+    """Somewhere to show attempts.
+
+    Attributes:
+        period: how many seconds may lie between two calls of `refresh`.
+    """
+
+    period: float
+
+    def heading(self, text: str) -> None:
+        """Begin a part."""
+        ...
+
+    def remark(self, text: str) -> None:
+        """Say something of a part."""
+        ...
+
+    def show(self, attempt: Attempt) -> None:
+        """Show an attempt that has just started, or whose outcome has just changed."""
+        ...
+
+    def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
+        """Show the moment: the countdown, and a note beside it."""
+        ...
+
+    def summary(self, summary: Summary) -> None:
+        """Show the whole; nothing comes after it."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+
+def open_view(*, as_json: bool) -> View:
+    """Return the right view for standard output: live on a terminal, plain lines elsewhere."""
+    if as_json:
+        return JsonView()
+    if sys.stdout.isatty():
+        from grpc_backoff.cli.live import LiveView  # noqa: PLC0415 - rich takes a while to import
+
+        return LiveView()
+    return LineView()
+
+
+def printable(text: str) -> str:
+    r"""Return the text on one line, its control and formatting characters as escapes such as `\x1b`.
+
+    What a server or a resolver says ends up in a terminal: it must not be able to move the cursor, set a title, turn
+    the text around or start a line of its own.
+    """
+    return "".join(_escape(char) if unicodedata.category(char) in _UNPRINTABLE else char for char in text)
+
+
+def _escape(char: str) -> str:
+    return char.encode("ascii", "backslashreplace").decode() if ord(char) > 127 else f"\\x{ord(char):02x}"  # noqa: PLR2004
+
+
+def reason(failure: Failure) -> str:
+    """Return a failure's reason for a line: printable, and without the words that every failure begins with."""
+    return printable(_PREAMBLE.sub("", failure.reason))
+
+
+def duration(seconds: float | None) -> str:
+    """Return a short time in words: "2 ms", "1.50 s", "<1 ms"."""
+    if seconds is None:
+        return "?"
+    if 0 < seconds < _MILLISECOND:
+        return "<1 ms"
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return "1 attempt", "2 attempts"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def ending(summary: Summary) -> str:
+    """Return the whole in one line."""
+    counts = f"{plural(summary.attempts, 'attempt')}, {plural(summary.connections, 'connection')}"
+    error = summary.last_error
+    last = f"; last error: {error.stage.value}: {reason(error)}" if error else ""
+    return f"{summary.ended} after {summary.seconds:.1f} s: {counts}{last}"
+
+
+class LineView:
+    """One line for each attempt, for logs and pipes; a line more when its connection ends."""
+
+    period = 1.0
+
+    def heading(self, text: str) -> None:
+        """Write the heading between empty space."""
+        click.echo(f"\n== {printable(text)}")
+
+    def remark(self, text: str) -> None:
+        """Write a line."""
+        click.echo(printable(text))
+
+    def show(self, attempt: Attempt) -> None:
+        """Write a line once there is an outcome."""
+        if attempt.outcome is not Outcome.STARTED:
+            gap = "" if attempt.gap is None else f"gap {attempt.gap:.3f} s"
+            click.echo(f"#{attempt.number:<4} {attempt.start:8.3f} s  {gap:<14} {_outcome(attempt)}")
+
+    def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
+        """Write nothing: a countdown is nothing for a log."""
+
+    def summary(self, summary: Summary) -> None:
+        """Write the last line."""
+        click.echo(ending(summary))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _outcome(attempt: Attempt) -> str:
+    upcoming = "" if attempt.next_in is None else f"; next in {attempt.next_in:.3f} s"
+    why = reason(attempt.failure) if attempt.failure else ""
+    match attempt.outcome:
+        case Outcome.FAILED:
+            stage = attempt.failure.stage.value if attempt.failure else "?"
+            return f"failed after {duration(attempt.took)}, {stage}: {why}{upcoming}"
+        case Outcome.DISCONNECTED:
+            return f"disconnected: {why}{upcoming}"
+        case _:
+            return f"READY after {duration(attempt.took)}"
+
+
+class JsonView:
+    """One JSON object a line for each event, for programs; the last one is the summary."""
+
+    period = 1.0
+
+    def heading(self, text: str) -> None:
+        """Write nothing: only events are written."""
+
+    def remark(self, text: str) -> None:
+        """Write nothing: only events are written."""
+
+    def show(self, attempt: Attempt) -> None:
+        """Write the attempt as it stands; the key `event` says what has just happened to it."""
+        _write(
+            event=attempt.outcome.value,
+            number=attempt.number,
+            attempt=attempt.attempt,
+            start=_rounded(attempt.start),
+            gap=_rounded(attempt.gap),
+            limit=_rounded(attempt.limit),
+            took=_rounded(attempt.took),
+            lived=_rounded(attempt.lived),
+            next_in=_rounded(attempt.next_in),
+            **_failure(attempt.failure),
+        )
+
+    def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
+        """Write nothing: only events are written."""
+
+    def summary(self, summary: Summary) -> None:
+        """Write the summary."""
+        _write(
+            event="summary",
+            ended=summary.ended,
+            seconds=_rounded(summary.seconds),
+            attempts=summary.attempts,
+            connections=summary.connections,
+            **_failure(summary.last_error),
+        )
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _write(**fields: object) -> None:
+    # ASCII only, and DEL with it: no terminal is moved by it, and a parser still reads the very text.
+    click.echo(json.dumps(fields).replace("\x7f", "\\u007f"))
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
+
+
+def _failure(failure: Failure | None) -> dict[str, str | None]:
+    return {"stage": failure.stage.value if failure else None, "error": failure.reason if failure else None}

@@ -1,0 +1,58 @@
+"""The entry point: what it does without its optional packages, and what it says of itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+import grpc_backoff
+from grpc_backoff.cli import main
+from grpc_backoff.cli.commands import cli
+
+
+def test_version():
+    """`--version` says the version of the package."""
+    result = CliRunner().invoke(cli, ["--version"])
+    assert result.exit_code == 0
+    assert grpc_backoff.__version__ in result.output
+
+
+def test_help_names_the_commands():
+    """`--help` names every command."""
+    result = CliRunner().invoke(cli, ["--help"])
+    assert result.exit_code == 0
+    assert {"connect", "demo"} <= set(result.output.split())
+
+
+def test_runs_as_a_module():
+    """`python -m grpc_backoff.cli` is the command line."""
+    done = subprocess.run(
+        [sys.executable, "-m", "grpc_backoff.cli", "--version"], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert done.stdout.strip() == f"grpc-backoff, version {grpc_backoff.__version__}"
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_missing_extra_is_one_line(monkeypatch, capsys, missing):
+    """Without click or rich, one line says what to install, and the status is 1."""
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(SystemExit) as exited:
+        main()
+    assert exited.value.code == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        "grpc-backoff: this needs optional packages: pip install 'grpc-backoff[cli]'",
+    ]
+
+
+def test_only_commands_import_what_is_heavy():
+    """Importing the command line imports neither rich, nor grpc, nor the generator of the demo's stubs."""
+    check = (
+        "import sys, grpc_backoff.cli.commands; sys.exit(bool({'rich', 'grpc', 'grpc_tools', 'h2'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -1,0 +1,319 @@
+"""`grpc-backoff connect` against real sockets, in a process of its own wherever output or signals matter."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import pty
+import signal
+import sys
+import time
+
+import grpc
+import pytest
+import trustme
+from click.testing import CliRunner
+
+from grpc_backoff.cli.commands import cli
+from grpc_backoff.testing.front import FlakyFront, http1_answer, settings_then_close, silent
+from tests.echo import serving
+
+FAST = ("--option", "grpc.initial_reconnect_backoff_ms=100", "--option", "grpc.max_reconnect_backoff_ms=300")
+LIMIT = 30.0
+"""Far more than any command here takes: nothing is measured by it."""
+
+
+@contextlib.asynccontextmanager
+async def running(*arguments, **streams):
+    """Run the command; kill it if the test leaves it running."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "grpc_backoff.cli",
+        "connect",
+        *arguments,
+        **{"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE, **streams},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def finished(process):
+    """Return the status, the lines of standard output and those of standard error."""
+    out, err = await asyncio.wait_for(process.communicate(), LIMIT)
+    return process.returncode, out.decode().splitlines(), err.decode().splitlines()
+
+
+async def line_with(process, text):
+    """Read standard output up to a line with this text; return all lines read."""
+    lines = []
+    while not lines or text not in lines[-1]:
+        line = await asyncio.wait_for(process.stdout.readline(), LIMIT)
+        assert line, f"{text!r} never came: {lines}"
+        lines.append(line.decode().rstrip("\n"))
+    return lines
+
+
+async def connect(*arguments):
+    async with running(*arguments) as process:
+        return await finished(process)
+
+
+async def test_refused_until_the_server_appears():
+    """CH-11: every attempt is a line with its error and the seconds to the next; the server's appearance is READY."""
+    async with serving() as port, FlakyFront(upstream=("127.0.0.1", port)) as front:
+        await front.refuse()
+        async with running(front.target, "--once", *FAST) as process:
+            refused = await line_with(process, "#2 ")
+            await front.listen()
+            status, lines, errors = await finished(process)
+    assert all("tcp: " in line and "Connection refused; next in 0." in line for line in refused)
+    assert "gap 0." in refused[1]
+    assert any("READY after" in line for line in lines)
+    assert lines[-1].startswith("READY after")
+    assert "1 connection; last error: tcp: " in lines[-1]
+    assert (status, errors) == (0, [])
+
+
+async def test_json_lines_parse():
+    """CH-11: `--json` writes one object a line, for every event and for the whole."""
+    async with FlakyFront(http1_answer) as front:
+        status, lines, errors = await connect(front.target, "--json", "--attempts", "3", *FAST)
+    objects = [json.loads(line) for line in lines]
+    assert [each["event"] for each in objects] == ["started", "failed"] * 3 + ["summary"]
+    assert [each["number"] for each in objects[:-1]] == [1, 1, 2, 2, 3, 3]
+    starts = [each["start"] for each in objects if each["event"] == "started"]
+    gaps = [each["gap"] for each in objects if each["event"] == "started"]
+    assert gaps[0] is None
+    assert gaps[1:] == pytest.approx([starts[1] - starts[0], starts[2] - starts[1]], abs=1e-5)
+    assert gaps[1] >= 0.1  # CB-2
+    for each in objects[1:-1:2]:
+        assert each["stage"] == "settings"
+        assert "http1.x" in each["error"]
+        assert each["next_in"] > 0
+    assert objects[-1]["attempts"] == 3
+    assert objects[-1]["connections"] == 0
+    assert (status, errors) == (1, [])
+
+
+async def test_attempts_stops_before_the_next_one():
+    """`--attempts N` makes N connections, also where attempt N + 1 would follow without a pause (CB-4)."""
+    async with FlakyFront(silent) as front:
+        arguments = ("--attempts", "2", *FAST, "--option", "grpc.min_reconnect_backoff_ms=400")
+        status, lines, _ = await connect(front.target, *arguments)
+        assert len(front.visits) == 2
+    assert status == 1
+    assert lines[0].endswith("next in 0.000 s")
+    assert "no SETTINGS frame within 0.4 s" in lines[0]
+
+
+async def test_lost_connections_are_replaced():
+    """CB-7: a lost connection is a line, and is replaced without any RPC, at most one in each initial backoff."""
+    async with FlakyFront(settings_then_close()) as front:
+        status, lines, _ = await connect(front.target, "--json", "--attempts", "4", *FAST)
+    starts = [each["start"] for each in map(json.loads, lines) if each["event"] == "started"]
+    events = [json.loads(line)["event"] for line in lines]
+    assert events[:4] == ["started", "connected", "disconnected", "started"]
+    assert all(later - sooner >= 0.099 for sooner, later in itertools.pairwise(starts))
+    assert status == 0
+
+
+async def test_timeout_without_ready_is_status_1():
+    """`--timeout` ends it; the status is 1 if READY was never reached."""
+    async with FlakyFront(silent) as front:
+        status, lines, errors = await connect(front.target, "--timeout", "0.5")
+    assert lines[-1].startswith("timed out after 0.")
+    assert (status, errors) == (1, [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_interrupt_ends_with_a_summary(number):
+    """CB-10: Ctrl-C and SIGTERM end a command that watches a READY connection with a summary and no traceback."""
+    async with serving() as port, running(f"127.0.0.1:{port}") as process:
+        await line_with(process, "READY after")
+        process.send_signal(number)
+        status, lines, errors = await finished(process)
+    word = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}[number]
+    assert lines[-1].startswith(f"{word} after ")
+    assert lines[-1].endswith("1 attempt, 1 connection")
+    assert (status, errors) == (0, [])
+
+
+async def test_interrupt_while_asleep():
+    """CB-10: Ctrl-C between two attempts ends at once, with status 1."""
+    async with FlakyFront() as front:
+        await front.refuse()
+        async with running(front.target, "--option", "grpc.initial_reconnect_backoff_ms=60000") as process:
+            await line_with(process, "#1 ")
+            process.send_signal(signal.SIGINT)
+            status, lines, errors = await finished(process)
+    assert lines[-1].startswith("interrupted after ")
+    assert "1 attempt, 0 connections; last error: tcp: " in lines[-1]
+    assert (status, errors) == (1, [])
+
+
+async def test_closed_pipe_is_no_traceback():
+    """A reader that goes away ends the command quietly."""
+    async with FlakyFront() as front:
+        await front.refuse()
+        reading, writing = os.pipe()
+        async with running(front.target, *FAST, stdout=writing) as process:
+            os.close(writing)
+            os.read(reading, 1)
+            os.close(reading)
+            status, _, errors = (await asyncio.wait_for(process.wait(), LIMIT), None, await process.stderr.read())
+    assert status == 1
+    assert b"Traceback" not in errors
+
+
+@contextlib.asynccontextmanager
+async def serving_tls(authority):
+    cert = authority.issue_cert("localhost", "127.0.0.1")
+    chain = b"".join(pem.bytes() for pem in cert.cert_chain_pems)
+    credentials = grpc.ssl_server_credentials(
+        [(cert.private_key_pem.bytes(), chain)],
+        root_certificates=authority.cert_pem.bytes(),
+        require_client_auth=True,
+    )
+    async with serving(credentials=credentials) as port:
+        yield f"127.0.0.1:{port}"
+
+
+async def test_tls_with_client_certificate(tmp_path):
+    """CH-8: `--ca`, `--cert` and `--key` imply `--tls` and make mutual TLS."""
+    authority = trustme.CA()
+    client = authority.issue_cert("client.example")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    client.private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
+    files = ("--ca", tmp_path / "ca.pem", "--cert", tmp_path / "client.pem", "--key", tmp_path / "client.pem")
+    async with serving_tls(authority) as target:
+        status, lines, errors = await connect(target, "--once", *files)
+    assert lines[-1].startswith("READY after")
+    assert (status, errors) == (0, [])
+
+
+async def test_tls_with_the_wrong_authority(tmp_path):
+    """CH-11: a certificate of another authority fails at the stage tls, and says why."""
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
+    async with serving_tls(trustme.CA()) as target:
+        status, lines, errors = await connect(target, "--attempts", "1", "--ca", tmp_path / "ca.pem")
+    assert " tls: " in lines[0]
+    assert "CERTIFICATE_VERIFY_FAILED" in lines[0]
+    assert (status, errors) == (1, [])
+
+
+async def test_control_characters_are_escaped():
+    """What the core repeats of an address cannot move the terminal."""
+    status, lines, errors = await connect("bad\x1b]0;owned\x07host.invalid:1", "--attempts", "1")
+    assert r"bad\x1b]0;owned\x07host.invalid" in lines[0]
+    assert " resolve: " in lines[0]
+    assert all(line.isprintable() for line in lines)
+    assert (status, errors) == (1, [])
+
+
+async def test_terminal_gets_a_live_table():
+    """On a terminal: a table, a countdown to the next attempt, and the cursor shown again at the end."""
+    async with FlakyFront() as front:
+        await front.refuse()
+        ours, theirs = pty.openpty()
+        arguments = ("--attempts", "2", "--option", "grpc.initial_reconnect_backoff_ms=500")
+        terminal = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "env": {**os.environ, "TERM": "xterm"}}
+        async with running(front.target, *arguments, **terminal) as process:
+            os.close(theirs)
+            shown = await asyncio.to_thread(read_all, ours)
+            assert await asyncio.wait_for(process.wait(), LIMIT) == 1
+    assert "outcome" in shown
+    assert "next attempt in 0." in shown
+    assert "2 attempts, 0 connections" in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+
+
+def read_all(descriptor):
+    read = []
+    with contextlib.suppress(OSError):  # what Linux says when the other end is closed
+        while block := os.read(descriptor, 65536):
+            read.append(block)
+    os.close(descriptor)
+    return b"".join(read).decode()
+
+
+# The command line itself: nothing is dialled, so no process is needed.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--option", "grpc_backoff.multiplyer=2"], ["grpc_backoff.multiplyer", "grpc_backoff.multiplier"]),
+        (["--option", "grpc_backoff.jitter=1.5"], ["grpc_backoff.jitter", "1.5", "from 0 to below 1"]),
+        (["--option", "grpc_backoff.jitter=nan"], ["grpc_backoff.jitter", "nan"]),
+        (["--option", "grpc.initial_reconnect_backoff_ms=0.5"], ["grpc.initial_reconnect_backoff_ms", "0.5"]),
+        (["--option", "grpc.keepalive_time_ms=99999999999999999999"], ["too large"]),
+        (["--ca", "/no/such/file"], ["--ca", "/no/such/file", "No such file"]),
+        (["--cert", "/no/such/file"], ["--cert and --key go together"]),
+        (["--ca", __file__], ["--ca", "holds no PEM"]),
+    ],
+)
+def test_bad_arguments_are_one_line(arguments, words):
+    """CH-10: what is wrong with the command line is one line that names it; the status is 2."""
+    result = CliRunner().invoke(cli, ["connect", "127.0.0.1:1", *arguments])
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
+    for word in words:
+        assert word in result.output
+
+
+@pytest.mark.parametrize("option", ["nothing", "=1", "\x1b[2J"])
+def test_option_without_key_and_value(option):
+    """An option that is not KEY=VALUE is a usage error, and is shown escaped."""
+    result = CliRunner().invoke(cli, ["connect", "127.0.0.1:1", "--option", option])
+    assert result.exit_code == 2
+    assert "is not KEY=VALUE" in result.output
+    assert "\x1b" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5", 5),
+        ("-5", -5),
+        ("5.0", 5.0),
+        ("1e3", 1000.0),
+        ("true", True),
+        ("False", False),
+        ("eager", "eager"),
+        ("1_0x", "1_0x"),
+        ("", ""),
+    ],
+)
+def test_option_values_are_read_as_what_they_look_like(text, value):
+    """CH-9: options have the type that grpc wants: int, float, bool or str."""
+    from grpc_backoff.cli.connect import read_option
+
+    [(key, read)] = read_option(None, None, [f"key={text}"])
+    assert key == "key"
+    assert read == value
+    assert type(read) is type(value)
+
+
+def test_options_of_the_command_line_come_first():
+    """CH-9: the first of a key wins, so `grpc_backoff.reconnect=lazy` is taken, and a wrong one refused."""
+    result = CliRunner().invoke(cli, ["connect", "127.0.0.1:1", "--option", "grpc_backoff.reconnect=sometimes"])
+    assert result.exit_code == 2
+    assert "'sometimes'" in result.output
+    assert "'lazy'" in result.output
+
+
+def test_a_command_in_process_leaves_nothing():
+    """CB-10: the command closes its channel and its loop; pytest makes an error of every warning about one."""
+    began = time.monotonic()
+    result = CliRunner().invoke(cli, ["connect", "127.0.0.1:1", "--attempts", "1"])
+    assert result.exit_code == 1
+    assert "1 attempt, 0 connections" in result.output
+    assert time.monotonic() - began < LIMIT

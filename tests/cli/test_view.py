@@ -1,0 +1,154 @@
+"""The views: what a line says, what the table shows, and that no text from outside moves a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from grpc_backoff.cli.attempts import Attempt, AttemptLog, Outcome, Summary
+from grpc_backoff.cli.live import LiveView
+from grpc_backoff.cli.view import JsonView, LineView, duration, printable, reason
+from grpc_backoff.connection import events
+from grpc_backoff.connection.events import ConnectionStatus, Failure, Stage, State
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\nfake line\x9b31m\u202eright to left\x7f\u2028"
+
+
+def failed(text, number=1, **more):
+    return Attempt(
+        number=number,
+        attempt=number,
+        start=0.5,
+        gap=None,
+        limit=20.0,
+        outcome=Outcome.FAILED,
+        took=0.002,
+        failure=Failure(Stage.TLS, text),
+        next_in=0.25,
+        **more,
+    )
+
+
+def live_view(width=100):
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, color_system=None, width=width, highlight=False)
+    return LiveView(console), stream
+
+
+def test_printable_leaves_nothing_that_moves_a_terminal():
+    """Control, formatting and line-breaking characters become escapes; letters of all scripts stay."""
+    text = printable(HOSTILE + "größer 日本")
+    assert text.isprintable()
+    assert text.startswith(r"\x1b]0;owned\x07\x1b[2J\x0d\x0afake line\x9b31m\u202eright to left\x7f\u2028")
+    assert text.endswith("größer 日本")
+
+
+def test_lines_escape_what_a_server_says(capsys):
+    """A line stays one line of printable characters, whatever the server said."""
+    LineView().show(failed(HOSTILE))
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    assert out.rstrip("\n").isprintable()
+    assert r"\x1b]0;owned" in out
+
+
+def test_table_escapes_what_a_server_says():
+    """The table shows a server's control characters and its square brackets as text."""
+    view, stream = live_view(width=200)
+    view.show(failed(HOSTILE + "[bold]"))
+    view.close()
+    out = stream.getvalue()
+    assert "\x1b]0;" not in out
+    assert "\x07" not in out
+    assert "\u202e" not in out
+    assert r"\x1b]0;owned\x07" in out
+    assert "[bold]" in out
+
+
+def test_json_escapes_and_still_tells_the_very_text(capsys):
+    """A JSON line is ASCII without control characters, and a parser reads the error unchanged."""
+    JsonView().show(failed(HOSTILE))
+    line = capsys.readouterr().out.removesuffix("\n")
+    assert line.isascii()
+    assert line.isprintable()
+    assert json.loads(line)["error"] == HOSTILE
+
+
+def test_reason_drops_what_every_failure_begins_with():
+    """The core's preamble is not repeated at every attempt."""
+    said = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: Connection refused"
+    assert reason(Failure(Stage.TCP, said)) == "ipv4:127.0.0.1:9: Connection refused"
+    assert reason(Failure(Stage.TCP, "something else: UNKNOWN: x")) == "something else: UNKNOWN: x"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(None, "?"), (0, "0 ms"), (0.0001, "<1 ms"), (0.2, "200 ms"), (1.5, "1.50 s")]
+)
+def test_duration(seconds, words):
+    """Short times are milliseconds, others seconds."""
+    assert duration(seconds) == words
+
+
+def test_table_says_a_repeated_reason_once():
+    """The reason of a row that is the same as the row's above is not repeated."""
+    view, stream = live_view()
+    view.show(failed("connection refused"))
+    view.show(failed("connection refused", number=2))
+    view.close()
+    assert stream.getvalue().count("connection refused") == 1
+    assert "as before" in stream.getvalue()
+
+
+def test_table_counts_down():
+    """CH-11: the moment's part says how long until the next attempt."""
+    view, stream = live_view()
+    status = ConnectionStatus(
+        state=State.TRANSIENT_FAILURE,
+        attempt=1,
+        in_flight=False,
+        last_error=None,
+        next_attempt_in=1.25,
+        ready_since=None,
+        connections=0,
+    )
+    view.refresh(status, "a note")
+    view.close()
+    assert "next attempt in 1.2 s" in stream.getvalue()
+    assert "a note" in stream.getvalue()
+
+
+def test_table_prints_a_standing_connection_before_the_summary():
+    """A connection that still stands gets its row when the command ends."""
+    view, stream = live_view()
+    attempt = Attempt(number=1, attempt=1, start=0.0, gap=None, limit=20.0, outcome=Outcome.CONNECTED, took=0.003)
+    view.show(attempt)
+    view.summary(Summary(attempts=1, connections=1, last_error=None, seconds=2.0, ended="interrupted"))
+    assert "READY after 3 ms" in stream.getvalue()
+    assert "interrupted after 2.0 s: 1 attempt, 1 connection" in stream.getvalue()
+
+
+def test_log_numbers_attempts_through_and_measures_start_to_start():
+    """CB-2: gaps are from start to start, also across a success, where the channel's own count begins anew."""
+    log = AttemptLog(100.0)
+    refused = Failure(Stage.TCP, "refused")
+    lost = Failure(Stage.ESTABLISHED, "lost")
+    common = {"target": "t"}
+    log.note(events.AttemptStarted(at=100.5, attempt=1, limit=20.0, **common))
+    log.note(events.AttemptFailed(at=100.6, attempt=1, failure=refused, took=0.1, retry_in=0.9, **common))
+    log.note(events.AttemptStarted(at=101.5, attempt=2, limit=20.0, **common))
+    log.note(events.Connected(at=101.6, attempt=2, took=0.1, connections=1, **common))
+    ended = log.note(
+        events.Disconnected(at=103, attempt=2, failure=lost, lived=1.4, counted_as_failure=False, **common), 0.5
+    )
+    third = log.note(events.AttemptStarted(at=103.5, attempt=1, limit=20.0, **common))
+    assert (ended.number, ended.outcome, ended.gap, ended.next_in) == (2, Outcome.DISCONNECTED, 1.0, 0.5)
+    assert (third.number, third.attempt, third.start, third.gap) == (3, 1, 3.5, 2.0)
+    assert (log.attempts, log.ended, log.connections, log.last_error) == (3, 2, 1, lost)
+
+
+def test_log_ignores_what_is_about_no_attempt():
+    """A reset before the first attempt is about none."""
+    assert AttemptLog(0.0).note(events.BackoffReset(target="t", at=1.0, attempt=0)) is None
