@@ -1,0 +1,57 @@
+"""The tests mirror the code: one test module for each module."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import grpc_backoff
+
+PACKAGE = Path(grpc_backoff.__file__).parent
+TESTS = Path(__file__).parent
+
+WITHOUT = {
+    "connection/connector.py": "a protocol and records; `testing/checks.py` holds every implementation to it",
+    "connection/events.py": "records without behaviour; the machine's and the listeners' tests make and read them all",
+}
+"""The modules without a test module of their own, each with the reason."""
+
+
+def modules():
+    return {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if path.name not in ("__init__.py", "__main__.py")  # `__init__` is what test_exports.py looks at
+    }
+
+
+def counterpart(module):
+    path = Path(module)
+    return TESTS / path.parent / f"test_{path.name}"
+
+
+@pytest.mark.parametrize("module", sorted(modules() - set(WITHOUT)))
+def test_module_has_tests(module):
+    """DESIGN: tests mirror the code: `grpc_backoff/x/y.py` is tested by `tests/x/test_y.py`."""
+    assert counterpart(module).is_file()
+
+
+def test_exceptions_are_needed():
+    """DESIGN: an exception goes when its module does, or when it gets tests."""
+    assert set(WITHOUT) <= modules()
+    assert [module for module in WITHOUT if counterpart(module).exists()] == []
+
+
+def test_every_test_says_what_it_holds_to():
+    """DESIGN: every test has a docstring that is its specification."""
+    silent = [
+        f"{path.relative_to(TESTS).as_posix()}:{node.lineno} {node.name}"
+        for path in TESTS.rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        if not ast.get_docstring(node)
+    ]
+
+    assert silent == []
