@@ -35,6 +35,7 @@ class MultiCallable:
     """One method of one channel, over any number of connections."""
 
     arity: str
+    takes_one_request: bool
 
     def __init__(
         self,
@@ -52,16 +53,16 @@ class MultiCallable:
         self._method = method
         self._signature = (request_serializer, response_deserializer, registered)
         self._connection: CoreConnection | None = None
-        self._direct: Callable[..., grpc.aio.Call] | None = None
+        self._direct: Callable[..., grpc.aio.Call]
+        self._sender: MultiCallable | None = None
         self._front = self._on_channel(channel.front) if intercepted else None
 
     def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
         return made
 
-    def _call(self, request: Any, **how: Any) -> Any:
-        if self._front is None:
-            return self._invoke(request, **how)
+    def _through_front(self, request: Any, how: dict[str, Any]) -> Any:
+        assert self._front is not None, "made for interceptors only"
         token = _ROUTE.set(self)  # the interceptors run in a task, which inherits this
         try:
             return self._front(request, **how)
@@ -74,41 +75,53 @@ class MultiCallable:
         callee = self
         if method != self._method:
             callee = type(self)(self._channel, method, *self._signature, intercepted=False)
-        return callee._invoke(  # noqa: SLF001 - the same class
-            request,
-            timeout=details.timeout,
-            metadata=details.metadata,
-            credentials=details.credentials,
-            wait_for_ready=details.wait_for_ready,
-        )
+        how = {
+            "timeout": details.timeout,
+            "metadata": details.metadata,
+            "credentials": details.credentials,
+            "wait_for_ready": details.wait_for_ready,
+        }
+        return callee._invoke(request, how)  # noqa: SLF001 - the same class
 
-    def _invoke(self, request: Any, **how: Any) -> Any:
-        connection = self._manager.live_connection()
-        if connection is None or self._channel.closing:
-            return self._wait(request, how)
-        return self._on(connection, request, how)
-
-    def _on(self, connection: CoreConnection, request: Any, how: dict[str, Any]) -> grpc.aio.Call:
-        if connection is not self._connection:
-            self._direct = self._on_channel(connection.channel)
-            self._connection = connection
-        assert self._direct is not None, "set together with the connection"
+    def _invoke(self, request: Any, how: dict[str, Any]) -> Any:
+        # CH-5: what every call on a READY channel pays for stands here and in `began`, and nowhere else.
+        connection = self._connection
+        if (
+            connection is None
+            or connection is not self._manager.connection
+            or not connection.alive()
+            or self._channel.closing
+        ):
+            connection = None if self._channel.closing else self._bind()
+            if connection is None:
+                return self._wait(request, how)
         call = self._direct(request, **how)
         connection.began(call)
         return call
+
+    def _bind(self) -> CoreConnection | None:
+        """Make grpc's multicallable on the connection that stands now, and return that; None if there is none."""
+        connection = self._manager.live_connection()
+        if connection is not None and connection is not self._connection:
+            self._direct = self._on_channel(connection.channel)
+        self._connection = connection
+        return connection
 
     def _wait(self, request: Any, how: dict[str, Any]) -> grpc.aio.Call:
         channel = self._channel
         channel.refuse_if_closed()
         if how["credentials"] is not None and not channel.secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
+        config = channel.service_config.of(self._method)
+        patient = bool(config.wait_for_ready if how["wait_for_ready"] is None else how["wait_for_ready"])
+        # The caller may use both again before there is a connection; a plain call would be on its way by then.
+        how["metadata"] = None if how["metadata"] is None else grpc.aio.Metadata(*how["metadata"])
+        sender, frozen = self._freeze(request)
 
         def begin(remaining: float | None) -> grpc.aio.Call | None:
-            connection = self._manager.live_connection()
-            return None if connection is None else self._on(connection, request, how | {"timeout": remaining})
+            return sender._begin(frozen, how | {"timeout": remaining})  # noqa: SLF001 - the same class
 
-        patient = bool(how["wait_for_ready"])
-        call = WAITING_CALLS[self.arity](channel.gate, begin, how["timeout"], patient=patient)
+        call = WAITING_CALLS[self.arity](channel.gate, begin, how["timeout"], limit=config.timeout, patient=patient)
         if isinstance(call, StreamRequest):
             call.takes_writes = request is None
         self._manager.want()
@@ -116,12 +129,35 @@ class MultiCallable:
             call.fail_soon()  # CH-3
         return call
 
+    def _begin(self, request: Any, how: dict[str, Any]) -> grpc.aio.Call | None:
+        """Make a call that has waited, also on a channel that is closing; None if there is no connection after all."""
+        connection = self._bind()
+        if connection is None:
+            return None
+        call = self._direct(request, **how)
+        connection.began(call)
+        return call
+
+    def _freeze(self, request: Any) -> tuple[MultiCallable, Any]:
+        """Return one request as the bytes that it is now, and the multicallable that sends bytes."""
+        serializer, deserializer, registered = self._signature
+        if serializer is None or not self.takes_one_request:
+            return self, request
+        try:
+            frozen = serializer(request)
+        except Exception:  # noqa: BLE001 - it will raise again in grpc's hands, which know what follows from it
+            return self, request
+        if self._sender is None:
+            self._sender = type(self)(self._channel, self._method, None, deserializer, registered, intercepted=False)
+        return self._sender, frozen
+
 
 _ROUTE: ContextVar[MultiCallable] = ContextVar("grpc_backoff_route")
 
 
 class _UnaryUnary(MultiCallable, grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only
     arity = "unary_unary"
+    takes_one_request = True
 
     def __call__(
         self,
@@ -134,19 +170,22 @@ class _UnaryUnary(MultiCallable, grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.UnaryUnaryCall[Any, Any]:
         """Call the method; see `grpc.aio.UnaryUnaryMultiCallable`."""
-        call: grpc.aio.UnaryUnaryCall[Any, Any] = self._call(
+        call: grpc.aio.UnaryUnaryCall[Any, Any] = (self._invoke if self._front is None else self._through_front)(
             request,
-            timeout=timeout,
-            metadata=metadata,
-            credentials=credentials,
-            wait_for_ready=wait_for_ready,
-            compression=compression,
+            {
+                "timeout": timeout,
+                "metadata": metadata,
+                "credentials": credentials,
+                "wait_for_ready": wait_for_ready,
+                "compression": compression,
+            },
         )
         return call
 
 
 class _UnaryStream(MultiCallable, grpc.aio.UnaryStreamMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only
     arity = "unary_stream"
+    takes_one_request = True
 
     def __call__(
         self,
@@ -159,19 +198,22 @@ class _UnaryStream(MultiCallable, grpc.aio.UnaryStreamMultiCallable):  # type: i
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.UnaryStreamCall[Any, Any]:
         """Call the method; see `grpc.aio.UnaryStreamMultiCallable`."""
-        call: grpc.aio.UnaryStreamCall[Any, Any] = self._call(
+        call: grpc.aio.UnaryStreamCall[Any, Any] = (self._invoke if self._front is None else self._through_front)(
             request,
-            timeout=timeout,
-            metadata=metadata,
-            credentials=credentials,
-            wait_for_ready=wait_for_ready,
-            compression=compression,
+            {
+                "timeout": timeout,
+                "metadata": metadata,
+                "credentials": credentials,
+                "wait_for_ready": wait_for_ready,
+                "compression": compression,
+            },
         )
         return call
 
 
 class _StreamUnary(MultiCallable, grpc.aio.StreamUnaryMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only
     arity = "stream_unary"
+    takes_one_request = False
 
     def __call__(
         self,
@@ -183,19 +225,22 @@ class _StreamUnary(MultiCallable, grpc.aio.StreamUnaryMultiCallable):  # type: i
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.StreamUnaryCall[Any, Any]:
         """Call the method; see `grpc.aio.StreamUnaryMultiCallable`."""
-        call: grpc.aio.StreamUnaryCall[Any, Any] = self._call(
+        call: grpc.aio.StreamUnaryCall[Any, Any] = (self._invoke if self._front is None else self._through_front)(
             request_iterator,
-            timeout=timeout,
-            metadata=metadata,
-            credentials=credentials,
-            wait_for_ready=wait_for_ready,
-            compression=compression,
+            {
+                "timeout": timeout,
+                "metadata": metadata,
+                "credentials": credentials,
+                "wait_for_ready": wait_for_ready,
+                "compression": compression,
+            },
         )
         return call
 
 
 class _StreamStream(MultiCallable, grpc.aio.StreamStreamMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only
     arity = "stream_stream"
+    takes_one_request = False
 
     def __call__(
         self,
@@ -207,13 +252,15 @@ class _StreamStream(MultiCallable, grpc.aio.StreamStreamMultiCallable):  # type:
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.StreamStreamCall[Any, Any]:
         """Call the method; see `grpc.aio.StreamStreamMultiCallable`."""
-        call: grpc.aio.StreamStreamCall[Any, Any] = self._call(
+        call: grpc.aio.StreamStreamCall[Any, Any] = (self._invoke if self._front is None else self._through_front)(
             request_iterator,
-            timeout=timeout,
-            metadata=metadata,
-            credentials=credentials,
-            wait_for_ready=wait_for_ready,
-            compression=compression,
+            {
+                "timeout": timeout,
+                "metadata": metadata,
+                "credentials": credentials,
+                "wait_for_ready": wait_for_ready,
+                "compression": compression,
+            },
         )
         return call
 

@@ -14,6 +14,7 @@ import grpc.aio
 
 from grpc_backoff.aio.calls import MULTICALLABLES, last_interceptors
 from grpc_backoff.aio.gate import CallGate
+from grpc_backoff.aio.service_config import read_service_config
 from grpc_backoff.connection import core
 from grpc_backoff.connection.clock import Clock, LoopClock
 from grpc_backoff.connection.events import ConnectionStatus, State
@@ -59,6 +60,7 @@ class Channel(grpc.aio.Channel):
         # grpcio's poller thread alive while there is no connection: without it each attempt would start and stop one.
         self.front = _front(target, credentials, core_options, compression, interceptors)
         self.secure = credentials is not None
+        self.service_config = read_service_config(core_options)
         self._intercepted = bool(interceptors) or core.is_instrumented()
         loop = _working_loop()
         clock = clock or LoopClock(loop)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
+from contextvars import copy_context
 from typing import Any, Protocol
 
 import grpc
@@ -180,18 +181,30 @@ _Outcome = grpc.aio.Call | BaseException | _Cancelled
 class WaitingCall(grpc.aio.Call):
     """What the four arities share: waiting, the outcome, and everything that is only passed on."""
 
-    def __init__(self, gate: CallGate, begin: Begin, timeout: float | None, *, patient: bool) -> None:
-        """Start waiting; `timeout` counts from now and covers the wait and the call (CH-3)."""
+    # grpcio up to 1.7x, closing any channel, looks at the calls of all tasks and wants to know whose they are.
+    _channel = None
+
+    def __init__(
+        self, gate: CallGate, begin: Begin, timeout: float | None, *, limit: float | None = None, patient: bool
+    ) -> None:
+        """Start waiting; `timeout` counts from now and covers the wait and the call (CH-3).
+
+        So does `limit`, which the service config sets; as on a plain call, `time_remaining` does not show it.
+        """
         self.patient = patient
         self.missed = False
         self._gate = gate
         self._begin: Begin | None = begin
         self._outcome: asyncio.Future[_Outcome] = gate.loop.create_future()
         self._callbacks: list[Callable[[Any], None]] = []
-        self._deadline = None if timeout is None else gate.clock.now() + timeout
+        self._context = copy_context()  # the call is made later, and belongs to the caller's trace all the same
+        now = gate.clock.now()
+        self._deadline = None if timeout is None else now + max(0.0, timeout)  # NaN has passed, as in grpc
+        bounds = [bound for bound in (self._deadline, None if limit is None else now + limit) if bound is not None]
+        self._end = min(bounds, default=None)
         self._timer: TimerHandle | None = None
-        if self._deadline is not None:
-            self._timer = gate.clock.call_at(self._deadline, self._deadline_passed)
+        if self._end is not None:
+            self._timer = gate.clock.call_at(self._end, self._deadline_passed)
         gate.add(self)
 
     # Leaving the wait. Each of these is called once at most, by `_settle`'s own doing.
@@ -201,7 +214,7 @@ class WaitingCall(grpc.aio.Call):
         if self._begin is None:
             return True
         try:
-            call = self._begin(self.time_remaining())
+            call = self._context.run(self._begin, self._until(self._end))
         except Exception as error:  # noqa: BLE001 - it is the caller's, who awaits the call
             self._settle(error)
             return True
@@ -289,10 +302,10 @@ class WaitingCall(grpc.aio.Call):
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the deadline, None without one."""
-        outcome = self._settled()
-        if isinstance(outcome, grpc.aio.Call):
-            return outcome.time_remaining()
-        return None if self._deadline is None else max(0.0, self._deadline - self._gate.clock.now())
+        return self._until(self._deadline)
+
+    def _until(self, when: float | None) -> float | None:
+        return None if when is None else max(0.0, when - self._gate.clock.now())
 
     def cancel(self) -> bool:
         """Cancel the call; return whether it was still running."""
@@ -370,23 +383,26 @@ class _UnaryResponse(WaitingCall):
 
 class _StreamResponse(WaitingCall):
     _responses: AsyncIterator[Any] | None = None
+    _reads = False
 
     def __aiter__(self) -> AsyncIterator[Any]:
         """Iterate over the responses."""
+        if self._reads:
+            raise grpc.aio.UsageError(_MIXED_STYLES)
         if self._responses is None:
-            outcome = self._settled()
-            responses = outcome if isinstance(outcome, grpc.aio.Call) else self._later_responses()
-            self._responses = responses.__aiter__()  # type: ignore[union-attr]
+            self._responses = self._iterate()
         return self._responses
 
-    async def _later_responses(self) -> AsyncIterator[Any]:
+    async def _iterate(self) -> AsyncIterator[Any]:
         async for response in await self._call_or_cancel():
             yield response
 
     async def read(self) -> Any:
         """Return the next response, or `grpc.aio.EOF`."""
-        if self._responses is not None and not self.done():
-            raise grpc.aio.UsageError(_MIXED_STYLES)
+        if not self.done():
+            if self._responses is not None:
+                raise grpc.aio.UsageError(_MIXED_STYLES)
+            self._reads = True
         return await (await self._call_or_cancel()).read()
 
 

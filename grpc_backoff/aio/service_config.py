@@ -1,0 +1,83 @@
+"""What a channel's service config says to calls that wait: `waitForReady` and `timeout` of its methods.
+
+A call on a connection is grpc's own, and its core applies the whole config. Here lives only what has to hold before
+there is a connection. Nothing is checked: what the core would reject it rejects itself, with the first attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["MethodConfig", "ServiceConfig", "read_service_config"]
+
+_KEY = "grpc.service_config"
+_DURATION = re.compile(r"(\d{1,12})(\.\d{1,9})?s")  # the JSON form of google.protobuf.Duration
+
+
+@dataclass(frozen=True, slots=True)
+class MethodConfig:
+    """What holds for a method's calls that do not say otherwise; None where the config says nothing."""
+
+    wait_for_ready: bool | None = None
+    timeout: float | None = None
+    """The most seconds that a call may take, whatever its own timeout."""
+
+
+_NOTHING = MethodConfig()
+
+
+class ServiceConfig:
+    """The method configs of one channel."""
+
+    def __init__(self, methods: Mapping[str, MethodConfig] | None = None) -> None:
+        """Take the configs by path: `/service/method`, `/service/` for a whole service, an empty one for all."""
+        self._methods = dict(methods or {})
+
+    def of(self, method: str) -> MethodConfig:
+        """Return the nearest config of a method, given as `/service/method`. It is not merged with farther ones."""
+        service = method[: method.rfind("/") + 1]
+        for path in (method, service, ""):
+            if path in self._methods:
+                return self._methods[path]
+        return _NOTHING
+
+
+def read_service_config(options: Iterable[tuple[str, Any]]) -> ServiceConfig:
+    """Return the service config among a channel's options; of several the first counts, as in grpcio."""
+    text = next((value for key, value in options if key == _KEY), None)
+    try:
+        parsed = json.loads(text) if isinstance(text, str | bytes) else None
+    except (ValueError, RecursionError):
+        parsed = None
+    methods: dict[str, MethodConfig] = {}
+    for entry in _dicts(parsed, "methodConfig"):
+        config = MethodConfig(_flag(entry.get("waitForReady")), _seconds(entry.get("timeout")))
+        methods.update((path, config) for path in _paths(entry))
+    return ServiceConfig(methods)
+
+
+def _dicts(parent: object, key: str) -> Iterator[dict[str, Any]]:
+    entries = parent.get(key) if isinstance(parent, dict) else None
+    return (entry for entry in entries if isinstance(entry, dict)) if isinstance(entries, list) else iter(())
+
+
+def _paths(entry: dict[str, Any]) -> Iterator[str]:
+    for name in _dicts(entry, "name"):
+        service, method = name.get("service") or "", name.get("method") or ""
+        if service:
+            yield f"/{service}/{method}"
+        elif not method:
+            yield ""
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _seconds(value: object) -> float | None:
+    matched = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    return None if matched is None else float(matched[1] + (matched[2] or ""))

@@ -1,0 +1,147 @@
+"""What only our channel has: the end of it (CB-10), its status and listeners (CH-11), resetting (CB-9)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+
+import grpc
+import grpc.aio
+import pytest
+
+from grpc_backoff import aio
+from grpc_backoff.connection import events
+from grpc_backoff.testing.front import FlakyFront, silent
+from tests.aio.test_waiting import QUICK, SLOW, failing, front
+from tests.echo import EchoStub, Message
+
+__all__ = ["front"]
+
+
+async def settle():
+    """Give what was cancelled some turns of the loop to end."""
+    for _ in range(20):
+        await asyncio.sleep(0.005)
+
+
+def is_ours(task):
+    return "grpc_backoff/connection/" in repr(task) or "grpc_backoff/aio/" in repr(task)
+
+
+@pytest.mark.parametrize("state", ["idle", "connecting", "ready", "transient failure"])
+async def test_close_leaves_nothing(front, state):
+    """CB-10: `close` leaves no task, and no event comes after it."""
+    if state == "connecting":
+        front.behaviour = silent
+    if state in {"connecting", "ready"}:
+        await front.listen()
+    before, seen = asyncio.all_tasks(), []
+    channel = aio.insecure_channel(front.target, options=QUICK, listeners=[seen.append])
+    if state != "idle":
+        call = EchoStub(channel).Unary(Message())
+        watching = asyncio.create_task(channel.channel_ready())
+        await asyncio.wait([asyncio.ensure_future(call.code())], timeout=0.3)
+        assert channel.get_state().value[1] == state
+        await channel.close()
+        await asyncio.gather(watching, return_exceptions=True)
+    await channel.close()
+    heard = len(seen)
+    await settle()
+    await asyncio.sleep(0.3)
+    assert [task for task in asyncio.all_tasks() - before if is_ours(task)] == []
+    assert len(seen) == heard
+
+
+async def test_dropped_channel_stops(front):
+    """CB-10: a channel that is dropped without `close` stops dialling and leaves a ResourceWarning."""
+    channels = [aio.insecure_channel(front.target, options=QUICK)]  # grpcio before 1.8x pins the locals of all tasks
+    await failing(EchoStub(channels[0]).Unary(Message()))
+    await settle()
+    gone, manager = weakref.ref(channels[0]), channels[0].manager
+    with pytest.warns(ResourceWarning, match="unclosed channel"):
+        channels.clear()
+    gc.collect()
+    assert gone() is None
+    await settle()
+    assert manager.state is events.State.SHUTDOWN
+
+
+async def test_stub_keeps_its_channel(front):
+    """CH-2: a channel whose stub is alive goes on."""
+    channel = aio.insecure_channel(front.target, options=QUICK)
+    stub, gone = EchoStub(channel), weakref.ref(channel)
+    del channel
+    gc.collect()
+    await failing(stub.Unary(Message()))
+    await front.listen()
+    async with asyncio.timeout(30):
+        assert (await stub.Unary(Message(text="a"), wait_for_ready=True)).text == "a"
+    await gone().close()
+
+
+async def test_waiters_are_told_of_the_end():
+    """CB-10: whoever waits in `channel_ready` gets UsageError when the channel is closed."""
+    async with FlakyFront(silent) as peer:
+        channel = aio.insecure_channel(peer.target)
+        waiting = asyncio.create_task(channel.channel_ready())
+        await asyncio.sleep(0.05)
+        await channel.close()
+        with pytest.raises(grpc.aio.UsageError):
+            await waiting
+
+
+async def test_reset_from_another_thread(front):
+    """CB-9: a sleeping channel dials at once, whoever asks; also many times, and after `close`."""
+    async with aio.insecure_channel(front.target, options=SLOW) as channel:
+        stub = EchoStub(channel)
+        await failing(stub.Unary(Message()))
+        waits = stub.Unary(Message(text="a"), wait_for_ready=True)
+        await front.listen()
+        threads = [threading.Thread(target=channel.reset_connect_backoff) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        async with asyncio.timeout(30):
+            assert (await waits).text == "a"
+        for thread in threads:
+            thread.join()
+        assert len(front.visits) == 1
+    channel.reset_connect_backoff()
+
+
+async def test_status_and_listeners(front):
+    """CH-11: the status follows the connection, listeners hear of each step, and one that raises harms nothing."""
+    heard = []
+
+    def raises(_event):
+        raise ZeroDivisionError
+
+    async with aio.insecure_channel(front.target, options=QUICK, listeners=[raises]) as channel:
+        channel.add_listener(heard.append)
+        assert channel.connection_status() == events.ConnectionStatus(
+            state=events.State.IDLE,
+            attempt=0,
+            in_flight=False,
+            last_error=None,
+            next_attempt_in=None,
+            ready_since=None,
+            connections=0,
+        )
+        await failing(EchoStub(channel).Unary(Message()))
+        status = channel.connection_status()
+        assert (status.state, status.last_error.stage) == (events.State.TRANSIENT_FAILURE, events.Stage.TCP)
+        await front.listen()
+        async with asyncio.timeout(30):
+            await channel.channel_ready()
+        status = channel.connection_status()
+        assert (status.state, status.connections, status.last_error) == (events.State.READY, 1, None)
+        assert status.ready_since <= asyncio.get_running_loop().time()
+        await front.break_all()
+        await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+        channel.remove_listener(heard.append)
+        channel.reset_connect_backoff()
+    kinds = [type(event) for event in heard]
+    assert kinds[:2] == [events.AttemptStarted, events.AttemptFailed]
+    assert kinds[-2:] == [events.Connected, events.Disconnected]
+    assert events.BackoffReset not in kinds

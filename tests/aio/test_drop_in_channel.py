@@ -1,0 +1,255 @@
+"""CH-1: the channel itself, the same plain and ours: states, waiting for them, closing, loops, signatures."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+
+import grpc
+import grpc.aio
+import pytest
+
+import grpc_backoff.aio
+from grpc_backoff.testing.front import FlakyFront, silent
+from tests.echo import EchoStub, Message
+
+IDLE = grpc.ChannelConnectivity.IDLE
+CONNECTING = grpc.ChannelConnectivity.CONNECTING
+READY = grpc.ChannelConnectivity.READY
+TRANSIENT_FAILURE = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+SHUTDOWN = grpc.ChannelConnectivity.SHUTDOWN
+
+ARITIES = ["unary_unary", "unary_stream", "stream_unary", "stream_stream"]
+BASES = {
+    "unary_unary": grpc.aio.UnaryUnaryMultiCallable,
+    "unary_stream": grpc.aio.UnaryStreamMultiCallable,
+    "stream_unary": grpc.aio.StreamUnaryMultiCallable,
+    "stream_stream": grpc.aio.StreamStreamMultiCallable,
+}
+
+
+def shape(function):
+    """Return a signature's names, kinds and defaults."""
+    return [(each.name, each.kind, each.default) for each in inspect.signature(function).parameters.values()]
+
+
+def test_nothing_abstract_is_left():
+    """CH-1: a method that a new grpcio adds to its interface fails here, not at a user's."""
+    assert not grpc_backoff.aio.Channel.__abstractmethods__
+
+
+@pytest.mark.parametrize("name", [*ARITIES, "close", "get_state", "wait_for_state_change", "channel_ready"])
+def test_signatures_of_the_channel(name):
+    """CH-1: the same parameters as grpc's own channel."""
+    genuine = inspect.getattr_static(grpc.aio.Channel, name)
+    assert shape(getattr(grpc_backoff.aio.Channel, name)) == shape(genuine)
+
+
+@pytest.mark.parametrize("name", ["insecure_channel", "secure_channel"])
+def test_signatures_of_the_constructors(name):
+    """CH-1: grpc's parameters come first; ours are keyword-only."""
+    genuine, ours = shape(getattr(grpc.aio, name)), shape(getattr(grpc_backoff.aio, name))
+    assert ours[: len(genuine)] == genuine
+    assert all(kind is inspect.Parameter.KEYWORD_ONLY for _, kind, _ in ours[len(genuine) :])
+
+
+@pytest.mark.parametrize("arity", ARITIES)
+async def test_types(channel, arity):
+    """CH-1: channel and multicallables are instances of grpc's interfaces and have their signatures."""
+    assert isinstance(channel, grpc.aio.Channel)
+    made = getattr(channel, arity)("/echo.v1.Echo/Unary")
+    assert isinstance(made, BASES[arity])
+    assert shape(type(made).__call__) == shape(BASES[arity].__call__)
+    assert isinstance(repr(channel), str)
+    assert isinstance(repr(made), str)
+
+
+async def test_states(kind, server):
+    """CH-1: IDLE until asked, which `get_state` alone is not; then READY, and SHUTDOWN after `close`."""
+    async with kind.insecure_channel(server.target) as channel:
+        assert channel.get_state() is IDLE
+        await asyncio.sleep(0.05)
+        assert channel.get_state() is IDLE
+        assert channel.get_state(try_to_connect=True) is IDLE
+        async with asyncio.timeout(20):
+            await channel.channel_ready()
+        assert channel.get_state() is READY
+    assert channel.get_state() is SHUTDOWN
+    assert channel.get_state(True) is SHUTDOWN
+
+
+async def test_states_of_a_failure(kind):
+    """CH-1: IDLE, CONNECTING, TRANSIENT_FAILURE."""
+    async with FlakyFront(silent) as front:
+        await front.refuse()
+        async with kind.insecure_channel(front.target) as channel, asyncio.timeout(20):
+            channel.get_state(try_to_connect=True)
+            state = IDLE
+            while state is not TRANSIENT_FAILURE:
+                await channel.wait_for_state_change(state)
+                state = channel.get_state()
+                assert state in {CONNECTING, TRANSIENT_FAILURE}
+
+
+async def test_wait_for_another_state(kind, server):
+    """CH-1: it returns at once if the state is another already."""
+    async with kind.insecure_channel(server.target) as channel, asyncio.timeout(20):
+        for other in (CONNECTING, READY, TRANSIENT_FAILURE, SHUTDOWN):
+            await channel.wait_for_state_change(other)
+
+
+async def test_wait_that_is_cancelled(kind, server):
+    """CH-1: waiting for a state can be given up, and begun again."""
+    async with kind.insecure_channel(server.target) as channel:
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(channel.wait_for_state_change(IDLE), 0.05)
+        await channel.channel_ready()
+
+
+async def test_lost_connection(kind, server):
+    """CH-2: a lost connection shows, and the next call has another; the stub stays good."""
+    host, _, port = server.target.rpartition(":")
+    options = [("grpc.initial_reconnect_backoff_ms", 100)]
+    async with (
+        FlakyFront(upstream=(host, int(port))) as front,
+        kind.insecure_channel(front.target, options=options) as channel,
+        asyncio.timeout(30),
+    ):
+        stub = EchoStub(channel)
+        await stub.Unary(Message())
+        await front.break_all()
+        await channel.wait_for_state_change(READY)
+        assert (await stub.Unary(Message(text="again"), wait_for_ready=True)).text == "again"
+
+
+@pytest.mark.parametrize("grace", [None, 0, 0.2])
+async def test_closed(channel, stub, grace):
+    """CH-1: after `close` calls raise UsageError at once, the state is SHUTDOWN, closing again does nothing."""
+    await channel.close(grace)
+    await channel.close()
+    await channel.close(grace)
+    assert channel.get_state() is SHUTDOWN
+    for call in (stub.Unary, stub.Down, lambda request: stub.Up([request]), lambda request: stub.Both([request])):
+        with pytest.raises(grpc.aio.UsageError, match="Channel is closed"):
+            call(Message())
+    with pytest.raises(grpc.aio.UsageError, match="Channel is closed"):
+        await channel.channel_ready()
+    for state in (IDLE, SHUTDOWN):
+        with pytest.raises(grpc.aio.UsageError, match="Channel is closed"):
+            await channel.wait_for_state_change(state)
+    async with channel:
+        pass
+
+
+@pytest.mark.parametrize("grace", [None, 0.2])
+async def test_close_cancels_calls(channel, stub, grace):
+    """CH-1: calls still running when the grace is over are cancelled."""
+    calls = [stub.Unary(Message(text="hang")), stub.Both()]
+    tasks = [asyncio.create_task(reading(call)) for call in calls]
+    await asyncio.sleep(0.1)
+    await channel.close(grace)
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(end, asyncio.CancelledError) for end in ended)
+    assert [await call.code() for call in calls] == [grpc.StatusCode.CANCELLED] * 2
+
+
+async def reading(call):
+    return await (call.read() if isinstance(call, grpc.aio.StreamStreamCall) else call)
+
+
+async def test_close_with_grace_lets_calls_end(channel, stub, server):
+    """CH-1: a call that ends within the grace has its answer, and `close` does not use up the rest."""
+    calls = [asyncio.ensure_future(reading(stub.Unary(Message(text="a")))) for _ in range(3)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        await channel.close(60)
+    assert [(await call).text for call in calls] == ["a"] * 3
+
+
+@pytest.mark.parametrize("grace", [None, 0.1])
+@pytest.mark.parametrize("refusing", [True, False])
+async def test_close_without_a_connection(kind, grace, refusing):
+    """CB-10: closing while dialling a silent peer, or after a failure, cancels the calls that wait."""
+    async with FlakyFront(silent) as front:
+        if refusing:
+            await front.refuse()
+        channel = kind.insecure_channel(front.target)
+        call = EchoStub(channel).Unary(Message(), wait_for_ready=True)
+        waiting = asyncio.create_task(reading(call))
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(20):
+            await channel.close(grace)
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        assert call.cancelled()
+
+
+async def test_close_while_somebody_waits_for_a_state(kind, server):
+    """CH-1: whoever waits for a change sees SHUTDOWN as one."""
+    channel = kind.insecure_channel(server.target)
+    waiting = asyncio.create_task(channel.wait_for_state_change(IDLE))
+    await asyncio.sleep(0.05)
+    await channel.close()
+    async with asyncio.timeout(20):
+        await waiting
+
+
+async def test_closing_another_channel(kind, channel, stub):
+    """CH-1: closing one channel leaves another's calls alone, those that somebody asks questions too."""
+    call = stub.Unary(Message(text="hang"), wait_for_ready=True)
+    asking = asyncio.create_task(call.code())
+    await asyncio.sleep(0)
+    for other in (grpc.aio.insecure_channel("127.0.0.1:1"), kind.insecure_channel("127.0.0.1:1")):
+        await other.close()
+    assert not call.done()
+    call.cancel()
+    assert await asking is grpc.StatusCode.CANCELLED
+
+
+async def test_bad_arguments(kind):
+    """CH-1: an interceptor of no kind is a ValueError."""
+    with pytest.raises(ValueError, match="Interceptor"):
+        kind.insecure_channel("127.0.0.1:1", interceptors=[object()])
+
+
+async def test_call_credentials_need_tls(stub):
+    """CH-1: UsageError on an insecure channel."""
+    credentials = grpc.access_token_call_credentials("token")
+    with pytest.raises(grpc.aio.UsageError, match="secure channel"):
+        await stub.Unary(Message(), credentials=credentials)
+
+
+def test_made_without_a_loop(kind):
+    """CH-1: in a thread that has no event loop a channel is a RuntimeError."""
+    raised = []
+
+    def make():
+        try:
+            kind.insecure_channel("127.0.0.1:1")
+        except RuntimeError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join(20)
+    assert len(raised) == 1
+
+
+def test_made_before_the_loop_runs(kind):
+    """CH-1: a channel made for a loop that is set but does not run yet belongs to that loop."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        channel = kind.insecure_channel("127.0.0.1:1")
+
+        async def use():
+            with pytest.raises(grpc.aio.AioRpcError):
+                await EchoStub(channel).Unary(Message())
+            await channel.close()
+
+        loop.run_until_complete(use())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()

@@ -1,0 +1,101 @@
+"""The calls that wait, in numbers: all are released, all meet their deadlines, none is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+
+import grpc
+import grpc.aio
+import pytest
+
+from grpc_backoff import aio
+from grpc_backoff.testing.front import FlakyFront, silent
+from tests.aio.test_waiting import QUICK, SLOW, front
+from tests.echo import EchoStub, Message
+
+__all__ = ["front"]
+
+MANY = 1000
+
+
+async def test_all_complete(front):
+    """CH-7: 1,000 calls made while the server is down complete after it is back, each with its own answer."""
+    async with aio.insecure_channel(front.target, options=QUICK) as channel:
+        stub = EchoStub(channel)
+        calls = [stub.Unary(Message(count=number), wait_for_ready=True) for number in range(MANY)]
+        await asyncio.sleep(0.2)
+        assert len(channel.gate) == MANY
+        await front.listen()
+        async with asyncio.timeout(60):
+            assert [(await call).count for call in calls] == list(range(MANY))
+        assert len(channel.gate) == 0
+        assert len(front.visits) == 1
+
+
+async def test_all_meet_their_deadline(front):
+    """CH-3, CH-4: 1,000 calls whose deadlines pass end DEADLINE_EXCEEDED and say the last connect error."""
+    async with aio.insecure_channel(front.target, options=SLOW) as channel:
+        stub = EchoStub(channel)
+        calls = [stub.Unary(Message(), wait_for_ready=True, timeout=0.5) for _ in range(MANY)]
+        async with asyncio.timeout(60):
+            assert {await call.code() for call in calls} == {grpc.StatusCode.DEADLINE_EXCEEDED}
+        details = {await call.details() for call in calls}
+        assert all("last error: tcp: failed to connect" in text for text in details)
+        assert len(channel.gate) == 0
+
+
+async def test_cancelled_ones_are_gone(front):
+    """CH-3: a cancelled call leaves at once, and nothing keeps it or its request in memory."""
+    async with aio.insecure_channel(front.target, options=SLOW) as channel:
+        stub = EchoStub(channel)
+        calls = [stub.Unary(Message(), wait_for_ready=True, timeout=600) for _ in range(100)]
+        assert len(channel.gate) == 100
+        left = [weakref.ref(call) for call in calls]
+        assert all(call.cancel() for call in calls)
+        assert len(channel.gate) == 0
+        calls.clear()
+        await asyncio.sleep(0)
+        gc.collect()
+        assert [ref() for ref in left if ref() is not None] == []
+
+
+async def test_callback_that_raises(front):
+    """CH-3: a done callback that raises is reported to the loop and keeps nobody else from leaving."""
+    reported = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+    async with aio.insecure_channel(front.target, options=SLOW) as channel:
+        calls = [EchoStub(channel).Unary(Message(), wait_for_ready=True) for _ in range(2)]
+        calls[0].add_done_callback(lambda _call: 1 / 0)
+    assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
+    assert all(call.cancelled() for call in calls)
+
+
+@pytest.mark.parametrize("state", ["idle", "connecting"])
+async def test_waits_in_state(state):
+    """CH-3: IDLE and CONNECTING: a call waits, whether it is patient or not."""
+    async with FlakyFront(silent) as peer, aio.insecure_channel(peer.target) as channel:
+        if state == "connecting":
+            channel.get_state(try_to_connect=True)
+            await asyncio.sleep(0.05)
+        call = EchoStub(channel).Unary(Message(), wait_for_ready=False)
+        await asyncio.sleep(0.1)
+        assert not call.done()
+        assert channel.get_state() is grpc.ChannelConnectivity.CONNECTING
+        assert len(peer.visits) == 1
+
+
+async def test_transient_failure_patient_waits(front):
+    """CH-3: TRANSIENT_FAILURE: a patient call waits until READY, an impatient one fails at once."""
+    async with aio.insecure_channel(front.target, options=QUICK) as channel:
+        stub = EchoStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub.Unary(Message())
+        assert channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        patient = stub.Unary(Message(text="a"), wait_for_ready=True)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub.Unary(Message())
+        await front.listen()
+        async with asyncio.timeout(30):
+            assert (await patient).text == "a"
