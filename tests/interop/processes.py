@@ -8,6 +8,8 @@ import signal
 import socket
 import sys
 
+import psutil
+
 
 def free_port():
     """Return a TCP port on 127.0.0.1 that is free at this moment."""
@@ -42,9 +44,11 @@ class ServerProcess:
             self.process.kill()
         await self.process.wait()
 
-    def freeze(self):
-        """SIGSTOP: the kernel still accepts, nobody answers."""
+    async def freeze(self):
+        """SIGSTOP: the kernel still accepts, nobody answers. It takes a moment to take hold of all threads."""
         self.process.send_signal(signal.SIGSTOP)
+        while psutil.Process(self.process.pid).status() != psutil.STATUS_STOPPED:
+            await asyncio.sleep(0.005)
 
     def thaw(self):
         self.process.send_signal(signal.SIGCONT)

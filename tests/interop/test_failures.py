@@ -235,7 +235,7 @@ async def test_frozen_server():
     """CB-3, CB-6: SIGSTOP: the kernel accepts and nobody answers: never READY, by schedule, and SIGCONT heals it."""
     log = Log()
     async with ServerProcess(free_port()) as server:
-        server.freeze()
+        await server.freeze()
         async with channel_to(f"127.0.0.1:{server.port}", log) as channel:
             call = EchoStub(channel).Unary(Message(text="later"), wait_for_ready=True, timeout=60)
             await log.until(AttemptFailed, 2)
@@ -249,7 +249,7 @@ async def test_server_frozen_under_an_established_connection():
     log = Log()
     async with ServerProcess(free_port()) as server, channel_to(f"127.0.0.1:{server.port}", log) as channel:
         assert await answer(channel) == "hello"
-        server.freeze()
+        await server.freeze()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await answer(channel, timeout=0.5)
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
