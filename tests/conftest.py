@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 
 def pytest_addoption(parser):
     parser.addoption("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop of all tests")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_asyncio_loop_factories(config, item):
     name = config.getoption("--loop")
     if name == "asyncio":

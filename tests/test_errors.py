@@ -64,7 +64,7 @@ def descendants(kind):
 
 
 def test_tree_is_drawn():
-    """DESIGN: the tree in the docstring is the real one: every error, and what else it is."""
+    """The tree in the docstring is the real one: every error, and what else it is."""
     import_all()
     drawn = {
         (name.rpartition(".")[2], frozenset(part.rpartition(".")[2] for part in re.findall(r"[\w.]+", also or "")))
@@ -76,7 +76,7 @@ def test_tree_is_drawn():
 
 
 def test_all_listed():
-    """DESIGN: the module offers every error that is defined in it."""
+    """The module offers every error that is defined in it."""
     defined = {kind.__name__ for kind in descendants(GrpcBackoffError) if kind.__module__ == errors.__name__}
 
     assert defined | {"GrpcBackoffError"} == set(errors.__all__)
@@ -90,7 +90,7 @@ def test_message(error, message):
 
 @pytest.mark.parametrize("error", [error for error, _ in MESSAGES], ids=lambda error: type(error).__name__)
 def test_pickle(error):
-    """DESIGN: an error that crosses a process boundary arrives as it was."""
+    """An error that crosses a process boundary arrives as it was."""
     copy = pickle.loads(pickle.dumps(error))
 
     assert type(copy) is type(error)
@@ -119,7 +119,7 @@ def test_pickle_no_connection():
     ],
 )
 def test_caught_by_old_handlers(kind, also):
-    """DESIGN: `except` clauses that programs have already catch these errors."""
+    """`except` clauses that programs have already catch these errors."""
     assert issubclass(kind, also)
     assert issubclass(kind, GrpcBackoffError)
 

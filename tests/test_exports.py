@@ -27,7 +27,7 @@ EMPTY = {
 
 @pytest.mark.parametrize("name", sorted(set(MODULES) - EMPTY))
 def test_all(name):
-    """DESIGN: every module says what it offers, each name once, and has it."""
+    """Every module says what it offers, each name once, and has it."""
     module = importlib.import_module(name)
 
     assert len(module.__all__) == len(set(module.__all__)) > 0
@@ -36,7 +36,7 @@ def test_all(name):
 
 @pytest.mark.parametrize("name", sorted(EMPTY))
 def test_empty(name):
-    """DESIGN: a package without `__all__` defines and imports nothing but its modules."""
+    """A package without `__all__` defines and imports nothing but its modules."""
     package = importlib.import_module(name)
 
     assert [key for key, value in vars(package).items() if not (key.startswith("__") or inspect.ismodule(value))] == []
@@ -44,18 +44,18 @@ def test_empty(name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring(name):
-    """DESIGN: every module says in a docstring what lives there."""
+    """Every module says in a docstring what lives there."""
     assert importlib.import_module(name).__doc__
 
 
 def test_top_is_sorted():
-    """DESIGN: the names at the top are in order, without the private ones."""
+    """The names at the top are in order, without the private ones."""
     assert grpc_backoff.__all__ == sorted(grpc_backoff.__all__)
     assert not [name for name in grpc_backoff.__all__ if name.startswith("_")]
 
 
 def test_star_import():
-    """DESIGN: all of the names at the top can be had."""
+    """All of the names at the top can be had."""
     names = {}
     exec("from grpc_backoff import *", names)
 
@@ -63,7 +63,7 @@ def test_star_import():
 
 
 def test_public_objects_have_docstrings():
-    """DESIGN: every name at the top carries its own docstring, or is a union of such."""
+    """Every name at the top carries its own docstring, or is a union of such."""
     bare = [name for name in grpc_backoff.__all__ if not inspect.getdoc(getattr(grpc_backoff, name))]
 
     assert bare == []
@@ -71,7 +71,7 @@ def test_public_objects_have_docstrings():
 
 @pytest.mark.parametrize("name", ["grpc_backoff", "grpc_backoff.aio"])
 def test_light_import(name):
-    """DESIGN: the library needs grpcio alone; importing it loads neither an extra nor protobuf."""
+    """The library needs grpcio alone; importing it loads neither an extra nor protobuf."""
     foreign = ("click", "rich", "h2", "google.protobuf", "opentelemetry")
     code = f"import {name}, sys; print(*[name for name in {foreign} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -81,7 +81,7 @@ def test_light_import(name):
 
 
 def test_policy_is_light():
-    """DESIGN: policies are numbers: they load neither grpc nor an event loop."""
+    """Policies are numbers: they load neither grpc nor an event loop."""
     code = "import grpc_backoff.policy.options, sys; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

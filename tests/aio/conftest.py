@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import grpc.aio
 import pytest
-import uvloop
 
 import grpc_backoff.aio
 from tests.aio.service import Scripted
 from tests.echo import EchoStub, serving
-
-ON_BOTH_LOOPS = {"test_drop_in_calls", "test_drop_in_outcomes"}
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_asyncio_loop_factories(item):
-    """Run the modules that make the most calls on uvloop too."""
-    factories = {"asyncio": asyncio.new_event_loop}
-    if item.module.__name__.rpartition(".")[2] in ON_BOTH_LOOPS:
-        factories["uvloop"] = uvloop.new_event_loop
-    return factories
 
 
 @pytest.fixture(params=[grpc.aio, grpc_backoff.aio], ids=["plain", "ours"])
