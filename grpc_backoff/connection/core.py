@@ -82,7 +82,7 @@ class CoreConnection:
         self._state = channel.get_state
         self._stable_after = owner.policy.stable_after
         self._running = 0
-        self._entered = -math.inf
+        self._entered = self._left = -math.inf
         self._served = False
         self._loss: Loss | None = None
         self._retired = False
@@ -98,8 +98,8 @@ class CoreConnection:
         return self._state() is _READY
 
     def last_used(self) -> float:
-        """Return when a call was last made here."""
-        return self._entered
+        """Return when a call was last made or running here."""
+        return self._now() if self._running else max(self._entered, self._left)
 
     def began(self, call: grpc.aio.Call) -> None:
         """Count a call that was just made on this connection's channel."""
@@ -109,7 +109,8 @@ class CoreConnection:
 
     def _ended(self, call: grpc.aio.Call) -> None:
         self._running -= 1
-        if self._stable_after and not self._served and self._on_probation():
+        self._left = self._now()
+        if self._stable_after and not self._served and self._on_probation() and not self._owner.loop.is_closed():
             self._owner.loop.create_task(self._judge(call))
         if self._retired and not self._running:
             self._owner.drained(self)
@@ -132,7 +133,7 @@ class CoreConnection:
         return self._loss
 
     def _describe(self) -> Loss:
-        if self._now() - max(self._entered, self.since) >= self._owner.policy.idle_timeout:
+        if self._now() - max(self.last_used(), self.since) >= self._owner.policy.idle_timeout:
             return Loss("nobody used it for the idle timeout", graceful=True)  # the core ends it then (CB-14)
         return Loss(_BROKEN, served=self._served)
 
@@ -194,10 +195,10 @@ class CoreConnector:
 
         A lost connection whose core channel has the same limit is renewed in place: a call may have entered it before
         the loss was known here, and made the core dial already. Another channel beside it would be a second
-        connection.
+        connection. One that dialled and failed since is not: its failure is old.
         """
         timing = self._timing(limit)
-        if revive is not None and revive.timing != timing:
+        if revive is not None and (revive.timing != timing or revive.channel.get_state() is _TRANSIENT_FAILURE):
             revive.retire()
             revive = None
         channel = self._make_channel(timing) if revive is None else revive.channel
@@ -230,7 +231,7 @@ class CoreConnector:
 
     def drained(self, connection: CoreConnection) -> None:
         """Close a retired connection whose calls have ended."""
-        if connection in self._open:
+        if connection in self._open and not self.loop.is_closed():
             self._open.discard(connection)
             task = self.loop.create_task(connection.channel.close())
             self._closing.add(task)

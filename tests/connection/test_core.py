@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -217,3 +218,37 @@ async def test_timing_options(target, options, spreads):
 def test_milliseconds(seconds, expected):
     """CH-9: the conversion at grpc's edge never overflows what the core can take."""
     assert core._milliseconds(seconds) == expected
+
+
+async def test_a_lost_connection_that_failed_since_is_not_renewed():
+    """CB-1: an attempt dials now; what the core tried and failed by itself, for a stray call, is another's story."""
+    async with FlakyFront(settings_only) as front:
+        dialler = connector(front.target)
+        first = await dialler.connect(5.0, None)
+        await front.refuse()
+        await front.break_all()
+        await asyncio.wait_for(first.lost(), 5)
+        stray = first.channel.unary_unary("/echo.v1.Echo/Unary")(b"")
+        assert await stray.code() is grpc.StatusCode.UNAVAILABLE
+        await front.listen()
+        second = await asyncio.wait_for(dialler.connect(5.0, first), 5)
+        assert second is not first
+        assert second.alive()
+        await dialler.close(None)
+
+
+async def test_idle_connections_end_by_the_cores_own_rule():
+    """CB-14: the core ends what nobody uses; that is a graceful end. Takes a second and a half of real time."""
+    async with FlakyFront(settings_only) as front:
+        loop = asyncio.get_running_loop()
+        policy = replace(CONNECT, idle_timeout=1.0)
+        options = [("grpc.client_idle_timeout_ms", 1000)]
+        dialler = core.CoreConnector(front.target, None, options, None, policy, LoopClock(loop), loop)
+        connection = await dialler.connect(5.0, None)
+        call = connection.channel.unary_unary("/echo.v1.Echo/Unary")(b"", timeout=0.1)
+        connection.began(call)
+        loss = await asyncio.wait_for(connection.lost(), 10)
+        assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert loss.graceful
+        assert "idle" in loss.reason
+        await dialler.close(None)

@@ -1,0 +1,42 @@
+"""The README's code is run, and its options table is the code's."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+from grpc_backoff import aio
+from grpc_backoff.policy.options import OPTION_KEYS
+from tests.echo import EchoStub, Message, serving
+
+README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+async def test_the_ten_lines(capsys):
+    """CH-1: what a user copies runs as it stands; only the address is another."""
+    async with serving() as port:
+        code = BLOCKS[0].replace("localhost:50051", f"127.0.0.1:{port}").replace("asyncio.run(main())\n", "")
+        assert "EchoStub(channel)" in code
+        names = {"EchoStub": EchoStub, "Message": Message}
+        exec(compile(code, "README.md", "exec"), names)
+        await asyncio.wait_for(names["main"](), 30)
+    said = capsys.readouterr().out
+    assert said.startswith("hello ConnectionStatus(")
+    assert "State.READY" in said
+
+
+async def test_see_and_steer(capsys):
+    """CH-11, CB-9: the calls beside grpc's own exist as they are shown."""
+    async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        exec(compile(BLOCKS[1], "README.md", "exec"), {"channel": channel})
+        await asyncio.wait_for(channel.channel_ready(), 30)
+    assert "Connected(" in capsys.readouterr().out
+
+
+def test_the_options_table_is_complete():
+    """CH-9: every option that means something to this library is in the table, and no other."""
+    listed = re.findall(r"^\| `([a-z_.]+)` \|", README, re.MULTILINE)
+    unlisted = {"grpc.testing.fixed_reconnect_backoff_ms"}  # for tests, as its name says
+    assert set(listed) == set(OPTION_KEYS) - unlisted
