@@ -295,6 +295,8 @@ def secure_channel(
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
     """
+    if not isinstance(credentials, grpc.ChannelCredentials):  # None would make a channel without TLS
+        raise TypeError(f"credentials must be grpc.ChannelCredentials, not {type(credentials).__name__}")
     return Channel(
         target,
         credentials,

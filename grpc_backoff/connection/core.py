@@ -202,12 +202,11 @@ class CoreConnector:
             revive.retire()
             revive = None
         channel = self._make_channel(timing) if revive is None else revive.channel
+        end = self.clock.now() + limit
         try:
             await self._until_connected(channel)
             since = self.clock.now()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._settle()):
-                    await channel.wait_for_state_change(_READY)
+            await self._look_at(channel, within=end - since)
         except BaseException:
             if revive is None:
                 await channel.close()
@@ -249,8 +248,12 @@ class CoreConnector:
             moved = True
             state = channel.get_state()
 
-    def _settle(self) -> float:
-        return _SETTLE if self._last_life >= _SHORT_LIFE else min(3 * self._last_life + 5 * _SETTLE, _SHORT_LIFE)
+    async def _look_at(self, channel: grpc.aio.Channel, within: float) -> None:
+        """Give a connection that will not last a moment to end; not so long that a success misses the limit."""
+        look = _SETTLE if self._last_life >= _SHORT_LIFE else min(3 * self._last_life + 5 * _SETTLE, _SHORT_LIFE)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(look, within / 2)):
+                await channel.wait_for_state_change(_READY)
 
     def _make_channel(self, timing: Options) -> grpc.aio.Channel:
         options = (("grpc.use_local_subchannel_pool", 1), *timing, *self._options)

@@ -145,3 +145,10 @@ async def test_status_and_listeners(front):
     assert kinds[:2] == [events.AttemptStarted, events.AttemptFailed]
     assert kinds[-2:] == [events.Connected, events.Disconnected]
     assert events.BackoffReset not in kinds
+
+
+@pytest.mark.parametrize("credentials", [None, object()])
+async def test_secure_means_secure(credentials):
+    """CH-8: a secure channel without credentials is refused; it must not become one without TLS."""
+    with pytest.raises(TypeError, match="credentials"):
+        aio.secure_channel("127.0.0.1:1", credentials)
