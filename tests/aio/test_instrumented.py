@@ -7,16 +7,15 @@ import asyncio
 import grpc
 import grpc.aio
 import pytest
+from opentelemetry.instrumentation.grpc import GrpcAioInstrumentorClient
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from grpc_backoff import aio
 from grpc_backoff.testing.front import FlakyFront
 from tests.aio.test_drop_in_interceptors import notes
 from tests.echo import EchoStub, Message, serving
-
-instrumentation = pytest.importorskip("opentelemetry.instrumentation.grpc")
-sdk = pytest.importorskip("opentelemetry.sdk.trace")
-export = pytest.importorskip("opentelemetry.sdk.trace.export")
-memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
 
 QUICK = [("grpc.initial_reconnect_backoff_ms", 100)]
 
@@ -24,10 +23,10 @@ QUICK = [("grpc.initial_reconnect_backoff_ms", 100)]
 @pytest.fixture
 def spans():
     """Return the names and codes of the spans that have ended."""
-    exporter = memory.InMemorySpanExporter()
-    provider = sdk.TracerProvider()
-    provider.add_span_processor(export.SimpleSpanProcessor(exporter))
-    instrumentor = instrumentation.GrpcAioInstrumentorClient()
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    instrumentor = GrpcAioInstrumentorClient()
     instrumentor.instrument(tracer_provider=provider)
     try:
         yield lambda: [(span.name, span.attributes["rpc.grpc.status_code"]) for span in exporter.get_finished_spans()]
