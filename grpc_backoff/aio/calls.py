@@ -95,6 +95,7 @@ class MultiCallable:
             connection = None if self._channel.closing else self._bind()
             if connection is None:
                 return self._wait(request, how)
+        how["wait_for_ready"] = False  # the waiting is ours, see `_begin`
         call = self._direct(request, **how)
         connection.began(call)
         return call
@@ -130,11 +131,15 @@ class MultiCallable:
         return call
 
     def _begin(self, request: Any, how: dict[str, Any]) -> grpc.aio.Call | None:
-        """Make a call that has waited, also on a channel that is closing; None if there is no connection after all."""
+        """Make a call that has waited, also on a channel that is closing; None if there is no connection after all.
+
+        The core is not to wait a second time: a call that enters a connection as it breaks would wait in there for
+        the core's own next attempt, long after the channel is READY again.
+        """
         connection = self._bind()
         if connection is None:
             return None
-        call = self._direct(request, **how)
+        call = self._direct(request, **how | {"wait_for_ready": False})
         connection.began(call)
         return call
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import warnings
 from collections.abc import Sequence
@@ -141,12 +142,12 @@ class Channel(grpc.aio.Channel):
         if self.closing:
             return
         warnings.warn(f"unclosed channel to {self._target}", ResourceWarning, source=self, stacklevel=2)
-        if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all that we had there
             self._loop.call_soon_threadsafe(self.manager.close)  # whichever thread collects the garbage
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""
-        self.manager.live_connection()  # a connection that is gone is not READY
+        self.manager.live_connection()  # tells the machine if it is gone
         state = self.manager.state
         if try_to_connect and not self.closing:
             self.manager.want()

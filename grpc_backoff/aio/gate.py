@@ -107,10 +107,6 @@ class CallGate:
         if self._emptied is not None and not self._waiting and not self._emptied.done():
             self._emptied.set_result(None)
 
-    def has_patient(self) -> bool:
-        """Return whether a call waits that outlasts failed attempts."""
-        return any(call.patient for call in self._waiting)
-
     def release(self) -> None:
         """Let all waiting calls go, as long as the connection lives."""
         for call in tuple(self._waiting):
@@ -125,7 +121,7 @@ class CallGate:
         """
         for call in tuple(self._waiting):
             if call.missed and not call.patient:
-                call.fail(self.unavailable())
+                call.fail_soon()  # the machine has yet to hear of the loss, which is the reason
             call.missed = True
         if self._waiting:
             self.manager.want()
@@ -220,6 +216,9 @@ class WaitingCall(grpc.aio.Call):
             return True
         if call is None:
             return False
+        if self._outcome.done():  # somebody's code, a credentials plugin or so, cancelled it in the meantime
+            call.cancel()
+            return True
         callbacks, self._callbacks = self._callbacks, []
         self._settle(call)
         for callback in callbacks:

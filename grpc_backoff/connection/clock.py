@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from typing import Protocol
 
 __all__ = ["Clock", "LoopClock", "TimerHandle"]
@@ -39,4 +40,5 @@ class LoopClock:
 
     def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
         """Call back once at `when` or soon after."""
-        return self._loop.call_at(when, callback)
+        # In a context of its own: the timer outlives the call that happened to arm it.
+        return self._loop.call_at(when, callback, context=Context())

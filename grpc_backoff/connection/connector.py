@@ -16,11 +16,20 @@ __all__ = ["ConnectError", "Connection", "Connector", "Loss"]
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """How an established connection ended, as far as the connector can tell."""
+    """How an established connection ended, as far as the connector can tell.
+
+    Attributes:
+        reason: how, in words.
+        graceful: whether the peer said GOAWAY(NO_ERROR), or nobody used it any more.
+        served: whether an RPC was completed on it.
+        redialled: whether something may dial again unasked, as grpc's core does for a call that entered as it ended;
+            a connector that dials only when it is told to leaves it False.
+    """
 
     reason: str
     graceful: bool = False
     served: bool = False
+    redialled: bool = False
 
 
 class Connection(Protocol):
@@ -32,13 +41,6 @@ class Connection(Protocol):
 
     def last_used(self) -> float:
         """Return when an RPC last used it, on the channel's clock; minus infinity if none did."""
-        ...
-
-    def may_redial(self) -> bool:
-        """Return whether its end may make something dial again unasked, for a call that had just entered it.
-
-        grpc's core does that; a connector that dials only when it is told to says no.
-        """
         ...
 
     def loss(self) -> Loss | None:

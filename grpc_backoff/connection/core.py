@@ -20,7 +20,8 @@ import contextlib
 import importlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -31,7 +32,7 @@ from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.policy.connect import ConnectPolicy
 
-__all__ = ["CoreConnection", "CoreConnector", "is_instrumented"]
+__all__ = ["CoreChannel", "CoreConnection", "CoreConnector", "is_instrumented"]
 
 Options = Sequence[tuple[str, Any]]
 
@@ -41,57 +42,69 @@ _READY = grpc.ChannelConnectivity.READY
 _IDLE = grpc.ChannelConnectivity.IDLE
 _TRANSIENT_FAILURE = grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
-_CORE_LIMIT_SLACK = 0.15
-"""How much later than the machine the core gives up an attempt: a loop that is late by less keeps the order."""
+# The times by which the core is kept in step, in the order that they have to keep among each other.
+
 _SETTLE = 0.001
-_SHORT_LIFE = 0.1
-"""How long a connection is looked at before calls enter it, and what makes the next one be looked at for longer.
+"""How long a new connection is looked at before calls may enter it, if the one before did not break young.
 
 A call that enters a connection as it breaks is redialled by the core, at once and unasked (CB-7). A peer that hangs up
-right behind its SETTINGS is gone after the first look; one that does so a little later is after the second.
+right behind its SETTINGS is gone after this look.
 """
 _ON_ITS_WAY = 0.01
 """How long a call that began may take to reach the core: it does so in the loop's next turn."""
-_MAX_INT32 = 2**31 - 1
 _CALLS_BREAK_WITHIN = 0.02
 """How soon after a connection broke its calls have ended: those that still run after that outlive a GOAWAY."""
+_SHORT_LIFE = 0.1
+"""What counts as breaking young, and the longest look: after such a connection the next is looked at for longer."""
+_CORE_LIMIT_SLACK = 0.15
+"""How much later than the machine the core gives up an attempt: a loop that is late by less keeps the order."""
+_EXPLAIN_TIMEOUT = 0.25
+
+_MAX_INT32 = 2**31 - 1
 _NO_ANSWER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
 """Outcomes that a call can have without any answer of the server's."""
 _BROKEN = "the peer closed it, or the network broke"
 _EXPLAIN_METHOD = "/grpc_backoff/WhyIsThereNoConnection"
-_EXPLAIN_TIMEOUT = 0.25
 _MORE_THAN_THE_RETRY_BUFFER = bytes(256 * 1024 + 1)
+_SPREADING = {"round_robin", "weighted_round_robin", "ring_hash_experimental", "weighted_target_experimental"}
 
 _STAGE_MARKS = (
     (Stage.RESOLVE, ("errors resolving", "address lookup", "dns resolution", "hostname lookup", "name resolution")),
-    (Stage.TLS, ("handshake", "ssl", "tls", "peer name", "certificate")),
     (Stage.TCP, ("failed to connect to remote", "connect failed", "no such file", "unreachable", "no route")),
-)  # fmt: skip
+    (Stage.TLS, ("handshake", "ssl", "tls", "peer name", "certificate")),
+)
+"""The core's words by stage. In this order: an address that the core repeats may have "ssl" in it."""
+
+
+class CoreChannel:
+    """One C-core channel: what it was told of its attempts, and how many calls run on it.
+
+    It outlives a connection where a lost one is renewed in place, and where calls outlive a GOAWAY.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, timing: Options) -> None:
+        """Take over a channel on which SETTINGS arrived."""
+        self.channel = channel
+        self.timing = timing
+        self.running = 0
+        self.retired = False
 
 
 class CoreConnection:
-    """A C-core channel on which SETTINGS arrived, and the count of the calls that run on it."""
+    """One connection of a C-core channel, from SETTINGS to its end."""
 
-    def __init__(self, channel: grpc.aio.Channel, timing: Options, owner: CoreConnector) -> None:
-        """Take over a channel that is, or just was, READY; `timing` is what it was told of its attempts."""
-        self.channel = channel
-        self.timing = timing
-        self.since = -math.inf
+    def __init__(self, core: CoreChannel, since: float, owner: CoreConnector) -> None:
+        """Begin at `since`, when SETTINGS arrived."""
+        self.core = core
+        self.channel = core.channel
+        self._since = since
         self._owner = owner
         self._now = owner.clock.now
-        self._state = channel.get_state
+        self._state = core.channel.get_state
         self._stable_after = owner.policy.stable_after
-        self._running = 0
         self._entered = self._left = -math.inf
         self._served = False
         self._loss: Loss | None = None
-        self._retired = False
-
-    def renewed(self, since: float) -> None:
-        """Note that SETTINGS arrived, for the first time or again."""
-        self.since = since
-        self._served = False
-        self._loss = None
 
     def alive(self) -> bool:
         """Return whether the core has the connection at this moment."""
@@ -99,32 +112,29 @@ class CoreConnection:
 
     def last_used(self) -> float:
         """Return when a call was last made or running here."""
-        return self._now() if self._running else max(self._entered, self._left)
+        return self._now() if self.core.running else max(self._entered, self._left)
 
     def began(self, call: grpc.aio.Call) -> None:
         """Count a call that was just made on this connection's channel."""
-        self._running += 1
+        self.core.running += 1
         self._entered = self._now()
         call.add_done_callback(self._ended)
 
     def _ended(self, call: grpc.aio.Call) -> None:
-        self._running -= 1
+        core = self.core
+        core.running -= 1
         self._left = self._now()
-        if self._stable_after and not self._served and self._on_probation() and not self._owner.loop.is_closed():
-            self._owner.loop.create_task(self._judge(call))
-        if self._retired and not self._running:
-            self._owner.drained(self)
+        if self._stable_after and not self._served and self._on_probation():
+            self._owner.spawn(self._judge(call))
+        if core.retired and not core.running:
+            self._owner.drained(core)
 
     async def _judge(self, call: grpc.aio.Call) -> None:
         """CB-8: an answer of the server's, whatever it says, shows that the connection is of use."""
         self._served = self._served or await call.code() not in _NO_ANSWER
 
     def _on_probation(self) -> bool:
-        return self._now() - self.since < self._stable_after
-
-    def may_redial(self) -> bool:
-        """Return whether a call began so late that it may have reached the core after the connection's end."""
-        return self._now() - self._entered < _ON_ITS_WAY
+        return self._now() - self._since < self._stable_after
 
     def loss(self) -> Loss | None:
         """Return how it ended; None while that is not known."""
@@ -133,33 +143,51 @@ class CoreConnection:
         return self._loss
 
     def _describe(self) -> Loss:
-        if self._now() - max(self.last_used(), self.since) >= self._owner.policy.idle_timeout:
+        if self._now() - max(self.last_used(), self._since) >= self._owner.policy.idle_timeout:
             return Loss("nobody used it for the idle timeout", graceful=True)  # the core ends it then (CB-14)
-        return Loss(_BROKEN, served=self._served)
+        # The core dials again unasked for a call that had just entered, and for one that it retries by itself.
+        redialled = self.core.running > 0 or self._now() - self._entered < _ON_ITS_WAY
+        return Loss(_BROKEN, served=self._served, redialled=redialled)
 
     async def lost(self) -> Loss:
         """Return once the core has seen the connection end.
 
         Any change away from READY is the end of it, also when the core, woken by a call, is READY anew by the time
-        we look. The core does not tell a GOAWAY from a broken connection; the calls do: those that run outlive one.
+        we look.
         """
         if self.alive():
             await self.channel.wait_for_state_change(_READY)
-        self._owner.note_life(self._now() - self.since)
-        if self.loss() is None and self._on_probation():
-            await asyncio.sleep(_CALLS_BREAK_WITHIN)
-            self._loss = Loss(_BROKEN, graceful=self._running > 0, served=self._served)
-        return self._loss or self._describe()
+        self._owner.note_life(self._now() - self._since)
+        loss = self.loss() or self._describe()
+        if loss is not self._loss and self._on_probation():
+            loss = await self._look_for_goaway(loss)
+        self._loss = loss
+        return loss
+
+    async def _look_for_goaway(self, loss: Loss) -> Loss:
+        """CB-8: the core tells no GOAWAY from a broken connection, but calls outlive only the one.
+
+        Unless the core has left IDLE: then a call that still runs waits for a connection that the core dials for it.
+        """
+        await asyncio.sleep(_CALLS_BREAK_WITHIN)
+        stayed_idle = self._state() is _IDLE
+        return replace(
+            loss,
+            graceful=self.core.running > 0 and stayed_idle,
+            served=self._served,
+            redialled=loss.redialled or not stayed_idle,
+        )
 
     def retire(self) -> None:
         """Take no new calls, and close once the running ones have ended.
 
         Closing at once would cancel them, and a graceful GOAWAY lets them finish (CH-6).
         """
-        if not self._retired:
-            self._retired = True
-            if not self._running:
-                self._owner.drained(self)
+        core = self.core
+        if not core.retired:
+            core.retired = True
+            if not core.running:
+                self._owner.drained(core)
 
 
 class CoreConnector:
@@ -187,8 +215,8 @@ class CoreConnector:
         self._spreads = _spreads_calls(target, named)
         self._has_service_config = "grpc.service_config" in named
         self._last_life = math.inf
-        self._open: set[CoreConnection] = set()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._open: set[CoreChannel] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def connect(self, limit: float, revive: CoreConnection | None) -> CoreConnection:
         """Make one attempt; see `Connector.connect`.
@@ -198,7 +226,7 @@ class CoreConnector:
         connection. One that dialled and failed since is not: its failure is old.
         """
         timing = self._timing(limit)
-        if revive is not None and (revive.timing != timing or revive.channel.get_state() is _TRANSIENT_FAILURE):
+        if revive is not None and (revive.core.timing != timing or revive.channel.get_state() is _TRANSIENT_FAILURE):
             revive.retire()
             revive = None
         channel = self._make_channel(timing) if revive is None else revive.channel
@@ -213,28 +241,33 @@ class CoreConnector:
             else:
                 revive.retire()
             raise
-        if revive is None:
-            revive = CoreConnection(channel, timing, self)
-            self._open.add(revive)
-        revive.renewed(since)
-        return revive
+        core = CoreChannel(channel, timing) if revive is None else revive.core
+        self._open.add(core)
+        return CoreConnection(core, since, self)
 
     async def close(self, grace: float | None) -> None:
-        """Close every channel that has calls, after `grace` seconds for them to end."""
-        connections, self._open = self._open, set()
-        await asyncio.gather(*(connection.channel.close(grace) for connection in connections), *self._closing)
+        """Close every channel, after `grace` seconds for its calls to end."""
+        channels, self._open = self._open, set()
+        await asyncio.gather(*(core.channel.close(grace) for core in channels), *self._tasks)
 
     def note_life(self, seconds: float) -> None:
         """Remember how long the last connection lived, in seconds."""
         self._last_life = seconds
 
-    def drained(self, connection: CoreConnection) -> None:
-        """Close a retired connection whose calls have ended."""
-        if connection in self._open and not self.loop.is_closed():
-            self._open.discard(connection)
-            task = self.loop.create_task(connection.channel.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something to its end, unless the loop is closed: calls may end that late, as garbage."""
+        if self.loop.is_closed():
+            work.close()
+            return
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def drained(self, core: CoreChannel) -> None:
+        """Close a retired channel whose calls have ended."""
+        if core in self._open:
+            self._open.discard(core)
+            self.spawn(core.channel.close())
 
     async def _until_connected(self, channel: grpc.aio.Channel) -> None:
         moved = False
@@ -250,7 +283,9 @@ class CoreConnector:
 
     async def _look_at(self, channel: grpc.aio.Channel, within: float) -> None:
         """Give a connection that will not last a moment to end; not so long that a success misses the limit."""
-        look = _SETTLE if self._last_life >= _SHORT_LIFE else min(3 * self._last_life + 5 * _SETTLE, _SHORT_LIFE)
+        look = _SETTLE
+        if self._last_life < _SHORT_LIFE:  # surely longer than that, should this one break as the last one did
+            look = min(3 * self._last_life + 5 * _SETTLE, _SHORT_LIFE)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(look, within / 2)):
                 await channel.wait_for_state_change(_READY)
@@ -282,7 +317,8 @@ class CoreConnector:
     async def _explain(self, channel: grpc.aio.Channel) -> Failure:
         """Ask a failed channel for its reason: only a call that fails on it can tell.
 
-        A retry policy in the service config would retry that call as well, unless it is larger than the retry buffer.
+        It never leaves the process. A retry policy in the service config would retry it, unless it is larger than the
+        retry buffer.
         """
         request = _MORE_THAN_THE_RETRY_BUFFER if self._has_service_config else b""
         reason = "the core gave no reason"
@@ -330,8 +366,9 @@ def _spreads_calls(target: str, options: Mapping[str, Any]) -> bool:
 def _service_config_spreads(text: object) -> bool:
     try:
         config = json.loads(text) if isinstance(text, str | bytes) else {}
-        policies = [name for entry in config.get("loadBalancingConfig", ()) for name in entry]
-        policies.append(config.get("loadBalancingPolicy", "pick_first"))
+        named = [name for entry in config.get("loadBalancingConfig", ()) for name in entry]
+        known = [name for name in named if name in _SPREADING or name == "pick_first"]
+        first = known[0] if known else config.get("loadBalancingPolicy", "").lower()
     except (ValueError, AttributeError, TypeError):
         return False  # the core will say what is wrong with it
-    return policies[0].lower() not in ("pick_first", "pick-first")
+    return first in _SPREADING

@@ -139,7 +139,7 @@ class AttemptSucceeded:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """The attempt in flight failed; `busy` says whether a call waits that outlasts failures."""
+    """The attempt in flight failed; `busy` says whether a call waits."""
 
     failure: Failure
     busy: bool = False
@@ -147,7 +147,7 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """The one timer is due, or late; `busy` says whether a call waits that outlasts failures."""
+    """The one timer is due, or late; `busy` says whether a call waits."""
 
     busy: bool = False
 

@@ -7,9 +7,11 @@ is the gate's. Everything here runs on one event loop; only `reset` may be calle
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context
 from typing import Any, Generic, Protocol
 
 from grpc_backoff.connection import machine as m
@@ -31,10 +33,6 @@ class CallGate(Protocol):
 
     def __len__(self) -> int:
         """Return how many calls wait."""
-        ...
-
-    def has_patient(self) -> bool:
-        """Return whether a call waits that outlasts failed attempts (`wait_for_ready`)."""
         ...
 
     def release(self) -> None:
@@ -73,6 +71,7 @@ class ConnectionManager(Generic[ConnectionT]):
         self._state = m.MachineState()
         self._inputs: deque[m.Input] = deque()
         self._stepping = False
+        self._resetting = False
         self._timer: TimerHandle | None = None
         self._attempt: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,15 +82,17 @@ class ConnectionManager(Generic[ConnectionT]):
 
     @property
     def state(self) -> State:
-        """The channel's state at this moment."""
-        return self._state.state
+        """The channel's state at this moment; a connection that is gone is not READY, whoever has heard of it yet."""
+        connection = self.connection
+        gone = connection is not None and not connection.alive()
+        return State.IDLE if gone else self._state.state
 
     def status(self) -> ConnectionStatus:
-        """Return what the channel is doing (CH-11). Safe in any thread: it reads one frozen value."""
+        """Return what the channel is doing (CH-11). Safe in any thread: it changes nothing."""
         state = self._state
         start = state.next_start
         return ConnectionStatus(
-            state=state.state,
+            state=self.state,
             attempt=state.attempt,
             in_flight=state.in_flight,
             last_error=state.failure,
@@ -136,9 +137,11 @@ class ConnectionManager(Generic[ConnectionT]):
         except RuntimeError:
             here = False
         if here:
-            self._feed(m.ResetRequested())
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._feed, m.ResetRequested())
+            if not self._resetting:  # a listener that answers a reset with a reset
+                self._feed(m.ResetRequested())
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the channel with it
+                self._loop.call_soon_threadsafe(self._feed, m.ResetRequested())
 
     def close(self) -> None:
         """Stop for good (CB-10): no timer, no attempt, no event afterwards. Running calls are not touched."""
@@ -169,6 +172,7 @@ class ConnectionManager(Generic[ConnectionT]):
         if self._state.phase is m.Phase.CLOSED:
             return  # closed is final; what was on its way comes too late
         before = self._state.state
+        self._resetting = isinstance(given, m.ResetRequested)
         self._state, effects = self._machine.step(self._state, given, self._clock.now(), self._rng)
         if self._state.phase is not m.Phase.READY:
             self.connection = None
@@ -177,6 +181,7 @@ class ConnectionManager(Generic[ConnectionT]):
             self._revivable = None
         for effect in effects:
             self._carry_out(effect)
+        self._resetting = False
         if self._state.state is not before:
             self._wake_watchers()
 
@@ -206,7 +211,8 @@ class ConnectionManager(Generic[ConnectionT]):
                 self._emit(effect.event)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
+        # In a context of its own: it outlives the call that happened to start it, and must keep nothing of it alive.
+        task = self._loop.create_task(work, context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -214,8 +220,10 @@ class ConnectionManager(Generic[ConnectionT]):
     def _emit(self, event: ConnectionEvent) -> None:
         for listener in tuple(self.listeners):
             try:
-                listener(event)
-            except Exception:  # noqa: BLE001 - CH-11: whatever it is, it is the listener's
+                Context().run(listener, event)
+            except (KeyboardInterrupt, SystemExit) as error:
+                self._loop.call_soon(_raise, error)  # not from here, where the rest of a step would be lost
+            except BaseException:  # noqa: BLE001 - CH-11: whatever it is, it is the listener's
                 _LOG.exception("a listener of the channel to %s raised", event.target)
 
     def _cancel_timer(self) -> None:
@@ -225,7 +233,7 @@ class ConnectionManager(Generic[ConnectionT]):
 
     def _timer_fired(self) -> None:
         self._timer = None
-        self._feed(m.TimerFired(busy=self._gate.has_patient()))
+        self._feed(m.TimerFired(busy=len(self._gate) > 0))
 
     # One attempt, and the life of its connection.
 
@@ -253,7 +261,7 @@ class ConnectionManager(Generic[ConnectionT]):
 
     def _fail_attempt(self, failure: Failure) -> None:
         self._attempt = None
-        self._feed(m.AttemptFailed(failure, busy=self._gate.has_patient()))
+        self._feed(m.AttemptFailed(failure, busy=len(self._gate) > 0))
 
     def _abandon(self) -> None:
         if self._attempt is not None:
@@ -271,8 +279,12 @@ class ConnectionManager(Generic[ConnectionT]):
                 graceful=loss.graceful,
                 served=loss.served,
                 used=connection.last_used(),
-                redialled=connection.may_redial(),
+                redialled=loss.redialled,
             )
         )
         if len(self._gate):
             self.want()  # calls came between the end of the connection and the news of it
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -30,7 +30,8 @@ def log_event(event: events.ConnectionEvent) -> None:
                 event.retry_in,
             )
         case events.Connected():
-            level = logging.DEBUG if event.attempt == 1 else logging.INFO
+            first = event.attempt == 1 and event.connections == 1
+            level = logging.DEBUG if first else logging.INFO
             _LOG.log(level, "%s: connected at attempt %d in %.3g s", event.target, event.attempt, event.took)
         case events.Disconnected():
             _LOG.info("%s: %s", event.target, event.failure)

@@ -53,7 +53,6 @@ class ScriptedConnection:
         """Be alive."""
         self.retired = False
         self.used = -math.inf
-        self.redials = False
         self._end: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
 
     def end(self, reason: str = "closed by the script", *, graceful: bool = False, served: bool = False) -> None:
@@ -68,10 +67,6 @@ class ScriptedConnection:
     def last_used(self) -> float:
         """Return what the test set."""
         return self.used
-
-    def may_redial(self) -> bool:
-        """Return what the test set."""
-        return self.redials
 
     def loss(self) -> Loss | None:
         """Return what `end` said."""

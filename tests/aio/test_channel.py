@@ -152,3 +152,24 @@ async def test_secure_means_secure(credentials):
     """CH-8: a secure channel without credentials is refused; it must not become one without TLS."""
     with pytest.raises(TypeError, match="credentials"):
         aio.secure_channel("127.0.0.1:1", credentials)
+
+
+class _PassOn(grpc.aio.UnaryUnaryClientInterceptor):
+    async def intercept_unary_unary(self, continuation, client_call_details, request):
+        return await continuation(client_call_details, request)
+
+
+async def test_dropped_with_interceptors(front):
+    """CB-10: also a channel with interceptors, whose calls run in tasks, is let go of by what they started."""
+    channels = [aio.insecure_channel(front.target, options=QUICK, interceptors=[_PassOn()])]
+    await failing(EchoStub(channels[0]).Unary(Message()))
+    await settle()
+    gone = weakref.ref(channels[0])
+
+    def drop():
+        channels.clear()
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="unclosed channel"):
+        drop()
+    assert gone() is None

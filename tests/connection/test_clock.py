@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextvars import ContextVar
 
 from grpc_backoff.connection.clock import LoopClock
 
@@ -25,3 +26,14 @@ async def test_call_at_calls_back_once_and_can_be_taken_back():
     await asyncio.sleep(0.05)
 
     assert called == ["late"]
+
+
+async def test_a_timer_keeps_nothing_of_its_callers_context():
+    """CB-10: a timer runs in a context of its own. Waits a moment of real time."""
+    carried, seen = ContextVar("carried", default=None), []
+    carried.set("a request")
+    clock = LoopClock(asyncio.get_running_loop())
+    clock.call_at(clock.now(), lambda: seen.append(carried.get()))
+    await asyncio.sleep(0.05)
+
+    assert seen == [None]

@@ -7,11 +7,12 @@ import gc
 import random
 import threading
 import weakref
+from contextvars import ContextVar
 from dataclasses import replace
 
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, Connected, Disconnected, State
+from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Connected, Disconnected, State
 from grpc_backoff.connection.events import Stage
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.connection.manager import ConnectionManager
@@ -23,14 +24,11 @@ class Gate:
     """Notes what the manager asks of it."""
 
     def __init__(self):
-        self.patient = False
+        self.waiting = 0
         self.log = []
 
     def __len__(self):
-        return int(self.patient)
-
-    def has_patient(self):
-        return self.patient
+        return self.waiting
 
     def release(self):
         self.log.append("release")
@@ -98,7 +96,7 @@ async def test_failures_are_spaced_and_reported():
 async def test_silent_attempts_are_cancelled_at_their_limit():
     """CB-3: at the limit the attempt is given up and the next one follows."""
     parts = Parts(Hangs())
-    parts.gate.patient = True
+    parts.gate.waiting = 1
     parts.manager.want()
     await parts.clock.advance(45)
 
@@ -112,7 +110,7 @@ async def test_silent_attempts_are_cancelled_at_their_limit():
 async def test_an_attempt_that_ends_as_it_is_given_up_changes_nothing():
     """CB-1: success in the very moment of the limit belongs to an attempt that is over."""
     parts = Parts(Succeeds(20.0), Hangs())
-    parts.gate.patient = True
+    parts.gate.waiting = 1
     parts.manager.want()
     await parts.clock.advance(20.5)
 
@@ -125,7 +123,7 @@ async def test_an_attempt_that_ends_as_it_is_given_up_changes_nothing():
 async def test_a_late_loop_makes_one_attempt():
     """CB-12: a clock that leaps an hour leads to one attempt, not to a burst."""
     parts = Parts(Fails())
-    parts.gate.patient = True
+    parts.gate.waiting = 1
     parts.manager.want()
     await parts.clock.advance(0.5)
     await parts.clock.jump(3600)
@@ -242,6 +240,87 @@ async def test_state_waiters():
     assert waiting[0].cancelled()
     assert waiting[1].done()
     assert waiting[2].done()
+    parts.manager.close()
+
+
+async def test_a_listener_that_is_cancelled_does_not_wedge_the_channel():
+    """CH-11: not even what is no Exception, such as the result of a cancelled future."""
+    parts = Parts(Fails(), Succeeds())
+
+    def cancelled(event):
+        raise asyncio.CancelledError
+
+    parts.manager.listeners.insert(0, cancelled)
+    parts.manager.want()
+    await parts.clock.advance(2)
+
+    assert parts.manager.state is State.READY
+    parts.manager.close()
+
+
+async def test_a_listener_that_answers_a_reset_with_a_reset():
+    """CB-9: any number of times, but not for ever."""
+    parts = Parts(Fails())
+    parts.manager.listeners.append(lambda event: parts.manager.reset() if isinstance(event, BackoffReset) else None)
+    parts.manager.want()
+    await parts.clock.advance(0.5)
+    parts.manager.reset()
+    await parts.clock.advance(0.1)
+
+    assert parts.starts() == [0.0, 0.5]
+    parts.manager.close()
+
+
+async def test_listeners_and_tasks_do_not_live_in_a_callers_context():
+    """CB-10: what a call carries in its context variables is not kept alive by the connection that it started."""
+    carried = ContextVar("carried", default=None)
+    parts = Parts(Fails(), Succeeds())
+    seen = []
+    parts.manager.listeners.append(lambda event: seen.append(carried.get()))
+    carried.set("a request")
+    parts.manager.want()
+    await parts.clock.advance(2)
+
+    assert len(seen) == 4
+    assert set(seen) == {None}
+    parts.manager.close()
+
+
+async def test_a_call_that_waits_keeps_a_held_back_channel_from_idleness():
+    """CB-14: a call that waits is asking, also one that does not outlast failures."""
+    parts = Parts(Succeeds(), idle_timeout=0.5)
+    parts.manager.want()
+    await parts.clock.advance(0.1)
+    parts.connector.connections[0].end()
+    await parts.clock.advance(0)
+    parts.gate.waiting = 1
+    parts.manager.want()
+    await parts.clock.advance(5)
+
+    assert len(parts.starts()) == 2
+    assert parts.manager.state is State.READY
+    parts.manager.close()
+
+
+async def test_a_dead_connection_is_not_ready_whoever_has_heard_of_it():
+    """CH-11, CB-8: while it is being found out how a connection ended, the state is not READY any more."""
+    parts = Parts(Succeeds())
+    parts.manager.want()
+    await parts.clock.advance(0.1)
+    connection = parts.connector.connections[0]
+    connection.alive = lambda: False
+    connection.loss = lambda: None
+
+    assert parts.manager.live_connection() is None
+    assert parts.manager.state is State.IDLE
+    assert parts.manager.status().state is State.IDLE
+    waiting = asyncio.ensure_future(parts.manager.wait_for_state_change(State.IDLE))
+    await asyncio.sleep(0)
+    assert not waiting.done(), "it waits, instead of returning at once for ever"
+    connection.end()
+    await parts.clock.advance(0)
+    parts.manager.want()
+    await asyncio.wait_for(waiting, 5)
     parts.manager.close()
 
 

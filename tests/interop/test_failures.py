@@ -16,6 +16,8 @@ import dns.rrset
 import grpc
 import pytest
 import trustme
+from h2.config import H2Configuration
+from h2.connection import H2Connection
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Connected, Disconnected, Stage, aio
 from grpc_backoff.testing.front import (
@@ -173,6 +175,14 @@ async def test_settings_then_close_under_sixteen_impatient_workers(lives):
     assert failed[grpc.StatusCode.UNAVAILABLE]
 
 
+async def test_an_impatient_call_misses_two_connections_and_says_why():
+    """CH-4, CB-7: a peer that is gone behind its SETTINGS: the call fails, and names the loss."""
+    async with FlakyFront(settings_then_close(0)) as front, channel_to(front.target, Log()) as channel:
+        with pytest.raises(grpc.aio.AioRpcError, match="established: the connection was lost") as caught:
+            await asyncio.wait_for(answer(channel), 30)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
 async def test_goaway_in_mid_traffic_fails_no_call():
     """CH-6: connections that the server ends by age, every 0.3 s, under 20 workers: not one call fails."""
     echo, log, done = Echo(), Log(), Counter()
@@ -190,6 +200,37 @@ async def test_goaway_in_mid_traffic_fails_no_call():
     assert len(log.of(Connected)) >= 4
     assert max(echo.executed.values()) == 1
     assert sum(echo.executed.values()) == sum(done.values())
+
+
+async def test_a_patient_call_that_its_connection_refused_is_not_left_behind():
+    """CH-3, CH-7: GOAWAY before the call was taken, and nobody there to redial: it ends with its channel's schedule.
+
+    It is in the core's hands by then, which waits for nothing twice: the call fails, and may be made again.
+    """
+    log = Log()
+
+    async def goaway(visit):
+        connection = H2Connection(H2Configuration(client_side=False))
+        connection.initiate_connection()
+        visit.writer.write(connection.data_to_send())
+        await asyncio.sleep(1)
+        connection.close_connection(last_stream_id=0)
+        visit.writer.write(connection.data_to_send())
+
+    async with (
+        serving() as port,
+        FlakyFront(goaway, upstream=("127.0.0.1", port)) as front,
+        channel_to(front.target, log) as channel,
+    ):
+        await channel.channel_ready()
+        stray = EchoStub(channel).Unary(Message(), wait_for_ready=True)
+        await front.refuse()
+        front.behaviour = healthy
+        await log.until(Disconnected)
+        assert await asyncio.wait_for(stray.code(), 30) is grpc.StatusCode.UNAVAILABLE
+        await front.listen()
+        assert await answer(channel, wait_for_ready=True, timeout=30) == "hello"
+        assert len(front.visits) == 2
 
 
 async def test_a_running_stream_outlives_goaway():
