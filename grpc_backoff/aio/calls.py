@@ -61,11 +61,26 @@ class MultiCallable:
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
         return made
 
-    def _through_front(self, request: Any, how: dict[str, Any]) -> Any:
+    def _through_front(
+        self,
+        request: Any,
+        timeout: float | None,
+        metadata: Any,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> Any:
         assert self._front is not None, "made for interceptors only"
         token = _ROUTE.set(self)  # the interceptors run in a task, which inherits this
         try:
-            return self._front(request, **how)
+            return self._front(
+                request,
+                timeout=timeout,
+                metadata=metadata,
+                credentials=credentials,
+                wait_for_ready=wait_for_ready,
+                compression=compression,
+            )
         finally:
             _ROUTE.reset(token)
 
@@ -75,15 +90,19 @@ class MultiCallable:
         callee = self
         if method != self._method:
             callee = type(self)(self._channel, method, *self._signature, intercepted=False)
-        how = {
-            "timeout": details.timeout,
-            "metadata": details.metadata,
-            "credentials": details.credentials,
-            "wait_for_ready": details.wait_for_ready,
-        }
-        return callee._invoke(request, how)  # noqa: SLF001 - the same class
+        return callee._invoke(  # noqa: SLF001 - the same class
+            request, details.timeout, details.metadata, details.credentials, details.wait_for_ready, None
+        )
 
-    def _invoke(self, request: Any, how: dict[str, Any]) -> Any:
+    def _invoke(
+        self,
+        request: Any,
+        timeout: float | None,
+        metadata: Any,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> Any:
         # CH-5: what every call on a READY channel pays for stands here and in `began`, and nowhere else.
         connection = self._connection
         if (
@@ -94,9 +113,15 @@ class MultiCallable:
         ):
             connection = None if self._channel.closing else self._bind()
             if connection is None:
-                return self._wait(request, how)
-        how["wait_for_ready"] = False  # the waiting is ours, see `_begin`
-        call = self._direct(request, **how)
+                return self._wait(request, timeout, metadata, credentials, wait_for_ready, compression)
+        call = self._direct(
+            request,
+            timeout=timeout,
+            metadata=metadata,
+            credentials=credentials,
+            wait_for_ready=False,  # the waiting is ours, see `_wait`
+            compression=compression,
+        )
         connection.began(call)
         return call
 
@@ -108,39 +133,48 @@ class MultiCallable:
         self._connection = connection
         return connection
 
-    def _wait(self, request: Any, how: dict[str, Any]) -> grpc.aio.Call:
+    def _wait(
+        self,
+        request: Any,
+        timeout: float | None,
+        metadata: Any,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> grpc.aio.Call:
         channel = self._channel
         channel.refuse_if_closed()
-        if how["credentials"] is not None and not channel.secure:
+        if credentials is not None and not channel.secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
         config = channel.service_config.of(self._method)
-        patient = bool(config.wait_for_ready if how["wait_for_ready"] is None else how["wait_for_ready"])
+        patient = bool(config.wait_for_ready if wait_for_ready is None else wait_for_ready)
         # The caller may use both again before there is a connection; a plain call would be on its way by then.
-        how["metadata"] = None if how["metadata"] is None else grpc.aio.Metadata(*how["metadata"])
+        metadata = None if metadata is None else grpc.aio.Metadata(*metadata)
         sender, frozen = self._freeze(request)
 
         def begin(remaining: float | None) -> grpc.aio.Call | None:
-            return sender._begin(frozen, how | {"timeout": remaining})  # noqa: SLF001 - the same class
+            # On a channel that is closing too. The core is not to wait a second time: a call that enters a connection
+            # as it breaks would wait in there for the core's own next attempt, long after the channel is READY again.
+            connection = sender._bind()  # noqa: SLF001 - the same class
+            if connection is None:
+                return None
+            call = sender._direct(  # noqa: SLF001
+                frozen,
+                timeout=remaining,
+                metadata=metadata,
+                credentials=credentials,
+                wait_for_ready=False,
+                compression=compression,
+            )
+            connection.began(call)
+            return call
 
-        call = WAITING_CALLS[self.arity](channel.gate, begin, how["timeout"], limit=config.timeout, patient=patient)
+        call = WAITING_CALLS[self.arity](channel.gate, begin, timeout, limit=config.timeout, patient=patient)
         if isinstance(call, StreamRequest):
             call.takes_writes = request is None
         self._manager.want()
         if not patient and self._manager.state is State.TRANSIENT_FAILURE:
             call.fail_soon()  # CH-3
-        return call
-
-    def _begin(self, request: Any, how: dict[str, Any]) -> grpc.aio.Call | None:
-        """Make a call that has waited, also on a channel that is closing; None if there is no connection after all.
-
-        The core is not to wait a second time: a call that enters a connection as it breaks would wait in there for
-        the core's own next attempt, long after the channel is READY again.
-        """
-        connection = self._bind()
-        if connection is None:
-            return None
-        call = self._direct(request, **how | {"wait_for_ready": False})
-        connection.began(call)
         return call
 
     def _freeze(self, request: Any) -> tuple[MultiCallable, Any]:
@@ -176,14 +210,7 @@ class _UnaryUnary(MultiCallable, grpc.aio.UnaryUnaryMultiCallable):  # type: ign
     ) -> grpc.aio.UnaryUnaryCall[Any, Any]:
         """Call the method; see `grpc.aio.UnaryUnaryMultiCallable`."""
         call: grpc.aio.UnaryUnaryCall[Any, Any] = (self._invoke if self._front is None else self._through_front)(
-            request,
-            {
-                "timeout": timeout,
-                "metadata": metadata,
-                "credentials": credentials,
-                "wait_for_ready": wait_for_ready,
-                "compression": compression,
-            },
+            request, timeout, metadata, credentials, wait_for_ready, compression
         )
         return call
 
@@ -204,14 +231,7 @@ class _UnaryStream(MultiCallable, grpc.aio.UnaryStreamMultiCallable):  # type: i
     ) -> grpc.aio.UnaryStreamCall[Any, Any]:
         """Call the method; see `grpc.aio.UnaryStreamMultiCallable`."""
         call: grpc.aio.UnaryStreamCall[Any, Any] = (self._invoke if self._front is None else self._through_front)(
-            request,
-            {
-                "timeout": timeout,
-                "metadata": metadata,
-                "credentials": credentials,
-                "wait_for_ready": wait_for_ready,
-                "compression": compression,
-            },
+            request, timeout, metadata, credentials, wait_for_ready, compression
         )
         return call
 
@@ -231,14 +251,7 @@ class _StreamUnary(MultiCallable, grpc.aio.StreamUnaryMultiCallable):  # type: i
     ) -> grpc.aio.StreamUnaryCall[Any, Any]:
         """Call the method; see `grpc.aio.StreamUnaryMultiCallable`."""
         call: grpc.aio.StreamUnaryCall[Any, Any] = (self._invoke if self._front is None else self._through_front)(
-            request_iterator,
-            {
-                "timeout": timeout,
-                "metadata": metadata,
-                "credentials": credentials,
-                "wait_for_ready": wait_for_ready,
-                "compression": compression,
-            },
+            request_iterator, timeout, metadata, credentials, wait_for_ready, compression
         )
         return call
 
@@ -258,14 +271,7 @@ class _StreamStream(MultiCallable, grpc.aio.StreamStreamMultiCallable):  # type:
     ) -> grpc.aio.StreamStreamCall[Any, Any]:
         """Call the method; see `grpc.aio.StreamStreamMultiCallable`."""
         call: grpc.aio.StreamStreamCall[Any, Any] = (self._invoke if self._front is None else self._through_front)(
-            request_iterator,
-            {
-                "timeout": timeout,
-                "metadata": metadata,
-                "credentials": credentials,
-                "wait_for_ready": wait_for_ready,
-                "compression": compression,
-            },
+            request_iterator, timeout, metadata, credentials, wait_for_ready, compression
         )
         return call
 

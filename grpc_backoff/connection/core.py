@@ -50,8 +50,6 @@ _SETTLE = 0.001
 A call that enters a connection as it breaks is redialled by the core, at once and unasked (CB-7). A peer that hangs up
 right behind its SETTINGS is gone after this look.
 """
-_ON_ITS_WAY = 0.01
-"""How long a call that began may take to reach the core: it does so in the loop's next turn."""
 _CALLS_BREAK_WITHIN = 0.02
 """How soon after a connection broke its calls have ended: those that still run after that outlive a GOAWAY."""
 _SHORT_LIFE = 0.1
@@ -102,7 +100,7 @@ class CoreConnection:
         self._now = owner.clock.now
         self._state = core.channel.get_state
         self._stable_after = owner.policy.stable_after
-        self._entered = self._left = -math.inf
+        self._left = -math.inf
         self._served = False
         self._loss: Loss | None = None
 
@@ -112,12 +110,11 @@ class CoreConnection:
 
     def last_used(self) -> float:
         """Return when a call was last made or running here."""
-        return self._now() if self.core.running else max(self._entered, self._left)
+        return self._now() if self.core.running else self._left
 
     def began(self, call: grpc.aio.Call) -> None:
         """Count a call that was just made on this connection's channel."""
         self.core.running += 1
-        self._entered = self._now()
         call.add_done_callback(self._ended)
 
     def _ended(self, call: grpc.aio.Call) -> None:
@@ -145,9 +142,8 @@ class CoreConnection:
     def _describe(self) -> Loss:
         if self._now() - max(self.last_used(), self._since) >= self._owner.policy.idle_timeout:
             return Loss("nobody used it for the idle timeout", graceful=True)  # the core ends it then (CB-14)
-        # The core dials again unasked for a call that had just entered, and for one that it retries by itself.
-        redialled = self.core.running > 0 or self._now() - self._entered < _ON_ITS_WAY
-        return Loss(_BROKEN, served=self._served, redialled=redialled)
+        # The core dials again unasked for a call that was entering, and for one that it retries by itself.
+        return Loss(_BROKEN, served=self._served, redialled=self.core.running > 0)
 
     async def lost(self) -> Loss:
         """Return once the core has seen the connection end.
