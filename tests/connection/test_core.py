@@ -260,3 +260,15 @@ async def test_idle_connections_end_by_the_cores_own_rule():
         assert loss.graceful
         assert "idle" in loss.reason
         await dialler.close(None)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+async def test_a_loss_under_a_running_call_may_be_redialled(busy):
+    """CB-7: the core may dial again by itself for a call that runs as its connection breaks, and only then."""
+    async with FlakyFront(settings_only) as front:
+        dialler = connector(front.target)
+        connection = await dialler.connect(5.0, None)
+        connection.core.running += busy  # stands for a call that the core holds
+        await front.break_all()
+        assert (await asyncio.wait_for(connection.lost(), 5)).redialled is busy
+        await dialler.close(None)

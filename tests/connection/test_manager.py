@@ -275,12 +275,20 @@ async def test_listeners_and_tasks_do_not_live_in_a_callers_context():
     """CB-10: what a call carries in its context variables is not kept alive by the connection that it started."""
     carried = ContextVar("carried", default=None)
     parts = Parts(Fails(), Succeeds())
-    seen = []
+    seen, dialled = [], []
     parts.manager.listeners.append(lambda event: seen.append(carried.get()))
+    connect = parts.connector.connect
+
+    async def look_around(limit, revive):
+        dialled.append(carried.get())
+        return await connect(limit, revive)
+
+    parts.connector.connect = look_around
     carried.set("a request")
     parts.manager.want()
     await parts.clock.advance(2)
 
+    assert dialled == [None, None]
     assert len(seen) == 4
     assert set(seen) == {None}
     parts.manager.close()

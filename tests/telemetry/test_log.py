@@ -90,3 +90,10 @@ def test_nothing_sensitive(kind):
     harmless = {"target", "at", "attempt", "limit", "failure", "took", "retry_in", "connections", "lived"}
 
     assert {field.name for field in fields(kind)} <= harmless | {"counted_as_failure"}
+
+
+def test_a_recovery_at_the_first_attempt_is_info(caplog):
+    """CH-11: a connection made anew is news, also when the first attempt made it."""
+    caplog.set_level(logging.DEBUG, logger="grpc_backoff")
+    log_event(events.Connected(**COMMON, attempt=1, took=0.25, connections=2))
+    assert [record.levelno for record in caplog.records] == [logging.INFO]
