@@ -15,30 +15,47 @@ from grpc_backoff.connection.events import (
     Stage,
     State,
 )
-from grpc_backoff.errors import ConfigError, ConnectError, GrpcBackoffError, OptionError
-from grpc_backoff.policy.backoff import BackoffPolicy, Exponential, Proportional
+from grpc_backoff.errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.config import Config, read_config
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 
 __all__ = [
+    "Additive",
     "AttemptFailed",
     "AttemptStarted",
     "BackoffPolicy",
     "BackoffReset",
+    "Config",
     "ConfigError",
     "ConnectError",
     "ConnectPolicy",
     "Connected",
     "ConnectionEvent",
     "ConnectionStatus",
+    "Decorrelated",
     "Disconnected",
+    "Equal",
     "Exponential",
     "Failure",
+    "Fixed",
+    "Full",
     "GrpcBackoffError",
+    "Linear",
+    "NoJitter",
     "OptionError",
+    "PolicyWarning",
     "Proportional",
     "Reconnect",
+    "RetryPolicy",
+    "Scaled",
     "Stage",
     "State",
+    "Steps",
+    "read_config",
 ]
 
 __version__ = "0.1.0"

@@ -11,6 +11,10 @@
     └── grpc_backoff.aio.NoConnectionError (also grpc.aio.AioRpcError)
         the outcome of a call that got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
 
+and one warning::
+
+    PolicyWarning (a UserWarning)               a policy says something that has no effect
+
 Misuse of a channel raises what grpc raises for it: `grpc.aio.UsageError` after `close`, for example.
 """
 
@@ -21,7 +25,15 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from grpc_backoff.connection.events import Failure
 
-__all__ = ["ConfigError", "ConnectError", "GrpcBackoffError", "IllegalTransition", "MissingExtra", "OptionError"]
+__all__ = [
+    "ConfigError",
+    "ConnectError",
+    "GrpcBackoffError",
+    "IllegalTransition",
+    "MissingExtra",
+    "OptionError",
+    "PolicyWarning",
+]
 
 _LONGEST_VALUE = 200
 
@@ -104,6 +116,10 @@ class MissingExtra(GrpcBackoffError, ImportError):  # noqa: N818 - what it says 
     def __reduce__(self) -> tuple[type[Self], tuple[str]]:
         """Survive pickling: the message is not what the constructor takes."""
         return type(self), (self.extra,)
+
+
+class PolicyWarning(UserWarning):
+    """A policy says something that has no effect, such as `backoff` without `delay` (BP-2)."""
 
 
 def _shown(value: object) -> str:

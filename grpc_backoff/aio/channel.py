@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import warnings
 from collections.abc import Sequence
@@ -21,7 +22,8 @@ from grpc_backoff.connection.clock import Clock, LoopClock
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.connection.manager import ConnectionManager, Listener
-from grpc_backoff.policy.backoff import Uniform
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.config import Config
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.options import read_options
 from grpc_backoff.telemetry.log import log_event
@@ -51,12 +53,18 @@ class Channel(grpc.aio.Channel):
         interceptors: Interceptors | None,
         *,
         policy: ConnectPolicy | None,
+        config: str | os.PathLike[str] | Config | None,
         listeners: Sequence[Listener],
-        rng: Uniform | None,
+        rng: Random | None,
         clock: Clock | None,
     ) -> None:
         """See `insecure_channel`."""
-        policy, core_options = read_options(options or (), policy)
+        read = read_options(options or (), policy, target=target, config=config)
+        policy, core_options = read.policy, read.core
+        self.policy = policy
+        """How the channel connects."""
+        self.policy_values = read.effective
+        """The policy's values, each with where it came from; empty if the policy was given as an argument."""
         # The front never connects. It holds the interceptors, has grpc itself refuse what grpc refuses, and keeps
         # grpcio's poller thread alive while there is no connection: without it each attempt would start and stop one.
         self.front = _front(target, credentials, core_options, compression, interceptors)
@@ -236,8 +244,9 @@ def insecure_channel(
     interceptors: Interceptors | None = None,
     *,
     policy: ConnectPolicy | None = None,
+    config: str | os.PathLike[str] | Config | None = None,
     listeners: Sequence[Listener] = (),
-    rng: Uniform | None = None,
+    rng: Random | None = None,
     clock: Clock | None = None,
 ) -> Channel:
     """Create a channel without TLS, as `grpc.aio.insecure_channel` does.
@@ -247,13 +256,16 @@ def insecure_channel(
         options: channel options; those that set the backoff are listed in the README.
         compression: the compression of the channel's calls, as for grpc.
         interceptors: as for grpc; they see the wait for a connection as part of the call.
-        policy: how to connect; overrides the options.
+        policy: how to connect; overrides the options and the file.
+        config: a TOML file, or one that was read (`grpc_backoff.read_config`); the options override it. Without it,
+            the option `grpc_backoff.config` names one, or the environment variable `GRPC_BACKOFF_CONFIG`.
         listeners: called on the event loop with every event of the connection.
         rng: where jitter comes from; a generator of the channel's own by default (CB-11).
         clock: a monotonic clock; the event loop's by default (CB-12).
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
+        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what is allowed (BP-4).
     """
     return Channel(
         target,
@@ -262,6 +274,7 @@ def insecure_channel(
         compression,
         interceptors,
         policy=policy,
+        config=config,
         listeners=listeners,
         rng=rng,
         clock=clock,
@@ -276,8 +289,9 @@ def secure_channel(
     interceptors: Interceptors | None = None,
     *,
     policy: ConnectPolicy | None = None,
+    config: str | os.PathLike[str] | Config | None = None,
     listeners: Sequence[Listener] = (),
-    rng: Uniform | None = None,
+    rng: Random | None = None,
     clock: Clock | None = None,
 ) -> Channel:
     """Create a channel with credentials, as `grpc.aio.secure_channel` does.
@@ -288,13 +302,16 @@ def secure_channel(
         options: channel options; those that set the backoff are listed in the README.
         compression: the compression of the channel's calls, as for grpc.
         interceptors: as for grpc; they see the wait for a connection as part of the call.
-        policy: how to connect; overrides the options.
+        policy: how to connect; overrides the options and the file.
+        config: a TOML file, or one that was read (`grpc_backoff.read_config`); the options override it. Without it,
+            the option `grpc_backoff.config` names one, or the environment variable `GRPC_BACKOFF_CONFIG`.
         listeners: called on the event loop with every event of the connection.
         rng: where jitter comes from; a generator of the channel's own by default (CB-11).
         clock: a monotonic clock; the event loop's by default (CB-12).
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
+        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what is allowed (BP-4).
     """
     if not isinstance(credentials, grpc.ChannelCredentials):  # None would make a channel without TLS
         raise TypeError(f"credentials must be grpc.ChannelCredentials, not {type(credentials).__name__}")
@@ -305,6 +322,7 @@ def secure_channel(
         compression,
         interceptors,
         policy=policy,
+        config=config,
         listeners=listeners,
         rng=rng,
         clock=clock,

@@ -7,15 +7,15 @@ there is a connection. Nothing is checked: what the core would reject it rejects
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from grpc_backoff.policy.service_config import method_paths, read_duration
+
 __all__ = ["MethodConfig", "ServiceConfig", "read_service_config"]
 
 _KEY = "grpc.service_config"
-_DURATION = re.compile(r"(\d{1,12})(\.\d{1,9})?s")  # the JSON form of google.protobuf.Duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ def read_service_config(options: Iterable[tuple[str, Any]]) -> ServiceConfig:
         parsed = None
     methods: dict[str, MethodConfig] = {}
     for entry in _dicts(parsed, "methodConfig"):
-        config = MethodConfig(_flag(entry.get("waitForReady")), _seconds(entry.get("timeout")))
-        methods.update((path, config) for path in _paths(entry))
+        config = MethodConfig(_flag(entry.get("waitForReady")), read_duration(entry.get("timeout")))
+        methods.update((path, config) for path in method_paths(entry))
     return ServiceConfig(methods)
 
 
@@ -65,19 +65,5 @@ def _dicts(parent: object, key: str) -> Iterator[dict[str, Any]]:
     return (entry for entry in entries if isinstance(entry, dict)) if isinstance(entries, list) else iter(())
 
 
-def _paths(entry: dict[str, Any]) -> Iterator[str]:
-    for name in _dicts(entry, "name"):
-        service, method = name.get("service") or "", name.get("method") or ""
-        if service:
-            yield f"/{service}/{method}"
-        elif not method:
-            yield ""
-
-
 def _flag(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
-
-
-def _seconds(value: object) -> float | None:
-    matched = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    return None if matched is None else float(matched[1] + (matched[2] or ""))

@@ -26,7 +26,7 @@ from typing import Any
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import Failure, Stage, State
 from grpc_backoff.errors import IllegalTransition
-from grpc_backoff.policy.backoff import Uniform
+from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 
 __all__ = [
@@ -239,7 +239,7 @@ class Machine:
     target: str
     policy: ConnectPolicy
 
-    def step(self, state: MachineState, given: Input, now: float, rng: Uniform) -> Step:
+    def step(self, state: MachineState, given: Input, now: float, rng: Random) -> Step:
         """Return the state after `given`, and what the shell has to do, in this order.
 
         Raises:
@@ -252,22 +252,23 @@ class Machine:
 
     # Starting and waiting.
 
-    def _wanted(self, state: MachineState, _given: ConnectionWanted, now: float, rng: Uniform) -> Step:
+    def _wanted(self, state: MachineState, _given: ConnectionWanted, now: float, rng: Random) -> Step:
         return self._dial(replace(state, asked=now), now, rng)
 
-    def _noted(self, state: MachineState, _given: ConnectionWanted, now: float, _rng: Uniform) -> Step:
+    def _noted(self, state: MachineState, _given: ConnectionWanted, now: float, _rng: Random) -> Step:
         return replace(state, asked=now), []
 
-    def _dial(self, state: MachineState, now: float, rng: Uniform) -> Step:
+    def _dial(self, state: MachineState, now: float, rng: Random) -> Step:
         """Begin a series: at once (CB-1), or when the flood guard allows (CB-7)."""
         if now < state.deadline:
             return self._sleep(state, Phase.HOLDING)
         return self._start(state, now, rng, Phase.CONNECTING)
 
-    def _start(self, state: MachineState, now: float, rng: Uniform, phase: Phase) -> Step:
+    def _start(self, state: MachineState, now: float, rng: Random, phase: Phase) -> Step:
         number = state.attempt + 1
-        deadline = now + self.policy.gap(number, rng)  # CB-2, CB-5
-        limit = max(deadline, now + self.policy.min_connect_timeout)  # CB-3
+        previous = state.deadline - state.started if state.attempt else None
+        gap = self.policy.gap(number, rng, previous)  # CB-2, CB-5
+        deadline, limit = now + gap, now + self.policy.limit(gap)  # CB-3
         state = replace(state, phase=phase, attempt=number, started=now, deadline=deadline, limit=limit)
         started = events.AttemptStarted(target=self.target, at=now, attempt=number, limit=limit - now)
         return state, [Emit(started), ArmTimer(limit), StartAttempt(number, limit - now)]
@@ -277,7 +278,7 @@ class Machine:
         at = min(state.deadline, state.asked + self.policy.idle_timeout)
         return replace(state, phase=phase), [ArmTimer(at)]
 
-    def _woken(self, state: MachineState, given: TimerFired, now: float, rng: Uniform) -> Step:
+    def _woken(self, state: MachineState, given: TimerFired, now: float, rng: Random) -> Step:
         """Go on after a wait. However late the wake-up is, it leads to one attempt (CB-12)."""
         state = self._attended(state, now, busy=given.busy)
         if self._is_idle(state, now):
@@ -288,7 +289,7 @@ class Machine:
 
     # The end of an attempt.
 
-    def _succeeded(self, state: MachineState, _given: AttemptSucceeded, now: float, _rng: Uniform) -> Step:
+    def _succeeded(self, state: MachineState, _given: AttemptSucceeded, now: float, _rng: Random) -> Step:
         """Be READY: SETTINGS arrived, and nothing earlier is success (CB-6)."""
         state = replace(state, phase=Phase.READY, ready_since=now, failure=None, connections=state.connections + 1)
         connected = events.Connected(
@@ -300,10 +301,10 @@ class Machine:
         )
         return state, [CancelTimer(), Emit(connected), ReleaseCalls()]
 
-    def _failed(self, state: MachineState, given: AttemptFailed, now: float, rng: Uniform) -> Step:
+    def _failed(self, state: MachineState, given: AttemptFailed, now: float, rng: Random) -> Step:
         return self._after_failure(state, given.failure, now, rng, busy=given.busy)
 
-    def _limit_reached(self, state: MachineState, given: TimerFired, now: float, rng: Uniform) -> Step:
+    def _limit_reached(self, state: MachineState, given: TimerFired, now: float, rng: Random) -> Step:
         if now < state.limit:
             return state, [ArmTimer(state.limit)]
         lasted = state.limit - state.started
@@ -311,7 +312,7 @@ class Machine:
         state, effects = self._after_failure(state, failure, now, rng, busy=given.busy)
         return state, [AbandonAttempt(), *effects]
 
-    def _after_failure(self, state: MachineState, failure: Failure, now: float, rng: Uniform, *, busy: bool) -> Step:
+    def _after_failure(self, state: MachineState, failure: Failure, now: float, rng: Random, *, busy: bool) -> Step:
         """CB-4: sleep until `current_deadline`, not at all if it has passed, then start the next attempt."""
         state = self._attended(replace(state, failure=failure), now, busy=busy)
         failed = events.AttemptFailed(
@@ -326,7 +327,7 @@ class Machine:
         state, more = self._back_off(state, now, rng)
         return state, effects + more
 
-    def _back_off(self, state: MachineState, now: float, rng: Uniform) -> Step:
+    def _back_off(self, state: MachineState, now: float, rng: Random) -> Step:
         if self._is_idle(state, now):
             return self._fresh(replace(state, phase=Phase.IDLE)), [CancelTimer()]
         if now < state.deadline:
@@ -335,7 +336,7 @@ class Machine:
 
     # The end of a connection.
 
-    def _lost(self, state: MachineState, given: ConnectionLost, now: float, rng: Uniform) -> Step:
+    def _lost(self, state: MachineState, given: ConnectionLost, now: float, rng: Random) -> Step:
         assert state.ready_since is not None, "READY has a beginning"
         lived = now - state.ready_since
         # CB-8: opt-in; without it every SETTINGS frame resets the backoff, as the protocol says.
@@ -374,37 +375,35 @@ class Machine:
 
     # Reset and close.
 
-    def _reset_waiting(self, state: MachineState, _given: ResetRequested, now: float, rng: Uniform) -> Step:
+    def _reset_waiting(self, state: MachineState, _given: ResetRequested, now: float, rng: Random) -> Step:
         """CB-9: a sleeping channel dials at once."""
         phase = Phase.CONNECTING if state.phase is Phase.HOLDING else Phase.RETRYING
         done = self._reset_event(state, now)
         state, effects = self._start(replace(state, attempt=0, deadline=_NEVER), now, rng, phase)
         return state, [done, *effects]
 
-    def _reset_in_flight(self, state: MachineState, _given: ResetRequested, now: float, rng: Uniform) -> Step:
+    def _reset_in_flight(self, state: MachineState, _given: ResetRequested, now: float, rng: Random) -> Step:
         """CB-9: the attempt in flight goes on, under its limit, as the first of a new series."""
         deadline = state.started + self.policy.gap(1, rng)
         return replace(state, attempt=1, deadline=deadline), [self._reset_event(state, now)]
 
-    def _reset_ready(self, state: MachineState, _given: ResetRequested, now: float, _rng: Uniform) -> Step:
+    def _reset_ready(self, state: MachineState, _given: ResetRequested, now: float, _rng: Random) -> Step:
         deadline = self._fresh(state).deadline  # also forgets what stable_after would have gone on from
         return replace(state, attempt=1, deadline=deadline), [self._reset_event(state, now)]
 
-    def _reset_idle(self, state: MachineState, _given: ResetRequested, now: float, _rng: Uniform) -> Step:
+    def _reset_idle(self, state: MachineState, _given: ResetRequested, now: float, _rng: Random) -> Step:
         return replace(state, attempt=0, deadline=_NEVER), [self._reset_event(state, now)]
 
     def _reset_event(self, state: MachineState, now: float) -> Emit:
         return Emit(events.BackoffReset(target=self.target, at=now, attempt=state.attempt))
 
-    def _close(self, state: MachineState, _given: CloseRequested, _now: float, _rng: Uniform) -> Step:
+    def _close(self, state: MachineState, _given: CloseRequested, _now: float, _rng: Random) -> Step:
         effects: list[Effect] = [CancelTimer()]
         if state.in_flight:
             effects.append(AbandonAttempt())
         return replace(state, phase=Phase.CLOSED, ready_since=None), effects
 
-    def _ignored(
-        self, state: MachineState, _given: ResetRequested | CloseRequested, _now: float, _rng: Uniform
-    ) -> Step:
+    def _ignored(self, state: MachineState, _given: ResetRequested | CloseRequested, _now: float, _rng: Random) -> Step:
         return state, []
 
     # Idleness (CB-14).
@@ -417,7 +416,7 @@ class Machine:
         return now - state.asked >= self.policy.idle_timeout
 
 
-_Handler = Callable[[Machine, MachineState, Any, float, Uniform], Step]
+_Handler = Callable[[Machine, MachineState, Any, float, Random], Step]
 
 _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.IDLE, ConnectionWanted): Machine._wanted,

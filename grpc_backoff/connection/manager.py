@@ -18,7 +18,7 @@ from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector, Loss
 from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, Stage, State
-from grpc_backoff.policy.backoff import Uniform
+from grpc_backoff.policy.backoff import Random
 
 __all__ = ["CallGate", "ConnectionManager", "Listener"]
 
@@ -54,7 +54,7 @@ class ConnectionManager(Generic[ConnectionT]):
         gate: CallGate,
         *,
         clock: Clock,
-        rng: Uniform,
+        rng: Random,
         listeners: Sequence[Listener] = (),
         loop: asyncio.AbstractEventLoop,
     ) -> None:

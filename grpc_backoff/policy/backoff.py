@@ -6,89 +6,106 @@ All times are seconds.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Protocol
 
+from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
+from grpc_backoff.policy.jitter import Jitter, NoJitter, Window
+from grpc_backoff.policy.strategy import Decorrelated, Strategy
 
-__all__ = ["BackoffPolicy", "Exponential", "Proportional", "Uniform"]
+__all__ = ["BackoffPolicy", "Random"]
+
+_KEPT = 16
+_FAR = 10**12
+_LARGEST = 1e300  # seconds; no jitter makes more of it than a float can hold
 
 
-class Uniform(Protocol):
+class Random(Protocol):
     """A source of random numbers; `random.Random` is one."""
 
-    def uniform(self, a: float, b: float, /) -> float:
-        """Return a number drawn evenly from [a, b]."""
+    def random(self) -> float:
+        """Return a number drawn evenly from [0, 1)."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Exponential:
-    """`base * multiplier**(n - 1)` seconds after the n-th failure."""
-
-    base: float
-    multiplier: float
-
-    def __post_init__(self) -> None:
-        """Refuse what would never wait; OptionError says which value."""
-        checks.duration("Exponential.base", self.base)
-        checks.growth("Exponential.multiplier", self.multiplier)
-
-    def value(self, n: int) -> float:
-        """Return the wait before cap and jitter; infinite where a float cannot hold it (CB-13)."""
-        try:
-            return self.base * self.multiplier ** (n - 1)
-        except OverflowError:
-            return math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class Proportional:
-    """Plus or minus `fraction` of the capped value, drawn evenly; the result may pass the cap (CB-5)."""
-
-    fraction: float
-
-    def __post_init__(self) -> None:
-        """Refuse what could make a wait negative; OptionError says which value."""
-        checks.fraction("Proportional.fraction", self.fraction)
-
-    def apply(self, value: float, rng: Uniform) -> float:
-        """Return `value` moved by a random part of itself."""
-        spread = self.fraction * value
-        return value + rng.uniform(-spread, spread)
-
-    def bounds(self, value: float) -> tuple[float, float]:
-        """Return the smallest and the largest result of `apply`."""
-        spread = self.fraction * value
-        return value - spread, value + spread
 
 
 @dataclass(frozen=True, slots=True)
 class BackoffPolicy:
     """A backoff as a value: what grows, where growth ends, and how it is spread.
 
-    The cap applies before the jitter, and the jitter never feeds into the next value: it does not compound.
+    No jitter ever feeds into the next value, so none compounds; `Decorrelated` is the one growth that goes on from what
+    was drawn before, by design.
     """
 
-    strategy: Exponential
+    strategy: Strategy
     cap: float
-    jitter: Proportional
+    jitter: Jitter
+    _first: tuple[Window, ...] = field(init=False, repr=False, compare=False)
+    """The windows of the first few waits, kept since all others cost more; none where they depend on what was drawn."""
+    _rest: Window | None = field(init=False, repr=False, compare=False)
+    """The window of all waits after these, if they are all alike."""
 
     def __post_init__(self) -> None:
         """Refuse a cap that is no time; OptionError says the value. One below the base caps the first wait as well."""
         checks.duration("BackoffPolicy.cap", self.cap)
+        if isinstance(self.strategy, Decorrelated) and not isinstance(self.jitter, NoJitter):
+            raise OptionError("BackoffPolicy.jitter", self.jitter, "NoJitter() is, since Decorrelated has its own")
+        kept = 0 if isinstance(self.strategy, Decorrelated) else max(_KEPT, self.strategy.rises_from)
+        first = tuple(self._window(n, None) for n in range(1, kept + 1))
+        rest = first[-1] if first and first[-1] == self._window(_FAR, None) else None
+        object.__setattr__(self, "_first", first)
+        object.__setattr__(self, "_rest", rest)
 
     def nominal(self, n: int) -> float:
-        """Return the wait after the n-th failure without jitter, in seconds; `n` counts from 1."""
-        if n < 1:
-            raise ValueError(f"n is {n}; failures count from 1")
-        return min(self.strategy.value(n), self.cap)
+        """Return the wait after the n-th failure without jitter, in seconds; `n` counts from 1.
 
-    def delay(self, n: int, rng: Uniform) -> float:
-        """Return the wait after the n-th failure, in seconds; `n` counts from 1."""
-        return self.jitter.apply(self.nominal(n), rng)
+        A decorrelated backoff has no such wait: this is the mean of what it draws, capped.
+        """
+        _check(n)
+        return min(self.strategy.value(n), self.cap, _LARGEST)
+
+    def delay(self, n: int, rng: Random, previous: float | None = None) -> float:
+        """Return the wait after the n-th failure, in seconds; `n` counts from 1. Draws one number.
+
+        Args:
+            n: which failure in a row this is.
+            rng: where chance comes from (CB-11).
+            previous: the wait before this one, in seconds. Only a decorrelated backoff looks at it; without it, it is
+                taken for the largest that it may have been.
+        """
+        return self.window(n, previous).at(rng.random())
+
+    def delays(self, rng: Random) -> Iterator[float]:
+        """Return the waits of one series of failures, without end, each drawn when it is asked for."""
+        previous = None
+        for n in count(1):
+            previous = self.window(n, previous).at(rng.random())
+            yield previous
 
     def bounds(self, n: int) -> tuple[float, float]:
         """Return the smallest and the largest value that `delay(n)` can have."""
-        return self.jitter.bounds(self.nominal(n))
+        window = self.window(n)
+        return window.at(0.0), window.at(1.0)
+
+    def window(self, n: int, previous: Any = None) -> Window:
+        """Return what the n-th wait is drawn from; `previous` as for `delay`, or an array of such."""
+        if 0 < n <= len(self._first):
+            return self._first[n - 1]
+        _check(n)
+        return self._rest or self._window(n, previous)
+
+    def _window(self, n: int, previous: Any) -> Window:
+        strategy, cap = self.strategy, min(self.cap, _LARGEST)
+        if isinstance(strategy, Decorrelated):
+            low = min(strategy.base, cap)
+            if previous is None:
+                previous = min(strategy.largest_before(n), cap)
+            return Window(low, strategy.reach * previous - low, cap)
+        return self.jitter.window(min(strategy.value(n), _LARGEST), cap)
+
+
+def _check(n: int) -> None:
+    if n < 1:
+        raise ValueError(f"n is {n}; failures count from 1")

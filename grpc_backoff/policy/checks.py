@@ -8,22 +8,66 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from collections.abc import Callable, Iterable
 
 from grpc_backoff.errors import OptionError
 
-__all__ = ["Unit", "choice", "duration", "flag", "fraction", "growth", "idle_timeout", "stable_after"]
+__all__ = [
+    "STATUS_CODES",
+    "Unit",
+    "attempts",
+    "choice",
+    "codes",
+    "duration",
+    "factor",
+    "flag",
+    "fraction",
+    "growth",
+    "idle_timeout",
+    "max_exponent",
+    "pause",
+    "retries",
+    "stable_after",
+    "steps",
+]
+
+STATUS_CODES = (
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+"""The names of gRPC's status codes for failed calls, in the order of their numbers from 1."""
 
 _MAX_INT32 = 2**31 - 1
 _LEAST_IDLE_TIMEOUT = 1.0
+_LARGEST_FACTOR = 1000
+_WRITTEN = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Unit(enum.Enum):
     """What a source counts time in. Checked values are always seconds."""
 
     SECONDS = enum.auto()
+    """As Python's values and this library's own options."""
     MILLISECONDS = enum.auto()
     """As grpc's options: whole, and no more than 32 bits hold."""
+    WRITTEN = enum.auto()
+    """As people write it in a file or on the command line: a number of seconds, or "500ms", "1s", "2m", "1h"."""
 
 
 def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
@@ -31,7 +75,12 @@ def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
     if unit is Unit.MILLISECONDS:
         allowed = f"a whole number of milliseconds from 1 to {_MAX_INT32} is"
         return _number(key, value, allowed, lambda number: 0 < number <= _MAX_INT32, int) / 1000
-    return _number(key, value, "a finite number of seconds above 0 is", lambda number: 0 < number < math.inf)
+    return _time(key, value, unit, "a finite number of seconds above 0", lambda number: 0 < number < math.inf)
+
+
+def pause(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
+    """Return a length of time in seconds that may be none."""
+    return _time(key, value, unit, "a finite number of seconds of at least 0", lambda number: 0 <= number < math.inf)
 
 
 def idle_timeout(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
@@ -41,13 +90,21 @@ def idle_timeout(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
         number = _number(key, value, allowed, lambda number: 0 <= number <= _MAX_INT32, int)
         seconds = math.inf if number == _MAX_INT32 else number / 1000
     else:
-        seconds = _number(key, value, "a number of seconds from 0 to inf (never) is", lambda number: number >= 0)
+        seconds = _time(key, value, unit, "a number of seconds from 0 to inf (never)", lambda number: number >= 0)
     return max(seconds, _LEAST_IDLE_TIMEOUT)
 
 
-def stable_after(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
+def stable_after(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
     """Return the seconds that a connection has to live to count as one; 0 is off (CB-8)."""
-    return _number(key, value, "a finite number of seconds of at least 0 is", lambda number: 0 <= number < math.inf)
+    return pause(key, value, unit)
+
+
+def steps(key: str, value: object, unit: Unit = Unit.SECONDS) -> tuple[float, ...]:
+    """Return a list of waits in seconds; where people write, one text may hold them all: "1s 2s 4s"."""
+    waits = value.split() if unit is Unit.WRITTEN and isinstance(value, str) else value
+    if not isinstance(waits, list | tuple) or not waits:
+        raise OptionError(key, value, "a list of at least one wait is")
+    return tuple(duration(f"{key}[{index}]", wait, unit) for index, wait in enumerate(waits))
 
 
 def growth(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
@@ -55,9 +112,42 @@ def growth(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
     return _number(key, value, "a finite number of at least 1 is", lambda number: 1 <= number < math.inf)
 
 
-def fraction(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Return a jitter: the part of itself by which a value may move."""
-    return _number(key, value, "a number from 0 to below 1 is", lambda number: 0 <= number < 1)
+def fraction(
+    key: str, value: object, _unit: Unit = Unit.SECONDS, *, allowed: str = "a number from 0 to below 1 is"
+) -> float:
+    """Return the part of itself by which a value may move."""
+    return _number(key, value, allowed, lambda number: 0 <= number < 1)
+
+
+def factor(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
+    """Return a number that a value is multiplied by to spread it."""
+    allowed = f"a number from 0 to {_LARGEST_FACTOR} is"
+    return _number(key, value, allowed, lambda number: 0 <= number <= _LARGEST_FACTOR)
+
+
+def max_exponent(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:
+    """Return the largest exponent of an exponential growth; None for no limit."""
+    return None if value is None else _whole(key, value, least=0)
+
+
+def attempts(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:
+    """Return how many tries there are in all, the first one included; None for no limit (RT-1)."""
+    if value is None or value == "unlimited":  # neither TOML nor RFC-006's words have a None
+        return None
+    return _whole(key, value, least=1, beside=' (or "unlimited")')
+
+
+def retries(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
+    """Return how many tries there are in all, from how many come after the first (RT-1)."""
+    return 1 + _whole(key, value, least=0)
+
+
+def codes(key: str, value: object, _unit: Unit = Unit.SECONDS) -> frozenset[str]:
+    """Return a set of status codes by name; where people write, one text may hold them all."""
+    names = value.split() if isinstance(value, str) else value
+    if not isinstance(names, list | tuple | frozenset | set) or not names:
+        raise OptionError(key, value, "a list of at least one status code is")
+    return frozenset(choice(key, name, STATUS_CODES) for name in names)
 
 
 def flag(key: str, value: object, _unit: Unit = Unit.SECONDS) -> bool:
@@ -73,6 +163,26 @@ def choice(key: str, value: object, choices: Iterable[str]) -> str:
     if isinstance(value, str) and value in choices:
         return value
     raise OptionError(key, value, f"{' or '.join(map(repr, choices))} is")
+
+
+def _whole(key: str, value: object, least: int, beside: str = "") -> int:
+    allowed = f"a whole number of at least {least}{beside} is"
+    if not isinstance(value, int):
+        raise OptionError(key, value, allowed)
+    _number(key, value, allowed, lambda number: number >= least)
+    return value
+
+
+def _time(key: str, value: object, unit: Unit, allowed: str, accept: Callable[[float], bool]) -> float:
+    if unit is not Unit.WRITTEN:
+        return _number(key, value, f"{allowed} is", accept)
+    allowed = f'{allowed}, or a text such as "500ms", "1s", "2m", is'
+    if not isinstance(value, str):
+        return _number(key, value, allowed, accept)
+    written = _WRITTEN.fullmatch(value)
+    if written is None or not accept(seconds := float(written["number"]) * _SECONDS[written["unit"]]):
+        raise OptionError(key, value, allowed)
+    return seconds
 
 
 def _number(

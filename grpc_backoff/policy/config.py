@@ -1,8 +1,8 @@
 """The TOML file that sets everything: the one source of truth (BP-3), read and checked as a whole (BP-4).
 
-A file looks like this; every key may be left out, and times are seconds::
+A file looks like this. Every key may be left out; a time is a number of seconds or a text such as "500ms"::
 
-    [connection]
+    [connection]                # how channels connect
     preset = "grpc"
     initial_backoff = 1.0
     max_backoff = 120.0
@@ -12,35 +12,59 @@ A file looks like this; every key may be left out, and times are seconds::
     min_connect_timeout = 20.0
     stable_after = 0.0
     reconnect = "lazy"
-    idle_timeout = 1800.0   # inf is never
+    idle_timeout = 1800.0       # inf is never
 
-Which values are allowed is not decided here: `settings.py` has the table.
+    [targets."*.example:443"]   # the same settings for targets that look like this
+    max_backoff = "30s"
+
+    [policies.careful]          # a policy by name, to begin others with: `preset = "careful"`
+    preset = "standard"
+    max_delay = "10s"
+
+    [methods."shop.Orders"]     # how calls of a service are retried; "shop.Orders/Place" is one method, "*" are all
+    preset = "careful"
+    retry = 2
+
+Which values are allowed is not decided here: `settings.py` has the tables.
 """
 
 from __future__ import annotations
 
 import os
 import tomllib
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from grpc_backoff.errors import ConfigError, OptionError
+from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
+from grpc_backoff.policy import names
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.policy.settings import SETTINGS, Settings, check_order, suggestion
+from grpc_backoff.policy.compose import Resolved, Source
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.presets import PRESETS
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.settings import (
+    CONNECTING,
+    RETRYING,
+    Setting,
+    begin_with,
+    read_source,
+    resolve_connect,
+    resolve_retry,
+    suggestion,
+)
 
 __all__ = ["ENVIRONMENT_VARIABLE", "TABLES", "Config", "read_config"]
 
 ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
-"""Where a channel finds the path of its file when no option names one."""
+"""Where a channel finds the path of its file when neither an argument nor an option names one."""
 
-TABLES = ("connection",)
+TABLES = ("connection", "targets", "policies", "methods")
 """The tables that a file may have at its top."""
 
-_SETTINGS = {setting.name: setting for setting in SETTINGS}
-_WORDS = {setting.option.partition(".")[2]: f"connection.{setting.name}" for setting in SETTINGS} | {
-    setting.name: f"connection.{setting.name}" for setting in SETTINGS
-}
+_BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +73,47 @@ class Config:
 
     Attributes:
         path: the file, as it was named.
-        connection: the settings of its table `[connection]`.
+        connection: its table `[connection]`.
+        targets: its tables `[targets."PATTERN"]`, by pattern.
+        policies: its tables `[policies.NAME]`, by name.
+        methods: its tables `[methods."SERVICE/METHOD"]`, by what they are for.
     """
 
     path: str
-    connection: Settings
+    connection: Source
+    targets: Mapping[str, Source]
+    policies: Mapping[str, Source]
+    methods: Mapping[str, Source]
+
+    def connecting(self, target: str) -> list[Source]:
+        """Return what the file says of connections to a target, the nearest first."""
+        pattern = names.nearest_pattern(self.targets, target)
+        return [self.connection] if pattern is None else [self.targets[pattern], self.connection]
+
+    def connect_policy(self, target: str = "") -> Resolved[ConnectPolicy]:
+        """Return the policy of connections to a target, where no option and no argument says more."""
+        return resolve_connect(self.connecting(target), self.policies)
+
+    def retry_policy(self, method: str) -> Resolved[RetryPolicy] | None:
+        """Return the policy of a method, given as `package.Service/Method`; None if the file has none for it.
+
+        The nearest table holds, whole: that of the method, else that of its service, else that of all.
+        """
+        entry = names.nearest_method(self.methods, method)
+        return None if entry is None else resolve_retry([self.methods[entry]], self.policies)
+
+    def policy(self, name: str) -> Resolved[RetryPolicy]:
+        """Return a policy by its name: one of the file's own, or a preset; OptionError if there is none."""
+        return resolve_retry([begin_with(name)], self.policies)
+
+    def sections(self) -> Iterator[tuple[str, Resolved[ConnectPolicy] | Resolved[RetryPolicy]]]:
+        """Return every policy that the file describes, by the path of its table."""
+        yield "connection", resolve_connect([self.connection], self.policies)
+        for pattern, source in self.targets.items():
+            yield f"targets.{_key(pattern)}", resolve_connect([source, self.connection], self.policies)
+        for table, sources in (("policies", self.policies), ("methods", self.methods)):
+            for name, source in sources.items():
+                yield f"{table}.{_key(name)}", resolve_retry([source], self.policies)
 
 
 def read_config(path: str | os.PathLike[str]) -> Config:
@@ -61,15 +121,19 @@ def read_config(path: str | os.PathLike[str]) -> Config:
 
     Raises:
         ConfigError: it cannot be read, is no TOML, or says something that is not allowed.
+
+    Warns:
+        PolicyWarning: something that it says has no effect.
     """
     name = os.fspath(path)
     document = _parse(name)
     try:
-        for table, content in document.items():
-            _check_table(table, content)
-        return Config(path=name, connection=_connection(document.get("connection", {})))
+        config = _read(name, document)
+        for remark in _try_out(config):
+            warnings.warn(f"{name}: {remark}", PolicyWarning, stacklevel=2)
     except OptionError as error:
         raise ConfigError(name, str(error), error.key) from None
+    return config
 
 
 def _parse(name: str) -> dict[str, Any]:
@@ -90,26 +154,53 @@ def _parse(name: str) -> dict[str, Any]:
         raise ConfigError(name, "is nested too deeply") from error
 
 
-def _check_table(table: str, content: object) -> None:
-    if table not in TABLES:
-        raise OptionError(table, content, suggestion(table, dict(zip(TABLES, TABLES, strict=True)), "table"))
+def _read(name: str, document: Mapping[str, Any]) -> Config:
+    for table, content in document.items():
+        if table not in TABLES:
+            raise OptionError(table, content, suggestion(table, dict(zip(TABLES, TABLES, strict=True)), "table"))
+    origin = f"file {name}"
+    return Config(
+        path=name,
+        connection=_source(CONNECTING, "connection", document.get("connection", {}), origin),
+        targets=_sources(CONNECTING, "targets", document, origin),
+        policies=_sources(RETRYING, "policies", document, origin),
+        methods=_sources(RETRYING, "methods", document, origin),
+    )
+
+
+def _sources(settings: tuple[Setting, ...], table: str, document: Mapping[str, Any], origin: str) -> dict[str, Source]:
+    tables = document.get(table, {})
+    _check_table(table, tables)
+    return {name: _source(settings, f"{table}.{_key(name)}", content, origin) for name, content in tables.items()}
+
+
+def _source(settings: tuple[Setting, ...], table: str, content: object, origin: str) -> Source:
+    _check_table(table, content)
+    assert _is_table(content)
+    given = {name: (f"{table}.{_key(name)}", value) for name, value in content.items()}
+    return read_source(settings, given, origin, Unit.WRITTEN)
+
+
+def _check_table(key: str, content: object) -> None:
     if not _is_table(content):
-        raise OptionError(table, content, "a table is")
+        raise OptionError(key, content, "a table is")
 
 
 def _is_table(content: object) -> TypeGuard[dict[str, object]]:
     return isinstance(content, dict)
 
 
-def _connection(table: dict[str, object]) -> Settings:
-    given = {name: (f"connection.{name}", value) for name, value in table.items()}
-    settings = {name: _check(name, *entry) for name, entry in given.items()}
-    check_order(given, settings)
-    return settings
+def _key(name: str) -> str:
+    """Return a key as TOML has it: in quotation marks unless it is bare."""
+    return name if name and set(name) <= _BARE else f'"{name}"'
 
 
-def _check(name: str, key: str, value: object) -> Any:
-    setting = _SETTINGS.get(name)
-    if setting is None:
-        raise OptionError(key, value, suggestion(name, _WORDS, "setting"))
-    return setting.check(key, value, Unit.SECONDS)
+def _try_out(config: Config) -> Iterator[str]:
+    """Make every policy that the file describes, so that what does not go together is told when the file is read."""
+    names.check_patterns("targets", config.targets)
+    names.check_methods("methods", config.methods)
+    for name in config.policies:
+        if name in PRESETS:
+            raise OptionError(f"policies.{_key(name)}", name, "a name that no preset has is")
+    for _, resolved in config.sections():
+        yield from resolved.remarks

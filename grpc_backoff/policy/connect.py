@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
-from grpc_backoff.policy.backoff import BackoffPolicy, Uniform
+from grpc_backoff.policy.backoff import BackoffPolicy, Random
+from grpc_backoff.policy.jitter import Window
 
 __all__ = ["ConnectPolicy", "Reconnect"]
 
@@ -41,6 +45,8 @@ class ConnectPolicy:
 
     def __post_init__(self) -> None:
         """Hold the numbers to what options and the file are held to; OptionError says which value."""
+        if self.initial_backoff <= 0:
+            raise OptionError("ConnectPolicy.backoff", self.backoff, "one that waits after the first failure is")
         checks.duration("ConnectPolicy.min_connect_timeout", self.min_connect_timeout)
         checks.stable_after("ConnectPolicy.stable_after", self.stable_after)
         checks.idle_timeout("ConnectPolicy.idle_timeout", self.idle_timeout)
@@ -50,8 +56,31 @@ class ConnectPolicy:
         """INITIAL_BACKOFF: the first gap between two starts, before jitter."""
         return self.backoff.nominal(1)
 
-    def gap(self, attempt: int, rng: Uniform) -> float:
-        """Return the seconds from the start of this attempt to the earliest start of the next; counts from 1."""
+    def gap(self, attempt: int, rng: Random, previous: float | None = None) -> float:
+        """Return the seconds from the start of this attempt to the earliest start of the next; draws one number.
+
+        Args:
+            attempt: the attempt's number in its series, from 1.
+            rng: where chance comes from (CB-11).
+            previous: the gap before this one, in seconds, which a decorrelated backoff goes on from.
+        """
+        return self.window(attempt, previous).at(rng.random())
+
+    def nominal(self, attempt: int) -> float:
+        """Return the gap after an attempt without jitter, in seconds."""
+        return self.backoff.nominal(attempt)
+
+    def bounds(self, attempt: int) -> tuple[float, float]:
+        """Return the smallest and the largest value that `gap(attempt)` can have."""
+        window = self.window(attempt)
+        return window.at(0.0), window.at(1.0)
+
+    def window(self, attempt: int, previous: Any = None) -> Window:
+        """Return what the gap after an attempt is drawn from; `previous` as for `gap`, or an array of such."""
         if attempt == 1 and not self.jitter_first:  # CB-2
-            return self.initial_backoff
-        return self.backoff.delay(attempt, rng)
+            return Window(self.initial_backoff, 0.0, self.initial_backoff)
+        return self.backoff.window(attempt, previous)
+
+    def limit(self, gap: Any, maximum: Callable[[Any, Any], Any] = max) -> Any:
+        """Return how long an attempt may last that this gap follows (CB-3); arrays need their library's maximum."""
+        return maximum(gap, self.min_connect_timeout)

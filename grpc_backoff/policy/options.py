@@ -13,56 +13,88 @@ import math
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.policy.config import ENVIRONMENT_VARIABLE, read_config
+from grpc_backoff.policy.compose import Effective, Said, Source
+from grpc_backoff.policy.config import ENVIRONMENT_VARIABLE, Config, read_config
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.settings import PREFIX, SETTINGS, Settings, check_order, connect_policy, suggestion
+from grpc_backoff.policy.jitter import NoJitter
+from grpc_backoff.policy.settings import CONNECTING, PREFIX, read_source, resolve_connect, suggestion
 
-__all__ = ["OPTION_KEYS", "read_options"]
+__all__ = ["OPTION_KEYS", "Options", "read_options"]
 
-Options = tuple[tuple[Any, Any], ...]
+Pairs = tuple[tuple[Any, Any], ...]
 
 CONFIG = PREFIX + "config"
 FIXED_BACKOFF_MS = "grpc.testing.fixed_reconnect_backoff_ms"
 IDLE_TIMEOUT_MS = "grpc.client_idle_timeout_ms"
 
-OPTION_KEYS = (*(setting.option for setting in SETTINGS), CONFIG, FIXED_BACKOFF_MS)
+_BY_OPTION = {setting.option: setting for setting in CONNECTING if setting.option is not None}
+
+OPTION_KEYS = (*_BY_OPTION, CONFIG, FIXED_BACKOFF_MS)
 """All options that mean something to this library."""
 
 _OWN_KEYS = tuple(key for key in OPTION_KEYS if key.startswith(PREFIX))
-_WORDS = {setting.name: setting.option for setting in SETTINGS} | {key.removeprefix(PREFIX): key for key in _OWN_KEYS}
+_WORDS = {setting.name: option for option, setting in _BY_OPTION.items()} | {
+    key.removeprefix(PREFIX): key for key in _OWN_KEYS
+}
 _MAX_INT32 = 2**31 - 1
 _MEANT_FOR_US = re.compile(r"(?!grpc\.)grpc[^a-z]*backoff[^a-z]+", re.IGNORECASE)
 
 
-def read_options(
-    options: Iterable[tuple[str | bytes, Any]], policy: ConnectPolicy | None = None
-) -> tuple[ConnectPolicy, Options]:
-    """Return the connect policy that the options describe, and the options that are grpcio's.
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the options of one channel come to.
 
-    Where a key stands twice the first wins, as in grpcio. The options have more say than the file that the option
-    `grpc_backoff.config`, or else the environment, names. A `policy` that is given overrides both, which are checked
-    all the same. grpcio's options are untouched and in their order; the last one tells it the idle timeout that was
-    decided upon, since a connection that nobody uses is its to end (CB-14).
+    Attributes:
+        policy: how to connect.
+        effective: the policy's values, each with where it came from; empty if the policy itself was given.
+        core: the options that are grpcio's.
+    """
+
+    policy: ConnectPolicy
+    effective: tuple[Effective, ...]
+    core: Pairs
+
+
+def read_options(
+    options: Iterable[tuple[str | bytes, Any]],
+    policy: ConnectPolicy | None = None,
+    *,
+    target: str = "",
+    config: str | os.PathLike[str] | Config | None = None,
+) -> Options:
+    """Return what the options describe.
+
+    Where a key stands twice the first wins, as in grpcio. The options have more say than the file, which is `config`,
+    or what the option `grpc_backoff.config` names, or else the environment. A `policy` that is given overrides all of
+    them, which are checked all the same. grpcio's options are untouched and in their order; the last one tells it the
+    idle timeout that was decided upon, since a connection that nobody uses is its to end (CB-14).
 
     Raises:
         OptionError: an option of ours is unknown or has a value that is not allowed.
         ConfigError: the file cannot be read, or says something that is not allowed.
     """
     given, core = _sort(options)
-    described = connect_policy([_settings(given), _file_settings(given)])
+    file = _file(given, config)
+    described = resolve_connect(
+        [_source(given), *(file.connecting(target) if file else ())], file.policies if file else {}
+    )
+    effective = described.effective
     if policy is None:
-        policy = described
+        policy = described.policy
     elif not isinstance(policy, ConnectPolicy):
         raise OptionError("policy", policy, "a ConnectPolicy is")
-    return policy, (*core, (IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout)))
+    else:
+        effective = ()
+    return Options(policy, effective, (*core, (IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout))))
 
 
-def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Options]:
+def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs]:
     """Tell our options from grpcio's."""
     ours: dict[str, object] = {}
     core = []
@@ -87,24 +119,29 @@ def _pair(index: int, entry: object) -> tuple[str, object]:
     raise OptionError(f"options[{index}]", entry, "a pair of a key and a value is")
 
 
-def _settings(given: dict[str, object]) -> Settings:
-    named = {setting: (setting.option, given[setting.option]) for setting in SETTINGS if setting.option in given}
-    settings = {setting.name: setting.check(*entry, setting.unit) for setting, entry in named.items()}
-    check_order({setting.name: entry for setting, entry in named.items()}, settings)
+def _source(given: dict[str, object]) -> Source:
+    named = {setting.name: (key, given[key]) for key, setting in _BY_OPTION.items() if key in given}
+    source = read_source(CONNECTING, named, "option")
     if FIXED_BACKOFF_MS in given:  # overrides the others and turns growth and jitter off, as in C-core
-        gap = checks.duration(FIXED_BACKOFF_MS, given[FIXED_BACKOFF_MS], Unit.MILLISECONDS)
-        settings |= dict.fromkeys(("initial_backoff", "max_backoff", "min_connect_timeout"), gap)
-        settings |= {"multiplier": 1.0, "jitter": 0.0}
-    return settings
+        value = given[FIXED_BACKOFF_MS]
+        gap = checks.duration(FIXED_BACKOFF_MS, value, Unit.MILLISECONDS)
+        fixed = dict.fromkeys(("delay", "max_delay", "min_connect_timeout"), gap)
+        parts = {"backoff": "exponential", **fixed, "multiplier": 1.0, "jitter": NoJitter()}
+        source = {**source, **{part: Said(of_it, FIXED_BACKOFF_MS, value, "option") for part, of_it in parts.items()}}
+    return source
 
 
-def _file_settings(given: dict[str, object]) -> Settings:
-    path = given.get(CONFIG, os.environ.get(ENVIRONMENT_VARIABLE) or None)
+def _file(given: dict[str, object], config: object) -> Config | None:
+    if isinstance(config, Config):
+        return config
+    path, named = (config, "config") if config is not None else (given.get(CONFIG), CONFIG)
     if path is None and CONFIG not in given:
-        return {}
+        path = os.environ.get(ENVIRONMENT_VARIABLE)
+        if not path:
+            return None
     if not path or not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise OptionError(CONFIG, path, "the path of a file is")
-    return read_config(path).connection
+        raise OptionError(named, path, "the path of a file is")
+    return read_config(path)
 
 
 def _milliseconds(seconds: float) -> int:

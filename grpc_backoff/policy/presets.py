@@ -1,24 +1,110 @@
-"""The named policies. The only place where a default number stands."""
+"""The named policies. The only place where a default number stands.
+
+`PRESETS` is what each of them says, part by part, so that files, options and words can begin with one and change some
+of it. The objects below are the policies themselves.
+"""
 
 from __future__ import annotations
 
-from grpc_backoff.policy.backoff import BackoffPolicy, Exponential, Proportional
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from grpc_backoff.policy.compose import Source, compose, say
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+from grpc_backoff.policy.jitter import Additive, NoJitter, Proportional, Scaled
+from grpc_backoff.policy.retry import RetryPolicy
 
-__all__ = ["CONNECT", "GRPC", "PRESETS"]
+__all__ = ["AT_ONCE", "CONNECT", "CONNECT_PRESET", "GRPC", "NATIVE_JITTER", "PRESETS", "RETRY", "RETRY_PRESET"]
 
-GRPC = BackoffPolicy(strategy=Exponential(base=1.0, multiplier=1.6), cap=120.0, jitter=Proportional(0.2))
+_CONNECTING = {
+    "min_connect_timeout": 20.0,
+    "jitter_first": False,
+    "stable_after": 0.0,
+    "reconnect": Reconnect.LAZY,
+    "idle_timeout": 1800.0,
+}
+"""gRPC's connection backoff, beside the backoff itself: MIN_CONNECT_TIMEOUT, and what surrounds it."""
+
+_RETRYING = {
+    "max_attempts": None,
+    "codes": frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"}),
+    "timeout": None,
+    "deadline": None,
+    "server_delay_jitter": 5.0,
+    "max_server_delay": None,
+}
+"""Retrying a call: which codes (RT-2), and how far the server's word goes (RT-3)."""
+
+_BY_WORDS = {"multiplier": 2.0, "max_delay": 30.0, "jitter": NoJitter(), "max_attempts": 1}
+"""RFC-006: doubling, at most 30 s, no jitter; no retries unless asked for (RT-1). The rest is for the user to say."""
+
+_DOUBLING = {"backoff": "exponential", "multiplier": 2.0, "jitter": Scaled(0.5, 1.5)}
+"""What the presets for operations of different weight share."""
+
+_TABLE: Mapping[str, Mapping[str, object]] = {
+    "grpc": {
+        "backoff": "exponential",
+        "delay": 1.0,
+        "multiplier": 1.6,
+        "max_delay": 120.0,
+        "jitter": Proportional(0.2),
+    },
+    "contention": {
+        "backoff": "exponential",
+        "delay": 0.010,
+        "multiplier": 2.0,
+        "max_exponent": 6,
+        "max_delay": 1.0,
+        "jitter": Additive(0.5),
+        "max_attempts": 7,
+        "deadline": 30.0,
+        "codes": frozenset({"ABORTED", "UNAVAILABLE", "RESOURCE_EXHAUSTED"}),
+    },
+    "steps": {
+        "backoff": "steps",
+        "steps": (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
+        "multiplier": 2.0,
+        "max_delay": 60.0,
+        "jitter": Proportional(0.1, then_cap=True),
+        "max_server_delay": 60.0,
+    },
+    "standard": {**_DOUBLING, "delay": 1.0, "max_delay": 30.0, "max_attempts": 5},
+    "aggressive": {**_DOUBLING, "delay": 0.5, "max_delay": 10.0, "max_attempts": 5},
+    "conservative": {**_DOUBLING, "delay": 2.0, "max_delay": 30.0, "max_attempts": 5},
+    "background": {**_DOUBLING, "delay": 2.0, "max_delay": 60.0, "max_attempts": 7},
+    "fixed": {"backoff": "fixed", **_BY_WORDS},
+    "linear": {"backoff": "linear", **_BY_WORDS},
+    "exponential": {"backoff": "exponential", **_BY_WORDS},
+}
+
+PRESETS: Mapping[str, Source] = MappingProxyType(
+    {name: say(f"preset {name}", {**_CONNECTING, **_RETRYING, **parts}) for name, parts in _TABLE.items()}
+)
+"""What each preset says, by name; the last three say no delay, which is for the user to say."""
+
+CONNECT_PRESET = "grpc"
+"""What connections begin with when nobody names another."""
+
+RETRY_PRESET = "fixed"
+"""What a policy for calls begins with when it names no other: RFC-006's."""
+
+AT_ONCE = say("no delay", {"backoff": "fixed", "delay": 0.0, "jitter": NoJitter()})
+"""Retries without any delay."""
+
+GRPC = compose(ConnectPolicy, [PRESETS["grpc"]]).policy.backoff
 """gRPC's connection backoff: INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF, JITTER."""
 
-PRESETS = {"grpc": GRPC}
-"""Backoffs by the name that the option `grpc_backoff.preset` takes."""
-
-CONNECT = ConnectPolicy(
-    backoff=GRPC,
-    min_connect_timeout=20.0,
-    jitter_first=False,
-    stable_after=0.0,
-    reconnect=Reconnect.LAZY,
-    idle_timeout=1800.0,
-)
+CONNECT = compose(ConnectPolicy, [PRESETS[CONNECT_PRESET]]).policy
 """What a channel does when nobody says otherwise."""
+
+RETRY = MappingProxyType(
+    {
+        name: compose(RetryPolicy, [source]).policy
+        for name, source in PRESETS.items()
+        if {"delay", "steps"} & set(source)
+    }
+)
+"""The presets as retry policies, by name; without those that need a delay first."""
+
+NATIVE_JITTER = Proportional(0.2)
+"""The jitter of the retries that gRPC's own cores make (gRFC A6), which no service config can change."""

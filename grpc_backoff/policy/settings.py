@@ -1,36 +1,58 @@
-"""The settings of a connect policy: what each is called where, and how several sources of them make one policy.
+"""The settings: what each part of a policy is called where, and how what was written becomes a source.
 
-A source (the channel options, the file) reads what it has into `Settings`: values by name, checked, in seconds. The
-policy is made from the sources in the order of their word, and the preset fills in what nobody said. No value is read
-from anywhere here, and no default stands here: those are the presets'.
+There are two tables. `CONNECTING` is what channel options and the file's `[connection]` and `[targets]` say of
+connections, and `RETRYING` what the file's `[policies]` and `[methods]`, and RFC-006's words, say of calls. Nothing is
+read from anywhere here, and no default stands here: those are the presets'.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
-from grpc_backoff.policy.backoff import BackoffPolicy, Exponential, Proportional
 from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.compose import Resolved, Said, Source, compose
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.policy.presets import CONNECT, PRESETS
+from grpc_backoff.policy.jitter import Jitter, parse_jitter
+from grpc_backoff.policy.presets import AT_ONCE, CONNECT_PRESET, PRESETS, RETRY_PRESET
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.strategy import STRATEGIES, Steps
 
-__all__ = ["PREFIX", "SETTINGS", "Setting", "Settings", "check_order", "connect_policy", "suggestion"]
+__all__ = [
+    "CONNECTING",
+    "PREFIX",
+    "RETRYING",
+    "Setting",
+    "begin_with",
+    "read_source",
+    "resolve_connect",
+    "resolve_retry",
+    "suggestion",
+]
 
 PREFIX = "grpc_backoff."
 """What the channel options of this library's own begin with."""
 
-Settings = Mapping[str, Any]
-"""Checked values by the name of their setting; times are seconds."""
+_GROWTH = frozenset({"backoff", "multiplier", "max_exponent", "max_delay", "jitter"})
+"""The parts of a backoff that change a delay, and do nothing without one."""
 
 
-def _preset(key: str, value: object, _unit: Unit) -> BackoffPolicy:
-    return PRESETS[checks.choice(key, value, PRESETS)]
+def _name(key: str, value: object, _unit: Unit) -> str:
+    if isinstance(value, str):  # which policies there are is known only where they are looked up
+        return value
+    raise OptionError(key, value, "the name of a policy is")
+
+
+def _strategy(key: str, value: object, _unit: Unit) -> str:
+    return checks.choice(key, value, [strategy.name for strategy in STRATEGIES])
+
+
+def _jitter(key: str, value: object, _unit: Unit) -> Jitter:
+    return parse_jitter(key, value)
 
 
 def _reconnect(key: str, value: object, _unit: Unit) -> Reconnect:
@@ -42,82 +64,161 @@ class Setting:
     """One thing that can be set.
 
     Attributes:
-        name: its key in the file's table `[connection]`; times are seconds there.
-        option: its key among the channel options.
+        name: its key in the file, and its word.
         check: returns the checked value of a key and a value, in seconds if it is a time; else raises OptionError.
+        option: its key among the channel options; None if it has none.
         unit: what the channel option counts time in.
+        part: which part of a policy it says; its own name if None.
     """
 
     name: str
-    option: str
     check: Callable[[str, object, Unit], Any]
+    option: str | None = None
     unit: Unit = Unit.SECONDS
+    part: str | None = None
 
 
-SETTINGS = (
-    Setting("preset", PREFIX + "preset", _preset),
-    Setting("initial_backoff", "grpc.initial_reconnect_backoff_ms", checks.duration, Unit.MILLISECONDS),
-    Setting("max_backoff", "grpc.max_reconnect_backoff_ms", checks.duration, Unit.MILLISECONDS),
+CONNECTING = (
+    Setting("preset", _name, PREFIX + "preset"),
+    Setting("initial_backoff", checks.duration, "grpc.initial_reconnect_backoff_ms", Unit.MILLISECONDS, "delay"),
+    Setting("max_backoff", checks.duration, "grpc.max_reconnect_backoff_ms", Unit.MILLISECONDS, "max_delay"),
     # A timeout in spite of the option's name, as in C-core.
-    Setting("min_connect_timeout", "grpc.min_reconnect_backoff_ms", checks.duration, Unit.MILLISECONDS),
-    Setting("idle_timeout", "grpc.client_idle_timeout_ms", checks.idle_timeout, Unit.MILLISECONDS),
-    Setting("multiplier", PREFIX + "multiplier", checks.growth),
-    Setting("jitter", PREFIX + "jitter", checks.fraction),
-    Setting("jitter_first", PREFIX + "jitter_first", checks.flag),
-    Setting("stable_after", PREFIX + "stable_after", checks.stable_after),
-    Setting("reconnect", PREFIX + "reconnect", _reconnect),
+    Setting("min_connect_timeout", checks.duration, "grpc.min_reconnect_backoff_ms", Unit.MILLISECONDS),
+    Setting("idle_timeout", checks.idle_timeout, "grpc.client_idle_timeout_ms", Unit.MILLISECONDS),
+    Setting("multiplier", checks.growth, PREFIX + "multiplier"),
+    Setting("jitter", _jitter, PREFIX + "jitter"),
+    Setting("jitter_first", checks.flag, PREFIX + "jitter_first"),
+    Setting("stable_after", checks.stable_after, PREFIX + "stable_after"),
+    Setting("reconnect", _reconnect, PREFIX + "reconnect"),
 )
 """All settings of connecting: the one table that options and file are both read by."""
 
+RETRYING = (
+    Setting("preset", _name),
+    Setting("retry", checks.retries, part="max_attempts"),
+    Setting("max_attempts", checks.attempts),
+    Setting("delay", checks.duration),
+    Setting("backoff", _strategy),
+    Setting("max_delay", checks.duration),
+    Setting("jitter", _jitter),
+    Setting("multiplier", checks.growth),
+    Setting("max_exponent", checks.max_exponent),
+    Setting("steps", checks.steps),
+    Setting("timeout", checks.duration),
+    Setting("deadline", checks.duration),
+    Setting("codes", checks.codes),
+    Setting("server_delay_jitter", checks.pause),
+    Setting("max_server_delay", checks.duration),
+)
+"""All settings of retrying a call: the one table that the file and RFC-006's words are both read by (BP-2)."""
 
-def check_order(given: Mapping[str, tuple[str, object]], settings: Settings) -> None:
-    """Hold one source to itself: it may not name a maximum below the initial backoff that it names too (CH-10).
+
+def read_source(
+    table: Sequence[Setting], given: Mapping[str, tuple[str, object]], origin: str, unit: Unit | None = None
+) -> Source:
+    """Return what one place says, checked.
 
     Args:
-        given: the key and the value, as its user wrote them, of each setting that the source names.
-        settings: the same ones checked.
+        table: the settings that it may name.
+        given: the key as its user knows it, and the value, by the setting's name.
+        origin: the place, in words.
+        unit: what it counts time in; None for what its settings' options do.
 
     Raises:
-        OptionError: the maximum is lower.
+        OptionError: a value is not allowed, two of them contradict each other, or a name is unknown.
     """
-    if "initial_backoff" in settings and "max_backoff" in settings:
-        (least_key, least), (key, value) = given["initial_backoff"], given["max_backoff"]
-        if settings["max_backoff"] < settings["initial_backoff"]:
-            raise OptionError(key, value, f"at least {least_key} ({least}) is")
+    settings = {setting.name: setting for setting in table}
+    source: dict[str, Said] = {}
+    for name, (key, value) in given.items():
+        setting = settings.get(name)
+        if setting is None:
+            prefix = key.removesuffix(f'"{name}"').removesuffix(name)
+            raise OptionError(key, value, suggestion(name, _words(table, prefix), "setting"))
+        part = setting.part or name
+        if part in source:
+            raise OptionError(key, value, f"only one of it and {source[part].key} is")
+        source[part] = Said(setting.check(key, value, unit or setting.unit), key, value, origin)
+    _check_order(source)
+    return source
 
 
-def connect_policy(sources: Iterable[Settings]) -> ConnectPolicy:
-    """Return the policy that these sources describe, the one with the most say first; a preset has the least (BP-3).
+def _check_order(source: Source) -> None:
+    """Hold one place to itself: it may not name a maximum below the first wait that it names too (CH-10)."""
+    if "delay" in source and "max_delay" in source:
+        least, most = source["delay"], source["max_delay"]
+        if most.value < least.value:
+            raise OptionError(most.key, most.given, f"at least {least.key} ({least.given}) is")
 
-    Where the initial backoff of one source is above the maximum of another, the source with more say holds, and the
-    other value follows it: a lower maximum lowers the initial backoff, as in grpcio, and a higher initial backoff
-    lifts the maximum.
+
+def _words(table: Sequence[Setting], prefix: str) -> dict[str, str]:
+    """Return the right key by each word that may have been meant for it: options have names of their own."""
+    options = {setting.option.partition(".")[2]: setting.name for setting in table if setting.option}
+    words = options | {setting.name: setting.name for setting in table}
+    return {word: prefix + name for word, name in words.items()}
+
+
+def begin_with(name: str) -> Source:
+    """Return a source that says nothing but which policy to begin with."""
+    return {"preset": Said(name, "policy", name, "name")}
+
+
+def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -> Resolved[ConnectPolicy]:
+    """Return the connect policy that these sources describe, the one with the most say first (BP-3).
+
+    Args:
+        sources: without the policy that they begin with; that is gRPC's if they name none.
+        policies: what may be named beside the presets.
+
+    Raises:
+        OptionError: no policy has the name, or the sources do not go together.
     """
-    ranked = [dict(source) for source in sources]
-    said = ChainMap(*ranked)
-    others = {field.name: said[field.name] for field in fields(ConnectPolicy) if field.name in said}
-    return replace(CONNECT, backoff=_backoff(ranked, said), **others)
+    return compose(ConnectPolicy, _chain(sources, policies, CONNECT_PRESET))
 
 
-def _backoff(sources: Sequence[Settings], said: Settings) -> BackoffPolicy:
-    preset: BackoffPolicy = said.get("preset", CONNECT.backoff)
-    initial = said.get("initial_backoff", preset.strategy.base)
-    cap = said.get("max_backoff", preset.cap)
-    if cap < initial:
-        if _rank(sources, "max_backoff") < _rank(sources, "initial_backoff"):
-            initial = cap
-        else:
-            cap = initial
-    return BackoffPolicy(
-        strategy=Exponential(initial, said.get("multiplier", preset.strategy.multiplier)),
-        cap=cap,
-        jitter=Proportional(said.get("jitter", preset.jitter.fraction)),
-    )
+def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> Resolved[RetryPolicy]:
+    """Return the retry policy that these sources describe, the one with the most say first (BP-3).
+
+    Without any delay the retries follow at once, and what was said of growth and jitter has no effect: the policy's
+    `remarks` say so (BP-2).
+
+    Args:
+        sources: without the policy that they begin with; that is RFC-006's if they name none.
+        policies: what may be named beside the presets.
+
+    Raises:
+        OptionError: no policy has the name, or the sources do not go together.
+    """
+    chain = _chain(sources, policies, RETRY_PRESET)
+    strategy = next(source["backoff"].value for source in chain if "backoff" in source)
+    if strategy != Steps.name and not any("delay" in source for source in chain):
+        written = [(part, said) for source in chain for part, said in source.items() if said.key]
+        idle = [said.key for part, said in written if part in _GROWTH or (part == "preset" and said.value in PRESETS)]
+        remarks = tuple(f"{key} has no effect without a delay" for key in idle)
+        return replace(compose(RetryPolicy, [AT_ONCE, *chain]), remarks=remarks)
+    return compose(RetryPolicy, chain)
 
 
-def _rank(sources: Sequence[Settings], name: str) -> int:
-    """Return which source says it; 0 has the most say, and the preset the least."""
-    return next((rank for rank, source in enumerate(sources) if name in source), len(sources))
+def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: str) -> list[Source]:
+    """Return the sources, behind them the policy that they begin with, the one that this begins with, and so on."""
+    chain = list(sources)
+    named = next((source["preset"] for source in sources if "preset" in source), _unsaid(default))
+    seen: list[str] = []
+    while named.value not in PRESETS:
+        if named.value in seen:
+            circle = " begins with ".join([*seen[seen.index(named.value) :], named.value])
+            raise OptionError(named.key, named.given, f"a policy that does not begin with itself is ({circle})")
+        if named.value not in policies:
+            known = [*policies, *PRESETS]
+            known_by_word = {name.lower(): name for name in known}
+            raise OptionError(named.key, named.given, suggestion(named.value, known_by_word, "policy"))
+        seen.append(named.value)
+        chain.append(policies[named.value])
+        named = chain[-1].get("preset", _unsaid(RETRY_PRESET))
+    return [*chain, PRESETS[named.value]]
+
+
+def _unsaid(preset: str) -> Said:
+    return Said(preset, "", preset, "")
 
 
 def suggestion(word: str, keys: Mapping[str, str], kind: str) -> str:

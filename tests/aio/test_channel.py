@@ -13,6 +13,8 @@ import pytest
 
 from grpc_backoff import aio
 from grpc_backoff.connection import events
+from grpc_backoff.policy.jitter import Proportional
+from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing.front import FlakyFront, silent
 from tests.aio.test_waiting import QUICK, SLOW, failing, front
 from tests.echo import EchoStub, Message
@@ -173,3 +175,29 @@ async def test_dropped_with_interceptors(front):
     with pytest.warns(ResourceWarning, match="unclosed channel"):
         drop()
     assert gone() is None
+
+
+async def test_a_channel_says_where_its_values_come_from(tmp_path, monkeypatch):
+    """BP-3: argument over option over file over preset, and each value names its source."""
+    for name, jitter in (("argument", 0.1), ("option", 0.3), ("environment", 0.4)):
+        (tmp_path / f"{name}.toml").write_text(f'[targets."t:*"]\njitter = {jitter}\n')
+    monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(tmp_path / "environment.toml"))
+    by_option = [("grpc_backoff.config", tmp_path / "option.toml"), ("grpc_backoff.multiplier", 3)]
+
+    def values(target="t:1", options=(), **how):
+        channel = aio.insecure_channel(target, options, **how)
+        channels.append(channel)
+        return {value.part: (value.value, value.origin) for value in channel.policy_values}
+
+    channels = []
+    given = values(options=by_option, config=tmp_path / "argument.toml")
+    assert given["jitter"] == (Proportional(0.1), f'file {tmp_path}/argument.toml: targets."t:*".jitter')
+    assert given["multiplier"] == (3.0, "option: grpc_backoff.multiplier")
+    assert given["max_delay"] == (120.0, "preset grpc")
+    assert values(options=by_option)["jitter"][0] == Proportional(0.3)
+    assert values()["jitter"][0] == Proportional(0.4)
+    assert values("other:1")["jitter"] == (Proportional(0.2), "preset grpc")
+    assert values(policy=CONNECT) == {}, "a policy that is given came from nowhere else"
+    assert channels[0].policy.backoff.jitter == Proportional(0.1)
+    for channel in channels:
+        await channel.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +15,12 @@ from grpc_backoff.connection import events
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.events import Failure, Stage, State
 from grpc_backoff.errors import IllegalTransition
-from grpc_backoff.policy.backoff import BackoffPolicy, Exponential, Proportional
+from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import Reconnect
+from grpc_backoff.policy.jitter import Proportional
+from grpc_backoff.policy.options import read_options
 from grpc_backoff.policy.presets import CONNECT
+from grpc_backoff.policy.strategy import Exponential
 
 REFUSED = Failure(Stage.TCP, "refused")
 INPUTS = {
@@ -119,6 +122,7 @@ def seed_document(rng, failures, *, initial=1.0, multiplier=1.6, cap=120.0, jitt
     """The pseudo-code of gRPC's connection-backoff protocol, line by line, with attempts that last as long as given."""
     now = 100.0
     starts, limits = [], []
+    rng.random()  # ours draws one number for each attempt, of which the protocol's first deadline has no need
     current_backoff = initial
     current_deadline = now + initial
     for lasts in failures:
@@ -152,6 +156,46 @@ def test_the_seeds_pseudo_code_number_for_number(seed, failures):
 
     assert driver.starts[: len(failures)] == pytest.approx(expected_starts, rel=1e-12)
     assert driver.limits[: len(failures)] == pytest.approx(expected_limits, rel=1e-9)
+
+
+SET = {"initial": 0.25, "multiplier": 3.0, "cap": 4.0, "jitter": 0.5, "timeout": 1.5}
+AS_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 250),
+    ("grpc.max_reconnect_backoff_ms", 4000),
+    ("grpc.min_reconnect_backoff_ms", 1500),
+    ("grpc_backoff.multiplier", 3),
+    ("grpc_backoff.jitter", 0.5),
+)
+AS_FILE = """
+[connection]
+initial_backoff = "250ms"
+max_backoff = 4
+min_connect_timeout = 1.5
+multiplier = 3
+jitter = 0.5
+"""
+
+
+@pytest.mark.parametrize("how", ["options", "file"])
+@pytest.mark.parametrize("lasts", [0.0, 0.5, 2.0, math.inf])
+def test_parameters_from_options_and_file(tmp_path, how, lasts):
+    """BP-3: with parameters from options and from a file a client starts when the seed's loop does with these."""
+    file = tmp_path / "backoff.toml"
+    file.write_text(AS_FILE)
+    policy = read_options(AS_OPTIONS if how == "options" else [("grpc_backoff.config", file)]).policy
+    expected_starts, expected_limits = seed_document(random.Random(7), [lasts] * 12, **SET)
+    driver = Driver(seed=7, **{field.name: getattr(policy, field.name) for field in fields(policy)})
+    driver.want()
+    for _ in range(12):
+        if driver.now + lasts < driver.state.limit:
+            driver.fail(lasts)
+        else:
+            driver.wake()
+        while not driver.state.in_flight:
+            driver.wake()
+
+    assert driver.starts[:12] == pytest.approx(expected_starts, rel=1e-12)
+    assert driver.limits[:12] == pytest.approx(expected_limits, rel=1e-9)
 
 
 def test_first_attempt_at_once_and_one_at_a_time():

@@ -20,6 +20,8 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Connected, Disconnected, Stage, aio
+from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.settings import CONNECTING
 from grpc_backoff.testing.front import (
     FlakyFront,
     accept_close,
@@ -58,7 +60,27 @@ class Log(list):
         return self.of(kind)[count - 1]
 
 
-def channel_to(target, log, options=FAST, **how):
+@pytest.fixture(params=["options", "file"])
+def file(request, tmp_path):
+    """Return where to write the settings that are to come from a file; None where the options are to have them."""
+    return tmp_path / "backoff.toml" if request.param == "file" else None
+
+
+def in_file(options, file):
+    """Write the options that a file can say into one, in seconds, and return the others."""
+    settings = {setting.option: setting for setting in CONNECTING}
+    lines = ["[connection]"]
+    for key, value in options:
+        if key in settings:
+            seconds = value / 1000 if settings[key].unit is Unit.MILLISECONDS else value
+            lines.append(f"{settings[key].name} = {seconds!r}")
+    file.write_text("\n".join(lines).replace("'", '"'))
+    return [option for option in options if option[0] not in settings]
+
+
+def channel_to(target, log, options=FAST, file=None, **how):
+    if file is not None:
+        options, how["config"] = in_file(options, file), file
     if "credentials" in how:
         return aio.secure_channel(target, how.pop("credentials"), options=options, listeners=[log.append], **how)
     return aio.insecure_channel(target, options=options, listeners=[log.append], **how)
@@ -69,10 +91,10 @@ async def answer(channel, **how):
 
 
 @pytest.mark.parametrize("behaviour", [None, accept_close, accept_reset, http1_answer])
-async def test_failing_at_once(behaviour):
+async def test_failing_at_once(behaviour, file):
     """CB-4, CB-6: refused, closed, reset or answered in HTTP/1.1: never READY, and the starts keep the schedule."""
     log = Log()
-    async with FlakyFront(behaviour or silent) as front, channel_to(front.target, log) as channel:
+    async with FlakyFront(behaviour or silent) as front, channel_to(front.target, log, file=file) as channel:
         if behaviour is None:
             await front.refuse()
         call = EchoStub(channel).Unary(Message(), wait_for_ready=True)
@@ -86,11 +108,11 @@ async def test_failing_at_once(behaviour):
         assert 0.8 * nominal - 0.01 <= gap <= 1.2 * nominal + BUSY
 
 
-async def test_silent_peer():
+async def test_silent_peer(file):
     """CB-3, CB-6: the limit is kept, the socket is gone within 250 ms of it, never READY, and the backoff grows."""
     log = Log()
     options = [*FAST[:1], ("grpc.max_reconnect_backoff_ms", 4000), ("grpc.min_reconnect_backoff_ms", 600)]
-    async with FlakyFront(silent) as front, channel_to(front.target, log, options) as channel:
+    async with FlakyFront(silent) as front, channel_to(front.target, log, options, file=file) as channel:
         call = EchoStub(channel).Unary(Message(), wait_for_ready=True)
         await log.until(AttemptFailed, 6)
         call.cancel()
@@ -105,13 +127,13 @@ async def test_silent_peer():
         assert log.of(AttemptStarted)[5].limit > 1.5, "backoff outgrew the timeout, and the limit with it"
 
 
-async def test_settings_late_but_in_time():
+async def test_settings_late_but_in_time(file):
     """CB-6: READY comes with SETTINGS and not before, and the backoff is back at INITIAL."""
     log = Log()
     async with (
         serving() as port,
         FlakyFront(accept_close, upstream=("127.0.0.1", port)) as front,
-        channel_to(front.target, log) as channel,
+        channel_to(front.target, log, file=file) as channel,
     ):
         call = EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True)
         await log.until(AttemptFailed, 3)
@@ -130,7 +152,7 @@ async def test_settings_late_but_in_time():
         assert 0.19 <= gap <= 0.2 + BUSY
 
 
-async def test_tls_to_plaintext_and_back():
+async def test_tls_to_plaintext_and_back(file):
     """CB-6, CH-8: speaking TLS to a plaintext port, or the reverse, fails by schedule, and says where."""
     authority = trustme.CA()
     cert = authority.issue_cert("127.0.0.1")
@@ -139,14 +161,14 @@ async def test_tls_to_plaintext_and_back():
     async with serving() as plain, serving(credentials=server) as tls:
         for port, how, stage in ((plain, {"credentials": client}, Stage.TLS), (tls, {}, None)):
             log = Log()
-            async with channel_to(f"127.0.0.1:{port}", log, **how) as channel:
+            async with channel_to(f"127.0.0.1:{port}", log, **how, file=file) as channel:
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
                     await answer(channel)
                 await log.until(AttemptStarted, 2)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             assert stage is None or log.of(AttemptFailed)[0].failure.stage is stage
             assert 0.19 <= log.gaps()[0] <= 0.2 + BUSY
-        async with channel_to(f"127.0.0.1:{tls}", Log(), credentials=client) as channel:
+        async with channel_to(f"127.0.0.1:{tls}", Log(), credentials=client, file=file) as channel:
             assert await answer(channel) == "hello"
 
 
@@ -272,12 +294,12 @@ async def test_killed_server():
             assert await waiting == "hello"
 
 
-async def test_frozen_server():
+async def test_frozen_server(file):
     """CB-3, CB-6: SIGSTOP: the kernel accepts and nobody answers: never READY, by schedule, and SIGCONT heals it."""
     log = Log()
     async with ServerProcess(free_port()) as server:
         await server.freeze()
-        async with channel_to(f"127.0.0.1:{server.port}", log) as channel:
+        async with channel_to(f"127.0.0.1:{server.port}", log, file=file) as channel:
             call = EchoStub(channel).Unary(Message(text="later"), wait_for_ready=True, timeout=60)
             await log.until(AttemptFailed, 2)
             assert not log.of(Connected)
@@ -360,11 +382,14 @@ async def test_a_name_that_resolves_later():
     transport.close()
 
 
-async def test_stable_after_on_the_wire():
+async def test_stable_after_on_the_wire(file):
     """CB-8: with the option, a peer that hangs up behind SETTINGS meets a growing backoff."""
     log = Log()
     options = [*FAST, ("grpc_backoff.stable_after", 5), ("grpc_backoff.reconnect", "eager")]
-    async with FlakyFront(settings_then_close(0.02)) as front, channel_to(front.target, log, options) as channel:
+    async with (
+        FlakyFront(settings_then_close(0.02)) as front,
+        channel_to(front.target, log, options, file=file) as channel,
+    ):
         call = EchoStub(channel).Unary(Message(), wait_for_ready=True, timeout=30)
         await log.until(AttemptStarted, 5)
         call.cancel()
@@ -392,14 +417,14 @@ async def test_stable_after_spares_what_served_or_said_goodbye():
             stream.cancel()
 
 
-async def test_reset_on_the_wire():
+async def test_reset_on_the_wire(file):
     """CB-9: told that the server is back, a sleeping channel is READY without waiting for its deadline."""
     log = Log()
     options = [("grpc.initial_reconnect_backoff_ms", 30_000)]
     async with (
         serving() as port,
         FlakyFront(accept_close, upstream=("127.0.0.1", port)) as front,
-        channel_to(front.target, log, options) as channel,
+        channel_to(front.target, log, options, file=file) as channel,
     ):
         call = EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True, timeout=60)
         await log.until(AttemptFailed)

@@ -13,7 +13,16 @@ from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # no test asserts speed
-NUMBERS = (checks.duration, checks.idle_timeout, checks.stable_after, checks.growth, checks.fraction)
+NUMBERS = (
+    checks.duration,
+    checks.pause,
+    checks.idle_timeout,
+    checks.stable_after,
+    checks.growth,
+    checks.fraction,
+    checks.factor,
+    checks.retries,
+)
 anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.lists(st.integers())
 
 
@@ -61,3 +70,118 @@ def test_choice():
 
     with pytest.raises(OptionError, match="'a' or 'b' is"):
         checks.choice("key", "B", iter("ab"))
+
+
+TIMES = [
+    ("500ms", 0.5),
+    ("1s", 1.0),
+    ("2m", 120.0),
+    ("1h", 3600.0),
+    ("3", 3.0),
+    ("0.5", 0.5),
+    ("1.25s", 1.25),
+    ("0.001ms", 0.000001),
+    ("10 s", 10.0),
+    (2, 2),
+    (0.25, 0.25),
+]
+NO_TIMES = [
+    *("", " ", "s", ".5s", "1.s", "1,5s", "-1s", "+1s", "1e3s", "1S", "1 S", "1sec", "1d", "5 parsecs", "1s 2s", " 1s"),
+    *("1s ", "1s\n", "inf", "nan", "infs", "1_000s", "0x1s", "9" * 400 + "s"),
+    *(None, True, b"1s", ["1s"], math.nan, math.inf, -1, -0.5, 10**400),
+]
+
+
+@pytest.mark.parametrize("check", [checks.duration, checks.pause, checks.idle_timeout])
+@pytest.mark.parametrize(("written", "seconds"), TIMES)
+def test_written(check, written, seconds):
+    """BP-2: times as people write them: a unit, or seconds."""
+    least = 1.0 if check is checks.idle_timeout else 0.0
+
+    assert check("key", written, Unit.WRITTEN) == max(seconds, least)
+
+
+@pytest.mark.parametrize("check", [checks.duration, checks.pause])
+@pytest.mark.parametrize("written", NO_TIMES, ids=lambda written: ascii(written)[:20])
+def test_no_time(check, written):
+    """BP-2: what is no time is refused, with the forms that are allowed."""
+    with pytest.raises(OptionError, match=r'a finite number of seconds .*, or a text such as "500ms", "1s", "2m", is$'):
+        check("key", written, Unit.WRITTEN)
+
+
+@pytest.mark.parametrize("written", ["0", "0s", "0.0ms", 0, 0.0])
+def test_nothing(written):
+    """BP-2: a pause may be none, a duration may not."""
+    assert checks.pause("key", written, Unit.WRITTEN) == 0
+
+    with pytest.raises(OptionError, match="a finite number of seconds above 0"):
+        checks.duration("key", written, Unit.WRITTEN)
+
+
+@pytest.mark.parametrize("unit", [Unit.SECONDS, Unit.MILLISECONDS])
+@pytest.mark.parametrize("check", [checks.duration, checks.idle_timeout])
+def test_text_only_where_people_write(check, unit):
+    """CH-9: options and arguments are numbers, not text."""
+    with pytest.raises(OptionError):
+        check("key", "1s", unit)
+
+
+def test_never_where_people_write():
+    """CB-14: an idle timeout may be infinite, as a number."""
+    assert checks.idle_timeout("key", math.inf, Unit.WRITTEN) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "waits"),
+    [
+        ("1s 2s 4", Unit.WRITTEN, (1.0, 2.0, 4.0)),
+        (" 500ms ", Unit.WRITTEN, (0.5,)),
+        (["1s", 2, 0.5], Unit.WRITTEN, (1.0, 2.0, 0.5)),
+        ((1, 2.5), Unit.SECONDS, (1.0, 2.5)),
+    ],
+)
+def test_steps(value, unit, waits):
+    """BP-2: a list of waits, of which people may make one text."""
+    assert checks.steps("key", value, unit) == waits
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "message"),
+    [
+        ("1s 2x", Unit.WRITTEN, "key[1] = '2x' is not allowed; a finite number of seconds above 0, or a text"),
+        ([1, -1], Unit.SECONDS, "key[1] = -1 is not allowed; a finite number of seconds above 0 is"),
+        (["1s"], Unit.SECONDS, "key[0] = '1s' is not allowed; a finite number of seconds above 0 is"),
+        ("1s 2s", Unit.SECONDS, "key = '1s 2s' is not allowed; a list of at least one wait is"),
+        ("  ", Unit.WRITTEN, "key = '  ' is not allowed; a list of at least one wait is"),
+        ({1: 2}, Unit.SECONDS, "key = {1: 2} is not allowed; a list of at least one wait is"),
+        (5, Unit.SECONDS, "key = 5 is not allowed; a list of at least one wait is"),
+    ],
+)
+def test_no_steps(value, unit, message):
+    """BP-4: what is wrong with a list is told, and with which of its waits."""
+    with pytest.raises(OptionError) as caught:
+        checks.steps("key", value, unit)
+
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(("value", "number"), [(1, 1), (5, 5), (None, None), ("unlimited", None)])
+def test_attempts(value, number):
+    """RT-1: tries in all; there may be no limit."""
+    assert checks.attempts("key", value) == number
+
+
+def test_retries():
+    """RT-1: retries are one less than tries."""
+    assert [checks.retries("key", value) for value in (0, 1, 5)] == [1, 2, 6]
+
+
+@pytest.mark.parametrize("value", ["ABORTED", ["ABORTED"], ("ABORTED",), {"ABORTED"}, frozenset({"ABORTED"})])
+def test_codes(value):
+    """RT-2: a set of codes, in whatever kind of list."""
+    assert checks.codes("key", value) == frozenset({"ABORTED"})
+
+
+def test_several_codes():
+    """RT-2: one text may hold them all."""
+    assert checks.codes("key", " ABORTED  UNAVAILABLE ") == {"ABORTED", "UNAVAILABLE"}

@@ -9,83 +9,285 @@ from dataclasses import replace
 
 import pytest
 
-from grpc_backoff.errors import ConfigError
-from grpc_backoff.policy.backoff import BackoffPolicy, Exponential, Proportional
+from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
+from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.config import ENVIRONMENT_VARIABLE, TABLES, read_config
 from grpc_backoff.policy.connect import Reconnect
+from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional
 from grpc_backoff.policy.options import read_options
-from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.policy.settings import connect_policy
+from grpc_backoff.policy.presets import CONNECT, RETRY
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.settings import CONNECTING
+from grpc_backoff.policy.strategy import Exponential, Fixed, Steps
 
-SECONDS = "a finite number of seconds above 0 is"
-MULTIPLIER = "a finite number of at least 1 is"
-JITTER = "a number from 0 to below 1 is"
-STABLE = "a finite number of seconds of at least 0 is"
-IDLE = "a number of seconds from 0 to inf (never) is"
+TIME = 'a finite number of seconds above 0, or a text such as "500ms", "1s", "2m", is'
+PAUSE = 'a finite number of seconds of at least 0, or a text such as "500ms", "1s", "2m", is'
+IDLE = 'a number of seconds from 0 to inf (never), or a text such as "500ms", "1s", "2m", is'
+GROWTH = "a finite number of at least 1 is"
+JITTER = (
+    "a number from 0 to below 1 is, or one of: none, proportional(PART[, then_cap]), scaled(LOW, HIGH), "
+    "additive(PART), full, equal"
+)
 FLAG = "True or False (or 1 or 0) is"
-TABLE = "no table has this name, choose from: connection"
+STRATEGY = "'fixed' or 'linear' or 'exponential' or 'steps' or 'decorrelated' is"
+CODES = (
+    "'CANCELLED' or 'UNKNOWN' or 'INVALID_ARGUMENT' or 'DEADLINE_EXCEEDED' or 'NOT_FOUND' or 'ALREADY_EXISTS' or "
+    "'PERMISSION_DENIED' or 'RESOURCE_EXHAUSTED' or 'FAILED_PRECONDITION' or 'ABORTED' or 'OUT_OF_RANGE' or "
+    "'UNIMPLEMENTED' or 'INTERNAL' or 'UNAVAILABLE' or 'DATA_LOSS' or 'UNAUTHENTICATED' is"
+)
+CONNECTION_KEYS = (
+    "connection.preset, connection.initial_backoff, connection.max_backoff, connection.min_connect_timeout, "
+    "connection.idle_timeout, connection.multiplier, connection.jitter, connection.jitter_first, "
+    "connection.stable_after, connection.reconnect"
+)
+METHOD_KEYS = (
+    'methods."*".preset, methods."*".retry, methods."*".max_attempts, methods."*".delay, methods."*".backoff, '
+    'methods."*".max_delay, methods."*".jitter, methods."*".multiplier, methods."*".max_exponent, methods."*".steps, '
+    'methods."*".timeout, methods."*".deadline, methods."*".codes, methods."*".server_delay_jitter, '
+    'methods."*".max_server_delay'
+)
+PRESETS = "grpc, contention, steps, standard, aggressive, conservative, background, fixed, linear, exponential"
 
 
-def meant(key):
-    return f"no setting has this name, did you mean {key!r}?"
+def meant(key, kind="setting"):
+    return f"no {kind} has this name, did you mean {key!r}?"
 
 
-BAD_VALUES = [
-    ("initial_backoff = 0", "initial_backoff = 0 is not allowed; " + SECONDS),
-    ("initial_backoff = -1.5", "initial_backoff = -1.5 is not allowed; " + SECONDS),
-    ('initial_backoff = "1s"', "initial_backoff = '1s' is not allowed; " + SECONDS),
-    ("max_backoff = inf", "max_backoff = inf is not allowed; " + SECONDS),
-    ("max_backoff = nan", "max_backoff = nan is not allowed; " + SECONDS),
-    ("min_connect_timeout = true", "min_connect_timeout = True is not allowed; " + SECONDS),
-    ("min_connect_timeout = []", "min_connect_timeout = [] is not allowed; " + SECONDS),
-    ("idle_timeout = -1", "idle_timeout = -1 is not allowed; " + IDLE),
-    ("idle_timeout = nan", "idle_timeout = nan is not allowed; " + IDLE),
-    ("multiplier = 0.5", "multiplier = 0.5 is not allowed; " + MULTIPLIER),
-    ("multiplier = inf", "multiplier = inf is not allowed; " + MULTIPLIER),
-    ("jitter = 1.0", "jitter = 1.0 is not allowed; " + JITTER),
-    ("jitter = -0.2", "jitter = -0.2 is not allowed; " + JITTER),
-    ("jitter = {a = 1}", "jitter = {'a': 1} is not allowed; " + JITTER),
-    ('jitter_first = "true"', "jitter_first = 'true' is not allowed; " + FLAG),
-    ("stable_after = -1", "stable_after = -1 is not allowed; " + STABLE),
-    ("stable_after = 12:00:00", "stable_after = datetime.time(12, 0) is not allowed; " + STABLE),
-    ('reconnect = "never"', "reconnect = 'never' is not allowed; 'lazy' or 'eager' is"),
-    ('preset = "steps"', "preset = 'steps' is not allowed; 'grpc' is"),
-    ("preset = 4", "preset = 4 is not allowed; 'grpc' is"),
+# One line of [connection], the value as it is told, and what is allowed.
+BAD_CONNECTIONS = [
+    ("initial_backoff = 0", "0", TIME),
+    ("initial_backoff = -1.5", "-1.5", TIME),
+    ('initial_backoff = "5 parsecs"', "'5 parsecs'", TIME),
+    ('initial_backoff = "-1s"', "'-1s'", TIME),
+    ('initial_backoff = "0ms"', "'0ms'", TIME),
+    ('initial_backoff = ""', "''", TIME),
+    ('initial_backoff = "1s 2s"', "'1s 2s'", TIME),
+    ('initial_backoff = "1,5s"', "'1,5s'", TIME),
+    ('initial_backoff = "1S"', "'1S'", TIME),
+    ('initial_backoff = "1d"', "'1d'", TIME),
+    ('initial_backoff = "inf"', "'inf'", TIME),
+    ("max_backoff = inf", "inf", TIME),
+    ("max_backoff = nan", "nan", TIME),
+    ("min_connect_timeout = true", "True", TIME),
+    ("min_connect_timeout = []", "[]", TIME),
+    ("idle_timeout = -1", "-1", IDLE),
+    ("idle_timeout = nan", "nan", IDLE),
+    ('idle_timeout = "never"', "'never'", IDLE),
+    ("multiplier = 0.5", "0.5", GROWTH),
+    ("multiplier = inf", "inf", GROWTH),
+    ('multiplier = "2"', "'2'", GROWTH),
+    ("jitter = 1.0", "1.0", JITTER),
+    ("jitter = -0.2", "-0.2", JITTER),
+    ("jitter = {a = 1}", "{'a': 1}", JITTER),
+    ('jitter = "much"', "'much'", JITTER),
+    ('jitter = "full(1)"', "'full(1)'", "full is"),
+    ('jitter = "scaled(0.5)"', "'scaled(0.5)'", "scaled(LOW, HIGH) is"),
     (
-        "initial_backoff = 5\nmax_backoff = 4.5",
-        "max_backoff = 4.5 is not allowed; at least connection.initial_backoff (5) is",
+        'jitter = "scaled(2, 1)"',
+        "'scaled(2, 1)'",
+        "scaled(LOW, HIGH) is (Scaled.high = 1.0 is not allowed; at least Scaled.low (2.0) is)",
     ),
-    ("multiplyer = 2", "multiplyer = 2 is not allowed; " + meant("connection.multiplier")),
-    ("max_reconnect_backoff_ms = 9", "max_reconnect_backoff_ms = 9 is not allowed; " + meant("connection.max_backoff")),
-    (
-        "min_reconnect_backoff_ms = 9",
-        "min_reconnect_backoff_ms = 9 is not allowed; " + meant("connection.min_connect_timeout"),
-    ),
-    ("Jitter = 0", "Jitter = 0 is not allowed; " + meant("connection.jitter")),
-    (
-        "xyz = 0",
-        (
-            "xyz = 0 is not allowed; no setting has this name, choose from: "
-            "connection.preset, connection.initial_backoff, connection.max_backoff, connection.min_connect_timeout, "
-            "connection.idle_timeout, connection.multiplier, "
-            "connection.jitter, connection.jitter_first, connection.stable_after, connection.reconnect"
-        ),
-    ),
+    ('jitter_first = "true"', "'true'", FLAG),
+    ("stable_after = -1", "-1", PAUSE),
+    ('stable_after = "soon"', "'soon'", PAUSE),
+    ("stable_after = 12:00:00", "datetime.time(12, 0)", PAUSE),
+    ('reconnect = "never"', "'never'", "'lazy' or 'eager' is"),
+    ('preset = "stepps"', "'stepps'", meant("steps", "policy")),
+    ('preset = "xyz"', "'xyz'", f"no policy has this name, choose from: {PRESETS}"),
+    ('preset = "linear"', "'linear'", "it is beside a delay, of which it says none itself"),
+    ("preset = 4", "4", "the name of a policy is"),
+    ("multiplyer = 2", "2", meant("connection.multiplier")),
+    ("max_reconnect_backoff_ms = 9", "9", meant("connection.max_backoff")),
+    ("min_reconnect_backoff_ms = 9", "9", meant("connection.min_connect_timeout")),
+    ("Jitter = 0", "0", meant("connection.jitter")),
+    ("xyz = 0", "0", f"no setting has this name, choose from: {CONNECTION_KEYS}"),
 ]
 
-BAD_FILES = [
-    (b"connection = 5", "connection = 5 is not allowed; a table is"),
-    (b"[[connection]]", "connection = [{}] is not allowed; a table is"),
-    (b"[conection]", "conection = {} is not allowed; no table has this name, did you mean 'connection'?"),
-    (b"[policies.x]", "policies = {'x': {}} is not allowed; " + TABLE),
-    (b"jitter = 0.2", "jitter = 0.2 is not allowed; " + TABLE),
+# One line of [methods."*"], in the same way.
+BAD_METHODS = [
+    ("retry = -1", "-1", "a whole number of at least 0 is"),
+    ("retry = 2.5", "2.5", "a whole number of at least 0 is"),
+    ('retry = "unlimited"', "'unlimited'", "a whole number of at least 0 is"),
+    ("max_attempts = 0", "0", 'a whole number of at least 1 (or "unlimited") is'),
+    ("max_attempts = true", "True", 'a whole number of at least 1 (or "unlimited") is'),
+    ('max_attempts = "many"', "'many'", 'a whole number of at least 1 (or "unlimited") is'),
+    ("delay = 0", "0", TIME),
+    ('delay = "5 parsecs"', "'5 parsecs'", TIME),
+    ('backoff = "quadratic"', "'quadratic'", STRATEGY),
+    ("backoff = 2", "2", STRATEGY),
+    ('max_delay = "-30s"', "'-30s'", TIME),
+    ("max_exponent = -1", "-1", "a whole number of at least 0 is"),
+    ("max_exponent = 1.5", "1.5", "a whole number of at least 0 is"),
+    ("steps = []", "[]", "a list of at least one wait is"),
+    ("steps = 5", "5", "a list of at least one wait is"),
+    ('steps = ""', "''", "a list of at least one wait is"),
+    ("timeout = 0", "0", TIME),
+    ("deadline = inf", "inf", TIME),
+    ('codes = "NOPE"', "'NOPE'", CODES),
+    ('codes = ["unavailable"]', "'unavailable'", CODES),
+    ('codes = ["UNAVAILABLE", 14]', "14", CODES),
+    ("codes = []", "[]", "a list of at least one status code is"),
+    ('codes = ""', "''", "a list of at least one status code is"),
+    ("codes = 14", "14", "a list of at least one status code is"),
+    ("server_delay_jitter = -1", "-1", PAUSE),
+    ("max_server_delay = 0", "0", TIME),
+    ("retries = 3", "3", meant('methods."*".retry')),
+    ('"max delay" = 3', "3", meant('methods."*".max_delay')),
+    ("xyz = 0", "0", f"no setting has this name, choose from: {METHOD_KEYS}"),
+]
+
+# Values that are right, each on its own: the file, the key in question, its value, and what is allowed.
+NOT_TOGETHER = [
+    (
+        "[connection]\ninitial_backoff = 5\nmax_backoff = 4.5",
+        "connection.max_backoff",
+        "4.5",
+        "at least connection.initial_backoff (5) is",
+    ),
+    (
+        '[targets.x]\ninitial_backoff = "5s"\nmax_backoff = "4500ms"',
+        "targets.x.max_backoff",
+        "'4500ms'",
+        "at least targets.x.initial_backoff (5s) is",
+    ),
+    ("[policies.x]\ndelay = 5\nmax_delay = 4", "policies.x.max_delay", "4", "at least policies.x.delay (5) is"),
+    (
+        "[policies.x]\nretry = 5\nmax_attempts = 6",
+        "policies.x.max_attempts",
+        "6",
+        "only one of it and policies.x.retry is",
+    ),
+    (
+        '[methods."*"]\nmax_attempts = 6\nretry = 5',
+        'methods."*".retry',
+        "5",
+        'only one of it and methods."*".max_attempts is',
+    ),
+    (
+        '[policies.x]\ndelay = 1\nbackoff = "fixed"\nmultiplier = 2',
+        "policies.x.multiplier",
+        "2",
+        "nothing is: a fixed backoff has no multiplier",
+    ),
+    (
+        "[policies.x]\ndelay = 1\nmultiplier = 2",
+        "policies.x.multiplier",
+        "2",
+        "nothing is: a fixed backoff has no multiplier",
+    ),
+    (
+        '[policies.x]\ndelay = 1\nbackoff = "linear"\nmax_exponent = 2',
+        "policies.x.max_exponent",
+        "2",
+        "nothing is: a linear backoff has no max_exponent",
+    ),
+    (
+        '[policies.x]\ndelay = 1\nbackoff = "exponential"\nsteps = [1]',
+        "policies.x.steps",
+        "[1]",
+        "nothing is: a exponential backoff has no steps",
+    ),
+    ('[policies.x]\npreset = "steps"\ndelay = 3', "policies.x.delay", "3", "nothing is: a steps backoff has no delay"),
+    (
+        '[connection]\npreset = "steps"\ninitial_backoff = 3',
+        "connection.initial_backoff",
+        "3",
+        "nothing is: a steps backoff has no delay",
+    ),
+    (
+        '[policies.x]\ndelay = 1\nbackoff = "decorrelated"\njitter = "full"',
+        "policies.x.jitter",
+        "'full'",
+        "'none' is: a decorrelated backoff has its own",
+    ),
+    (
+        '[policies.x]\ndelay = 1\nbackoff = "decorrelated"\n[methods."*"]\npreset = "x"\njitter = 0.2',
+        'methods."*".jitter',
+        "0.2",
+        "'none' is: a decorrelated backoff has its own",
+    ),
+    (
+        '[policies.x]\nbackoff = "steps"',
+        "policies.x.backoff",
+        "'steps'",
+        "it is beside a steps, of which it says none itself",
+    ),
+    ("[policies.x]\nsteps = [1, 0]", "policies.x.steps[1]", "0", TIME),
+    ('[policies.x]\nsteps = "1s 2"\n[policies.y]\nsteps = "1s 2x"', "policies.y.steps[1]", "'2x'", TIME),
+    ('[policies.x]\npreset = "y"', "policies.x.preset", "'y'", f"no policy has this name, choose from: x, {PRESETS}"),
+    (
+        '[policies.x]\npreset = "x"',
+        "policies.x.preset",
+        "'x'",
+        "a policy that does not begin with itself is (x begins with x)",
+    ),
+    (
+        '[policies.x]\npreset = "y"\n[policies.y]\npreset = "x"',
+        "policies.x.preset",
+        "'y'",
+        "a policy that does not begin with itself is (y begins with x begins with y)",
+    ),
+    (
+        '[policies.x]\npreset = "y"\n[policies.y]\npreset = "z"\n[policies.z]\npreset = "x"',
+        "policies.x.preset",
+        "'y'",
+        "a policy that does not begin with itself is (y begins with z begins with x begins with y)",
+    ),
+    ("[policies.grpc]", "policies.grpc", "'grpc'", "a name that no preset has is"),
+    ("[policies.linear]\ndelay = 1", "policies.linear", "'linear'", "a name that no preset has is"),
+    (
+        '[targets."a*"]\n[targets."*b"]',
+        'targets."*b"',
+        "'*b'",
+        "a pattern that does not tie with 'a*' is",
+    ),
+    (
+        '[targets."*.example:443"]\n[targets."shop.*:443"]\n[targets."shop.example*"]',
+        'targets."shop.example*"',
+        "'shop.example*'",
+        "a pattern that does not tie with '*.example:443' is",
+    ),
+    ('[methods."a/b/c"]', 'methods."a/b/c"', "'a/b/c'", "'package.Service/Method', 'package.Service' or '*' is"),
+    ('[methods."/a.B/C"]', 'methods."/a.B/C"', "'/a.B/C'", "'package.Service/Method', 'package.Service' or '*' is"),
+    ('[methods."a.B/*"]', 'methods."a.B/*"', "'a.B/*'", "'package.Service/Method', 'package.Service' or '*' is"),
+    ("[methods.5]", 'methods."5"', "'5'", "'package.Service/Method', 'package.Service' or '*' is"),
+    ('[methods.""]', 'methods.""', "''", "'package.Service/Method', 'package.Service' or '*' is"),
+    ("connection = 5", "connection", "5", "a table is"),
+    ("[[connection]]", "connection", "[{}]", "a table is"),
+    ("policies = []", "policies", "[]", "a table is"),
+    ("[policies]\nx = 1", "policies.x", "1", "a table is"),
+    ('[targets]\n"a b" = "c"', 'targets."a b"', "'c'", "a table is"),
+    ("[[methods.x]]", "methods.x", "[{}]", "a table is"),
+    ("[conection]", "conection", "{}", meant("connection", "table")),
+    ("[method.x]", "method", "{'x': {}}", meant("methods", "table")),
+    ("jitter = 0.2", "jitter", "0.2", "no table has this name, choose from: connection, targets, policies, methods"),
+]
+
+UNREADABLE = [
+    # What no parser of TOML can read, with its line.
     (
         b"\n[connection\njitter = 1",
         "is not TOML: Expected ']' at the end of a table declaration (at line 2, column 12)",
     ),
     (b"[connection]\njitter = 0.1\njitter = 0.2\n", "is not TOML: Cannot overwrite a value (at line 3, column 13)"),
     (b"[connection]\njitter = \n", "is not TOML: Invalid value (at line 2, column 10)"),
+    (
+        b"[connection]\n\njitter 1\n",
+        "is not TOML: Expected '=' after a key in a key/value pair (at line 3, column 8)",
+    ),
+    (
+        b"[connection]\ninitial_backoff = 1s\n",
+        "is not TOML: Expected newline or end of document after a statement (at line 2, column 20)",
+    ),
+    (b'[connection]\nreconnect = "lazy\n', "is not TOML: Illegal character '\\n' (at line 2, column 18)"),
+    (b"[connection]\n[connection]\n", "is not TOML: Cannot declare ('connection',) twice (at line 2, column 12)"),
+    (
+        b"jitter = 0.1\x00\n",
+        "is not TOML: Expected newline or end of document after a statement (at line 1, column 13)",
+    ),
+    (b"[targets.*]\n", "is not TOML: Invalid initial character for a key part (at line 1, column 10)"),
     (b'[connection]\n# \xe9\npreset = "grpc"', "is not UTF-8 (at line 2)"),
+    ("[connection]\n".encode("utf-16"), "is not UTF-8 (at line 1)"),
 ]
 
 
@@ -95,41 +297,86 @@ def file(tmp_path):
 
 
 def policy_of(file):
-    return connect_policy([read_config(file).connection])
+    return read_config(file).connect_policy().policy
 
 
-@pytest.mark.parametrize(("line", "message"), BAD_VALUES, ids=[line for line, _ in BAD_VALUES])
-def test_bad_value(file, line, message):
-    """BP-4: an error names the file, the key path, the value and what is allowed, or the key that was meant."""
-    file.write_text(f"[connection]\n{line}\n")
-
+def check_refused(file, key, value, allowed):
+    """Hold the error to its whole message, and to naming file and key."""
     with pytest.raises(ConfigError) as caught:
         read_config(file)
 
-    assert str(caught.value) == f"{file}: connection.{message}"
-    assert (caught.value.path, caught.value.key) == (str(file), "connection." + message.partition(" ")[0])
+    assert str(caught.value) == f"{file}: {key} = {value} is not allowed; {allowed}"
+    assert (caught.value.path, caught.value.key) == (str(file), key)
 
 
-@pytest.mark.parametrize(("content", "message"), BAD_FILES, ids=[message[:40] for _, message in BAD_FILES])
-def test_bad_file(file, content, message):
-    """BP-4: a file that is wrong as a whole is told with its name, and with the line where it is no TOML."""
+def key_of(line):
+    return line.partition(" = ")[0]
+
+
+@pytest.mark.parametrize(("line", "value", "allowed"), BAD_CONNECTIONS, ids=[row[0] for row in BAD_CONNECTIONS])
+def test_bad_connection(file, line, value, allowed):
+    """BP-4: an error names the file, the key path, the value and what is allowed, or the key that was meant."""
+    file.write_text(f"[connection]\n{line}\n")
+
+    check_refused(file, f"connection.{key_of(line)}", value, allowed)
+
+
+@pytest.mark.parametrize(("line", "value", "allowed"), BAD_CONNECTIONS[:5], ids=[row[0] for row in BAD_CONNECTIONS[:5]])
+def test_bad_target(file, line, value, allowed):
+    """BP-4: the tables of targets are held to the same, and their pattern is part of the key path."""
+    file.write_text(f'[connection]\njitter = 0.1\n[targets."a:*"]\n{line}\n')
+
+    check_refused(file, f'targets."a:*".{key_of(line)}', value, allowed)
+
+
+@pytest.mark.parametrize(("line", "value", "allowed"), BAD_METHODS, ids=[row[0] for row in BAD_METHODS])
+def test_bad_method(file, line, value, allowed):
+    """BP-4: so it is with the methods' tables, where each code and each wait of a list is looked at."""
+    file.write_text(f'[methods."*"]\n{line}\n')
+
+    check_refused(file, f'methods."*".{key_of(line)}', value, allowed)
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "value", "allowed"), NOT_TOGETHER, ids=[row[0].replace("\n", " ") for row in NOT_TOGETHER]
+)
+def test_not_together(file, content, key, value, allowed):
+    """BP-4: what does not go together, or has no place, is told when the file is read, not when a channel is made."""
+    file.write_text(content)
+
+    check_refused(file, key, value, allowed)
+
+
+@pytest.mark.parametrize(("content", "problem"), UNREADABLE, ids=[problem for _, problem in UNREADABLE])
+def test_unreadable(file, content, problem):
+    """BP-4: a file that is wrong as a whole is told with its name and the line; no key is to blame."""
     file.write_bytes(content)
 
     with pytest.raises(ConfigError) as caught:
         read_config(file)
 
-    assert str(caught.value) == f"{file}: {message}"
+    assert str(caught.value) == f"{file}: {problem}"
+    assert caught.value.key is None
 
 
-@pytest.mark.parametrize("content", ["a = " + "[" * 100_000, "a = " + "1" * 5000])
-def test_too_much(file, content):
-    """BP-4: what the parser itself cannot bear is an error of the file as well."""
-    file.write_text(content)
+def test_nested_too_deeply(file):
+    """BP-4: what the parser cannot bear is an error of the file as well."""
+    file.write_text("a = " + "[" * 100_000)
 
     with pytest.raises(ConfigError) as caught:
         read_config(file)
 
-    assert str(caught.value).startswith(f"{file}: is ")
+    assert str(caught.value) == f"{file}: is nested too deeply"
+
+
+def test_too_many_digits(file):
+    """BP-4: so is a number that Python does not read, in Python's own words."""
+    file.write_text("a = " + "1" * 5000)
+
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+
+    assert str(caught.value).startswith(f"{file}: is not TOML: Exceeds the limit (4300 digits)")
 
 
 def test_missing(file):
@@ -184,8 +431,24 @@ def test_permission_denied(file, monkeypatch):
 
 def test_impossible_path():
     """BP-4: a path that no file can have is the same kind of error."""
-    with pytest.raises(ConfigError, match="cannot be read: embedded null byte"):
+    with pytest.raises(ConfigError) as caught:
         read_config("a\0b")
+
+    assert str(caught.value) == "a\0b: cannot be read: embedded null byte"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ['[targets."b*"]\njitter = 7', "[policies.x]\ndelay = -1", '[methods."*"]\npreset = "x"', "[other]", "a", "\0"],
+)
+def test_whole_or_not_at_all(file, bad):
+    """BP-4: one bad table is enough for nothing of the file to hold, whatever was asked of it."""
+    file.write_text(f'[connection]\njitter = 0.1\n[targets."a*"]\njitter = 0.3\n{bad}\n')
+
+    with pytest.raises(ConfigError):
+        read_config(file)
+    with pytest.raises(ConfigError):
+        read_options([("grpc_backoff.config", file)], target="a")
 
 
 @pytest.mark.parametrize("content", ["", "\n# nothing\n", "[connection]\n"])
@@ -235,20 +498,39 @@ def test_every_setting(file):
         ("idle_timeout = 0.1", ("grpc.client_idle_timeout_ms", 100)),
         ("idle_timeout = inf", ("grpc.client_idle_timeout_ms", 2**31 - 1)),
         ("multiplier = 2", ("grpc_backoff.multiplier", 2)),
+        ('max_backoff = "30s"', ("grpc.max_reconnect_backoff_ms", 30_000)),
+        ('initial_backoff = "250ms"', ("grpc.initial_reconnect_backoff_ms", 250)),
+        ('min_connect_timeout = "1.5m"', ("grpc.min_reconnect_backoff_ms", 90_000)),
+        ('idle_timeout = "1h"', ("grpc.client_idle_timeout_ms", 3_600_000)),
         ("jitter = 0", ("grpc_backoff.jitter", 0)),
+        ("jitter = 0.5", ("grpc_backoff.jitter", 0.5)),
+        ('jitter = "none"', ("grpc_backoff.jitter", "none")),
+        ('jitter = "full"', ("grpc_backoff.jitter", "full")),
+        ('jitter = "equal"', ("grpc_backoff.jitter", "equal")),
+        ('jitter = "additive(0.5)"', ("grpc_backoff.jitter", "additive(0.5)")),
+        ('jitter = "scaled(0.5, 1.5)"', ("grpc_backoff.jitter", "scaled(0.5, 1.5)")),
+        ('jitter = "proportional(0.1, then_cap)"', ("grpc_backoff.jitter", "proportional(0.1, then_cap)")),
         ("jitter_first = true", ("grpc_backoff.jitter_first", True)),
         ("stable_after = 5", ("grpc_backoff.stable_after", 5)),
         ('reconnect = "eager"', ("grpc_backoff.reconnect", "eager")),
-        ('preset = "grpc"', ("grpc_backoff.preset", "grpc")),
+        *((f'preset = "{name}"', ("grpc_backoff.preset", name)) for name in RETRY),
     ],
 )
 def test_same_as_option(file, line, option):
     """BP-3: a setting of the file and the option of the same meaning give the same policy."""
     file.write_text(f"[connection]\n{line}\n")
 
-    by_file, told = read_options([("grpc_backoff.config", file)])
+    by_file, by_option = read_options([("grpc_backoff.config", file)]), read_options([option])
 
-    assert (by_file, told) == read_options([option])
+    assert (by_file.policy, by_file.core) == (by_option.policy, by_option.core)
+    assert option == ("grpc_backoff.preset", "grpc") or by_option.policy != CONNECT
+
+
+def test_every_option_is_compared():
+    """BP-3: no setting of connecting is left out above."""
+    compared = {row[1][0] for row in test_same_as_option.pytestmark[0].args[1]}
+
+    assert compared == {setting.option for setting in CONNECTING}
 
 
 def test_never_idle(file):
@@ -269,7 +551,7 @@ def test_byte_order_mark(file):
     """BP-4: the mark with which some editors begin a file does no harm."""
     file.write_bytes(b"\xef\xbb\xbf[connection]\r\njitter = 0.5\r\n")
 
-    assert read_config(file).connection == {"jitter": 0.5}
+    assert policy_of(file).backoff.jitter == Proportional(0.5)
 
 
 def test_relative_path(file, monkeypatch):
@@ -284,14 +566,192 @@ def test_relative_path(file, monkeypatch):
 
 
 def test_example_of_docstring(file):
-    """BP-3: the example in the module's docstring is right, and says what holds without a file."""
+    """BP-3: the example in the module's docstring is right, and its `[connection]` says what holds without a file."""
     from grpc_backoff.policy import config
 
     file.write_text("\n".join(line.strip() for line in config.__doc__.partition("::")[2].splitlines()[:-2]))
+    read = read_config(file)
+    orders, standard = read.retry_policy("shop.Orders/Place").policy, RETRY["standard"]
 
     assert policy_of(file) == CONNECT
+    assert read.connect_policy("a.example:443").policy.backoff.cap == 30.0
+    assert orders == replace(standard, backoff=replace(standard.backoff, cap=10.0), max_attempts=3)
+
+
+FILE = """
+[connection]
+max_backoff = "50s"
+
+[targets."*:443"]
+max_backoff = "40s"
+jitter = "full"
+
+[targets."shop.example:443"]
+preset = "careful"
+initial_backoff = 4
+
+[policies.careful]
+preset = "standard"
+jitter = "equal"
+max_attempts = 3
+
+[policies.impatient]
+preset = "careful"
+delay = "50ms"
+
+[methods."*"]
+preset = "fixed"
+retry = 1
+delay = "250ms"
+
+[methods."shop.Orders"]
+preset = "impatient"
+
+[methods."shop.Orders/Place"]
+preset = "careful"
+codes = ["ABORTED"]
+timeout = "2s"
+"""
+
+
+@pytest.fixture
+def config(file):
+    file.write_text(FILE)
+    return read_config(file)
+
+
+@pytest.mark.parametrize(
+    ("target", "backoff"),
+    [
+        ("", BackoffPolicy(Exponential(1.0, 1.6), 50.0, Proportional(0.2))),
+        ("shop.example:80", BackoffPolicy(Exponential(1.0, 1.6), 50.0, Proportional(0.2))),
+        ("a:443", BackoffPolicy(Exponential(1.0, 1.6), 40.0, Full())),
+        ("shop.example:443", BackoffPolicy(Exponential(4.0, 2.0), 50.0, Equal())),
+    ],
+)
+def test_targets(config, target, backoff):
+    """BP-3: the nearest table of targets over that of all connections, over the policy that they begin with."""
+    assert config.connect_policy(target).policy == replace(CONNECT, backoff=backoff)
+
+
+@pytest.mark.parametrize(
+    ("method", "backoff", "limits"),
+    [
+        ("other.Service/Do", BackoffPolicy(Fixed(0.25), 30.0, NoJitter()), {"max_attempts": 2}),
+        ("shop.Orders/List", BackoffPolicy(Exponential(0.05, 2.0), 30.0, Equal()), {"max_attempts": 3}),
+        ("/shop.Orders/List", BackoffPolicy(Exponential(0.05, 2.0), 30.0, Equal()), {"max_attempts": 3}),
+        (
+            "shop.Orders/Place",
+            BackoffPolicy(Exponential(1.0, 2.0), 30.0, Equal()),
+            {"max_attempts": 3, "codes": ["ABORTED"], "timeout": 2.0},
+        ),
+    ],
+)
+def test_methods(config, method, backoff, limits):
+    """BP-2: the nearest table of methods, and it alone: method, service, all."""
+    assert config.retry_policy(method).policy == replace(RETRY["standard"], backoff=backoff, **limits)
+
+
+def test_no_methods(file):
+    """RT-1: without a table that fits there is no policy: nothing is retried unless asked for."""
+    file.write_text('[methods."shop.Orders"]\npreset = "standard"\n')
+
+    assert read_config(file).retry_policy("shop.Carts/Add") is None
+
+
+def test_origins(config, file):
+    """BP-3: each value says from which key of which table it came, through all policies in between."""
+    origins = {value.part: value.origin for value in config.retry_policy("shop.Orders/List").effective}
+
+    assert origins == {
+        "backoff": "preset standard",
+        "delay": f"file {file}: policies.impatient.delay",
+        "multiplier": "preset standard",
+        "max_delay": "preset standard",
+        "jitter": f"file {file}: policies.careful.jitter",
+        "max_attempts": f"file {file}: policies.careful.max_attempts",
+        **dict.fromkeys(("codes", "timeout", "deadline", "server_delay_jitter", "max_server_delay"), "preset standard"),
+    }
+
+
+def test_policies_by_name(config):
+    """BP-3: the file's own policies, and the presets, by their names."""
+    assert config.policy("impatient").policy == config.retry_policy("shop.Orders/List").policy
+    assert config.policy("contention").policy == RETRY["contention"]
+    with pytest.raises(OptionError, match="no policy has this name, did you mean 'careful'"):
+        config.policy("carefull")
+
+
+def test_sections(config):
+    """BP-3: all that a file describes, by the path of its table, in its order."""
+    sections = dict(config.sections())
+
+    assert list(sections) == [
+        "connection",
+        'targets."*:443"',
+        'targets."shop.example:443"',
+        "policies.careful",
+        "policies.impatient",
+        'methods."*"',
+        'methods."shop.Orders"',
+        'methods."shop.Orders/Place"',
+    ]
+    assert sections['targets."*:443"'] == config.connect_policy("a:443")
+    assert sections['methods."shop.Orders"'] == config.retry_policy("shop.Orders/List")
+
+
+def test_every_setting_of_calls(file):
+    """BP-2: one table sets everything about calls."""
+    file.write_text("""
+        [policies.all]
+        retry = 4
+        delay = "100ms"
+        backoff = "exponential"
+        multiplier = 3
+        max_exponent = 5
+        max_delay = "1m"
+        jitter = "additive(0.25)"
+        timeout = 2
+        deadline = "30s"
+        codes = ["ABORTED", "UNAVAILABLE"]
+        server_delay_jitter = 0
+        max_server_delay = "1h"
+        [policies.list]
+        backoff = "steps"
+        steps = ["100ms", 0.5, "2s"]
+        multiplier = 1
+        max_attempts = "unlimited"
+    """)
+    config = read_config(file)
+
+    assert config.policy("all").policy == RetryPolicy(
+        backoff=BackoffPolicy(Exponential(0.1, 3.0, 5), 60.0, Additive(0.25)),
+        max_attempts=5,
+        codes=frozenset({"ABORTED", "UNAVAILABLE"}),
+        timeout=2.0,
+        deadline=30.0,
+        server_delay_jitter=0.0,
+        max_server_delay=3600.0,
+    )
+    assert config.policy("list").policy.backoff == BackoffPolicy(Steps((0.1, 0.5, 2.0), 1.0), 30.0, NoJitter())
+    assert config.policy("list").policy.max_attempts is None
+
+
+def test_no_effect(file):
+    """BP-2: what a table of the file says of growth without a delay is warned of, with file and key."""
+    file.write_text('[methods."*"]\nretry = 3\nbackoff = "exponential"\n')
+
+    with pytest.warns(PolicyWarning) as caught:
+        config = read_config(file)
+
+    assert [str(warning.message) for warning in caught] == [
+        f'{file}: methods."*".backoff has no effect without a delay'
+    ]
+    assert caught[0].filename == __file__
+    assert config.retry_policy("a.B/C").policy.bounds(3) == (0.0, 0.0)
 
 
 def test_names():
     """BP-3: the names that others rely on."""
-    assert (ENVIRONMENT_VARIABLE, TABLES) == ("GRPC_BACKOFF_CONFIG", ("connection",))
+    assert ENVIRONMENT_VARIABLE == "GRPC_BACKOFF_CONFIG"
+    assert TABLES == ("connection", "targets", "policies", "methods")

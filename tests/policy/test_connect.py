@@ -6,25 +6,30 @@ import math
 import random
 from dataclasses import FrozenInstanceError, replace
 
+import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from grpc_backoff.errors import OptionError
+from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import Reconnect
+from grpc_backoff.policy.jitter import Full, NoJitter
 from grpc_backoff.policy.presets import CONNECT
+from grpc_backoff.policy.strategy import Decorrelated, Fixed
+from tests.policy.values import Always, backoffs, failures, unhurried
 
 JITTERED = replace(CONNECT, jitter_first=True)
 
 
-class NoChance:
-    """A generator that nobody may ask."""
-
-    def uniform(self, a, b):
-        raise AssertionError("a number was drawn")
+DECORRELATED = replace(CONNECT, backoff=BackoffPolicy(Decorrelated(1.0), 60.0, NoJitter()))
 
 
-def test_first_gap():
-    """CB-2: the first gap is INITIAL_BACKOFF exactly; nothing is drawn for it."""
-    assert CONNECT.gap(1, NoChance()) == 1.0
+@pytest.mark.parametrize("drawn", [0.0, 0.5, 1.0])
+def test_first_gap(drawn):
+    """CB-2: the first gap is INITIAL_BACKOFF exactly, whatever is drawn."""
+    assert CONNECT.gap(1, Always(drawn)) == 1.0
+    assert CONNECT.bounds(1) == (1.0, 1.0)
 
 
 def test_first_gap_jittered():
@@ -40,6 +45,40 @@ def test_first_gap_jittered():
 def test_later_gaps(policy, attempt):
     """CB-5: every later gap is the backoff's delay of that number, jitter included."""
     assert policy.gap(attempt, random.Random(7)) == policy.backoff.delay(attempt, random.Random(7))
+
+
+@pytest.mark.parametrize("policy", [CONNECT, JITTERED, DECORRELATED])
+@pytest.mark.parametrize("attempt", [1, 2, 20])
+def test_one_draw(policy, attempt):
+    """CB-11: each gap takes one number from the generator, so that a fleet's draws can be made beforehand."""
+    asked, expected = random.Random(3), random.Random(3)
+    policy.gap(attempt, asked)
+    expected.random()
+
+    assert asked.getstate() == expected.getstate()
+
+
+@unhurried
+@given(backoff=backoffs, jitter_first=st.booleans(), attempt=failures, seed=st.integers())
+def test_gap_within_bounds(backoff, jitter_first, attempt, seed):
+    """CB-5: a gap lies within its bounds, the first one too, whatever backoff a channel was given."""
+    assume(backoff.nominal(1) > 0)
+    policy = replace(CONNECT, backoff=backoff, jitter_first=jitter_first)
+    low, high = policy.bounds(attempt)
+
+    assert 0 <= low <= policy.gap(attempt, random.Random(seed)) <= high
+
+
+def test_gap_goes_on():
+    """BP: a decorrelated backoff goes on from the gap before, the first of which is the mean of its first wait."""
+    assert DECORRELATED.gap(1, Always(0.9)) == 2.0
+    assert [DECORRELATED.gap(2, Always(drawn), 2.0) for drawn in (0.0, 1.0)] == [1.0, 6.0]
+
+
+def test_limit():
+    """CB-3: an attempt may last until the next may start, but never less than MIN_CONNECT_TIMEOUT."""
+    assert [CONNECT.limit(gap) for gap in (1.0, 20.0, 50.0)] == [20.0, 20.0, 50.0]
+    assert CONNECT.limit(np.array([1.0, 50.0]), np.maximum).tolist() == [20.0, 50.0]
 
 
 def test_initial_backoff():
@@ -76,6 +115,13 @@ def test_reconnect_words():
         (
             {"idle_timeout": -1},
             "ConnectPolicy.idle_timeout = -1 is not allowed; a number of seconds from 0 to inf (never) is",
+        ),
+        (
+            {"backoff": BackoffPolicy(Fixed(0.0), 1.0, Full())},
+            (
+                "ConnectPolicy.backoff = BackoffPolicy(strategy=Fixed(base=0.0), cap=1.0, jitter=Full()) "
+                "is not allowed; one that waits after the first failure is"
+            ),
         ),
     ],
 )

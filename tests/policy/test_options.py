@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from grpc_backoff.errors import ConfigError, OptionError
-from grpc_backoff.policy.backoff import BackoffPolicy, Exponential, Proportional
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.config import read_config
 from grpc_backoff.policy.connect import Reconnect
+from grpc_backoff.policy.jitter import NoJitter, Proportional
 from grpc_backoff.policy.options import OPTION_KEYS, read_options
 from grpc_backoff.policy.presets import CONNECT, GRPC
+from grpc_backoff.policy.strategy import Exponential, Fixed
 
 INITIAL = "grpc.initial_reconnect_backoff_ms"
 MAX = "grpc.max_reconnect_backoff_ms"
@@ -22,7 +25,11 @@ FIXED = "grpc.testing.fixed_reconnect_backoff_ms"
 
 MS = "a whole number of milliseconds from 1 to 2147483647 is"
 IDLE_MS = "a whole number of milliseconds from 0 to 2147483647 (never) is"
-JITTER = "a number from 0 to below 1 is"
+JITTER = (
+    "a number from 0 to below 1 is, or one of: none, proportional(PART[, then_cap]), scaled(LOW, HIGH), "
+    "additive(PART), full, equal"
+)
+PRESET = "the name of a policy is"
 MULTIPLIER = "a finite number of at least 1 is"
 STABLE = "a finite number of seconds of at least 0 is"
 FLAG = "True or False (or 1 or 0) is"
@@ -86,8 +93,19 @@ BAD_VALUES = [
     ("grpc_backoff.stable_after", "5s", f"grpc_backoff.stable_after = '5s' is not allowed; {STABLE}"),
     ("grpc_backoff.reconnect", "Lazy", f"grpc_backoff.reconnect = 'Lazy' is not allowed; {RECONNECT}"),
     ("grpc_backoff.reconnect", 1, f"grpc_backoff.reconnect = 1 is not allowed; {RECONNECT}"),
-    ("grpc_backoff.preset", "gprc", "grpc_backoff.preset = 'gprc' is not allowed; 'grpc' is"),
-    ("grpc_backoff.preset", None, "grpc_backoff.preset = None is not allowed; 'grpc' is"),
+    (
+        "grpc_backoff.preset",
+        "gprc",
+        "grpc_backoff.preset = 'gprc' is not allowed; no policy has this name, did you mean 'grpc'?",
+    ),
+    (
+        "grpc_backoff.preset",
+        "linear",
+        "grpc_backoff.preset = 'linear' is not allowed; it is beside a delay, of which it says none itself",
+    ),
+    ("grpc_backoff.preset", None, f"grpc_backoff.preset = None is not allowed; {PRESET}"),
+    ("grpc_backoff.jitter", "fulll", f"grpc_backoff.jitter = 'fulll' is not allowed; {JITTER}"),
+    ("grpc_backoff.jitter", "scaled(2)", "grpc_backoff.jitter = 'scaled(2)' is not allowed; scaled(LOW, HIGH) is"),
     ("grpc_backoff.config", "", f"grpc_backoff.config = '' is not allowed; {PATH}"),
     ("grpc_backoff.config", None, f"grpc_backoff.config = None is not allowed; {PATH}"),
     ("grpc_backoff.config", b"a.toml", f"grpc_backoff.config = b'a.toml' is not allowed; {PATH}"),
@@ -139,35 +157,35 @@ def test_max_below_initial():
 
 def test_max_equals_initial():
     """CH-10: a maximum that equals the initial backoff is allowed."""
-    policy, _ = read_options([(INITIAL, 5000), (MAX, 5000)])
+    policy = read_options([(INITIAL, 5000), (MAX, 5000)]).policy
 
     assert (policy.initial_backoff, policy.backoff.cap) == (5.0, 5.0)
 
 
 def test_low_max_alone():
     """CH-9: a maximum below the default initial backoff lowers that with it, as in grpcio."""
-    policy, _ = read_options([(MAX, 300)])
+    policy = read_options([(MAX, 300)]).policy
 
     assert (policy.initial_backoff, policy.backoff.cap) == (0.3, 0.3)
 
 
 def test_high_initial_alone():
     """CH-9: an initial backoff above the default maximum is what was asked for, so it lifts the maximum."""
-    policy, _ = read_options([(INITIAL, 300_000)])
+    policy = read_options([(INITIAL, 300_000)]).policy
 
     assert (policy.initial_backoff, policy.backoff.cap) == (300.0, 300.0)
 
 
 def test_no_options():
     """CB-2: without options the policy is gRPC's."""
-    policy, _ = read_options([])
+    policy = read_options([]).policy
 
     assert policy == CONNECT
 
 
 def test_every_option():
     """CH-9: every option ends in its place, and milliseconds become seconds."""
-    policy, _ = read_options(
+    policy = read_options(
         [
             (INITIAL, 250),
             (MAX, 8000),
@@ -180,7 +198,7 @@ def test_every_option():
             ("grpc_backoff.stable_after", 2),
             ("grpc_backoff.reconnect", "eager"),
         ]
-    )
+    ).policy
 
     assert policy == replace(
         CONNECT,
@@ -195,16 +213,17 @@ def test_every_option():
 
 def test_no_floor():
     """CH-9: grpcio's floor of 100 ms does not hold here."""
-    policy, _ = read_options([(INITIAL, 1), (MAX, 2), (MIN, 3)])
+    policy = read_options([(INITIAL, 1), (MAX, 2), (MIN, 3)]).policy
 
     assert (policy.initial_backoff, policy.backoff.cap, policy.min_connect_timeout) == (0.001, 0.002, 0.003)
 
 
 def test_fixed_backoff():
     """CH-9: grpcio's key for a fixed backoff means what it means there: no growth, no jitter, one time for all."""
-    policy, core = read_options([(INITIAL, 100), ("grpc_backoff.jitter", 0.5), (FIXED, 700)])
+    read = read_options([(INITIAL, 100), ("grpc_backoff.jitter", 0.5), (FIXED, 700)])
+    policy, core = read.policy, read.core
 
-    assert policy.backoff == BackoffPolicy(Exponential(0.7, 1.0), 0.7, Proportional(0.0))
+    assert policy.backoff == BackoffPolicy(Exponential(0.7, 1.0), 0.7, NoJitter())
     assert policy.min_connect_timeout == 0.7
     assert FIXED not in dict(core)
 
@@ -212,7 +231,7 @@ def test_fixed_backoff():
 @pytest.mark.parametrize("value", [True, 1])
 def test_flag_spellings(value):
     """CH-9: grpc's options have no booleans, so 1 is as good as True."""
-    policy, _ = read_options([("grpc_backoff.jitter_first", value)])
+    policy = read_options([("grpc_backoff.jitter_first", value)]).policy
 
     assert policy.jitter_first is True
 
@@ -220,24 +239,24 @@ def test_flag_spellings(value):
 @pytest.mark.parametrize(("value", "seconds"), [(0, 1.0), (999, 1.0), (1001, 1.001), (2**31 - 1, math.inf)])
 def test_idle_timeout(value, seconds):
     """CB-14: the idle timeout is at least a second, as in C-core, and the largest value is never."""
-    policy, _ = read_options([(IDLE, value)])
+    policy = read_options([(IDLE, value)]).policy
 
     assert policy.idle_timeout == seconds
 
 
 def test_first_wins():
     """CH-9: where a key stands twice the first wins, as in grpcio; the second is not even looked at."""
-    policy, _ = read_options([(INITIAL, 100), (INITIAL, 900), (INITIAL, "?")])
+    policy = read_options([(INITIAL, 100), (INITIAL, 900), (INITIAL, "?")]).policy
 
     assert policy.initial_backoff == 0.1
 
 
 def test_bytes_key():
     """CH-9: grpcio takes keys as bytes too, so they mean the same here."""
-    policy, core = read_options([(INITIAL.encode(), 100), (b"grpc.x", 1)])
+    read = read_options([(INITIAL.encode(), 100), (b"grpc.x", 1)])
 
-    assert policy.initial_backoff == 0.1
-    assert core[0] == (b"grpc.x", 1)
+    assert read.policy.initial_backoff == 0.1
+    assert read.core[0] == (b"grpc.x", 1)
 
 
 def test_bytes_key_of_nobody():
@@ -251,7 +270,7 @@ def test_others_untouched():
     pointer = object()
     others = [("grpc.lb_policy_name", "round_robin"), ["grpc.y", pointer], ("grpc.y", 2), ("grpc.initial_reconect", 3)]
 
-    _, core = read_options([others[0], (INITIAL, 5), others[1], others[2], (MAX, 5), others[3]])
+    core = read_options([others[0], (INITIAL, 5), others[1], others[2], (MAX, 5), others[3]]).core
 
     assert all(given is taken for given, taken in zip(others, core, strict=False))
     assert len(core) == len(others) + 1
@@ -260,7 +279,7 @@ def test_others_untouched():
 @pytest.mark.parametrize("key", ["grpc.backoff.jitter", "grpc_backoffice.jitter", "mine.jitter", "grpc_backoff"])
 def test_keys_of_others(key):
     """CH-9: only what can be meant for nobody else is ours."""
-    _, core = read_options([(key, "x")])
+    core = read_options([(key, "x")]).core
 
     assert core[0] == (key, "x")
 
@@ -270,14 +289,14 @@ def test_keys_of_others(key):
 )
 def test_core_hears_idle_timeout(given, told):
     """CB-14: grpcio is told the idle timeout that was decided upon, once."""
-    _, core = read_options([] if given is None else [(IDLE, given), (IDLE, 7)])
+    core = read_options([] if given is None else [(IDLE, given), (IDLE, 7)]).core
 
     assert core == ((IDLE, told),)
 
 
 def test_core_hears_idle_timeout_of_policy():
     """CB-14: also that of a policy given as an argument, over the option's."""
-    _, core = read_options([(IDLE, 5000)], replace(CONNECT, idle_timeout=90.0))
+    core = read_options([(IDLE, 5000)], replace(CONNECT, idle_timeout=90.0)).core
 
     assert core == ((IDLE, 90_000),)
 
@@ -286,7 +305,7 @@ def test_policy_overrides_options():
     """BP-3: an argument overrides the options."""
     policy = replace(CONNECT, stable_after=3.0)
 
-    assert read_options([("grpc_backoff.stable_after", 5), (INITIAL, 10)], policy)[0] is policy
+    assert read_options([("grpc_backoff.stable_after", 5), (INITIAL, 10)], policy).policy is policy
 
 
 @pytest.mark.parametrize("key", [INITIAL, "grpc_backoff.jitter", "grpc_backoff.nothing"])
@@ -321,34 +340,34 @@ def file(tmp_path):
 @pytest.mark.parametrize("kind", [str, Path])
 def test_config_option(file, kind):
     """BP-3: the option names the file, as text or as a path."""
-    policy, core = read_options([("grpc_backoff.config", kind(file))])
+    read = read_options([("grpc_backoff.config", kind(file))])
 
-    assert policy.backoff == BackoffPolicy(Exponential(7.0, 3.0), 120.0, Proportional(0.5))
-    assert "grpc_backoff.config" not in dict(core)
+    assert read.policy.backoff == BackoffPolicy(Exponential(7.0, 3.0), 120.0, Proportional(0.5))
+    assert "grpc_backoff.config" not in dict(read.core)
 
 
 def test_option_over_file(file):
     """BP-3: a channel option overrides the file, whichever stands first."""
-    policy, _ = read_options([("grpc_backoff.jitter", 0.0), ("grpc_backoff.config", file)])
+    policy = read_options([("grpc_backoff.jitter", 0.0), ("grpc_backoff.config", file)]).policy
 
     assert policy.backoff == BackoffPolicy(Exponential(7.0, 3.0), 120.0, Proportional(0.0))
 
 
 def test_file_over_preset(file):
     """BP-3: the file overrides the preset, also one that an option names."""
-    policy, _ = read_options([("grpc_backoff.preset", "grpc"), ("grpc_backoff.config", file)])
+    policy = read_options([("grpc_backoff.preset", "grpc"), ("grpc_backoff.config", file)]).policy
 
     assert policy.initial_backoff == 7.0
 
 
 def test_argument_over_file(file):
     """BP-3: an argument overrides the file."""
-    assert read_options([("grpc_backoff.config", file)], CONNECT)[0] is CONNECT
+    assert read_options([("grpc_backoff.config", file)], CONNECT).policy is CONNECT
 
 
 def test_max_option_below_initial_of_file(file):
     """BP-3: a maximum among the options lowers a higher initial backoff of the file."""
-    policy, _ = read_options([("grpc_backoff.config", file), (MAX, 2000)])
+    policy = read_options([("grpc_backoff.config", file), (MAX, 2000)]).policy
 
     assert (policy.initial_backoff, policy.backoff.cap) == (2.0, 2.0)
 
@@ -357,37 +376,37 @@ def test_initial_option_above_max_of_file(file):
     """BP-3: an initial backoff among the options lifts a lower maximum of the file."""
     file.write_text("[connection]\nmax_backoff = 3\n")
 
-    policy, _ = read_options([("grpc_backoff.config", file), (INITIAL, 5000)])
+    policy = read_options([("grpc_backoff.config", file), (INITIAL, 5000)]).policy
 
     assert (policy.initial_backoff, policy.backoff.cap) == (5.0, 5.0)
 
 
 def test_fixed_over_file(file):
     """BP-3: the fixed backoff is a channel option, so it overrides the file."""
-    policy, _ = read_options([("grpc_backoff.config", file), (FIXED, 200)])
+    policy = read_options([("grpc_backoff.config", file), (FIXED, 200)]).policy
 
-    assert policy.backoff == BackoffPolicy(Exponential(0.2, 1.0), 0.2, Proportional(0.0))
+    assert policy.backoff == BackoffPolicy(Exponential(0.2, 1.0), 0.2, NoJitter())
 
 
 def test_environment(file, monkeypatch):
     """BP-3: without an option the environment names the file; it is read when the channel is made."""
     monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(file))
 
-    assert read_options([])[0].initial_backoff == 7.0
+    assert read_options([]).policy.initial_backoff == 7.0
 
 
 def test_empty_environment(monkeypatch):
     """BP-3: an empty variable is as good as none."""
     monkeypatch.setenv("GRPC_BACKOFF_CONFIG", "")
 
-    assert read_options([])[0] == CONNECT
+    assert read_options([]).policy == CONNECT
 
 
 def test_option_over_environment(file, monkeypatch, tmp_path):
     """BP-3: where an option names a file, the environment's is not looked at."""
     monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(tmp_path / "missing.toml"))
 
-    assert read_options([("grpc_backoff.config", file)])[0].initial_backoff == 7.0
+    assert read_options([("grpc_backoff.config", file)]).policy.initial_backoff == 7.0
 
 
 def test_bad_file_of_environment(monkeypatch, tmp_path):
@@ -407,6 +426,139 @@ def test_file_checked_beside_policy(file):
 
     with pytest.raises(ConfigError, match=r"connection\.jitter"):
         read_options([("grpc_backoff.config", file)], CONNECT)
+
+
+TARGETS = """
+[connection]
+max_backoff = 50
+jitter = 0.1
+
+[targets."*.example:443"]
+max_backoff = "40s"
+stable_after = "500ms"
+
+[policies.mine]
+delay = 3
+jitter = "full"
+"""
+
+
+def told(effective):
+    return {value.part: (value.value, value.origin) for value in effective}
+
+
+def test_precedence_part_by_part(file):
+    """BP-3: option over table of the target over table of all over preset, for each part on its own."""
+    file.write_text(TARGETS)
+    options = [("grpc_backoff.multiplier", 2), ("grpc_backoff.config", file)]
+    read = read_options(options, target="a.example:443")
+
+    assert read.policy == replace(
+        CONNECT, backoff=BackoffPolicy(Exponential(1.0, 2.0), 40.0, Proportional(0.1)), stable_after=0.5
+    )
+    assert told(read.effective) == {
+        "backoff": ("exponential", "preset grpc"),
+        "delay": (1.0, "preset grpc"),
+        "multiplier": (2, "option: grpc_backoff.multiplier"),
+        "max_delay": (40.0, f'file {file}: targets."*.example:443".max_backoff'),
+        "jitter": (Proportional(0.1), f"file {file}: connection.jitter"),
+        "min_connect_timeout": (20.0, "preset grpc"),
+        "jitter_first": (False, "preset grpc"),
+        "stable_after": (0.5, f'file {file}: targets."*.example:443".stable_after'),
+        "reconnect": (Reconnect.LAZY, "preset grpc"),
+        "idle_timeout": (1800.0, "preset grpc"),
+    }
+
+
+@pytest.mark.parametrize("target", ["", "a.example:80", "a.example:443:1", "A.EXAMPLE:443"])
+def test_other_targets(file, target):
+    """BP-3: a table of other targets says nothing."""
+    file.write_text(TARGETS)
+
+    assert read_options([("grpc_backoff.config", file)], target=target).policy.backoff.cap == 50.0
+
+
+def test_preset_of_the_file(file):
+    """BP-3: an option may name a policy of the file, whose values the file's own tables still override."""
+    file.write_text(TARGETS)
+    read = read_options([("grpc_backoff.preset", "mine"), ("grpc_backoff.config", file)])
+
+    assert read.policy.backoff == BackoffPolicy(Fixed(3.0), 50.0, Proportional(0.1))
+    assert told(read.effective)["delay"] == (3.0, f"file {file}: policies.mine.delay")
+    assert told(read.effective)["backoff"] == ("fixed", "preset fixed")
+
+
+def test_effective_of_a_lowered_first_wait(file):
+    """BP-3: a first wait that a maximum lowers came from there."""
+    read = read_options([("grpc_backoff.config", file), (MAX, 2000)])
+
+    assert told(read.effective)["delay"] == (2.0, f"option: {MAX}")
+    assert told(read.effective)["max_delay"] == (2.0, f"option: {MAX}")
+
+
+def test_effective_of_an_argument():
+    """BP-3: a policy that was given came from nowhere else."""
+    assert read_options([(INITIAL, 100)], CONNECT).effective == ()
+
+
+def test_effective_of_the_fixed_backoff():
+    """CH-9: all that grpcio's key for a fixed backoff overrides came from there."""
+    effective = told(
+        read_options([(FIXED, 700), ("grpc_backoff.jitter", 0.5), ("grpc_backoff.preset", "steps")]).effective
+    )
+
+    assert {part for part, (_, origin) in effective.items() if origin == f"option: {FIXED}"} == {
+        "backoff",
+        "delay",
+        "multiplier",
+        "max_delay",
+        "jitter",
+        "min_connect_timeout",
+    }
+
+
+@pytest.fixture
+def three(tmp_path, monkeypatch):
+    """Return three files of which each says another first wait; the environment names the third."""
+    paths = [tmp_path / f"{number}.toml" for number in (1, 2, 3)]
+    for number, path in enumerate(paths, 1):
+        path.write_text(f"[connection]\ninitial_backoff = {number}\n")
+    monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(paths[2]))
+    return paths
+
+
+def test_argument_names_the_file(three):
+    """BP-3: the file of the argument before that of the option before that of the environment; only one is read."""
+    option = ("grpc_backoff.config", three[1])
+
+    assert read_options([option], config=three[0]).policy.initial_backoff == 1.0
+    assert read_options([option]).policy.initial_backoff == 2.0
+    assert read_options([]).policy.initial_backoff == 3.0
+
+
+@pytest.mark.parametrize("kind", [str, Path, read_config])
+def test_config_argument(three, kind):
+    """BP-3: the argument is a path, or what was read before; neither option nor environment is looked at then."""
+    three[2].write_text("[")
+    read = read_options([("grpc_backoff.config", "missing.toml")], config=kind(three[0]))
+
+    assert read.policy.initial_backoff == 1.0
+
+
+@pytest.mark.parametrize("value", ["", 5, b"a.toml", {}, False])
+def test_no_config(value):
+    """CH-10: what is neither a path nor a file that was read is refused."""
+    with pytest.raises(OptionError) as caught:
+        read_options([], config=value)
+
+    assert str(caught.value) == f"config = {value!r} is not allowed; {PATH}"
+
+
+def test_config_argument_with_targets(file):
+    """BP-3: the argument's tables for targets hold too."""
+    file.write_text(TARGETS)
+
+    assert read_options([], config=file, target="b.example:443").policy.backoff.cap == 40.0
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,172 @@
+"""Several sources in, one policy out, and from where each of its values came.
+
+A source is what one place says of a policy: the arguments, the channel options, a table of the file, a preset. It is a
+mapping from parts of a policy to what was said of them. Where sources meet, the one that comes first has more say,
+part by part (BP-3). No source is read here, no name is looked up, and no default stands here: presets are sources
+too.
+
+The parts of a backoff are `backoff` (a strategy by name), `delay`, `multiplier`, `max_exponent`, `steps`, `max_delay`
+and `jitter`. All other parts are fields of the policy, by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Generic, TypeVar
+
+from grpc_backoff.errors import OptionError
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.jitter import NoJitter
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Exponential, Fixed, Linear, Steps, Strategy
+
+__all__ = ["Effective", "Resolved", "Said", "Source", "compose", "say"]
+
+PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
+
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    Fixed.name: ("delay",),
+    Linear.name: ("delay",),
+    Exponential.name: ("delay", "multiplier", "max_exponent"),
+    Steps.name: ("steps", "multiplier"),
+    Decorrelated.name: ("delay",),
+}
+_ALL_PARTS = frozenset(part for parts in _PARTS.values() for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one source says of one part.
+
+    Attributes:
+        value: checked, times in seconds.
+        key: the name under which its user knows it: an option, or the path of a key in the file.
+        given: the value as its user wrote it.
+        origin: the source, in words: "file backoff.toml".
+    """
+
+    value: Any
+    key: str
+    given: object
+    origin: str
+
+    def __str__(self) -> str:
+        """Say where the value came from."""
+        return f"{self.origin}: {self.key}" if self.key else self.origin
+
+
+Source = Mapping[str, Said]
+"""What is said of a policy, by part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """One value that holds, and where it came from."""
+
+    part: str
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved(Generic[PolicyT]):
+    """A policy, where each of its values came from, and what is to be said of them.
+
+    Attributes:
+        policy: the policy.
+        effective: its values.
+        remarks: what was said and has no effect.
+    """
+
+    policy: PolicyT
+    effective: tuple[Effective, ...]
+    remarks: tuple[str, ...] = ()
+
+
+def say(origin: str, values: Mapping[str, object]) -> Source:
+    """Return a source whose values nobody wrote under a key: a preset, say."""
+    return {part: Said(value, "", value, origin) for part, value in values.items()}
+
+
+def compose(kind: type[PolicyT], sources: Sequence[Source]) -> Resolved[PolicyT]:
+    """Return the policy of a kind that these sources describe; they have to say all that it needs.
+
+    Raises:
+        OptionError: what one of them says has no effect beside what the others say, or a needed part is missing.
+    """
+    said = _settle(sources)
+    named = {field.name: said[field.name].value for field in fields(kind) if field.name != "backoff"}
+    return Resolved(kind(backoff=_build(said), **named), _effective(said, named))
+
+
+def _settle(sources: Sequence[Source]) -> dict[str, Said]:
+    """Return what holds of each part, once the sources agree."""
+    said: dict[str, Said] = {}
+    for source in reversed(sources):
+        said.update(source)
+    _settle_strategy(sources, said)
+    _settle_jitter(sources, said)
+    _settle_cap(sources, said)
+    return said
+
+
+def _settle_strategy(sources: Sequence[Source], said: dict[str, Said]) -> None:
+    kind: str = said["backoff"].value
+    needed = _PARTS[kind][0]
+    if needed not in said:
+        asked = said["backoff"] if said["backoff"].key else said["preset"]
+        raise OptionError(asked.key, asked.given, f"it is beside a {needed}, of which it says none itself")
+    for part in _ALL_PARTS - set(_PARTS[kind]):
+        if part in said and _outranks(sources, part, "backoff"):
+            raise OptionError(said[part].key, said[part].given, f"nothing is: a {kind} backoff has no {part}")
+        said.pop(part, None)
+
+
+def _settle_jitter(sources: Sequence[Source], said: dict[str, Said]) -> None:
+    jitter = said["jitter"]
+    if said["backoff"].value != Decorrelated.name or isinstance(jitter.value, NoJitter):
+        return
+    if _outranks(sources, "jitter", "backoff"):
+        raise OptionError(jitter.key, jitter.given, "'none' is: a decorrelated backoff has its own")
+    said["jitter"] = replace(said["backoff"], value=NoJitter())
+
+
+def _settle_cap(sources: Sequence[Source], said: dict[str, Said]) -> None:
+    """Where the first wait of one source is above the maximum of another, let the source with more say have its way.
+
+    A lower maximum lowers the first wait, as in grpcio, and a longer first wait lifts the maximum.
+    """
+    if "delay" not in said or said["max_delay"].value >= said["delay"].value:
+        return
+    if _rank(sources, "max_delay") < _rank(sources, "delay"):
+        said["delay"] = said["max_delay"]
+    else:
+        said["max_delay"] = said["delay"]
+
+
+def _outranks(sources: Sequence[Source], part: str, other: str) -> bool:
+    """Return whether somebody wrote a part with as much say as the other has: it was meant to have an effect."""
+    rank = _rank(sources, part)
+    return bool(sources[rank][part].key) and rank <= _rank(sources, other)
+
+
+def _rank(sources: Sequence[Source], part: str) -> int:
+    """Return which source says it; 0 has the most say."""
+    return next(rank for rank, source in enumerate(sources) if part in source)
+
+
+def _build(said: Source) -> BackoffPolicy:
+    return BackoffPolicy(strategy=_strategy(said), cap=said["max_delay"].value, jitter=said["jitter"].value)
+
+
+def _strategy(said: Source) -> Strategy:
+    kind = next(strategy for strategy in STRATEGIES if strategy.name == said["backoff"].value)
+    given = [said[part].value for part in _PARTS[kind.name] if part in said]
+    return kind(*given)
+
+
+def _effective(said: Source, named: Mapping[str, object]) -> tuple[Effective, ...]:
+    parts = ["backoff", *_PARTS[said["backoff"].value], "max_delay", "jitter", *named]
+    return tuple(Effective(part, said[part].value, str(said[part])) for part in parts if part in said)

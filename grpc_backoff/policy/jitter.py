@@ -1,0 +1,224 @@
+"""How a wait is spread, so that clients which failed together do not come back together.
+
+A jitter turns a strategy's value and a cap into a `Window`: the interval that the wait is drawn from, evenly, and what
+limits the draw. All waits of this library are drawn from windows, one by one (`Window.at`) or a whole fleet's at once
+(`Window.at_each`).
+
+Where the cap comes in differs, and matters: a jitter before the cap vanishes once the value is far above it, and
+clients at the cap are in step again. That is how the documents that these come from have it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from typing import Any, ClassVar, Protocol
+
+from grpc_backoff.errors import OptionError
+from grpc_backoff.policy import checks
+
+__all__ = [
+    "JITTERS",
+    "Additive",
+    "Equal",
+    "Full",
+    "Jitter",
+    "NoJitter",
+    "Proportional",
+    "Scaled",
+    "Window",
+    "parse_jitter",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """An even draw from `low` to `low + width` seconds, cut off at `limit`."""
+
+    low: float
+    width: float
+    limit: float
+
+    def at(self, fraction: float) -> float:
+        """Return the wait at a fraction of the width: 0 is the smallest, 1 the largest."""
+        wait = self.low + self.width * fraction
+        return wait if wait < self.limit else self.limit  # noqa: FURB136 - a call of min() costs as much as all else
+
+    def at_each(self, fractions: Any, minimum: Callable[[Any, Any], Any]) -> Any:
+        """Return what `at` does, for an array of fractions; `minimum` is the array library's."""
+        return minimum(self.low + self.width * fractions, self.limit)
+
+
+class Jitter(Protocol):
+    """A spread; `name` is what it is called where policies are written as text."""
+
+    name: ClassVar[str]
+
+    def window(self, value: float, cap: float) -> Window:
+        """Return what the wait is drawn from; `value` is finite and has not been capped."""
+        ...
+
+
+class _Written:
+    """Jitters are written as they are parsed: `scaled(0.5, 1.5)`."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+
+    def __str__(self) -> str:
+        numbers = ", ".join(_word(part) for part in astuple(self) if part is not False)  # type: ignore[call-overload]
+        return f"{self.name}({numbers})" if numbers else self.name
+
+
+def _word(part: float | bool) -> str:
+    return _THEN_CAP if part is True else str(part).removesuffix(".0")
+
+
+_THEN_CAP = "then_cap"
+
+
+@dataclass(frozen=True, slots=True)
+class NoJitter(_Written):
+    """The capped value itself."""
+
+    name: ClassVar[str] = "none"
+    form: ClassVar[str] = "none"
+
+    def window(self, value: float, cap: float) -> Window:
+        """Return an interval of no width."""
+        return Window(min(value, cap), 0.0, cap)
+
+
+@dataclass(frozen=True, slots=True)
+class Proportional(_Written):
+    """Plus or minus `fraction` of the capped value.
+
+    The result may pass the cap, as in gRPC's connection backoff (CB-5); with `then_cap` it may not.
+    """
+
+    name: ClassVar[str] = "proportional"
+    form: ClassVar[str] = "proportional(PART[, then_cap])"
+    fraction: float
+    then_cap: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what could make a wait negative; OptionError says which value."""
+        checks.fraction("Proportional.fraction", self.fraction)
+        object.__setattr__(self, "then_cap", checks.flag("Proportional.then_cap", self.then_cap))
+
+    def window(self, value: float, cap: float) -> Window:
+        """Return an interval around the capped value."""
+        value = min(value, cap)
+        spread = self.fraction * value
+        return Window(value - spread, 2 * spread, cap if self.then_cap else math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled(_Written):
+    """The value times a number from `low` to `high`, then capped."""
+
+    name: ClassVar[str] = "scaled"
+    form: ClassVar[str] = "scaled(LOW, HIGH)"
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        """Refuse factors that are negative or the wrong way round; OptionError says which."""
+        checks.factor("Scaled.low", self.low)
+        checks.factor("Scaled.high", self.high)
+        if self.high < self.low:
+            raise OptionError("Scaled.high", self.high, f"at least Scaled.low ({self.low}) is")
+
+    def window(self, value: float, cap: float) -> Window:
+        """Return an interval around the value, which the cap may cut or reduce to itself."""
+        low = value * self.low
+        return Window(low, value * (self.high - self.low), cap) if low < cap else Window(cap, 0.0, cap)
+
+
+@dataclass(frozen=True, slots=True)
+class Additive(_Written):
+    """The value plus up to `fraction` of it, then capped."""
+
+    name: ClassVar[str] = "additive"
+    form: ClassVar[str] = "additive(PART)"
+    fraction: float
+
+    def __post_init__(self) -> None:
+        """Refuse a negative part; OptionError says which."""
+        checks.factor("Additive.fraction", self.fraction)
+
+    def window(self, value: float, cap: float) -> Window:
+        """Return an interval above the value, which the cap may cut or reduce to itself."""
+        return Window(value, value * self.fraction, cap) if value < cap else Window(cap, 0.0, cap)
+
+
+@dataclass(frozen=True, slots=True)
+class Full(_Written):
+    """Anything from nothing to the capped value."""
+
+    name: ClassVar[str] = "full"
+    form: ClassVar[str] = "full"
+
+    def window(self, value: float, cap: float) -> Window:
+        """Return an interval from 0."""
+        return Window(0.0, min(value, cap), cap)
+
+
+@dataclass(frozen=True, slots=True)
+class Equal(_Written):
+    """Half of the capped value, plus anything up to the other half."""
+
+    name: ClassVar[str] = "equal"
+    form: ClassVar[str] = "equal"
+
+    def window(self, value: float, cap: float) -> Window:
+        """Return the upper half."""
+        half = min(value, cap) / 2
+        return Window(half, half, cap)
+
+
+JITTERS: tuple[type[NoJitter | Proportional | Scaled | Additive | Full | Equal], ...] = (
+    NoJitter,
+    Proportional,
+    Scaled,
+    Additive,
+    Full,
+    Equal,
+)
+"""All jitters, each with the name by which text asks for it."""
+
+_KINDS = {kind.name: kind for kind in JITTERS}
+_ALLOWED = f"a number from 0 to below 1 is, or one of: {', '.join(kind.form for kind in JITTERS)}"
+_CALL = re.compile(r"(?P<name>[a-z]+)\s*(?:\((?P<arguments>[^()]*)\))?")
+
+
+def parse_jitter(key: str, value: object) -> Jitter:
+    """Return the jitter that a text or a number asks for; a number is a proportional one (CB-5).
+
+    Raises:
+        OptionError: with `key`, the value, and the forms that are allowed.
+    """
+    if not isinstance(value, str):
+        return Proportional(checks.fraction(key, value, allowed=_ALLOWED))
+    matched = _CALL.fullmatch(value.strip())
+    kind: Callable[..., Jitter] | None = _KINDS.get(matched["name"]) if matched else None
+    if matched is None or kind is None:
+        raise OptionError(key, value, _ALLOWED)
+    inside = (matched["arguments"] or "").strip()
+    arguments = [_argument(part.strip()) for part in inside.split(",")] if inside else []
+    try:
+        return kind(*arguments)
+    except (TypeError, OptionError) as error:  # another number of them, or one that is not allowed
+        reason = f" ({error})" if isinstance(error, OptionError) else ""
+        raise OptionError(key, value, f"{_KINDS[matched['name']].form} is{reason}") from None
+
+
+def _argument(text: str) -> object:
+    if text == _THEN_CAP:
+        return True
+    try:
+        return float(text)
+    except ValueError:
+        return text  # which the check of the value refuses

@@ -1,0 +1,72 @@
+"""What a retried call is told about retrying: a backoff and the limits around it, as one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grpc_backoff.policy import checks
+from grpc_backoff.policy.backoff import BackoffPolicy, Random
+
+__all__ = ["RetryPolicy"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How a call is tried again: how often, when, after which status codes, and for how long. Times are seconds.
+
+    The named ones are `grpc_backoff.policy.presets.RETRY`; `dataclasses.replace` makes others from them, and `parse`
+    reads them from text.
+    """
+
+    backoff: BackoffPolicy
+    max_attempts: int | None
+    """How many tries there are in all, the first included, as in gRFC A6; None for no limit but a deadline (RT-1)."""
+    codes: frozenset[str]
+    """The names of the status codes that are tried again (RT-2)."""
+    timeout: float | None = None
+    """The most time for each try; None for no limit. Backoff does not touch it (RT-7)."""
+    deadline: float | None = None
+    """The most time for the call as a whole, tries and waits; None for no limit but the caller's (RT-7)."""
+    server_delay_jitter: float = 0.0
+    """Up to so much is added to a wait that a server asked for: not all of its clients shall obey at once (RT-3)."""
+    max_server_delay: float | None = None
+    """The longest wait that a server may ask for; None for no limit (RT-3)."""
+
+    def __post_init__(self) -> None:
+        """Hold the values to what words and the file are held to; OptionError says which value."""
+        checks.attempts("RetryPolicy.max_attempts", self.max_attempts)
+        object.__setattr__(self, "codes", checks.codes("RetryPolicy.codes", self.codes))
+        checks.pause("RetryPolicy.server_delay_jitter", self.server_delay_jitter)
+        for name in ("timeout", "deadline", "max_server_delay"):
+            if getattr(self, name) is not None:
+                checks.duration(f"RetryPolicy.{name}", getattr(self, name))
+
+    @staticmethod
+    def parse(text: str) -> RetryPolicy:
+        """Return the policy that a text describes, in the words of RFC-006 (BP-2).
+
+        `"retry: 5, delay: 500ms, backoff: exponential, timeout: 5s"`: five retries after the first try, half a second
+        after the first failure and twice as long after each other, and five seconds for each try. The words are those
+        of a table `[policies.NAME]` in the file (`grpc_backoff.policy.words.RETRYING`).
+
+        Raises:
+            OptionError: a word is unknown or has a value that is not allowed.
+
+        Warns:
+            PolicyWarning: a word has no effect, such as `backoff` without `delay`.
+        """
+        from grpc_backoff.policy.words import parse_retry  # noqa: PLC0415 - words are read into this very class
+
+        return parse_retry(text).policy
+
+    def nominal(self, n: int) -> float:
+        """Return the wait before the n-th retry without jitter, in seconds."""
+        return self.backoff.nominal(n)
+
+    def delay(self, n: int, rng: Random, previous: float | None = None) -> float:
+        """Return the wait before the n-th retry, in seconds, as `BackoffPolicy.delay` does."""
+        return self.backoff.delay(n, rng, previous)
+
+    def bounds(self, n: int) -> tuple[float, float]:
+        """Return the smallest and the largest value that `delay(n)` can have."""
+        return self.backoff.bounds(n)

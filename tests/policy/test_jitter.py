@@ -1,0 +1,283 @@
+"""How waits are spread: the stated distributions, and the text that jitters are written as."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from grpc_backoff.errors import OptionError
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.jitter import (
+    JITTERS,
+    Additive,
+    Equal,
+    Full,
+    NoJitter,
+    Proportional,
+    Scaled,
+    Window,
+    parse_jitter,
+)
+from grpc_backoff.policy.strategy import Decorrelated, Fixed
+from tests.policy.values import jitters, times, unhurried
+
+SAMPLES = 20_000
+LIKELY = 0.01
+"""Samples of the stated distribution miss it by as much as ours in one of a hundred seeds."""
+IMPOSSIBLE = 1e-12
+
+# Under a cap of 10 s: the jitter, the wait before it, from where to where what is drawn is even, and how large a part
+# of all draws is at the cap instead.
+STATED = [
+    (Proportional(0.25), 4.0, (3.0, 5.0), 0.0),
+    (Proportional(0.25), 10.0, (7.5, 12.5), 0.0),
+    (Proportional(0.25), 64.0, (7.5, 12.5), 0.0),
+    (Proportional(0.25, then_cap=True), 4.0, (3.0, 5.0), 0.0),
+    (Proportional(0.25, then_cap=True), 8.8, (6.6, 10.0), 0.22727272727272727),
+    (Proportional(0.25, then_cap=True), 64.0, (7.5, 10.0), 0.5),
+    (Scaled(0.5, 1.5), 4.0, (2.0, 6.0), 0.0),
+    (Scaled(0.5, 1.5), 8.0, (4.0, 10.0), 0.25),
+    (Scaled(0.5, 1.5), 16.0, (8.0, 10.0), 0.875),
+    (Additive(0.5), 4.0, (4.0, 6.0), 0.0),
+    (Additive(0.5), 8.0, (8.0, 10.0), 0.5),
+    (Full(), 4.0, (0.0, 4.0), 0.0),
+    (Full(), 64.0, (0.0, 10.0), 0.0),
+    (Equal(), 4.0, (2.0, 4.0), 0.0),
+    (Equal(), 64.0, (5.0, 10.0), 0.0),
+]
+ALONE = [
+    # Here all are one and the same.
+    (NoJitter(), 4.0, 4.0),
+    (NoJitter(), 64.0, 10.0),
+    (Proportional(0.0), 4.0, 4.0),
+    (Scaled(0.5, 1.5), 64.0, 10.0),
+    (Scaled(2.0, 2.0), 4.0, 8.0),
+    (Additive(0.5), 16.0, 10.0),
+    (Additive(0.0), 4.0, 4.0),
+]
+
+
+def one_by_one(jitter, wait):
+    """Return waits drawn as a channel draws them."""
+    policy, rng = BackoffPolicy(Fixed(wait), 10.0, jitter), random.Random(1)
+    return np.array([policy.delay(1, rng) for _ in range(SAMPLES)])
+
+
+def at_once(jitter, wait):
+    """Return waits drawn as a simulation draws them."""
+    window = BackoffPolicy(Fixed(wait), 10.0, jitter).window(1)
+    return window.at_each(np.random.default_rng(1).random(SAMPLES), np.minimum)
+
+
+def agreement(samples, low, high):
+    """Return how likely samples are, those at the cap left out, if draws are even from low to high."""
+    return stats.kstest(samples[samples != 10.0], stats.uniform(low, high - low).cdf).pvalue
+
+
+@pytest.mark.parametrize("draw", [one_by_one, at_once])
+@pytest.mark.parametrize(("jitter", "wait", "interval", "cut"), STATED)
+def test_distribution(draw, jitter, wait, interval, cut):
+    """BP: a Kolmogorov-Smirnov test finds the stated distribution, and as many draws at the cap as it cuts off."""
+    samples = draw(jitter, wait)
+
+    assert agreement(samples, *interval) > LIKELY
+    assert stats.binomtest(int(np.sum(samples == 10.0)), SAMPLES, cut).pvalue > LIKELY
+
+
+@pytest.mark.parametrize(("jitter", "wait", "only"), ALONE)
+def test_no_distribution(jitter, wait, only):
+    """BP: without jitter, or far above a cap that comes after it, all waits are one."""
+    assert Counter(one_by_one(jitter, wait)) == {only: SAMPLES}
+
+
+UNCUT = [(jitter, interval) for jitter, wait, interval, _ in STATED if wait == 4.0]
+
+
+@pytest.mark.parametrize(("jitter", "interval"), UNCUT)
+def test_the_test_can_fail(jitter, interval):
+    """BP: the same test refuses every jitter that was not stated, and the right interval drawn unevenly."""
+    samples = one_by_one(jitter, 4.0)
+    others = {other for _, other in UNCUT if other != interval}
+
+    assert len(others) >= 4
+    assert all(agreement(samples, *other) < IMPOSSIBLE for other in others)
+    middle = np.random.default_rng(1).triangular(interval[0], sum(interval) / 2, interval[1], SAMPLES)
+    assert agreement(middle, *interval) < IMPOSSIBLE
+
+
+def after_two(wait):
+    """Return which part of decorrelated second waits, from a base of 1 and without a cap, is no longer than this.
+
+    The first is even from 1 to 3; of those after a first of w, (x - 1) / (3w - 1) are no longer than x, at most all.
+    This is the mean of that over w.
+    """
+    if wait <= 3:
+        return (wait - 1) / 6 * math.log(4)
+    return (wait / 3 - 1) / 2 + (wait - 1) / 6 * math.log(8 / (wait - 1))
+
+
+def test_decorrelated_distribution():
+    """BP: the first wait is even from D to 3D, the second from D to three times the first."""
+    policy, rng = BackoffPolicy(Decorrelated(1.0), 1e9, NoJitter()), random.Random(1)
+    series = [policy.delays(rng) for _ in range(SAMPLES)]
+    first, second, third = (np.array([next(one) for one in series]) for _ in range(3))
+
+    assert stats.kstest(first, stats.uniform(1.0, 2.0).cdf).pvalue > LIKELY
+    assert stats.kstest(second, np.vectorize(after_two)).pvalue > LIKELY
+    assert stats.kstest((third - 1.0) / (3.0 * second - 1.0), stats.uniform.cdf).pvalue > LIKELY
+    assert stats.kstest(second, stats.uniform(1.0, 8.0).cdf).pvalue < IMPOSSIBLE
+    assert stats.kstest((third - 1.0) / (3.0 * first - 1.0), stats.uniform.cdf).pvalue < IMPOSSIBLE
+
+
+def test_decorrelated_distribution_under_a_cap():
+    """BP: from 6 s and under a cap of 10 s, half of the draws are even from 2 to 10 and half of them are the cap."""
+    policy, rng = BackoffPolicy(Decorrelated(2.0), 10.0, NoJitter()), random.Random(1)
+    samples = np.array([policy.delay(2, rng, 6.0) for _ in range(SAMPLES)])
+
+    assert stats.kstest(samples[samples < 10.0], stats.uniform(2.0, 8.0).cdf).pvalue > LIKELY
+    assert stats.binomtest(int(np.sum(samples == 10.0)), SAMPLES, 0.5).pvalue > LIKELY
+
+
+def test_window():
+    """BP: a window is an even draw that a limit cuts off."""
+    window = Window(2.0, 4.0, 5.0)
+
+    assert [window.at(part) for part in (0.0, 0.25, 0.5, 0.75, 1.0)] == [2.0, 3.0, 4.0, 5.0, 5.0]
+    assert window.at_each(np.array([0.0, 0.5, 1.0]), np.minimum).tolist() == [2.0, 4.0, 5.0]
+
+
+@unhurried
+@given(jitter=jitters, value=times | st.just(0.0), cap=times)
+def test_window_is_finite(jitter, value, cap):
+    """BP: whatever comes, a window holds numbers, none of them negative, and its width is no more than it says."""
+    window = jitter.window(min(value, 1e300), min(cap, 1e300))
+
+    assert 0 <= window.low < math.inf
+    assert 0 <= window.width < math.inf
+    assert window.limit > 0
+
+
+@unhurried
+@given(jitter=jitters)
+def test_round_trip(jitter):
+    """BP-3: a jitter is written as the very text that it is parsed from."""
+    assert parse_jitter("key", str(jitter)) == jitter
+
+
+@pytest.mark.parametrize(
+    ("text", "jitter"),
+    [
+        ("none", NoJitter()),
+        (" none ", NoJitter()),
+        ("proportional(0.2)", Proportional(0.2)),
+        ("proportional(0.1, then_cap)", Proportional(0.1, then_cap=True)),
+        ("scaled(0.5, 1.5)", Scaled(0.5, 1.5)),
+        ("scaled (.5,1.5)", Scaled(0.5, 1.5)),
+        ("additive(0.5)", Additive(0.5)),
+        ("additive( 5e-1 )", Additive(0.5)),
+        ("full", Full()),
+        ("full()", Full()),
+        ("equal", Equal()),
+        (0.2, Proportional(0.2)),
+        (0, Proportional(0)),
+    ],
+)
+def test_text(text, jitter):
+    """BP-3: every jitter has its text; a number is gRPC's own."""
+    assert parse_jitter("key", text) == jitter
+
+
+@pytest.mark.parametrize(
+    ("jitter", "text"),
+    [
+        (NoJitter(), "none"),
+        (Proportional(0.2), "proportional(0.2)"),
+        (Proportional(0.1, then_cap=True), "proportional(0.1, then_cap)"),
+        (Proportional(0.1, 1), "proportional(0.1, then_cap)"),
+        (Proportional(0.123456789), "proportional(0.123456789)"),
+        (Scaled(0.0, 1.0), "scaled(0, 1)"),
+        (Additive(1e-07), "additive(1e-07)"),
+        (Full(), "full"),
+        (Equal(), "equal"),
+    ],
+)
+def test_written(jitter, text):
+    """BP-3: what a jitter is written as, without more digits than it needs."""
+    assert str(jitter) == text
+
+
+FORMS = (
+    "a number from 0 to below 1 is, or one of: none, proportional(PART[, then_cap]), scaled(LOW, HIGH), "
+    "additive(PART), full, equal"
+)
+PROPORTIONAL = "proportional(PART[, then_cap]) is"
+SCALED = "scaled(LOW, HIGH) is"
+PART = "is not allowed; a number from 0 to below 1 is"
+FACTOR = "is not allowed; a number from 0 to 1000 is"
+
+
+@pytest.mark.parametrize(
+    ("value", "allowed"),
+    [
+        (1, FORMS),
+        (-0.1, FORMS),
+        (math.nan, FORMS),
+        (True, FORMS),
+        (None, FORMS),
+        ([], FORMS),
+        ("", FORMS),
+        ("ful", FORMS),
+        ("Full", FORMS),
+        ("0.2", FORMS),
+        ("decorrelated", FORMS),
+        ("full(", FORMS),
+        ("full) ", FORMS),
+        ("scaled(0.5, (1.5))", FORMS),
+        ("full equal", FORMS),
+        ("full(1)", "full is"),
+        ("none(0)", "none is"),
+        ("equal(a)", "equal is"),
+        ("proportional", PROPORTIONAL),
+        ("proportional()", PROPORTIONAL),
+        (
+            "proportional(0.2,)",
+            f"{PROPORTIONAL} (Proportional.then_cap = '' is not allowed; True or False (or 1 or 0) is)",
+        ),
+        ("proportional(1)", f"{PROPORTIONAL} (Proportional.fraction = 1.0 {PART})"),
+        ("proportional(-0.5)", f"{PROPORTIONAL} (Proportional.fraction = -0.5 {PART})"),
+        ("proportional(nan)", f"{PROPORTIONAL} (Proportional.fraction = nan {PART})"),
+        ("proportional(then_cap)", f"{PROPORTIONAL} (Proportional.fraction = True {PART})"),
+        (
+            "proportional(0.2, cap)",
+            f"{PROPORTIONAL} (Proportional.then_cap = 'cap' is not allowed; True or False (or 1 or 0) is)",
+        ),
+        ("scaled(0.5)", SCALED),
+        ("scaled(0.5, 1, 2)", SCALED),
+        ("scaled(0.5,,1.5)", SCALED),
+        ("scaled(1.5, 0.5)", f"{SCALED} (Scaled.high = 0.5 is not allowed; at least Scaled.low (1.5) is)"),
+        ("scaled(0.5, inf)", f"{SCALED} (Scaled.high = inf {FACTOR})"),
+        ("scaled(-1, 1)", f"{SCALED} (Scaled.low = -1.0 {FACTOR})"),
+        ("scaled(x, 1)", f"{SCALED} (Scaled.low = 'x' {FACTOR})"),
+        ("additive(1001)", f"additive(PART) is (Additive.fraction = 1001.0 {FACTOR})"),
+        ("additive(-0.1)", f"additive(PART) is (Additive.fraction = -0.1 {FACTOR})"),
+    ],
+)
+def test_bad_text(value, allowed):
+    """BP-4: what is no jitter is told with its key, and with the forms that there are, or the one that was meant."""
+    with pytest.raises(OptionError) as caught:
+        parse_jitter("a.jitter", value)
+
+    assert (caught.value.key, caught.value.value is value) == ("a.jitter", True)
+    assert str(caught.value) == f"a.jitter = {value!r} is not allowed; {allowed}"
+
+
+def test_names():
+    """BP: the names by which text asks for the jitters."""
+    assert [jitter.name for jitter in JITTERS] == ["none", "proportional", "scaled", "additive", "full", "equal"]

@@ -1,0 +1,120 @@
+"""What a retried call is told, as a value."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import FrozenInstanceError, replace
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpc_backoff.errors import OptionError, PolicyWarning
+from grpc_backoff.policy.checks import STATUS_CODES
+from grpc_backoff.policy.presets import GRPC, RETRY
+from grpc_backoff.policy.retry import RetryPolicy
+from tests.policy.values import Always, failures, retry_policies, unhurried
+
+STANDARD = RETRY["standard"]
+SECONDS = "a finite number of seconds above 0 is"
+
+
+@unhurried
+@given(policy=retry_policies, n=failures, seed=st.integers())
+def test_waits_are_the_backoffs(policy, n, seed):
+    """BP: a retry policy waits as its backoff does."""
+    assert policy.delay(n, random.Random(seed)) == policy.backoff.delay(n, random.Random(seed))
+    assert policy.delay(n, Always(0.5), 2.0) == policy.backoff.delay(n, Always(0.5), 2.0)
+    assert (policy.nominal(n), policy.bounds(n)) == (policy.backoff.nominal(n), policy.backoff.bounds(n))
+
+
+def test_smallest():
+    """RT: a backoff, a number of tries and codes are a policy; all limits are off until they are set."""
+    policy = RetryPolicy(backoff=GRPC, max_attempts=3, codes=frozenset({"ABORTED"}))
+
+    assert (policy.timeout, policy.deadline, policy.server_delay_jitter, policy.max_server_delay) == (
+        None,
+        None,
+        0,
+        None,
+    )
+
+
+def test_value():
+    """BP: a policy is a frozen value, equal to its like, whatever kind of list its codes came in."""
+    policy = replace(STANDARD, codes=["UNAVAILABLE", "RESOURCE_EXHAUSTED", "UNAVAILABLE"])
+
+    assert policy == STANDARD
+    assert len({policy, STANDARD, replace(STANDARD, timeout=1.0)}) == 2
+    with pytest.raises(FrozenInstanceError):
+        policy.timeout = 2.0
+
+
+def test_status_codes():
+    """RT-2: the codes that there are for calls that failed are grpc's, in the order of their numbers."""
+    assert [(code.name, code.value[0]) for code in grpc.StatusCode][1:] == [
+        (name, number) for number, name in enumerate(STATUS_CODES, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_attempts": 0}, 'max_attempts = 0 is not allowed; a whole number of at least 1 (or "unlimited") is'),
+        ({"max_attempts": 2.0}, 'max_attempts = 2.0 is not allowed; a whole number of at least 1 (or "unlimited") is'),
+        (
+            {"max_attempts": True},
+            'max_attempts = True is not allowed; a whole number of at least 1 (or "unlimited") is',
+        ),
+        ({"codes": ()}, "codes = () is not allowed; a list of at least one status code is"),
+        ({"codes": None}, "codes = None is not allowed; a list of at least one status code is"),
+        ({"timeout": 0}, f"timeout = 0 is not allowed; {SECONDS}"),
+        ({"timeout": "1s"}, f"timeout = '1s' is not allowed; {SECONDS}"),
+        ({"deadline": math.inf}, f"deadline = inf is not allowed; {SECONDS}"),
+        ({"max_server_delay": -1}, f"max_server_delay = -1 is not allowed; {SECONDS}"),
+        (
+            {"server_delay_jitter": math.nan},
+            "server_delay_jitter = nan is not allowed; a finite number of seconds of at least 0 is",
+        ),
+        (
+            {"server_delay_jitter": None},
+            "server_delay_jitter = None is not allowed; a finite number of seconds of at least 0 is",
+        ),
+    ],
+)
+def test_impossible(change, message):
+    """CH-10: a policy made by hand is held to what words and the file are held to."""
+    with pytest.raises(OptionError) as caught:
+        replace(STANDARD, **change)
+
+    assert str(caught.value) == f"RetryPolicy.{message}"
+
+
+@pytest.mark.parametrize("code", ["OK", "unavailable", grpc.StatusCode.UNAVAILABLE, 14])
+def test_no_code(code):
+    """RT-2: codes are grpc's names for failures, in their very letters."""
+    with pytest.raises(OptionError, match=r"RetryPolicy\.codes = .* is not allowed; 'CANCELLED' or 'UNKNOWN' or "):
+        replace(STANDARD, codes=["UNAVAILABLE", code])
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 10**6, None])
+def test_attempts(attempts):
+    """RT-1: one try, many, or as many as the deadline leaves time for."""
+    assert replace(STANDARD, max_attempts=attempts).max_attempts == attempts
+
+
+def test_parse():
+    """BP-2: words are read into the same value."""
+    policy = RetryPolicy.parse("preset: standard, timeout: 5s")
+
+    assert policy == replace(STANDARD, timeout=5.0)
+
+
+def test_parse_warns_its_caller():
+    """BP-2: what has no effect is warned of where the words were given."""
+    with pytest.warns(PolicyWarning, match="^backoff has no effect without a delay$") as caught:
+        RetryPolicy.parse("retry: 3, backoff: exponential")
+
+    assert caught[0].filename == __file__

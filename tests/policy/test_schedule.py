@@ -1,0 +1,76 @@
+"""A policy as a table of waits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.jitter import Full, NoJitter
+from grpc_backoff.policy.presets import GRPC, RETRY
+from grpc_backoff.policy.schedule import Row, schedule, usual_length
+from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear
+from tests.policy.values import backoffs, unhurried
+
+
+def test_rows():
+    """BP-1: each row has the wait, its bounds, and the sums of the bounds up to there."""
+    policy = BackoffPolicy(Linear(2.0), 5.0, Full())
+
+    assert schedule(policy, 3) == [
+        Row(number=1, wait=2.0, low=0.0, high=2.0, total_low=0.0, total_high=2.0),
+        Row(number=2, wait=4.0, low=0.0, high=4.0, total_low=0.0, total_high=6.0),
+        Row(number=3, wait=5.0, low=0.0, high=5.0, total_low=0.0, total_high=11.0),
+    ]
+    assert schedule(policy, 0) == []
+
+
+def test_decorrelated():
+    """BP-1: a decorrelated wait stands with its mean, and with the largest that it can be after the largest before."""
+    rows = schedule(BackoffPolicy(Decorrelated(1.0), 20.0, NoJitter()), 4)
+
+    assert [(row.wait, row.low, row.high) for row in rows] == [
+        (2.0, 1.0, 3.0),
+        (3.5, 1.0, 9.0),
+        (5.75, 1.0, 20.0),
+        (9.125, 1.0, 20.0),
+    ]
+
+
+@unhurried
+@given(policy=backoffs, rows=st.integers(1, 30))
+def test_sums(policy, rows):
+    """BP-1: the last row's totals are the sums of all bounds."""
+    table = schedule(policy, rows)
+
+    assert [row.number for row in table] == list(range(1, rows + 1))
+    assert table[-1].total_low == pytest.approx(sum(row.low for row in table))
+    assert table[-1].total_high == pytest.approx(sum(row.high for row in table))
+
+
+@pytest.mark.parametrize(
+    ("policy", "max_attempts", "rows"),
+    [
+        (GRPC, 5, 5),
+        (GRPC, 100, 100),
+        (GRPC, 2, 2),
+        (GRPC, None, 12),  # the first at the cap
+        (GRPC, 1, 12),
+        (RETRY["steps"], None, 7),
+        (BackoffPolicy(Fixed(1.0), 30.0, NoJitter()), None, 1),
+        (BackoffPolicy(Exponential(1.0, 2.0), 30.0, NoJitter()), None, 6),
+        (BackoffPolicy(Exponential(1.0, 2.0), 1e9, NoJitter()), None, 24),
+    ],
+)
+def test_usual_length(policy, max_attempts, rows):
+    """BP-1: as many rows as the documents' tables have; where nothing ends a policy, until nothing new comes."""
+    assert usual_length(policy, max_attempts) == rows
+
+
+@pytest.mark.parametrize(
+    ("preset", "rows"), [("contention", 7), ("standard", 5), ("aggressive", 5), ("conservative", 5), ("background", 7)]
+)
+def test_usual_length_of_presets(preset, rows):
+    """BP-1: the presets' tables are as long as in their documents."""
+    assert usual_length(RETRY[preset], RETRY[preset].max_attempts) == rows
