@@ -5,8 +5,11 @@ from __future__ import annotations
 import click
 
 import grpc_backoff
+from grpc_backoff.cli.config import config
 from grpc_backoff.cli.connect import connect
 from grpc_backoff.cli.demo import demo
+from grpc_backoff.cli.schedule import schedule_command
+from grpc_backoff.cli.simulate import simulate
 
 __all__ = ["cli"]
 
@@ -14,8 +17,8 @@ __all__ = ["cli"]
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(grpc_backoff.__version__, prog_name="grpc-backoff")
 def cli() -> None:
-    """Watch gRPC connections being made, lost and made again, with backoff."""
+    """Watch gRPC connections being made and lost; show, check and simulate backoff policies."""
 
 
-cli.add_command(connect)
-cli.add_command(demo)
+for command in (connect, demo, schedule_command, simulate, config):
+    cli.add_command(command)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grpc_backoff.cli.attempts import AttemptLog, Summary
+from grpc_backoff.cli.policies import Refusal
 from grpc_backoff.cli.view import View, open_view, printable
 from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent
 from grpc_backoff.errors import OptionError
@@ -158,15 +159,6 @@ def _read_pem(option: str, name: str | None) -> bytes | None:
         # The core would only say "Failed to create security handshaker", at every attempt.
         raise Refusal(f"{option}: {name!r} holds no PEM")
     return pem
-
-
-class Refusal(click.ClickException):
-    """The command line asks for something that cannot be; shown as one line."""
-
-    exit_code = 2
-
-    def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
 
 
 async def follow(request: Request, view: View) -> Summary:

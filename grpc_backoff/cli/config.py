@@ -1,0 +1,126 @@
+"""`grpc-backoff config`: what a file comes to, value by value, and where each value came from."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from grpc_backoff.cli.policies import refusing
+from grpc_backoff.cli.tables import seconds, show_table, write_json
+from grpc_backoff.policy import checks
+from grpc_backoff.policy.compose import Effective, Resolved
+from grpc_backoff.policy.config import read_config
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.settings import CONNECTING, RETRYING, Setting
+
+__all__ = ["config"]
+
+_TIMES = {checks.duration, checks.pause, checks.idle_timeout, checks.stable_after}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The effective values of one policy, under the names of a table of settings."""
+
+    title: str
+    settings: Sequence[Setting]
+    effective: Sequence[Effective]
+
+
+@click.group()
+def config() -> None:
+    """Check and show a configuration file."""
+
+
+@config.command()
+@click.argument("file", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document.")
+def check(file: str, as_json: bool) -> None:
+    """Check FILE, and show all that holds under it and where each value came from.
+
+    The exit status is 0 if the file is good, and 2 if it is not.
+    """
+    with refusing():
+        sections = [_section(name, resolved) for name, resolved in read_config(file).sections()]
+    _show(sections, as_json=as_json)
+    if not as_json:
+        click.echo(f"{file} is good.")
+
+
+@config.command()
+@click.argument("file", type=click.Path())
+@click.option("--target", metavar="TARGET", help="What holds for connections to this target.")
+@click.option("--method", metavar="SERVICE/METHOD", help="What holds for calls of this method.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document.")
+def show(file: str, target: str | None, method: str | None, as_json: bool) -> None:
+    """Show what FILE says for one target and one method, and where each value came from."""
+    with refusing():
+        read = read_config(file)
+        sections = []
+        if target is not None or method is None:
+            sections.append(_section(f"connections to {target or 'any target'}", read.connect_policy(target or "")))
+        retrying = None if method is None else read.retry_policy(method)
+        if retrying is not None:
+            sections.append(_section(f"calls of {method}", retrying))
+    _show(sections, as_json=as_json)
+    if method is not None and retrying is None and not as_json:
+        click.echo(f"calls of {method}: not retried, no table of the file is for them.")
+
+
+def _section(title: str, resolved: Resolved[ConnectPolicy] | Resolved[RetryPolicy]) -> Section:
+    settings = CONNECTING if isinstance(resolved.policy, ConnectPolicy) else RETRYING
+    return Section(title, settings, resolved.effective)
+
+
+def _show(sections: Sequence[Section], *, as_json: bool) -> None:
+    if as_json:
+        write_json({section.title: _document(section) for section in sections})
+        return
+    for section in sections:
+        rows = [(_name(section, of_it), _text(section, of_it), of_it.origin) for of_it in section.effective]
+        show_table(section.title, ("setting", "value", "from"), rows, numbers=False)
+
+
+def _document(section: Section) -> dict[str, object]:
+    return {_name(section, of_it): {"value": _bare(of_it.value), "from": of_it.origin} for of_it in section.effective}
+
+
+def _setting(section: Section, of_it: Effective) -> Setting | None:
+    """Return the setting of a part: the one of its name, if there are two."""
+    saying = [setting for setting in section.settings if of_it.part in (setting.part, setting.name)]
+    return next((setting for setting in saying if setting.name == of_it.part), saying[0] if saying else None)
+
+
+def _name(section: Section, of_it: Effective) -> str:
+    setting = _setting(section, of_it)
+    return of_it.part if setting is None else setting.name
+
+
+def _text(section: Section, of_it: Effective) -> str:
+    value = _bare(of_it.value)
+    setting = _setting(section, of_it)
+    if value is None:
+        return "unlimited" if of_it.part == "max_attempts" else "none"
+    if isinstance(value, float) and setting is not None and setting.check in _TIMES:
+        return seconds(value)
+    if isinstance(value, tuple | list):
+        return " ".join(str(item) for item in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _bare(value: Any) -> Any:
+    """Return a value as the file would have it."""
+    match value:
+        case enum.Enum():
+            return value.value
+        case frozenset():
+            return sorted(value)
+        case bool() | int() | float() | str() | tuple() | None:
+            return value
+        case _:
+            return str(value)

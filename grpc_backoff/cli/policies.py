@@ -1,0 +1,102 @@
+"""How the command line names policies: a preset, a file, one policy of a file, or RFC-006's words.
+
+`standard`, `backoff.toml`, `backoff.toml#careful`, `"retry: 5, delay: 1s, backoff: linear"`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import click
+
+from grpc_backoff.cli.view import printable
+from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
+from grpc_backoff.policy.compose import Source
+from grpc_backoff.policy.config import read_config
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.presets import CONNECT_PRESET
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.settings import CONNECTING, RETRYING, begin_with, resolve_connect, resolve_retry
+from grpc_backoff.policy.words import read_words
+
+__all__ = ["Named", "Refusal", "connect_policy", "named_policies", "refusing"]
+
+_SUFFIX = ".toml"
+_OF_FILE = "#"
+_WORDS = (*RETRYING, *(setting for setting in CONNECTING if setting.name in ("jitter_first", "min_connect_timeout")))
+"""The words for what is simulated: those of a retry policy, and two more that make a fleet's connections differ."""
+
+
+class Refusal(click.ClickException):
+    """The command line asks for something that cannot be; shown as one line."""
+
+    exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Make errors of policies and files refusals, and show their warnings as lines on standard error."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PolicyWarning)
+        try:
+            yield
+        except (OptionError, ConfigError) as error:
+            raise Refusal(str(error)) from error
+        finally:
+            for text in dict.fromkeys(str(warning.message) for warning in caught):
+                click.echo(f"Warning: {printable(text)}", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A policy with what it is to be called on the screen; of connections or of calls."""
+
+    name: str
+    policy: ConnectPolicy | RetryPolicy
+
+
+def named_policies(text: str) -> list[Named]:
+    """Return what a text names; a whole file is its `[connection]`, its targets and its policies.
+
+    Raises:
+        OptionError, ConfigError: it names nothing, or what it says is not allowed.
+    """
+    path, _, policy = text.partition(_OF_FILE)
+    if path.endswith(_SUFFIX):
+        config = read_config(path)
+        if policy:
+            return [Named(text, config.policy(policy).policy)]
+        return [Named(name, resolved.policy) for name, resolved in config.sections()]
+    if ":" in text:
+        return [Named(text, RetryPolicy.parse(text))]
+    if text == CONNECT_PRESET:
+        return [Named(text, resolve_connect([begin_with(text)], {}).policy)]
+    resolved = resolve_retry([begin_with(text)], {})
+    for remark in resolved.remarks:
+        warnings.warn(remark, PolicyWarning, stacklevel=2)
+    return [Named(text, resolved.policy)]
+
+
+def connect_policy(text: str) -> ConnectPolicy:
+    """Return the connect policy of clients that back off as a text says.
+
+    Raises:
+        OptionError, ConfigError: it names nothing, or what it says is not allowed.
+    """
+    path, _, policy = text.partition(_OF_FILE)
+    if path.endswith(_SUFFIX):
+        config = read_config(path)
+        return _connecting(policy, config.policies) if policy else config.connect_policy().policy
+    if ":" in text:
+        return _connecting(text, {text: read_words(text, _WORDS)})
+    return _connecting(text, {})
+
+
+def _connecting(name: str, policies: Mapping[str, Source]) -> ConnectPolicy:
+    return resolve_connect([begin_with(name)], policies).policy

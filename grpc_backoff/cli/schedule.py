@@ -1,0 +1,96 @@
+"""`grpc-backoff schedule`: the waits of a policy as a table, before anything waits."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from grpc_backoff.cli.policies import Named, named_policies, refusing
+from grpc_backoff.cli.tables import seconds, show_table, span, write_json
+from grpc_backoff.cli.view import plural
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.schedule import Row, schedule, usual_length
+
+__all__ = ["schedule_command"]
+
+_COLUMNS = ("after failure", "wait", "smallest", "largest", "all waits so far")
+
+
+@click.command("schedule")
+@click.argument("policy")
+@click.option("--attempts", type=click.IntRange(1, 10_000), metavar="N", help="Show so many waits.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document.")
+def schedule_command(policy: str, attempts: int | None, as_json: bool) -> None:
+    """Show each wait of POLICY, its smallest and largest value, and what the waits add up to.
+
+    POLICY is a preset (grpc, contention, steps, standard, aggressive, conservative, background), a FILE.toml, one
+    policy of it as FILE.toml#NAME, or words such as "retry: 5, delay: 1s, backoff: linear". For connections the waits
+    are the gaps between the starts of attempts.
+    """
+    with refusing():
+        tables = [(named, _rows(named, attempts)) for named in named_policies(policy)]
+    if as_json:
+        write_json([_document(named, rows) for named, rows in tables])
+        return
+    for named, rows in tables:
+        show_table(_title(named), _COLUMNS, [_cells(row) for row in rows])
+        click.echo(_ending(named, rows) + "\n")
+
+
+def _rows(named: Named, attempts: int | None) -> list[Row]:
+    return schedule(named.policy, attempts or usual_length(named.policy, _max_attempts(named)))
+
+
+def _max_attempts(named: Named) -> int | None:
+    return named.policy.max_attempts if isinstance(named.policy, RetryPolicy) else None
+
+
+def _title(named: Named) -> str:
+    waits = "waits before retries" if isinstance(named.policy, RetryPolicy) else "gaps between starts of attempts"
+    return f"{named.name}: {waits}"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        str(row.number),
+        seconds(row.wait),
+        seconds(row.low),
+        seconds(row.high),
+        span(row.total_low, row.total_high),
+    )
+
+
+def _ending(named: Named, rows: list[Row]) -> str:
+    """Say when it is over: there is no wait after the last try, whatever rows are shown."""
+    attempts = _max_attempts(named)
+    if attempts is None:
+        return "Goes on without end, as the last row does." if _settled(named, rows) else "Goes on without end."
+    if attempts == 1:
+        return "One attempt and no retry."
+    waits = plural(attempts - 1, "wait")
+    total = span(*_total(named, attempts))
+    whole = f"Exhausted after {attempts} attempts, with {waits} of {total} in all between them."
+    return whole if len(rows) < attempts else f"{whole} Row {attempts} would follow one attempt more."
+
+
+def _settled(named: Named, rows: list[Row]) -> bool:
+    last = rows[-1].number
+    return named.policy.bounds(last) == named.policy.bounds(last + 1)
+
+
+def _total(named: Named, attempts: int) -> tuple[float, float]:
+    if attempts == 1:
+        return 0.0, 0.0
+    last = schedule(named.policy, attempts - 1)[-1]
+    return last.total_low, last.total_high
+
+
+def _document(named: Named, rows: list[Row]) -> dict[str, object]:
+    attempts = _max_attempts(named)
+    return {
+        "policy": named.name,
+        "max_attempts": attempts,
+        "exhausted_after": None if attempts is None else _total(named, attempts),
+        "rows": [asdict(row) for row in rows],
+    }

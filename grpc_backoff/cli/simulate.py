@@ -1,0 +1,127 @@
+"""`grpc-backoff simulate`: what a fleet with a policy does to a server that goes away and comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from grpc_backoff.cli import require
+from grpc_backoff.cli.policies import Refusal, connect_policy, refusing
+from grpc_backoff.cli.tables import seconds, show_table, write_json
+from grpc_backoff.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from grpc_backoff.simulation import Recovery
+
+__all__ = ["simulate"]
+
+_COLUMNS = ("policy", "attempts", "peak per second", "half back", "99 % back", "all back")
+_SHARES = {"half": 0.5, "99 %": 0.99, "all": 1.0}
+
+
+@click.command()
+@click.option("--clients", type=click.IntRange(min=1), default=100_000, show_default=True, metavar="N", help="Clients.")
+@click.option(
+    "--outage",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For how long the server is away.",
+)
+@click.option("--policy", default="grpc", show_default=True, help="What the clients do; named as for `schedule`.")
+@click.option("--against", multiple=True, metavar="POLICY", help="Another policy, beside the first. Repeatable.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Where chance comes from.")
+@click.option(
+    "--attempt-lasts",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long an attempt lasts while the server is away: 0 where it is refused, inf where nothing answers.",
+)
+@click.option(
+    "--resolution",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Count attempts in steps of so many seconds.  [default: 1, less for a short outage]",
+)
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Draw it: .png or .svg.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document, with all that was counted.")
+def simulate(
+    clients: int,
+    outage: float,
+    policy: str,
+    against: Sequence[str],
+    seed: int,
+    attempt_lasts: float,
+    resolution: float | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Let N clients lose one server at the same moment, and show what it sees until all are back.
+
+    All dial at once when it goes, and again after each gap of their policy. Times are counted from the server's return;
+    the peak is the most attempts per second since then. A policy is named as for `schedule`; its words may also be
+    `jitter_first` and `min_connect_timeout`: "preset: grpc, jitter_first: true".
+    """
+    _require(plot)
+    from grpc_backoff.simulation import Outage, simulate  # noqa: PLC0415 - needs what was just looked for
+
+    with refusing():
+        fleets = {name: connect_policy(name) for name in dict.fromkeys([policy, *against])}
+        happened = Outage(clients=clients, seconds=outage, attempt_lasts=attempt_lasts)
+    done = {name: simulate(fleet, happened, seed=seed, resolution=resolution) for name, fleet in fleets.items()}
+    if plot is not None:
+        _draw(done, plot)
+    if as_json:
+        write_json({"clients": clients, "outage": outage, "seed": seed, "policies": _documents(done)})
+        return
+    show_table(_title(next(iter(done.values()))), _COLUMNS, [_cells(name, recovery) for name, recovery in done.items()])
+
+
+def _require(plot: Path | None) -> None:
+    try:
+        require("simulate", ["numpy"])
+        if plot is not None:
+            require("plot", ["matplotlib"])
+    except MissingExtra as missing:
+        raise Refusal(str(missing)) from missing
+    if plot is not None and plot.suffix not in (".png", ".svg"):
+        raise Refusal(f"--plot: {str(plot)!r} is neither .png nor .svg")
+
+
+def _draw(done: dict[str, Recovery], file: Path) -> None:
+    from grpc_backoff.cli.plot import draw  # noqa: PLC0415 - needs matplotlib, which was looked for
+
+    try:
+        draw(done, file)
+    except OSError as error:
+        raise Refusal(f"--plot: cannot write {str(file)!r}: {error.strerror or error}") from error
+
+
+def _title(recovery: Recovery) -> str:
+    outage = recovery.outage
+    counted = f"counted by {seconds(recovery.resolution)}"
+    return f"{outage.clients:,} clients, an outage of {seconds(outage.seconds)}, {counted}"
+
+
+def _cells(name: str, recovery: Recovery) -> tuple[str, ...]:
+    back = (seconds(recovery.until(share)) for share in _SHARES.values())
+    return (name, f"{recovery.total:,}", f"{recovery.peak:,.0f}", *back)
+
+
+def _documents(done: dict[str, Recovery]) -> dict[str, object]:
+    return {
+        name: {
+            "attempts": recovery.total,
+            "peak_per_second": recovery.peak,
+            "back_after": {word: recovery.until(share) for word, share in _SHARES.items()},
+            "resolution": recovery.resolution,
+            "attempts_by_time": recovery.attempts.tolist(),
+        }
+        for name, recovery in done.items()
+    }

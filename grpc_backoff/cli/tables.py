@@ -1,0 +1,60 @@
+"""How tables and JSON are written: to a terminal as wide as it is, elsewhere as wide as they are."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from grpc_backoff.cli.view import printable
+
+__all__ = ["seconds", "show_table", "span", "write_json"]
+
+_WIDE = 200
+
+
+def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True) -> None:
+    """Write a table; with `numbers`, all columns but the first are numbers."""
+    from rich import box  # noqa: PLC0415 - rich takes a while to import
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(title=Text(printable(title)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if numbers and index else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False).print(table)
+
+
+def seconds(value: float) -> str:
+    """Return a time for a cell: exact to the millisecond, without needless zeros."""
+    if math.isinf(value):
+        return "never"
+    return f"{value:.3f}".rstrip("0").rstrip(".") + " s"
+
+
+def span(low: float, high: float) -> str:
+    """Return a range of times for a cell; one time if there is no other."""
+    least, most = seconds(low), seconds(high)
+    return least if least == most else f"{least} - {most}"
+
+
+def write_json(value: Any) -> None:
+    """Write one JSON document; what JSON has no number for is a text."""
+    click.echo(json.dumps(_plain(value), indent=2))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | frozenset):
+        return [_plain(item) for item in (sorted(value) if isinstance(value, frozenset) else value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,175 @@
+"""What a whole fleet does: many clients lose one server at the same moment and come back by the same policy.
+
+Every client dials at once when the server goes, and again after each gap of its policy, until it dials a server that is
+back. The gaps are drawn from the policy's own windows (`ConnectPolicy.window`), for all clients at once, so what is
+simulated is what a channel does. The server takes whoever dials: what a flood does to it is not simulated, only how
+large the flood is. All times are seconds. This module needs numpy, the extra `simulate`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpc_backoff.errors import MissingExtra, OptionError
+from grpc_backoff.policy import checks
+from grpc_backoff.policy.connect import ConnectPolicy
+
+try:
+    import numpy as np
+except ImportError as error:
+    raise MissingExtra("simulate") from error
+
+__all__ = ["Draw", "Outage", "Recovery", "simulate"]
+
+_BLOCK = 1 << 16  # so many clients' numbers stay in a core's cache, which is most of the speed
+_BINS = 50  # a picture with fewer says little
+_RESOLUTIONS = (1.0, 0.1, 0.01, 0.001)
+
+Array = np.ndarray[Any, Any]
+Draw = Callable[[Array], Array]
+"""Returns the next random number, from 0 to below 1, of each of these clients (by their numbers, from 0)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """One server that goes away under its clients and comes back.
+
+    Attributes:
+        clients: how many are connected.
+        seconds: for how long it is away.
+        attempt_lasts: how long an attempt lasts that is made while it is away, at most as long as its limit allows
+            (CB-3): 0 where connections are refused, infinite where they are swallowed.
+    """
+
+    clients: int
+    seconds: float
+    attempt_lasts: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what is no outage; OptionError says which value."""
+        if isinstance(self.clients, bool) or not isinstance(self.clients, int) or self.clients < 1:
+            raise OptionError("Outage.clients", self.clients, "a whole number of at least 1 is")
+        checks.duration("Outage.seconds", self.seconds)
+        if not self.attempt_lasts >= 0:
+            raise OptionError("Outage.attempt_lasts", self.attempt_lasts, "a number of seconds from 0 to inf is")
+
+    @property
+    def resolution(self) -> float:
+        """A width of bins, in seconds, in which the attempts of this outage are worth counting."""
+        return next((width for width in _RESOLUTIONS if self.seconds >= _BINS * width), _RESOLUTIONS[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What the server saw. It went at 0.
+
+    Attributes:
+        outage: what happened to it.
+        resolution: the width of a bin in seconds.
+        attempts: how many attempts started in each bin.
+        back_after: how long after the server's return each client was connected, in order.
+    """
+
+    outage: Outage
+    resolution: float
+    attempts: Array = field(repr=False)
+    back_after: Array = field(repr=False)
+
+    @property
+    def total(self) -> int:
+        """How many attempts there were in all."""
+        return int(self.attempts.sum())
+
+    @property
+    def peak(self) -> float:
+        """The most attempts per second since the server was back, in bins that begin with its return."""
+        # Since then every attempt is a client's last.
+        return float(_histogram(self.back_after, self.resolution).max() / self.resolution)
+
+    def until(self, share: float) -> float:
+        """Return how long after the server's return this share of the clients was connected; 1 are all of them."""
+        return float(self.back_after[max(0, math.ceil(share * self.outage.clients) - 1)])
+
+
+def simulate(
+    policy: ConnectPolicy,
+    outage: Outage,
+    *,
+    seed: int = 0,
+    resolution: float | None = None,
+    draw: Draw | None = None,
+) -> Recovery:
+    """Return what the server sees of clients with this policy.
+
+    The same seed gives the same result, on any number of processors.
+
+    Args:
+        policy: how each client connects.
+        outage: what happens to the server.
+        seed: where chance comes from.
+        resolution: the width of the bins in seconds; by default one that suits the outage.
+        draw: where chance comes from instead, client by client.
+    """
+    resolution = resolution or outage.resolution
+    blocks = range(0, outage.clients, _BLOCK)
+    seeds = np.random.SeedSequence(seed).spawn(len(blocks))
+
+    def run(first: int, block_seed: np.random.SeedSequence) -> tuple[Array, Array]:
+        clients = np.arange(first, min(first + _BLOCK, outage.clients))
+        return _run_block(policy, outage, clients, draw or _draw_from(block_seed), resolution)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy lets go of the interpreter for most of its work
+        done = list(pool.map(run, blocks, seeds))
+    return Recovery(
+        outage=outage,
+        resolution=resolution,
+        attempts=_sum([counts for counts, _ in done]),
+        back_after=np.sort(np.concatenate([back for _, back in done])),
+    )
+
+
+def _draw_from(seed: np.random.SeedSequence) -> Draw:
+    rng = np.random.Generator(np.random.PCG64(seed))
+    return lambda clients: rng.random(len(clients))
+
+
+def _run_block(
+    policy: ConnectPolicy, outage: Outage, clients: Array, draw: Draw, resolution: float
+) -> tuple[Array, Array]:
+    """Return how many attempts some clients made in each bin, and how long after its return they had the server."""
+    start = np.zeros(len(clients))
+    gap: Array | None = None
+    counts, back = [], []
+    attempt = 0
+    while len(start):
+        attempt += 1
+        counts.append(_histogram(start, resolution))
+        if start.max() >= outage.seconds:
+            away = start < outage.seconds
+            back.append(start[~away] - outage.seconds)
+            start, clients = start[away], clients[away]
+            gap = None if gap is None else gap[away]
+        gap = policy.window(attempt, gap).at_each(draw(clients), np.minimum)
+        if outage.attempt_lasts:
+            lasts = np.minimum(policy.limit(gap, np.maximum), outage.attempt_lasts)
+            start += np.maximum(gap, lasts)  # CB-4: the next starts at the deadline, or at once if that has passed
+        else:
+            start += gap
+    return _sum(counts), np.concatenate(back)
+
+
+def _histogram(moments: Array, resolution: float) -> Array:
+    return np.bincount((moments / resolution).astype(np.intp))
+
+
+def _sum(counts: list[Array]) -> Array:
+    """Return the sum of histograms of different lengths."""
+    total = np.zeros(max(map(len, counts)), np.int64)
+    for count in counts:
+        total[: len(count)] += count
+    return total

@@ -1,0 +1,173 @@
+"""`grpc-backoff config`: what a file comes to, and where each value came from."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from grpc_backoff.cli.commands import cli
+
+FILE = """
+[connection]
+max_backoff = "30s"
+idle_timeout = inf
+
+[targets."*.example:443"]
+preset = "careful"
+reconnect = "eager"
+
+[policies.careful]
+preset = "standard"
+max_delay = 10
+steps = [1, 2]
+backoff = "steps"
+
+[methods."shop.Orders"]
+preset = "contention"
+retry = 2
+codes = ["ABORTED"]
+
+[methods."*"]
+max_attempts = "unlimited"
+delay = 1
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "backoff.toml"
+    path.write_text(FILE)
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, ["config", *arguments])
+
+
+def values(document, section):
+    return {name: (entry["value"], entry["from"]) for name, entry in document[section].items()}
+
+
+def test_check_says_what_holds_and_why(file):
+    """BP-3: `config check` prints every effective value and where it came from."""
+    document = json.loads(run("check", "backoff.toml", "--json").stdout)
+
+    assert list(document) == [
+        "connection",
+        'targets."*.example:443"',
+        "policies.careful",
+        'methods."shop.Orders"',
+        'methods."*"',
+    ]
+    assert values(document, "connection") == {
+        "backoff": ("exponential", "preset grpc"),
+        "initial_backoff": (1.0, "preset grpc"),
+        "multiplier": (1.6, "preset grpc"),
+        "max_backoff": (30.0, "file backoff.toml: connection.max_backoff"),
+        "jitter": ("proportional(0.2)", "preset grpc"),
+        "min_connect_timeout": (20.0, "preset grpc"),
+        "jitter_first": (False, "preset grpc"),
+        "stable_after": (0.0, "preset grpc"),
+        "reconnect": ("lazy", "preset grpc"),
+        "idle_timeout": ("inf", "file backoff.toml: connection.idle_timeout"),
+    }
+    assert values(document, 'targets."*.example:443"')["reconnect"] == (
+        "eager",
+        'file backoff.toml: targets."*.example:443".reconnect',
+    )
+    assert values(document, "policies.careful") == {
+        "backoff": ("steps", "file backoff.toml: policies.careful.backoff"),
+        "steps": ([1.0, 2.0], "file backoff.toml: policies.careful.steps"),
+        "multiplier": (2.0, "preset standard"),
+        "max_delay": (10.0, "file backoff.toml: policies.careful.max_delay"),
+        "jitter": ("scaled(0.5, 1.5)", "preset standard"),
+        "max_attempts": (5, "preset standard"),
+        "codes": (["RESOURCE_EXHAUSTED", "UNAVAILABLE"], "preset standard"),
+        "timeout": (None, "preset standard"),
+        "deadline": (None, "preset standard"),
+        "server_delay_jitter": (5.0, "preset standard"),
+        "max_server_delay": (None, "preset standard"),
+    }
+    assert values(document, 'methods."shop.Orders"')["max_attempts"] == (
+        3,
+        'file backoff.toml: methods."shop.Orders".retry',
+    )
+
+
+def test_check_as_a_table(file):
+    """BP-3: the same for people, and a last line that says that the file is good."""
+    done = run("check", "backoff.toml")
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+
+    assert done.exit_code == 0
+    assert "max_backoff 30 s file backoff.toml: connection.max_backoff" in lines
+    assert "idle_timeout never file backoff.toml: connection.idle_timeout" in lines
+    assert "jitter_first false preset grpc" in lines
+    assert "steps 1.0 2.0 file backoff.toml: policies.careful.steps" in lines
+    assert 'max_attempts unlimited file backoff.toml: methods."*".max_attempts' in lines
+    assert "timeout none preset fixed" in lines
+    assert lines[-1] == "backoff.toml is good."
+
+
+@pytest.mark.parametrize(
+    ("method", "attempts"), [("shop.Orders/Place", 3), ("/shop.Orders/Place", 3), ("other.Service/Call", None)]
+)
+def test_show_method(file, method, attempts):
+    """BP-2: `config show --method` shows the nearest table's policy, and nothing of connections."""
+    document = json.loads(run("show", "backoff.toml", "--method", method, "--json").stdout)
+
+    assert list(document) == [f"calls of {method}"]
+    assert document[f"calls of {method}"]["max_attempts"]["value"] == attempts
+
+
+def test_show_target(file):
+    """BP-3: `config show --target` shows what holds for connections to a target."""
+    document = json.loads(run("show", "backoff.toml", "--target", "a.example:443", "--json").stdout)
+
+    assert list(document) == ["connections to a.example:443"]
+    assert document["connections to a.example:443"]["reconnect"]["value"] == "eager"
+    plain = json.loads(run("show", "backoff.toml", "--json").stdout)
+    assert plain["connections to any target"]["reconnect"]["value"] == "lazy"
+
+
+def test_show_both(file):
+    """BP-3: a target and a method together."""
+    done = run("show", "backoff.toml", "--target", "x", "--method", "shop.Orders/Place", "--json")
+
+    assert list(json.loads(done.stdout)) == ["connections to x", "calls of shop.Orders/Place"]
+
+
+def test_show_method_without_table(tmp_path):
+    """RT-1: a method that no table is for is not retried, and that is said."""
+    file = tmp_path / "backoff.toml"
+    file.write_text('[methods."a.B"]\nretry = 1\n')
+
+    done = run("show", str(file), "--method", "c.D/E")
+
+    assert done.exit_code == 0
+    assert done.stdout.strip() == "calls of c.D/E: not retried, no table of the file is for them."
+
+
+def test_bad_file(file):
+    """BP-4: a bad file is one line on standard error and the status 2; nothing of it is shown."""
+    file.write_text("[connection]\njitter = 7\n")
+
+    for command in ("check", "show"):
+        done = run(command, "backoff.toml")
+        assert done.exit_code == 2
+        assert done.stdout == ""
+        assert done.stderr.startswith("Error: backoff.toml: connection.jitter = 7 is not allowed; ")
+        assert done.stderr.count("\n") == 1
+
+
+def test_warning(file):
+    """BP-2: what has no effect is said on standard error, and the file is good all the same."""
+    file.write_text('[policies.a]\nretry = 2\nbackoff = "linear"\n')
+
+    done = run("check", "backoff.toml")
+
+    assert done.exit_code == 0
+    assert done.stderr == "Warning: backoff.toml: policies.a.backoff has no effect without a delay\n"

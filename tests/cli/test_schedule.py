@@ -1,0 +1,165 @@
+"""`grpc-backoff schedule`: the tables of every policy, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from grpc_backoff.cli.commands import cli
+
+
+@pytest.fixture
+def run():
+    def run(*arguments):
+        return CliRunner().invoke(cli, ["schedule", *arguments])
+
+    return run
+
+
+def cells(output):
+    """Return the cells of each line that begins with a number."""
+    rows = [[cell for cell in line.split("  ") if cell.strip()] for line in output.splitlines()]
+    return [[cell.strip() for cell in row] for row in rows if row and row[0].strip().isdigit()]
+
+
+@pytest.mark.parametrize(
+    ("policy", "rows"),
+    [
+        (
+            "standard",
+            [
+                ["1", "1 s", "0.5 s", "1.5 s", "0.5 s - 1.5 s"],
+                ["2", "2 s", "1 s", "3 s", "1.5 s - 4.5 s"],
+                ["3", "4 s", "2 s", "6 s", "3.5 s - 10.5 s"],
+                ["4", "8 s", "4 s", "12 s", "7.5 s - 22.5 s"],
+                ["5", "16 s", "8 s", "24 s", "15.5 s - 46.5 s"],
+            ],
+        ),
+        (
+            "contention",
+            [
+                ["1", "0.01 s", "0.01 s", "0.015 s", "0.01 s - 0.015 s"],
+                ["2", "0.02 s", "0.02 s", "0.03 s", "0.03 s - 0.045 s"],
+                ["3", "0.04 s", "0.04 s", "0.06 s", "0.07 s - 0.105 s"],
+                ["4", "0.08 s", "0.08 s", "0.12 s", "0.15 s - 0.225 s"],
+                ["5", "0.16 s", "0.16 s", "0.24 s", "0.31 s - 0.465 s"],
+                ["6", "0.32 s", "0.32 s", "0.48 s", "0.63 s - 0.945 s"],
+                ["7", "0.64 s", "0.64 s", "0.96 s", "1.27 s - 1.905 s"],
+            ],
+        ),
+        (
+            "retry: 3, delay: 1s, backoff: linear",
+            [
+                ["1", "1 s", "1 s", "1 s", "1 s"],
+                ["2", "2 s", "2 s", "2 s", "3 s"],
+                ["3", "3 s", "3 s", "3 s", "6 s"],
+                ["4", "4 s", "4 s", "4 s", "10 s"],
+            ],
+        ),
+    ],
+)
+def test_rows(run, policy, rows):
+    """BP-1: as many rows as the policy has attempts, each with its wait, its bounds and their sums."""
+    done = run(policy)
+
+    assert done.exit_code == 0
+    assert cells(done.output) == rows
+
+
+@pytest.mark.parametrize(
+    ("policy", "ending"),
+    [
+        ("standard", "Exhausted after 5 attempts, with 4 waits of 7.5 s - 22.5 s in all between them."),
+        ("contention", "Exhausted after 7 attempts, with 6 waits of 0.63 s - 0.945 s in all between them."),
+        ("grpc", "Goes on without end, as the last row does."),
+        ("max_attempts: unlimited, delay: 1s, backoff: linear, max_delay: 1h", "Goes on without end."),
+        ("delay: 1s", "One attempt and no retry."),
+    ],
+)
+def test_ending(run, policy, ending):
+    """BP: the last line says when the policy is exhausted, and counts only waits that there are."""
+    assert run(policy).output.strip().splitlines()[-1].startswith(ending)
+
+
+def test_connections_have_no_jitter_on_the_first_gap(run):
+    """CB-2: gRPC's connection backoff is shown as the channel does it."""
+    done = run("grpc")
+
+    assert "grpc: gaps between starts of attempts" in done.output
+    assert cells(done.output)[:2] == [
+        ["1", "1 s", "1 s", "1 s", "1 s"],
+        ["2", "1.6 s", "1.28 s", "1.92 s", "2.28 s - 2.92 s"],
+    ]
+    assert len(cells(done.output)) == 12  # at the cap
+
+
+def test_attempts(run):
+    """BP: `--attempts` shows as many waits as are asked for."""
+    assert len(cells(run("standard", "--attempts", "2").output)) == 2
+    assert len(cells(run("grpc", "--attempts", "30").output)) == 30
+
+
+def test_json(run):
+    """BP: the same as JSON."""
+    document = json.loads(run("aggressive", "--json").stdout)
+
+    assert [(policy["policy"], policy["max_attempts"], policy["exhausted_after"]) for policy in document] == [
+        ("aggressive", 5, [3.75, 11.25])
+    ]
+    assert document[0]["rows"][4] == {
+        "number": 5,
+        "wait": 8.0,
+        "low": 4.0,
+        "high": 10.0,
+        "total_low": 7.75,
+        "total_high": 21.25,
+    }
+
+
+def test_file(run, tmp_path):
+    """BP-3: a whole file, or one of its policies."""
+    file = tmp_path / "backoff.toml"
+    file.write_text(
+        '[connection]\ninitial_backoff = 2\n[policies.a]\nretry = 1\ndelay = "3s"\n[methods."*"]\nretry = 0\n'
+    )
+
+    whole, one = run(str(file)), run(f"{file}#a")
+
+    titles = ("connection: gaps between starts", "policies.a: waits before retries", 'methods."*": waits before')
+    assert all(any(line.startswith(title) for line in whole.output.splitlines()) for title in titles)
+    assert "Exhausted after 2 attempts, with 1 wait of 3 s in all between them." in whole.output
+    assert cells(one.output) == [["1", "3 s", "3 s", "3 s", "3 s"], ["2", "3 s", "3 s", "3 s", "6 s"]]
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("standrad", "policy = 'standrad' is not allowed; no policy has this name, did you mean 'standard'?"),
+        ("retry: 5, dely: 1s", "dely = '1s' is not allowed; no setting has this name, did you mean 'delay'?"),
+        ("none.toml", "none.toml: cannot be read: No such file or directory"),
+        ("delay: \x1b[2J", "delay = '\\x1b[2J' is not allowed; "),
+    ],
+)
+def test_refusal(run, policy, message):
+    """BP-4: what names no policy is one line on standard error, and the status is 2."""
+    done = run(policy)
+
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"Error: {message}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "word"),
+    [("retry: 2, backoff: exponential", "backoff"), ("retry: 2, preset: linear", "preset"), ("linear", "policy")],
+)
+def test_warning(run, policy, word):
+    """BP-2: `backoff` without `delay` has no effect, and says so on standard error."""
+    done = run(policy)
+
+    assert done.exit_code == 0
+    assert done.stderr == f"Warning: {word} has no effect without a delay\n"
+    assert cells(done.stdout)[0] == ["1", "0 s", "0 s", "0 s", "0 s"]

@@ -1,0 +1,118 @@
+"""`grpc-backoff simulate`: a fleet's attempts as a table, as JSON and as a picture."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from grpc_backoff.cli.commands import cli
+
+SMALL = ("--clients", "1000", "--outage", "20")
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, ["simulate", *arguments])
+
+
+def test_table():
+    """BP: one row for each policy, in the order in which they were named, each once."""
+    done = run(*SMALL, "--policy", "standard", "--against", "grpc", "--against", "standard")
+    lines = done.stdout.splitlines()
+
+    assert done.exit_code == 0
+    assert lines[0].strip() == "1,000 clients, an outage of 20 s, counted by 0.1 s"
+    assert [line.split()[0] for line in lines[4:] if line.strip()] == ["standard", "grpc"]
+
+
+def test_json():
+    """BP: JSON has all that was counted."""
+    document = json.loads(run(*SMALL, "--json", "--seed", "3").stdout)
+    fleet = document["policies"]["grpc"]
+
+    assert (document["clients"], document["outage"], document["seed"]) == (1000, 20.0, 3)
+    assert sum(fleet["attempts_by_time"]) == fleet["attempts"]
+    assert fleet["attempts_by_time"][0] == 1000
+    assert 0 < fleet["back_after"]["half"] <= fleet["back_after"]["99 %"] <= fleet["back_after"]["all"] < 12
+    assert 0 < fleet["peak_per_second"] <= 1000 / fleet["resolution"]
+
+
+def test_seed():
+    """CB-11: the seed is where chance comes from."""
+    one, same, other = (run(*SMALL, "--seed", seed).stdout for seed in ("1", "1", "2"))
+
+    assert one == same != other
+
+
+def test_words_of_connecting():
+    """CB-2, CB-3: a fleet's policy is named in RFC-006's words and two more."""
+    words = "preset: grpc, jitter: none, jitter_first: true, min_connect_timeout: 2s"
+    document = json.loads(run(*SMALL, "--policy", words, "--attempt-lasts", "inf", "--json").stdout)
+
+    # starts at 0, 2, 4, 6.56, ...: the limit of 2 s is longer than the first two gaps
+    first = [index for index, count in enumerate(document["policies"][words]["attempts_by_time"]) if count][:4]
+    assert first == [0, 20, 40, 65]
+
+
+def test_words_without_preset():
+    """BP-2: words mean what they mean for calls: no jitter, and at most 30 s, unless they say otherwise."""
+    words = "delay: 1s, backoff: linear"
+    document = json.loads(run(*SMALL, "--policy", words, "--json").stdout)
+
+    assert document["policies"][words]["back_after"] == {"half": 1.0, "99 %": 1.0, "all": 1.0}  # 1+2+3+4+5+6 = 21
+
+
+def test_file(tmp_path):
+    """BP-3: a file's connections, or one of its policies."""
+    file = tmp_path / "backoff.toml"
+    file.write_text("[connection]\ninitial_backoff = 30\njitter = 0\n[policies.late]\ndelay = 40\n")
+
+    document = json.loads(run(*SMALL, "--policy", str(file), "--against", f"{file}#late", "--json").stdout)
+
+    assert [fleet["back_after"]["all"] for fleet in document["policies"].values()] == [10.0, 20.0]
+
+
+@pytest.mark.parametrize("name", ["fleet.png", "fleet.svg"])
+def test_plot(tmp_path, name):
+    """BP: the picture is of the kind that its name says, and the same command draws the same picture."""
+    one, two = tmp_path / name, tmp_path / f"again-{name}"
+    for file in (one, two):
+        done = run(*SMALL, "--against", "standard", "--plot", str(file))
+        assert done.exit_code == 0, done.output
+
+    content = one.read_bytes()
+    assert content == two.read_bytes()
+    assert content.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--policy", "steep"), "Error: policy = 'steep' is not allowed; no policy has this name"),
+        (("--policy", "delay: 0s"), "Error: delay = '0s' is not allowed; "),
+        (("--policy", "linear"), "Error: policy = 'linear' is not allowed; it is beside a delay"),
+        (("--plot", "x.gif"), "Error: --plot: 'x.gif' is neither .png nor .svg"),
+        (("--plot", "/no/such/dir/x.png"), "Error: --plot: cannot write '/no/such/dir/x.png': No such file"),
+        (("--outage", "inf"), "Error: Outage.seconds = inf is not allowed; "),
+        (("--attempt-lasts", "nan"), "Error: Outage.attempt_lasts = nan is not allowed; "),
+    ],
+)
+def test_refusal(arguments, message):
+    """BP-4: what cannot be simulated is one line on standard error, and the status is 2."""
+    done = run("--clients", "10", *arguments)
+
+    assert done.exit_code == 2
+    assert done.stderr.startswith(message)
+
+
+@pytest.mark.parametrize(("missing", "extra"), [("numpy", "simulate"), ("matplotlib", "plot")])
+def test_missing_extra(monkeypatch, missing, extra):
+    """Without numpy or matplotlib one line says what to install."""
+    monkeypatch.setitem(sys.modules, missing, None)
+
+    done = run("--clients", "10", "--plot", "x.png")
+
+    assert done.exit_code == 2
+    assert done.stderr == f"Error: this needs optional packages: pip install 'grpc-backoff[{extra}]'\n"

@@ -1,0 +1,37 @@
+"""The page about dispersal: its tables are what its commands print, and its pictures are there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from grpc_backoff.cli.commands import cli
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = (DOCS / "dispersal.md").read_text("utf-8")
+SHOWN = re.findall(r"```\ngrpc-backoff ([^\n]*)\n```\n\n```text\n(.*?)\n```", PAGE, re.DOTALL)
+
+
+def test_the_page_shows_commands():
+    """BP: the page has a table for each of its commands."""
+    assert len(SHOWN) == PAGE.count("```\ngrpc-backoff ") >= 7
+
+
+@pytest.mark.parametrize(("command", "table"), SHOWN, ids=[command[9:60] for command, _ in SHOWN])
+def test_tables(command, table):
+    """BP: every figure on the page is what its command says now."""
+    done = CliRunner().invoke(cli, shlex.split(command))
+
+    assert done.exit_code == 0, done.output
+    assert [line.rstrip() for line in done.output.strip().splitlines()] == table.splitlines()
+
+
+def test_pictures():
+    """BP: every picture on the page exists, and no other is kept."""
+    named = set(re.findall(r"\]\((images/[^)]*)\)", PAGE))
+
+    assert named == {f"images/{path.name}" for path in (DOCS / "images").glob("dispersal*")}

@@ -1,0 +1,104 @@
+"""The page about policies: its code runs, its file is good, its tables are the code's."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+import grpc_backoff
+from grpc_backoff import RetryPolicy, read_config
+from grpc_backoff.policy.jitter import JITTERS, parse_jitter
+from grpc_backoff.policy.presets import PRESETS, RETRY
+from grpc_backoff.policy.settings import CONNECTING, RETRYING
+from grpc_backoff.policy.strategy import STRATEGIES
+
+PAGE = (Path(__file__).parents[1] / "docs" / "policies.md").read_text("utf-8")
+
+
+def section(title):
+    return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def rows(title):
+    """Return the cells of a section's table, without its head."""
+    lines = [line for line in section(title).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
+
+
+def names(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_code_runs():
+    """BP: what a user copies runs as it stands."""
+    code = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
+
+    exec(compile(code, "policies.md", "exec"), {"random": random})
+
+
+def test_file_is_good(tmp_path):
+    """BP-3: the file on the page is taken, and means what its comments say."""
+    file = tmp_path / "backoff.toml"
+    file.write_text(re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)[1])
+
+    config = read_config(file)
+
+    assert config.connect_policy("a.example:443").policy.backoff.jitter == RETRY["standard"].backoff.jitter
+    assert config.retry_policy("shop.Orders/List").policy.max_attempts == 3
+    assert config.retry_policy("shop.Orders/Place").policy.max_attempts == 1
+    assert config.retry_policy("other.Service/Call") is None
+
+
+def test_strategies_and_jitters():
+    """BP: the tables have every strategy and every jitter; what is written there is read as the class beside it."""
+    assert [names(row[0])[0] for row in rows("Strategies")] == [strategy.name for strategy in STRATEGIES]
+    numbers = {"f": "0.25", "low": "0.5", "high": "1.5"}
+    shown = set()
+    for written, made, _ in rows("Jitter"):
+        with_numbers = [
+            re.sub(r"\b(f|low|high)\b", lambda found: numbers[found[1]], names(cell)[0]) for cell in (written, made)
+        ]
+        jitter = parse_jitter("jitter", with_numbers[0])
+        assert jitter == eval(with_numbers[1], vars(grpc_backoff))
+        shown.add(type(jitter))
+    assert shown == set(JITTERS)
+
+
+@pytest.mark.parametrize("row", rows("Presets"), ids=lambda row: row[0])
+def test_presets(row):
+    """BP-1: each row of the table of presets, as words, is the preset."""
+    name, strategy, delay, multiplier, cap, jitter, attempts = row
+    if len(names(name)) > 1:
+        assert all(PRESETS[each]["max_delay"].value == 30.0 for each in names(name))
+        return
+    kind, *more = re.split(r",? ", strategy, maxsplit=1)
+    words = [f"backoff: {kind}", f"max_delay: {cap.replace(' ', '')}", f"jitter: {jitter}", f"multiplier: {multiplier}"]
+    words += (
+        [f"delay: {delay.replace(' ', '')}"] if delay else [f"steps: {more[0].replace(',', '').removesuffix(' s')}"]
+    )
+    words += [f"max_exponent: {more[0].split()[-1]}"] if "exponent" in "".join(more) else []
+    tries, *whole = attempts.split(", in ")
+    words += [f"max_attempts: {tries}"] + [f"deadline: {time.replace(' ', '')}" for time in whole]
+
+    policy, preset = RetryPolicy.parse(", ".join(words)), RETRY[names(name)[0]]
+
+    assert (policy.backoff, policy.max_attempts, policy.deadline) == (
+        preset.backoff,
+        preset.max_attempts,
+        preset.deadline,
+    )
+
+
+def test_presets_are_all_there():
+    """BP: the table has every preset."""
+    assert [name for row in rows("Presets") for name in names(row[0])] == list(PRESETS)
+
+
+def test_words_are_all_there():
+    """BP-2: the table has every word, and the list every setting of connections."""
+    assert {word for row in rows("Words") for word in names(row[0])} == {setting.name for setting in RETRYING}
+    keys = section("The file").partition("The keys of")[2].partition("Those of")[0]
+    assert {name for name in names(keys) if "[" not in name} == {setting.name for setting in CONNECTING}

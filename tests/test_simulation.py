@@ -1,0 +1,184 @@
+"""A fleet against one server: what the simulator draws is what the channel's state machine does."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.connection.machine import (
+    AbandonAttempt,
+    ArmTimer,
+    AttemptFailed,
+    ConnectionWanted,
+    Machine,
+    MachineState,
+    StartAttempt,
+    TimerFired,
+)
+from grpc_backoff.errors import OptionError
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.jitter import NoJitter, Proportional
+from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
+from grpc_backoff.policy.strategy import Decorrelated, Exponential
+from grpc_backoff.simulation import Outage, simulate
+
+REFUSED = Failure(Stage.TCP, "refused")
+POLICIES = {
+    "grpc": CONNECT,
+    "grpc, first gap jittered": replace(CONNECT, jitter_first=True),
+    **{name: replace(CONNECT, backoff=retry.backoff) for name, retry in RETRY.items() if name != "grpc"},
+    "decorrelated": replace(CONNECT, backoff=BackoffPolicy(Decorrelated(0.5), 20.0, NoJitter())),
+}
+
+
+def starts_of_machine(policy, outage, rng):
+    """Drive the real machine through an outage; return when its attempts start, up to the one that finds the server."""
+    machine = Machine("target", policy)
+    state, starts, now = MachineState(), [], 0.0
+    given = ConnectionWanted()
+    while True:
+        state, effects = machine.step(state, given, now, rng)
+        started = any(isinstance(effect, StartAttempt) for effect in effects)
+        armed = [effect.at for effect in effects if isinstance(effect, ArmTimer)]
+        if started:
+            starts.append(now)
+            if now >= outage.seconds:
+                return starts
+            if outage.attempt_lasts < state.limit - now:  # the attempt fails by itself, before its limit
+                now += outage.attempt_lasts
+                given = AttemptFailed(REFUSED, busy=True)
+                continue
+        assert armed or any(isinstance(effect, AbandonAttempt) for effect in effects)
+        now = armed[-1]
+        given = TimerFired(busy=True)
+
+
+def generators(clients):
+    return [random.Random(client) for client in range(clients)]
+
+
+@pytest.mark.parametrize("attempt_lasts", [0.0, 0.3, 7.0, math.inf])
+@pytest.mark.parametrize("name", POLICIES)
+def test_same_as_the_machine(name, attempt_lasts):
+    """BP: under the same random numbers each simulated client starts its attempts when the real machine does."""
+    outage = Outage(clients=40, seconds=90.0, attempt_lasts=attempt_lasts)
+    policy = POLICIES[name]
+    rngs = generators(outage.clients)
+
+    recovery = simulate(policy, outage, draw=lambda who: np.array([rngs[client].random() for client in who]))
+
+    real = [starts_of_machine(policy, outage, rng) for rng in generators(outage.clients)]
+    assert recovery.back_after.tolist() == pytest.approx(
+        sorted(starts[-1] - outage.seconds for starts in real), abs=1e-9
+    )
+    assert recovery.total == sum(map(len, real))
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    base=st.floats(0.01, 5),
+    multiplier=st.floats(1, 4),
+    jitter=st.floats(0, 0.99),
+    cap=st.floats(0.5, 60),
+    seconds=st.floats(0.01, 30),
+)
+def test_invariants(base, multiplier, jitter, cap, seconds):
+    """BP: every client comes back, none before the server and none later than one gap after it."""
+    policy = replace(CONNECT, backoff=BackoffPolicy(Exponential(base, multiplier), cap, Proportional(jitter)))
+
+    recovery = simulate(policy, Outage(clients=100, seconds=seconds))
+
+    assert len(recovery.back_after) == 100
+    assert 0 <= recovery.back_after[0] <= recovery.until(1.0) <= cap * (1 + jitter)
+    assert recovery.until(0.5) <= recovery.until(0.99) <= recovery.until(1.0)
+    assert recovery.total == recovery.attempts.sum() >= 200
+
+
+def test_blocks_do_not_matter(monkeypatch):
+    """BP: how the clients are divided over processors changes chance, not what comes of it; no client is lost."""
+    outage = Outage(clients=10_001, seconds=20.0)
+    whole = simulate(CONNECT, outage)
+    monkeypatch.setattr("grpc_backoff.simulation._BLOCK", 1000)
+    parts = simulate(CONNECT, outage)
+
+    assert len(parts.back_after) == len(whole.back_after) == 10_001
+    assert parts.until(0.5) == pytest.approx(whole.until(0.5), rel=0.05)
+    assert parts.total == pytest.approx(whole.total, rel=0.01)
+
+
+def test_same_seed_same_result():
+    """CB-11: all chance comes from the seed."""
+    outage = Outage(clients=200_000, seconds=5.0)
+    one, same, other = (simulate(CONNECT, outage, seed=seed).back_after for seed in (1, 1, 2))
+
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_without_jitter_all_come_at_once():
+    """CB-11: what jitter is for: without it the fleet's every attempt is one burst."""
+    in_step = replace(CONNECT, backoff=replace(GRPC, jitter=NoJitter()))
+
+    recovery = simulate(in_step, Outage(clients=1000, seconds=60.0))
+
+    assert recovery.peak == 1000
+    assert recovery.until(0.0) == recovery.until(1.0)
+    assert set(recovery.attempts.tolist()) == {0, 1000}
+
+
+def test_first_gap():
+    """CB-2: the first gap has no jitter, so a fleet's second attempt is a burst; with `jitter_first` it is none."""
+    restart = Outage(clients=1000, seconds=0.5)
+
+    burst = simulate(CONNECT, restart)
+    spread = simulate(replace(CONNECT, jitter_first=True), restart)
+
+    assert burst.peak * burst.resolution == 1000
+    assert spread.peak * spread.resolution < 100
+    assert spread.until(1.0) - spread.until(0.0) > 0.3
+
+
+def test_peak_counts_from_the_return():
+    """BP: the bursts during the outage are not the peak after it, also where a bin holds some of both."""
+    recovery = simulate(CONNECT, Outage(clients=1000, seconds=0.95), resolution=10.0)
+
+    assert recovery.attempts.tolist() == [2000]
+    assert recovery.peak == 100
+
+
+@pytest.mark.parametrize(
+    ("seconds", "resolution"), [(1800.0, 1.0), (50.0, 1.0), (49.0, 0.1), (1.0, 0.01), (0.1, 0.001), (1e-6, 0.001)]
+)
+def test_resolution(seconds, resolution):
+    """BP: a short outage is counted in shorter steps."""
+    assert Outage(clients=1, seconds=seconds).resolution == resolution
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"clients": 0}, "Outage.clients = 0 is not allowed; a whole number of at least 1 is"),
+        ({"clients": 1.5}, "Outage.clients = 1.5 is not allowed; a whole number of at least 1 is"),
+        ({"clients": True}, "Outage.clients = True is not allowed; a whole number of at least 1 is"),
+        ({"seconds": 0}, "Outage.seconds = 0 is not allowed; a finite number of seconds above 0 is"),
+        ({"seconds": math.inf}, "Outage.seconds = inf is not allowed; a finite number of seconds above 0 is"),
+        ({"attempt_lasts": -1}, "Outage.attempt_lasts = -1 is not allowed; a number of seconds from 0 to inf is"),
+        (
+            {"attempt_lasts": math.nan},
+            "Outage.attempt_lasts = nan is not allowed; a number of seconds from 0 to inf is",
+        ),
+    ],
+)
+def test_no_outage(given, message):
+    """BP-4: what is no outage is refused with what would be."""
+    with pytest.raises(OptionError) as caught:
+        Outage(**{"clients": 1, "seconds": 1.0, **given})
+
+    assert str(caught.value) == message
