@@ -14,7 +14,7 @@ help:
 	@echo "make test-modes  the short tests under uvloop, python -X dev -W error and python -O"
 	@echo "make test-oldest the short tests on the oldest grpcio that is supported ($(OLDEST_GRPCIO))"
 	@echo "make check       format, lint, types, layers"
-	@echo "make bench       beside plain grpc.aio: overhead of a call, connections to a flapping server"
+	@echo "make bench       beside plain grpc.aio and others: a call, connections to a flapping server, a delay"
 	@echo "make wheel       build the wheel and try it in an environment of its own"
 
 .venv/made: pyproject.toml
@@ -53,6 +53,7 @@ check: .venv/made
 bench: .venv/made
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.flapping
+	$(BIN)/python -m benchmarks.policy
 
 wheel: .venv/made
 	rm -rf dist .venv-wheel
