@@ -76,10 +76,11 @@ def test_tree_is_drawn():
 
 
 def test_all_listed():
-    """The module offers every error that is defined in it."""
+    """The module offers every error that is defined in it, and the warning."""
     defined = {kind.__name__ for kind in descendants(GrpcBackoffError) if kind.__module__ == errors.__name__}
 
-    assert defined | {"GrpcBackoffError"} == set(errors.__all__)
+    assert defined | {"GrpcBackoffError", "PolicyWarning"} == set(errors.__all__)
+    assert issubclass(errors.PolicyWarning, UserWarning)
 
 
 @pytest.mark.parametrize(("error", "message"), MESSAGES, ids=[type(error).__name__ for error, _ in MESSAGES])
