@@ -29,6 +29,9 @@ __all__ = ["Draw", "Outage", "Recovery", "simulate"]
 _BLOCK = 1 << 16  # so many clients' numbers stay in a core's cache, which is most of the speed
 _BINS = 50  # a picture with fewer says little
 _RESOLUTIONS = (1.0, 0.1, 0.01, 0.001)
+_MOST_CLIENTS = 100_000_000
+_MOST_BINS = 10_000_000
+_MOST_ATTEMPTS = 1_000_000
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[Array], Array]
@@ -52,8 +55,8 @@ class Outage:
 
     def __post_init__(self) -> None:
         """Refuse what is no outage; OptionError says which value."""
-        if isinstance(self.clients, bool) or not isinstance(self.clients, int) or self.clients < 1:
-            raise OptionError("Outage.clients", self.clients, "a whole number of at least 1 is")
+        if type(self.clients) is not int or not 1 <= self.clients <= _MOST_CLIENTS:
+            raise OptionError("Outage.clients", self.clients, f"a whole number from 1 to {_MOST_CLIENTS} is")
         checks.duration("Outage.seconds", self.seconds)
         if not self.attempt_lasts >= 0:
             raise OptionError("Outage.attempt_lasts", self.attempt_lasts, "a number of seconds from 0 to inf is")
@@ -64,7 +67,7 @@ class Outage:
         return next((width for width in _RESOLUTIONS if self.seconds >= _BINS * width), _RESOLUTIONS[-1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Recovery:
     """What the server saw. It went at 0.
 
@@ -89,10 +92,14 @@ class Recovery:
     def peak(self) -> float:
         """The most attempts per second since the server was back, in bins that begin with its return."""
         # Since then every attempt is a client's last.
-        return float(_histogram(self.back_after, self.resolution).max() / self.resolution)
+        since = _Histogram(self.resolution)
+        since.add(self.back_after, self.back_after[-1])
+        return float(since.counts.max() / self.resolution)
 
     def until(self, share: float) -> float:
         """Return how long after the server's return this share of the clients was connected; 1 are all of them."""
+        if not 0 <= share <= 1:
+            raise ValueError(f"share is {share}; from 0 to 1 is allowed")
         return float(self.back_after[max(0, math.ceil(share * self.outage.clients) - 1)])
 
 
@@ -114,8 +121,14 @@ def simulate(
         seed: where chance comes from.
         resolution: the width of the bins in seconds; by default one that suits the outage.
         draw: where chance comes from instead, client by client.
+
+    Raises:
+        OptionError: the resolution is no length of time or makes too many bins, the seed is negative, or a client would
+            make more than a million attempts.
     """
-    resolution = resolution or outage.resolution
+    resolution = _check_resolution(outage, outage.resolution if resolution is None else resolution)
+    if type(seed) is not int or seed < 0:
+        raise OptionError("seed", seed, "a whole number of at least 0 is")
     blocks = range(0, outage.clients, _BLOCK)
     seeds = np.random.SeedSequence(seed).spawn(len(blocks))
 
@@ -133,6 +146,13 @@ def simulate(
     )
 
 
+def _check_resolution(outage: Outage, resolution: float) -> float:
+    resolution = checks.duration("resolution", resolution)
+    if outage.seconds / resolution > _MOST_BINS:
+        raise OptionError("resolution", resolution, f"at least {outage.seconds / _MOST_BINS:g} s is")
+    return resolution
+
+
 def _draw_from(seed: np.random.SeedSequence) -> Draw:
     rng = np.random.Generator(np.random.PCG64(seed))
     return lambda clients: rng.random(len(clients))
@@ -144,27 +164,51 @@ def _run_block(
     """Return how many attempts some clients made in each bin, and how long after its return they had the server."""
     start = np.zeros(len(clients))
     gap: Array | None = None
-    counts, back = [], []
-    attempt = 0
-    while len(start):
-        attempt += 1
-        counts.append(_histogram(start, resolution))
-        if start.max() >= outage.seconds:
+    seen = _Histogram(resolution)
+    back = []
+    for attempt in range(1, _MOST_ATTEMPTS + 1):
+        latest = start.max()
+        seen.add(start, latest)
+        if latest >= outage.seconds:
             away = start < outage.seconds
             back.append(start[~away] - outage.seconds)
             start, clients = start[away], clients[away]
             gap = None if gap is None else gap[away]
+            if not len(start):
+                return seen.counts, np.concatenate(back)
         gap = policy.window(attempt, gap).at_each(draw(clients), np.minimum)
         if outage.attempt_lasts:
             lasts = np.minimum(policy.limit(gap, np.maximum), outage.attempt_lasts)
             start += np.maximum(gap, lasts)  # CB-4: the next starts at the deadline, or at once if that has passed
         else:
             start += gap
-    return _sum(counts), np.concatenate(back)
+    raise OptionError("Outage.seconds", outage.seconds, f"one of at most {_MOST_ATTEMPTS} attempts of each client is")
 
 
-def _histogram(moments: Array, resolution: float) -> Array:
-    return np.bincount((moments / resolution).astype(np.intp))
+class _Histogram:
+    """How many moments fell into each bin, from 0 on; it grows with the moments that it is told of."""
+
+    def __init__(self, resolution: float) -> None:
+        self._resolution = resolution
+        self._counts = np.zeros(_BINS, np.int64)
+        self._used = 0
+
+    def add(self, moments: Array, latest: float) -> None:
+        """Count some moments, of which one is the latest."""
+        bins = (moments / self._resolution).astype(np.intp)
+        used = int(latest / self._resolution) + 1
+        if used > len(self._counts):
+            self._counts = np.concatenate([self._counts, np.zeros(used, np.int64)])
+        self._used = max(self._used, used)
+        if used > len(moments):
+            np.add.at(self._counts, bins, 1)
+        else:  # many at once: cheaper, but it looks at every bin
+            self._counts[:used] += np.bincount(bins, minlength=used)
+
+    @property
+    def counts(self) -> Array:
+        """The count of each bin, up to the last that has any."""
+        return self._counts[: self._used]
 
 
 def _sum(counts: list[Array]) -> Array:

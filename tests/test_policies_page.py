@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from pathlib import Path
 
@@ -36,7 +35,7 @@ def test_code_runs():
     """BP: what a user copies runs as it stands."""
     code = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
 
-    exec(compile(code, "policies.md", "exec"), {"random": random})
+    exec(compile(code, "policies.md", "exec"), {})
 
 
 def test_file_is_good(tmp_path):

@@ -164,9 +164,9 @@ def test_resolution(seconds, resolution):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"clients": 0}, "Outage.clients = 0 is not allowed; a whole number of at least 1 is"),
-        ({"clients": 1.5}, "Outage.clients = 1.5 is not allowed; a whole number of at least 1 is"),
-        ({"clients": True}, "Outage.clients = True is not allowed; a whole number of at least 1 is"),
+        ({"clients": 0}, "Outage.clients = 0 is not allowed; a whole number from 1 to 100000000 is"),
+        ({"clients": 1.5}, "Outage.clients = 1.5 is not allowed; a whole number from 1 to 100000000 is"),
+        ({"clients": True}, "Outage.clients = True is not allowed; a whole number from 1 to 100000000 is"),
         ({"seconds": 0}, "Outage.seconds = 0 is not allowed; a finite number of seconds above 0 is"),
         ({"seconds": math.inf}, "Outage.seconds = inf is not allowed; a finite number of seconds above 0 is"),
         ({"attempt_lasts": -1}, "Outage.attempt_lasts = -1 is not allowed; a number of seconds from 0 to inf is"),
@@ -182,3 +182,50 @@ def test_no_outage(given, message):
         Outage(**{"clients": 1, "seconds": 1.0, **given})
 
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"resolution": 0.0}, "resolution = 0.0 is not allowed; a finite number of seconds above 0 is"),
+        ({"resolution": math.nan}, "resolution = nan is not allowed; a finite number of seconds above 0 is"),
+        ({"resolution": 1e-9}, "resolution = 1e-09 is not allowed; at least 2e-06 s is"),
+        ({"seed": -1}, "seed = -1 is not allowed; a whole number of at least 0 is"),
+    ],
+)
+def test_refused(how, message):
+    """BP-4: what would need more memory than there is, or means nothing, is refused before anything is done."""
+    with pytest.raises(OptionError) as caught:
+        simulate(CONNECT, Outage(clients=10, seconds=20.0), **how)
+
+    assert str(caught.value) == message
+
+
+def test_no_end(monkeypatch):
+    """BP-4: clients that would dial for ever are told from those that come back."""
+    monkeypatch.setattr("grpc_backoff.simulation._MOST_ATTEMPTS", 100)
+    busy = replace(CONNECT, backoff=BackoffPolicy(Exponential(0.125, 1.0), 0.125, NoJitter()))
+
+    assert simulate(busy, Outage(clients=2, seconds=8.0)).total == 2 * 65
+    with pytest.raises(OptionError, match=r"Outage.seconds = 90.0 is not allowed; one of at most 100 attempts"):
+        simulate(busy, Outage(clients=2, seconds=90.0))
+
+
+def test_few_clients_and_many_bins():
+    """BP: a bin holds what started in it, however few clients there are for how many bins."""
+    recovery = simulate(CONNECT, Outage(clients=1, seconds=1000.0), resolution=0.01)
+    starts = np.flatnonzero(recovery.attempts) * 0.01
+
+    assert recovery.attempts.max() == 1
+    assert starts[:2].tolist() == [0.0, 1.0]
+    assert starts[-1] == pytest.approx(1000 + recovery.until(1.0), abs=0.01)
+
+
+def test_share():
+    """BP: a share of the clients is from none to all of them."""
+    recovery = simulate(CONNECT, Outage(clients=10, seconds=5.0))
+
+    assert recovery.until(0.0) == recovery.until(0.1) <= recovery.until(0.11)
+    for share in (-0.1, 1.1, math.nan):
+        with pytest.raises(ValueError, match="from 0 to 1 is allowed"):
+            recovery.until(share)

@@ -64,7 +64,7 @@ class Channel(grpc.aio.Channel):
         self.policy = policy
         """How the channel connects."""
         self.policy_values = read.effective
-        """The policy's values, each with where it came from; empty if the policy was given as an argument."""
+        """The policy's values, each with where it came from (BP-3)."""
         # The front never connects. It holds the interceptors, has grpc itself refuse what grpc refuses, and keeps
         # grpcio's poller thread alive while there is no connection: without it each attempt would start and stop one.
         self.front = _front(target, credentials, core_options, compression, interceptors)

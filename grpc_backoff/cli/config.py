@@ -67,6 +67,8 @@ def show(file: str, target: str | None, method: str | None, as_json: bool) -> No
         retrying = None if method is None else read.retry_policy(method)
         if retrying is not None:
             sections.append(_section(f"calls of {method}", retrying))
+        elif method is not None:
+            sections.append(Section(f"calls of {method}", RETRYING, ()))
     _show(sections, as_json=as_json)
     if method is not None and retrying is None and not as_json:
         click.echo(f"calls of {method}: not retried, no table of the file is for them.")
@@ -81,7 +83,7 @@ def _show(sections: Sequence[Section], *, as_json: bool) -> None:
     if as_json:
         write_json({section.title: _document(section) for section in sections})
         return
-    for section in sections:
+    for section in filter(lambda section: section.effective, sections):
         rows = [(_name(section, of_it), _text(section, of_it), of_it.origin) for of_it in section.effective]
         show_table(section.title, ("setting", "value", "from"), rows, numbers=False)
 

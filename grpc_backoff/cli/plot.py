@@ -1,6 +1,6 @@
 """The picture of a simulation: attempts at the server over time, one row for each policy, and who is back when.
 
-Made to be read on paper too: lines differ by their dashes, and shades keep their order in grey.
+Made to be read on paper too: where lines meet they differ by their dashes, not by colour alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def draw(done: Mapping[str, Recovery], file: Path) -> None:
         figure = Figure(figsize=(_WIDTH, _ROW * len(done) + _LAST), layout="constrained")
         rows: Any = figure.subplots(len(done) + 1, 1, squeeze=False, height_ratios=[_ROW] * len(done) + [_LAST])
         for index, (name, recovery) in enumerate(done.items()):
-            _draw_attempts(rows[index][0], name, recovery, _SHADES[index % len(_SHADES)])
+            _draw_attempts(rows[index][0], _label(name), recovery, _SHADES[index % len(_SHADES)])
         _share_axes([row[0] for row in rows[:-1]], done)
         _draw_back(rows[-1][0], done)
         figure.savefig(file, dpi=110, metadata={"Date": None} if file.suffix == ".svg" else None)
@@ -45,13 +45,19 @@ def _draw_attempts(axes: Axes, name: str, recovery: Recovery, shade: str) -> Non
     axes.set_ylabel("attempts/s")
 
 
+def _label(name: str) -> str:
+    """Return a name as it is: `$` would begin a formula, and a first `_` would keep it out of the legend."""
+    return " " + name.replace("$", r"\$")
+
+
 def _share_axes(rows: list[Axes], done: Mapping[str, Recovery]) -> None:
     """Give all rows the same scales, so that they can be compared by eye."""
     longest = max(len(recovery.attempts) * recovery.resolution for recovery in done.values())
     most = max(recovery.attempts.max() / recovery.resolution for recovery in done.values())
+    least = min(recovery.attempts[recovery.attempts > 0].min() / recovery.resolution for recovery in done.values())
     for axes in rows:
         axes.set_xlim(-longest / 100, longest * 1.01)
-        axes.set_ylim(1, 2 * most)
+        axes.set_ylim(least / 2, 2 * most)
         axes.tick_params(labelbottom=axes is rows[-1])
     rows[-1].set_xlabel("seconds since the server went")
     # Above the frame, where no line can be.
@@ -68,7 +74,7 @@ def _draw_back(axes: Axes, done: Mapping[str, Recovery]) -> None:
             where="post",
             color=_SHADES[index % len(_SHADES)],
             linestyle=_DASHES[index % len(_DASHES)],
-            label=name,
+            label=_label(name),
         )
     axes.set_xlim(left=0)
     axes.set_ylim(0, 101)

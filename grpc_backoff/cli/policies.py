@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
@@ -26,8 +28,13 @@ __all__ = ["Named", "Refusal", "connect_policy", "named_policies", "refusing"]
 
 _SUFFIX = ".toml"
 _OF_FILE = "#"
-_WORDS = (*RETRYING, *(setting for setting in CONNECTING if setting.name in ("jitter_first", "min_connect_timeout")))
-"""The words for what is simulated: those of a retry policy, and two more that make a fleet's connections differ."""
+_BACKOFF = {"preset", "delay", "backoff", "max_delay", "jitter", "multiplier", "max_exponent", "steps"}
+_CONNECTING = {"jitter_first", "min_connect_timeout"}
+_WORDS = (
+    *(setting for setting in RETRYING if setting.name in _BACKOFF),
+    *(setting for setting in CONNECTING if setting.name in _CONNECTING),
+)
+"""The words for connections: those for the backoff of calls, and two that only connections know."""
 
 
 class Refusal(click.ClickException):
@@ -67,8 +74,8 @@ def named_policies(text: str) -> list[Named]:
     Raises:
         OptionError, ConfigError: it names nothing, or what it says is not allowed.
     """
-    path, _, policy = text.partition(_OF_FILE)
-    if path.endswith(_SUFFIX):
+    path, policy = _file_of(text)
+    if path:
         config = read_config(path)
         if policy:
             return [Named(text, config.policy(policy).policy)]
@@ -89,13 +96,25 @@ def connect_policy(text: str) -> ConnectPolicy:
     Raises:
         OptionError, ConfigError: it names nothing, or what it says is not allowed.
     """
-    path, _, policy = text.partition(_OF_FILE)
-    if path.endswith(_SUFFIX):
+    path, policy = _file_of(text)
+    if path:
         config = read_config(path)
         return _connecting(policy, config.policies) if policy else config.connect_policy().policy
     if ":" in text:
         return _connecting(text, {text: read_words(text, _WORDS)})
     return _connecting(text, {})
+
+
+def _file_of(text: str) -> tuple[str, str]:
+    """Return the path of a file and the name of one of its policies, as far as a text has them."""
+    path, _, policy = text.rpartition(_OF_FILE)
+    if path and not Path(text).is_file() and _is_file(path):
+        return path, policy
+    return (text, "") if _is_file(text) else ("", "")
+
+
+def _is_file(text: str) -> bool:
+    return text.endswith(_SUFFIX) or (os.sep in text and ":" not in text) or Path(text).is_file()
 
 
 def _connecting(name: str, policies: Mapping[str, Source]) -> ConnectPolicy:

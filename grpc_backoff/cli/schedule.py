@@ -14,12 +14,13 @@ from grpc_backoff.policy.schedule import Row, schedule, usual_length
 
 __all__ = ["schedule_command"]
 
+_MOST_WAITS = 10_000
 _COLUMNS = ("after failure", "wait", "smallest", "largest", "all waits so far")
 
 
 @click.command("schedule")
 @click.argument("policy")
-@click.option("--attempts", type=click.IntRange(1, 10_000), metavar="N", help="Show so many waits.")
+@click.option("--attempts", type=click.IntRange(1, _MOST_WAITS), metavar="N", help="Show so many waits.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document.")
 def schedule_command(policy: str, attempts: int | None, as_json: bool) -> None:
     """Show each wait of POLICY, its smallest and largest value, and what the waits add up to.
@@ -69,8 +70,10 @@ def _ending(named: Named, rows: list[Row]) -> str:
     if attempts == 1:
         return "One attempt and no retry."
     waits = plural(attempts - 1, "wait")
-    total = span(*_total(named, attempts))
-    whole = f"Exhausted after {attempts} attempts, with {waits} of {total} in all between them."
+    total = _total(named, attempts)
+    if total is None:
+        return f"Exhausted after {attempts} attempts, with {waits} between them."
+    whole = f"Exhausted after {attempts} attempts, with {waits} of {span(*total)} in all between them."
     return whole if len(rows) < attempts else f"{whole} Row {attempts} would follow one attempt more."
 
 
@@ -79,7 +82,10 @@ def _settled(named: Named, rows: list[Row]) -> bool:
     return named.policy.bounds(last) == named.policy.bounds(last + 1)
 
 
-def _total(named: Named, attempts: int) -> tuple[float, float]:
+def _total(named: Named, attempts: int) -> tuple[float, float] | None:
+    """Return what all waits come to; None where they are too many to be added up."""
+    if attempts > _MOST_WAITS:
+        return None
     if attempts == 1:
         return 0.0, 0.0
     last = schedule(named.policy, attempts - 1)[-1]

@@ -65,8 +65,10 @@ def simulate(
     """Let N clients lose one server at the same moment, and show what it sees until all are back.
 
     All dial at once when it goes, and again after each gap of their policy. Times are counted from the server's return;
-    the peak is the most attempts per second since then. A policy is named as for `schedule`; its words may also be
-    `jitter_first` and `min_connect_timeout`: "preset: grpc, jitter_first: true".
+    the peak is the most attempts per second since then. No client gives up, whatever its policy says of retries.
+
+    A policy is named as for `schedule`. Its words are those of the backoff, `jitter_first` and `min_connect_timeout`:
+    "preset: grpc, jitter_first: true".
     """
     _require(plot)
     from grpc_backoff.simulation import Outage, simulate  # noqa: PLC0415 - needs what was just looked for
@@ -74,7 +76,7 @@ def simulate(
     with refusing():
         fleets = {name: connect_policy(name) for name in dict.fromkeys([policy, *against])}
         happened = Outage(clients=clients, seconds=outage, attempt_lasts=attempt_lasts)
-    done = {name: simulate(fleet, happened, seed=seed, resolution=resolution) for name, fleet in fleets.items()}
+        done = {name: simulate(fleet, happened, seed=seed, resolution=resolution) for name, fleet in fleets.items()}
     if plot is not None:
         _draw(done, plot)
     if as_json:
@@ -90,7 +92,7 @@ def _require(plot: Path | None) -> None:
             require("plot", ["matplotlib"])
     except MissingExtra as missing:
         raise Refusal(str(missing)) from missing
-    if plot is not None and plot.suffix not in (".png", ".svg"):
+    if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
         raise Refusal(f"--plot: {str(plot)!r} is neither .png nor .svg")
 
 

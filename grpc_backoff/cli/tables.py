@@ -15,6 +15,7 @@ from grpc_backoff.cli.view import printable
 __all__ = ["seconds", "show_table", "span", "write_json"]
 
 _WIDE = 200
+_SHORT, _LONG = 0.001, 1e6
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True) -> None:
@@ -33,9 +34,11 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def seconds(value: float) -> str:
-    """Return a time for a cell: exact to the millisecond, without needless zeros."""
+    """Return a time for a cell: exact to the millisecond, without needless zeros; three digits of what is extreme."""
     if math.isinf(value):
         return "never"
+    if value and not _SHORT <= value <= _LONG:
+        return f"{value:.3g} s"
     return f"{value:.3f}".rstrip("0").rstrip(".") + " s"
 
 

@@ -18,8 +18,7 @@ from grpc_backoff.policy.strategy import Decorrelated, Strategy
 
 __all__ = ["BackoffPolicy", "Random"]
 
-_KEPT = 16
-_FAR = 10**12
+_KEPT = 256
 _LARGEST = 1e300  # seconds; no jitter makes more of it than a float can hold
 
 
@@ -42,21 +41,18 @@ class BackoffPolicy:
     strategy: Strategy
     cap: float
     jitter: Jitter
-    _first: tuple[Window, ...] = field(init=False, repr=False, compare=False)
-    """The windows of the first few waits, kept since all others cost more; none where they depend on what was drawn."""
-    _rest: Window | None = field(init=False, repr=False, compare=False)
-    """The window of all waits after these, if they are all alike."""
+    _windows: dict[int, Window] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """The windows that were drawn from before, by failure: making one costs more than drawing from it."""
 
     def __post_init__(self) -> None:
         """Refuse a cap that is no time; OptionError says the value. One below the base caps the first wait as well."""
-        checks.duration("BackoffPolicy.cap", self.cap)
+        if not callable(getattr(self.strategy, "value", None)):
+            raise OptionError("BackoffPolicy.strategy", self.strategy, "a strategy such as Exponential(1.0, 2.0) is")
+        if not callable(getattr(self.jitter, "window", None)):
+            raise OptionError("BackoffPolicy.jitter", self.jitter, "a jitter such as Proportional(0.2) is")
+        object.__setattr__(self, "cap", checks.duration("BackoffPolicy.cap", self.cap))
         if isinstance(self.strategy, Decorrelated) and not isinstance(self.jitter, NoJitter):
             raise OptionError("BackoffPolicy.jitter", self.jitter, "NoJitter() is, since Decorrelated has its own")
-        kept = 0 if isinstance(self.strategy, Decorrelated) else max(_KEPT, self.strategy.rises_from)
-        first = tuple(self._window(n, None) for n in range(1, kept + 1))
-        rest = first[-1] if first and first[-1] == self._window(_FAR, None) else None
-        object.__setattr__(self, "_first", first)
-        object.__setattr__(self, "_rest", rest)
 
     def nominal(self, n: int) -> float:
         """Return the wait after the n-th failure without jitter, in seconds; `n` counts from 1.
@@ -91,10 +87,13 @@ class BackoffPolicy:
 
     def window(self, n: int, previous: Any = None) -> Window:
         """Return what the n-th wait is drawn from; `previous` as for `delay`, or an array of such."""
-        if 0 < n <= len(self._first):
-            return self._first[n - 1]
-        _check(n)
-        return self._rest or self._window(n, previous)
+        window = self._windows.get(n)
+        if window is None:
+            _check(n)
+            window = self._window(n, previous)
+            if len(self._windows) < _KEPT and not isinstance(self.strategy, Decorrelated):
+                self._windows[n] = window
+        return window
 
     def _window(self, n: int, previous: Any) -> Window:
         strategy, cap = self.strategy, min(self.cap, _LARGEST)

@@ -55,8 +55,8 @@ STATUS_CODES = (
 _MAX_INT32 = 2**31 - 1
 _LEAST_IDLE_TIMEOUT = 1.0
 _LARGEST_FACTOR = 1000
-_WRITTEN = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h)?")
-_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
+_WRITTEN = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h)?", re.ASCII)
+_SECONDS = {"s": 1, None: 1, "m": 60, "h": 3600}
 
 
 class Unit(enum.Enum):
@@ -143,11 +143,12 @@ def retries(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
 
 
 def codes(key: str, value: object, _unit: Unit = Unit.SECONDS) -> frozenset[str]:
-    """Return a set of status codes by name; where people write, one text may hold them all."""
+    """Return a set of status codes by name, in any case as in a service config; one text may hold them all."""
     names = value.split() if isinstance(value, str) else value
     if not isinstance(names, list | tuple | frozenset | set) or not names:
         raise OptionError(key, value, "a list of at least one status code is")
-    return frozenset(choice(key, name, STATUS_CODES) for name in names)
+    upper = {name.upper() if isinstance(name, str) else name: name for name in names}
+    return frozenset(name if name in STATUS_CODES else choice(key, upper[name], STATUS_CODES) for name in upper)
 
 
 def flag(key: str, value: object, _unit: Unit = Unit.SECONDS) -> bool:
@@ -180,9 +181,14 @@ def _time(key: str, value: object, unit: Unit, allowed: str, accept: Callable[[f
     if not isinstance(value, str):
         return _number(key, value, allowed, accept)
     written = _WRITTEN.fullmatch(value)
-    if written is None or not accept(seconds := float(written["number"]) * _SECONDS[written["unit"]]):
+    if written is None or not accept(seconds := _seconds(float(written["number"]), written["unit"])):
         raise OptionError(key, value, allowed)
     return seconds
+
+
+def _seconds(number: float, unit: str | None) -> float:
+    # Divided, as a channel option's milliseconds are: a thousandth is no float, and the two would differ.
+    return number / 1000 if unit == "ms" else number * _SECONDS[unit]
 
 
 def _number(

@@ -12,7 +12,7 @@ and `jitter`. All other parts are fields of the policy, by their names.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, is_dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from grpc_backoff.errors import OptionError
@@ -22,7 +22,7 @@ from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Exponential, Fixed, Linear, Steps, Strategy
 
-__all__ = ["Effective", "Resolved", "Said", "Source", "compose", "say"]
+__all__ = ["Effective", "Resolved", "Said", "Source", "compose", "describe", "say"]
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
 
@@ -101,6 +101,16 @@ def compose(kind: type[PolicyT], sources: Sequence[Source]) -> Resolved[PolicyT]
     return Resolved(kind(backoff=_build(said), **named), _effective(said, named))
 
 
+def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
+    """Return the values of a policy that was given whole."""
+    strategy = policy.backoff.strategy
+    parts: dict[str, object] = {"backoff": strategy.name}
+    parts |= zip(_PARTS.get(strategy.name, ()), astuple(strategy) if is_dataclass(strategy) else (), strict=False)
+    parts |= {"max_delay": policy.backoff.cap, "jitter": policy.backoff.jitter}
+    parts |= {field.name: getattr(policy, field.name) for field in fields(policy) if field.name != "backoff"}
+    return tuple(Effective(part, value, origin) for part, value in parts.items() if value is not None)
+
+
 def _settle(sources: Sequence[Source]) -> dict[str, Said]:
     """Return what holds of each part, once the sources agree."""
     said: dict[str, Said] = {}
@@ -117,7 +127,7 @@ def _settle_strategy(sources: Sequence[Source], said: dict[str, Said]) -> None:
     needed = _PARTS[kind][0]
     if needed not in said:
         asked = said["backoff"] if said["backoff"].key else said["preset"]
-        raise OptionError(asked.key, asked.given, f"it is beside a {needed}, of which it says none itself")
+        raise OptionError(asked.key, asked.given, f"it is with {needed} beside it, which it does not say itself")
     for part in _ALL_PARTS - set(_PARTS[kind]):
         if part in said and _outranks(sources, part, "backoff"):
             raise OptionError(said[part].key, said[part].given, f"nothing is: a {kind} backoff has no {part}")

@@ -64,6 +64,7 @@ ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
 TABLES = ("connection", "targets", "policies", "methods")
 """The tables that a file may have at its top."""
 
+_LARGEST = 1_000_000
 _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
@@ -138,11 +139,14 @@ def read_config(path: str | os.PathLike[str]) -> Config:
 
 def _parse(name: str) -> dict[str, Any]:
     try:
-        content = Path(name).read_bytes()
+        with Path(name).open("rb") as file:
+            content = file.read(_LARGEST + 1)
     except OSError as error:
         raise ConfigError(name, f"cannot be read: {error.strerror}") from error
     except ValueError as error:  # a path with a NUL, say
         raise ConfigError(name, f"cannot be read: {error}") from error
+    if len(content) > _LARGEST:
+        raise ConfigError(name, f"is larger than {_LARGEST} bytes")
     try:
         return tomllib.loads(content.decode("utf-8-sig"))  # some editors begin a file with a byte-order mark
     except UnicodeDecodeError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random
 from grpc_backoff.policy.jitter import Window
+from grpc_backoff.policy.strategy import Decorrelated
 
 __all__ = ["ConnectPolicy", "Reconnect"]
 
@@ -22,6 +23,14 @@ class Reconnect(enum.Enum):
     """With the next RPC, as gRPC's pick_first does."""
     EAGER = "eager"
     """At once, without waiting for an RPC."""
+
+
+_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
+    "min_connect_timeout": checks.duration,
+    "jitter_first": checks.flag,
+    "stable_after": checks.stable_after,
+    "idle_timeout": checks.idle_timeout,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +53,19 @@ class ConnectPolicy:
     """A channel that no RPC asked anything of for this long stops dialling (CB-14); infinite is never."""
 
     def __post_init__(self) -> None:
-        """Hold the numbers to what options and the file are held to; OptionError says which value."""
-        if self.initial_backoff <= 0:
-            raise OptionError("ConnectPolicy.backoff", self.backoff, "one that waits after the first failure is")
-        checks.duration("ConnectPolicy.min_connect_timeout", self.min_connect_timeout)
-        checks.stable_after("ConnectPolicy.stable_after", self.stable_after)
-        checks.idle_timeout("ConnectPolicy.idle_timeout", self.idle_timeout)
+        """Hold the values to what options and the file are held to; OptionError says which."""
+        if not isinstance(self.backoff, BackoffPolicy) or self.initial_backoff <= 0:
+            raise OptionError("ConnectPolicy.backoff", self.backoff, "a BackoffPolicy that waits after a failure is")
+        if not isinstance(self.reconnect, Reconnect):
+            raise OptionError("ConnectPolicy.reconnect", self.reconnect, "Reconnect.LAZY or Reconnect.EAGER is")
+        for name, check in _CHECKS.items():
+            object.__setattr__(self, name, check(f"ConnectPolicy.{name}", getattr(self, name)))
 
     @property
     def initial_backoff(self) -> float:
         """INITIAL_BACKOFF: the first gap between two starts, before jitter."""
-        return self.backoff.nominal(1)
+        strategy = self.backoff.strategy
+        return min(strategy.base, self.backoff.cap) if isinstance(strategy, Decorrelated) else self.backoff.nominal(1)
 
     def gap(self, attempt: int, rng: Random, previous: float | None = None) -> float:
         """Return the seconds from the start of this attempt to the earliest start of the next; draws one number.
@@ -68,7 +79,7 @@ class ConnectPolicy:
 
     def nominal(self, attempt: int) -> float:
         """Return the gap after an attempt without jitter, in seconds."""
-        return self.backoff.nominal(attempt)
+        return self.initial_backoff if attempt == 1 else self.backoff.nominal(attempt - self._drawn_later)
 
     def bounds(self, attempt: int) -> tuple[float, float]:
         """Return the smallest and the largest value that `gap(attempt)` can have."""
@@ -79,7 +90,12 @@ class ConnectPolicy:
         """Return what the gap after an attempt is drawn from; `previous` as for `gap`, or an array of such."""
         if attempt == 1 and not self.jitter_first:  # CB-2
             return Window(self.initial_backoff, 0.0, self.initial_backoff)
-        return self.backoff.window(attempt, previous)
+        return self.backoff.window(attempt - self._drawn_later, previous)
+
+    @property
+    def _drawn_later(self) -> int:
+        """How many gaps a decorrelated backoff is behind: it goes on from the first gap if that was not drawn."""
+        return int(isinstance(self.backoff.strategy, Decorrelated) and not self.jitter_first)
 
     def limit(self, gap: Any, maximum: Callable[[Any, Any], Any] = max) -> Any:
         """Return how long an attempt may last that this gap follows (CB-3); arrays need their library's maximum."""

@@ -48,7 +48,7 @@ class Window:
 
     def at_each(self, fractions: Any, minimum: Callable[[Any, Any], Any]) -> Any:
         """Return what `at` does, for an array of fractions; `minimum` is the array library's."""
-        return minimum(self.low + self.width * fractions, self.limit)
+        return minimum(self.width * fractions + self.low, self.limit)
 
 
 class Jitter(Protocol):
@@ -128,8 +128,8 @@ class Scaled(_Written):
         """Refuse factors that are negative or the wrong way round; OptionError says which."""
         checks.factor("Scaled.low", self.low)
         checks.factor("Scaled.high", self.high)
-        if self.high < self.low:
-            raise OptionError("Scaled.high", self.high, f"at least Scaled.low ({self.low}) is")
+        if self.high < self.low or not self.high:
+            raise OptionError("Scaled.high", self.high, f"a number above 0 and at least Scaled.low ({self.low}) is")
 
     def window(self, value: float, cap: float) -> Window:
         """Return an interval around the value, which the cap may cut or reduce to itself."""

@@ -34,7 +34,7 @@ def check_patterns(table: str, patterns: Iterable[str]) -> None:
         OptionError: names the two.
     """
     for one, other in combinations(patterns, 2):
-        if _said(one) == _said(other) and _meet(one, other):
+        if _said(one) == _said(other) and _ends_fit(one, other) and _meet(one, other):
             raise OptionError(f'{table}."{other}"', other, f"a pattern that does not tie with {one!r} is")
 
 
@@ -66,6 +66,13 @@ def _fits(pattern: str, target: str) -> bool:
 
 def _said(pattern: str) -> int:
     return len(pattern) - pattern.count("*")
+
+
+def _ends_fit(one: str, other: str) -> bool:
+    """Return whether what comes before the first `*` of each, and behind the last, allows a common target at all."""
+    heads = [pattern.partition("*")[0] for pattern in (one, other)]
+    tails = [pattern.rpartition("*")[2] for pattern in (one, other)]
+    return any(a.startswith(b) for a, b in (heads, heads[::-1])) and any(a.endswith(b) for a, b in (tails, tails[::-1]))
 
 
 def _meet(one: str, other: str) -> bool:

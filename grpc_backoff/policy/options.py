@@ -19,7 +19,7 @@ from typing import Any
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.policy.compose import Effective, Said, Source
+from grpc_backoff.policy.compose import Effective, Said, Source, describe
 from grpc_backoff.policy.config import ENVIRONMENT_VARIABLE, Config, read_config
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
@@ -52,7 +52,7 @@ class Options:
 
     Attributes:
         policy: how to connect.
-        effective: the policy's values, each with where it came from; empty if the policy itself was given.
+        effective: the policy's values, each with where it came from.
         core: the options that are grpcio's.
     """
 
@@ -90,7 +90,7 @@ def read_options(
     elif not isinstance(policy, ConnectPolicy):
         raise OptionError("policy", policy, "a ConnectPolicy is")
     else:
-        effective = ()
+        effective = describe(policy, "argument")
     return Options(policy, effective, (*core, (IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout))))
 
 

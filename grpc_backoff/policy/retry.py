@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random
 
 __all__ = ["RetryPolicy"]
+
+
+_CHECKS: Mapping[str, Callable[[str, object], object]] = {
+    "max_attempts": checks.attempts,
+    "codes": checks.codes,
+    "server_delay_jitter": checks.pause,
+    "max_server_delay": checks.duration,
+    "timeout": checks.duration,
+    "deadline": checks.duration,
+}
+_MAY_BE_NONE = {"max_server_delay", "timeout", "deadline"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,23 +36,23 @@ class RetryPolicy:
     """How many tries there are in all, the first included, as in gRFC A6; None for no limit but a deadline (RT-1)."""
     codes: frozenset[str]
     """The names of the status codes that are tried again (RT-2)."""
+    server_delay_jitter: float
+    """Up to so much is added to a wait that a server asked for: not all of its clients shall obey at once (RT-3)."""
+    max_server_delay: float | None = None
+    """The longest wait that a server may ask for; None for no limit (RT-3)."""
     timeout: float | None = None
     """The most time for each try; None for no limit. Backoff does not touch it (RT-7)."""
     deadline: float | None = None
     """The most time for the call as a whole, tries and waits; None for no limit but the caller's (RT-7)."""
-    server_delay_jitter: float = 0.0
-    """Up to so much is added to a wait that a server asked for: not all of its clients shall obey at once (RT-3)."""
-    max_server_delay: float | None = None
-    """The longest wait that a server may ask for; None for no limit (RT-3)."""
 
     def __post_init__(self) -> None:
-        """Hold the values to what words and the file are held to; OptionError says which value."""
-        checks.attempts("RetryPolicy.max_attempts", self.max_attempts)
-        object.__setattr__(self, "codes", checks.codes("RetryPolicy.codes", self.codes))
-        checks.pause("RetryPolicy.server_delay_jitter", self.server_delay_jitter)
-        for name in ("timeout", "deadline", "max_server_delay"):
-            if getattr(self, name) is not None:
-                checks.duration(f"RetryPolicy.{name}", getattr(self, name))
+        """Hold the values to what words and the file are held to; OptionError says which."""
+        if not isinstance(self.backoff, BackoffPolicy):
+            raise OptionError("RetryPolicy.backoff", self.backoff, "a BackoffPolicy is")
+        for name, check in _CHECKS.items():
+            value = getattr(self, name)
+            if value is not None or name not in _MAY_BE_NONE:
+                object.__setattr__(self, name, check(f"RetryPolicy.{name}", value))
 
     @staticmethod
     def parse(text: str) -> RetryPolicy:

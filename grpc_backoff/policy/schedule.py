@@ -64,7 +64,7 @@ def usual_length(policy: Bounded, max_attempts: int | None) -> int:
     As many as there are tries, if there is more than one: the last wait would follow if there were one try more.
     Without a limit, up to the first wait that is like the one after it, but no more than a screen holds.
     """
-    if max_attempts is not None and max_attempts > 1:
+    if max_attempts is not None and 1 < max_attempts <= _MOST_ROWS:
         return max_attempts
     rows = 1
     while rows < _MOST_ROWS and policy.bounds(rows) != policy.bounds(rows + 1):

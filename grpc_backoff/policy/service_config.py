@@ -95,7 +95,8 @@ def from_service_config(retry_policy: Mapping[str, Any]) -> RetryPolicy:
     More than five attempts are taken at their word, which is what gRPC does not do.
 
     Raises:
-        OptionError: a key is missing or has a value that gRPC would refuse.
+        OptionError: a key is missing or has a value that gRPC would refuse, or that no policy here can have: a
+            multiplier below 1.
     """
     if not isinstance(retry_policy, Mapping):
         raise OptionError("retryPolicy", retry_policy, "an object is")
@@ -107,6 +108,7 @@ def from_service_config(retry_policy: Mapping[str, Any]) -> RetryPolicy:
             jitter=NATIVE_JITTER,
         ),
         max_attempts=_attempts(*given["maxAttempts"]),
+        server_delay_jitter=0.0,
         codes=_codes(*given["retryableStatusCodes"]),
     )
 
@@ -132,10 +134,10 @@ def _codes(key: str, value: object) -> frozenset[str]:
 
 
 def _code(code: object) -> object:
-    """Return a status code's name from its name in any case, or from its number."""
+    """Return a status code's name from its number; whatever else stands there is left."""
     if isinstance(code, int) and not isinstance(code, bool) and 1 <= code <= len(STATUS_CODES):
         return STATUS_CODES[code - 1]
-    return code.upper() if isinstance(code, str) else code
+    return code
 
 
 def read_duration(value: object) -> float | None:

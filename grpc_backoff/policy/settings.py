@@ -153,7 +153,9 @@ def _check_order(source: Source) -> None:
 def _words(table: Sequence[Setting], prefix: str) -> dict[str, str]:
     """Return the right key by each word that may have been meant for it: options have names of their own."""
     options = {setting.option.partition(".")[2]: setting.name for setting in table if setting.option}
-    words = options | {setting.name: setting.name for setting in table}
+    parts = {setting.part: setting.name for setting in table if setting.part}
+    words = {setting.name: setting.name for setting in table}  # first: all are listed in this order
+    words |= {word: name for word, name in (parts | options).items() if word not in words}
     return {word: prefix + name for word, name in words.items()}
 
 
@@ -191,6 +193,9 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
     chain = _chain(sources, policies, RETRY_PRESET)
     strategy = next(source["backoff"].value for source in chain if "backoff" in source)
     if strategy != Steps.name and not any("delay" in source for source in chain):
+        for stray in (source["steps"] for source in chain if "steps" in source):
+            if stray.key:
+                raise OptionError(stray.key, stray.given, f"nothing is: a {strategy} backoff has no steps")
         written = [(part, said) for source in chain for part, said in source.items() if said.key]
         idle = [said.key for part, said in written if part in _GROWTH or (part == "preset" and said.value in PRESETS)]
         remarks = tuple(f"{key} has no effect without a delay" for key in idle)

@@ -24,11 +24,6 @@ class Strategy(Protocol):
 
     name: ClassVar[str]
 
-    @property
-    def rises_from(self) -> int:
-        """From which failure on no wait is shorter than the one before it."""
-        ...
-
     def value(self, n: int) -> float:
         """Return the wait after the n-th failure, before cap and jitter."""
         ...
@@ -39,12 +34,11 @@ class Fixed:
     """`base` seconds, always. The only strategy that may not wait at all."""
 
     name: ClassVar[str] = "fixed"
-    rises_from: ClassVar[int] = 1
     base: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no time; OptionError says which value."""
-        checks.pause("Fixed.base", self.base)
+        """Refuse what is no time, and keep a float; OptionError says which value."""
+        object.__setattr__(self, "base", checks.pause("Fixed.base", self.base))
 
     def value(self, _n: int) -> float:
         """Return the base."""
@@ -56,12 +50,11 @@ class Linear:
     """`n * base` seconds after the n-th failure."""
 
     name: ClassVar[str] = "linear"
-    rises_from: ClassVar[int] = 1
     base: float
 
     def __post_init__(self) -> None:
-        """Refuse what would never wait; OptionError says which value."""
-        checks.duration("Linear.base", self.base)
+        """Refuse what would never wait, and keep floats; OptionError says which value."""
+        object.__setattr__(self, "base", checks.duration("Linear.base", self.base))
 
     def value(self, n: int) -> float:
         """Return n times the base."""
@@ -76,15 +69,14 @@ class Exponential:
     """`base * multiplier**(n - 1)` seconds after the n-th failure; the exponent stops at `max_exponent`, if given."""
 
     name: ClassVar[str] = "exponential"
-    rises_from: ClassVar[int] = 1
     base: float
     multiplier: float
     max_exponent: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what would never wait; OptionError says which value."""
-        checks.duration("Exponential.base", self.base)
-        checks.growth("Exponential.multiplier", self.multiplier)
+        """Refuse what would never wait, and keep floats; OptionError says which value."""
+        object.__setattr__(self, "base", checks.duration("Exponential.base", self.base))
+        object.__setattr__(self, "multiplier", checks.growth("Exponential.multiplier", self.multiplier))
         checks.max_exponent("Exponential.max_exponent", self.max_exponent)
 
     def value(self, n: int) -> float:
@@ -104,14 +96,9 @@ class Steps:
     multiplier: float
 
     def __post_init__(self) -> None:
-        """Refuse an empty list and what is no time; OptionError says which value."""
+        """Refuse an empty list and what is no time, and keep floats; OptionError says which value."""
         object.__setattr__(self, "waits", checks.steps("Steps.waits", self.waits))
-        checks.growth("Steps.multiplier", self.multiplier)
-
-    @property
-    def rises_from(self) -> int:
-        """From the end of the list."""
-        return len(self.waits)
+        object.__setattr__(self, "multiplier", checks.growth("Steps.multiplier", self.multiplier))
 
     def value(self, n: int) -> float:
         """Return the n-th wait of the list, or what grew from its last."""
@@ -128,14 +115,13 @@ class Decorrelated:
     """
 
     name: ClassVar[str] = "decorrelated"
-    rises_from: ClassVar[int] = 1
     reach: ClassVar[float] = 3.0
     """How many times the wait before the next may be."""
     base: float
 
     def __post_init__(self) -> None:
-        """Refuse what would never wait; OptionError says which value."""
-        checks.duration("Decorrelated.base", self.base)
+        """Refuse what would never wait, and keep floats; OptionError says which value."""
+        object.__setattr__(self, "base", checks.duration("Decorrelated.base", self.base))
 
     def value(self, n: int) -> float:
         """Return the mean of all n-th waits, were there no cap.

@@ -19,7 +19,7 @@ from grpc_backoff.policy.settings import RETRYING, Setting, read_source, resolve
 __all__ = ["parse_retry", "read_words"]
 
 _COMMA = re.compile(r",(?![^()]*\))")
-_WHOLE = re.compile(r"[+-]?\d+")
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 def parse_retry(text: str, *, stacklevel: int = 3) -> Resolved[RetryPolicy]:

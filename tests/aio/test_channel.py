@@ -197,7 +197,8 @@ async def test_a_channel_says_where_its_values_come_from(tmp_path, monkeypatch):
     assert values(options=by_option)["jitter"][0] == Proportional(0.3)
     assert values()["jitter"][0] == Proportional(0.4)
     assert values("other:1")["jitter"] == (Proportional(0.2), "preset grpc")
-    assert values(policy=CONNECT) == {}, "a policy that is given came from nowhere else"
+    assert set(values(policy=CONNECT)) == set(values("other:1"))
+    assert {origin for _, origin in values(policy=CONNECT).values()} == {"argument"}
     assert channels[0].policy.backoff.jitter == Proportional(0.1)
     for channel in channels:
         await channel.close()

@@ -163,3 +163,28 @@ def test_warning(run, policy, word):
     assert done.exit_code == 0
     assert done.stderr == f"Warning: {word} has no effect without a delay\n"
     assert cells(done.stdout)[0] == ["1", "0 s", "0 s", "0 s", "0 s"]
+
+
+def test_many_attempts(run):
+    """BP: a policy of many attempts is shown as far as it says something new, and nothing adds them all up."""
+    done = run("max_attempts: 100000000, delay: 1s, backoff: exponential")
+
+    assert len(cells(done.output)) == 6
+    assert done.output.strip().endswith("Exhausted after 100000000 attempts, with 99999999 waits between them.")
+    assert json.loads(run("retry: 100000000, delay: 1s", "--json").stdout)[0]["exhausted_after"] is None
+
+
+def test_very_short_and_very_long(run):
+    """BP: times that a millisecond's digits cannot show are shown by their first three."""
+    assert cells(run("retry: 1, delay: 0.1234ms").output)[0][1] == "0.000123 s"
+    assert cells(run("retry: 1, delay: 12345678s").output)[0][1] == "1.23e+07 s"
+
+
+def test_file_of_any_name(run, tmp_path):
+    """BP-3: a file need not end in .toml, and its directory may have a # in its name."""
+    file = tmp_path / "a#b" / "backoff.conf"
+    file.parent.mkdir()
+    file.write_text('[policies.a]\nretry = 1\ndelay = "3s"\n')
+
+    assert cells(run(f"{file}#a").output)[0][1] == "3 s"
+    assert "policies.a: waits before retries" in run(str(file)).output

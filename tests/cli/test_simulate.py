@@ -92,7 +92,7 @@ def test_plot(tmp_path, name):
     [
         (("--policy", "steep"), "Error: policy = 'steep' is not allowed; no policy has this name"),
         (("--policy", "delay: 0s"), "Error: delay = '0s' is not allowed; "),
-        (("--policy", "linear"), "Error: policy = 'linear' is not allowed; it is beside a delay"),
+        (("--policy", "linear"), "Error: policy = 'linear' is not allowed; it is with delay beside it"),
         (("--plot", "x.gif"), "Error: --plot: 'x.gif' is neither .png nor .svg"),
         (("--plot", "/no/such/dir/x.png"), "Error: --plot: cannot write '/no/such/dir/x.png': No such file"),
         (("--outage", "inf"), "Error: Outage.seconds = inf is not allowed; "),
@@ -116,3 +116,20 @@ def test_missing_extra(monkeypatch, missing, extra):
 
     assert done.exit_code == 2
     assert done.stderr == f"Error: this needs optional packages: pip install 'grpc-backoff[{extra}]'\n"
+
+
+def test_words_for_calls_are_refused():
+    """BP-4: no client gives up, so what is said of retries would have no effect."""
+    done = run("--clients", "10", "--policy", "retry: 2, delay: 1s")
+
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error: retry = 2 is not allowed; no setting has this name")
+
+
+def test_names_that_are_no_formulas(tmp_path):
+    """BP: a file may have a name that a picture would take for something else."""
+    for name in ("x$\\frac{$.toml", "_hidden.toml"):
+        file = tmp_path / name
+        file.write_text("[connection]\njitter = 0\n")
+        done = run(*SMALL, "--policy", str(file), "--plot", str(tmp_path / "fleet.PNG"))
+        assert done.exit_code == 0, done.output

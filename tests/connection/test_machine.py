@@ -488,7 +488,7 @@ def test_a_late_wake_up_leads_to_one_attempt(phase):
 @pytest.mark.parametrize("phase", [m.Phase.BACKOFF, m.Phase.HOLDING])
 def test_idle_channels_stop_dialling(phase):
     """CB-14: when no RPC asked for anything the channel is IDLE, and the next RPC begins afresh at once."""
-    driver = reach(phase, idle_timeout=0.5)
+    driver = reach(phase, idle_timeout=1.5, backoff=replace(CONNECT.backoff, strategy=Exponential(3.0, 1.6)))
     driver.wake(busy=False)
     assert driver.state.phase is m.Phase.IDLE
     assert driver.timer is None or driver.timer <= driver.now

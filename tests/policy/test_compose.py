@@ -75,7 +75,7 @@ def test_strategies(values, expected):
         ([{"multiplier": 2.0}, {"backoff": "linear"}], "multiplier", "nothing is: a linear backoff has no multiplier"),
         ([{"backoff": "steps", "steps": (1.0,), "delay": 1.0}], "delay", "nothing is: a steps backoff has no delay"),
         ([{"steps": (1.0,)}], "steps", "nothing is: a exponential backoff has no steps"),
-        ([{"backoff": "steps"}], "backoff", "it is beside a steps, of which it says none itself"),
+        ([{"backoff": "steps"}], "backoff", "it is with steps beside it, which it does not say itself"),
         (
             [{"backoff": "decorrelated", "jitter": Full()}],
             "jitter",
@@ -109,6 +109,13 @@ def test_overridden(strategy, below):
     assert backoff(written(backoff=strategy), written(**below)) == backoff(written(backoff=strategy))
 
 
+def test_overridden_delay():
+    """BP-3: a delay that a list overrides lifts no maximum either."""
+    composed = backoff(written(backoff="steps", steps=(1.0, 2.0)), written(delay=500.0))
+
+    assert composed == BackoffPolicy(Steps((1.0, 2.0), 1.6), 120.0, Proportional(0.2))
+
+
 def test_effective():
     """BP-3: each value that holds, with its source and the key there; what does not hold is not among them."""
     resolved = compose(
@@ -128,10 +135,10 @@ def test_effective():
         Effective("jitter", RETRY["contention"].backoff.jitter, "preset contention"),
         Effective("max_attempts", 3, "words: retry"),
         Effective("codes", RETRY["contention"].codes, "preset contention"),
-        Effective("timeout", None, "preset contention"),
-        Effective("deadline", 30.0, "preset contention"),
         Effective("server_delay_jitter", 5.0, "preset contention"),
         Effective("max_server_delay", None, "preset contention"),
+        Effective("timeout", None, "preset contention"),
+        Effective("deadline", 30.0, "preset contention"),
     )
 
 

@@ -85,7 +85,7 @@ BAD_CONNECTIONS = [
     (
         'jitter = "scaled(2, 1)"',
         "'scaled(2, 1)'",
-        "scaled(LOW, HIGH) is (Scaled.high = 1.0 is not allowed; at least Scaled.low (2.0) is)",
+        "scaled(LOW, HIGH) is (Scaled.high = 1.0 is not allowed; a number above 0 and at least Scaled.low (2.0) is)",
     ),
     ('jitter_first = "true"', "'true'", FLAG),
     ("stable_after = -1", "-1", PAUSE),
@@ -94,7 +94,7 @@ BAD_CONNECTIONS = [
     ('reconnect = "never"', "'never'", "'lazy' or 'eager' is"),
     ('preset = "stepps"', "'stepps'", meant("steps", "policy")),
     ('preset = "xyz"', "'xyz'", f"no policy has this name, choose from: {PRESETS}"),
-    ('preset = "linear"', "'linear'", "it is beside a delay, of which it says none itself"),
+    ('preset = "linear"', "'linear'", "it is with delay beside it, which it does not say itself"),
     ("preset = 4", "4", "the name of a policy is"),
     ("multiplyer = 2", "2", meant("connection.multiplier")),
     ("max_reconnect_backoff_ms = 9", "9", meant("connection.max_backoff")),
@@ -124,7 +124,7 @@ BAD_METHODS = [
     ("timeout = 0", "0", TIME),
     ("deadline = inf", "inf", TIME),
     ('codes = "NOPE"', "'NOPE'", CODES),
-    ('codes = ["unavailable"]', "'unavailable'", CODES),
+    ('codes = ["unavailible"]', "'unavailible'", CODES),
     ('codes = ["UNAVAILABLE", 14]', "14", CODES),
     ("codes = []", "[]", "a list of at least one status code is"),
     ('codes = ""', "''", "a list of at least one status code is"),
@@ -210,7 +210,7 @@ NOT_TOGETHER = [
         '[policies.x]\nbackoff = "steps"',
         "policies.x.backoff",
         "'steps'",
-        "it is beside a steps, of which it says none itself",
+        "it is with steps beside it, which it does not say itself",
     ),
     ("[policies.x]\nsteps = [1, 0]", "policies.x.steps[1]", "0", TIME),
     ('[policies.x]\nsteps = "1s 2"\n[policies.y]\nsteps = "1s 2x"', "policies.y.steps[1]", "'2x'", TIME),
@@ -418,10 +418,10 @@ def test_no_permission(forbidden):
 def test_permission_denied(file, monkeypatch):
     """BP-4: what the system says of a file that it does not give is passed on."""
 
-    def denied(_path):
+    def denied(_path, _mode):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("pathlib.Path.read_bytes", denied)
+    monkeypatch.setattr("pathlib.Path.open", denied)
 
     with pytest.raises(ConfigError) as caught:
         read_config(file)
@@ -755,3 +755,13 @@ def test_names():
     """BP-3: the names that others rely on."""
     assert ENVIRONMENT_VARIABLE == "GRPC_BACKOFF_CONFIG"
     assert TABLES == ("connection", "targets", "policies", "methods")
+
+
+def test_too_large(file):
+    """BP-4: what is no configuration by its size is not read to its end."""
+    file.write_text("#" * 1_000_001)
+
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+
+    assert str(caught.value) == f"{file}: is larger than 1000000 bytes"

@@ -67,12 +67,41 @@ def test_gap_within_bounds(backoff, jitter_first, attempt, seed):
     low, high = policy.bounds(attempt)
 
     assert 0 <= low <= policy.gap(attempt, random.Random(seed)) <= high
+    assert (policy.gap(attempt, Always(0.0)), policy.gap(attempt, Always(1.0))) == (low, high)
 
 
 def test_gap_goes_on():
-    """BP: a decorrelated backoff goes on from the gap before, the first of which is the mean of its first wait."""
-    assert DECORRELATED.gap(1, Always(0.9)) == 2.0
-    assert [DECORRELATED.gap(2, Always(drawn), 2.0) for drawn in (0.0, 1.0)] == [1.0, 6.0]
+    """CB-2, BP: a decorrelated backoff goes on from the gap before, and its first gap is its base."""
+    assert DECORRELATED.initial_backoff == DECORRELATED.gap(1, Always(0.9)) == 1.0
+    assert [DECORRELATED.gap(2, Always(drawn), 1.0) for drawn in (0.0, 1.0)] == [1.0, 3.0]
+    assert [DECORRELATED.bounds(n) for n in (1, 2, 3, 4, 9)] == [(1, 1), (1, 3), (1, 9), (1, 27), (1, 60)]
+    assert [DECORRELATED.nominal(n) for n in (1, 2, 3)] == [1.0, 2.0, 3.5]
+
+
+def test_decorrelated_from_the_first():
+    """CB-2: with `jitter_first` its first gap is drawn too."""
+    policy = replace(DECORRELATED, jitter_first=True)
+
+    assert [policy.bounds(n) for n in (1, 2, 3)] == [(1, 3), (1, 9), (1, 27)]
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [({"reconnect": "eager"}, "reconnect"), ({"jitter_first": "no"}, "jitter_first"), ({"backoff": 1.0}, "backoff")],
+)
+def test_wrong_kind(change, key):
+    """CH-10: a value of the wrong kind is refused: it would go unnoticed."""
+    with pytest.raises(OptionError) as caught:
+        replace(CONNECT, **change)
+
+    assert caught.value.key == f"ConnectPolicy.{key}"
+
+
+def test_what_is_checked_is_kept():
+    """CH-10: a policy holds what its checks return."""
+    policy = replace(CONNECT, idle_timeout=0.1, jitter_first=1, min_connect_timeout=5)
+
+    assert (policy.idle_timeout, policy.jitter_first, type(policy.min_connect_timeout)) == (1.0, True, float)
 
 
 def test_limit():
@@ -120,7 +149,7 @@ def test_reconnect_words():
             {"backoff": BackoffPolicy(Fixed(0.0), 1.0, Full())},
             (
                 "ConnectPolicy.backoff = BackoffPolicy(strategy=Fixed(base=0.0), cap=1.0, jitter=Full()) "
-                "is not allowed; one that waits after the first failure is"
+                "is not allowed; a BackoffPolicy that waits after a failure is"
             ),
         ),
     ],

@@ -261,7 +261,10 @@ FACTOR = "is not allowed; a number from 0 to 1000 is"
         ("scaled(0.5)", SCALED),
         ("scaled(0.5, 1, 2)", SCALED),
         ("scaled(0.5,,1.5)", SCALED),
-        ("scaled(1.5, 0.5)", f"{SCALED} (Scaled.high = 0.5 is not allowed; at least Scaled.low (1.5) is)"),
+        (
+            "scaled(1.5, 0.5)",
+            f"{SCALED} (Scaled.high = 0.5 is not allowed; a number above 0 and at least Scaled.low (1.5) is)",
+        ),
         ("scaled(0.5, inf)", f"{SCALED} (Scaled.high = inf {FACTOR})"),
         ("scaled(-1, 1)", f"{SCALED} (Scaled.low = -1.0 {FACTOR})"),
         ("scaled(x, 1)", f"{SCALED} (Scaled.low = 'x' {FACTOR})"),

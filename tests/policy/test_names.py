@@ -47,6 +47,7 @@ def test_many_stars():
     """BP-3: however many `*` a pattern has, a target that does not fit is soon known; trying all ways would not end."""
     assert nearest_pattern(["*" + "a*" * 40 + "b"], "a" * 400) is None
     assert nearest_pattern(["*" + "a*" * 40 + "b"], "a" * 400 + "b") is not None
+    check_patterns("targets", ["*" + "a*" * 40 + "b", "*" + "a*" * 40 + "c"])
 
 
 def fits(pattern, target):

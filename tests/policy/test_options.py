@@ -14,7 +14,7 @@ from grpc_backoff.policy.config import read_config
 from grpc_backoff.policy.connect import Reconnect
 from grpc_backoff.policy.jitter import NoJitter, Proportional
 from grpc_backoff.policy.options import OPTION_KEYS, read_options
-from grpc_backoff.policy.presets import CONNECT, GRPC
+from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
 from grpc_backoff.policy.strategy import Exponential, Fixed
 
 INITIAL = "grpc.initial_reconnect_backoff_ms"
@@ -101,7 +101,7 @@ BAD_VALUES = [
     (
         "grpc_backoff.preset",
         "linear",
-        "grpc_backoff.preset = 'linear' is not allowed; it is beside a delay, of which it says none itself",
+        "grpc_backoff.preset = 'linear' is not allowed; it is with delay beside it, which it does not say itself",
     ),
     ("grpc_backoff.preset", None, f"grpc_backoff.preset = None is not allowed; {PRESET}"),
     ("grpc_backoff.jitter", "fulll", f"grpc_backoff.jitter = 'fulll' is not allowed; {JITTER}"),
@@ -497,8 +497,13 @@ def test_effective_of_a_lowered_first_wait(file):
 
 
 def test_effective_of_an_argument():
-    """BP-3: a policy that was given came from nowhere else."""
-    assert read_options([(INITIAL, 100)], CONNECT).effective == ()
+    """BP-3: all values of a policy that was given came from there, whatever it holds."""
+    policies = [CONNECT, *(replace(CONNECT, backoff=retry.backoff) for retry in RETRY.values())]
+    for policy in policies:
+        effective = read_options([(INITIAL, 100)], policy).effective
+        assert {value.origin for value in effective} == {"argument"}
+        assert told(effective)["max_delay"] == (policy.backoff.cap, "argument")
+    assert told(read_options([], CONNECT).effective)["multiplier"] == (1.6, "argument")
 
 
 def test_effective_of_the_fixed_backoff():

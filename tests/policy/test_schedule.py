@@ -10,7 +10,7 @@ from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import Full, NoJitter
 from grpc_backoff.policy.presets import GRPC, RETRY
 from grpc_backoff.policy.schedule import Row, schedule, usual_length
-from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear
+from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 from tests.policy.values import backoffs, unhurried
 
 
@@ -53,12 +53,14 @@ def test_sums(policy, rows):
     ("policy", "max_attempts", "rows"),
     [
         (GRPC, 5, 5),
-        (GRPC, 100, 100),
+        (GRPC, 100, 12),
         (GRPC, 2, 2),
         (GRPC, None, 12),  # the first at the cap
         (GRPC, 1, 12),
+        (GRPC, 24, 24),
         (RETRY["steps"], None, 7),
         (BackoffPolicy(Fixed(1.0), 30.0, NoJitter()), None, 1),
+        (BackoffPolicy(Steps((1.0, 2.0, 1.0, 2.0), 1.0), 30.0, NoJitter()), None, 4),
         (BackoffPolicy(Exponential(1.0, 2.0), 30.0, NoJitter()), None, 6),
         (BackoffPolicy(Exponential(1.0, 2.0), 1e9, NoJitter()), None, 24),
     ],

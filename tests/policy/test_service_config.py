@@ -34,6 +34,7 @@ GIVEN = {
     "retryableStatusCodes": ["UNAVAILABLE"],
 }
 NATIVE = RetryPolicy(
+    server_delay_jitter=0.0,
     backoff=BackoffPolicy(Exponential(0.1, 2.0), 1.0, Proportional(0.2)),
     max_attempts=4,
     codes=frozenset({"UNAVAILABLE"}),
@@ -174,6 +175,16 @@ def test_fixed_fits():
     assert (conversion.retry_policy["initialBackoff"], conversion.retry_policy["backoffMultiplier"]) == ("0.25s", 1.0)
 
 
+@pytest.mark.parametrize(("first", "most"), [(0.001, 315576000000.0), (0.001, 0.001)])
+def test_shortest_and_longest_fit(first, most):
+    """BP-5: a millisecond and 10,000 years are the least and the most that fit."""
+    policy = replace(NATIVE, backoff=BackoffPolicy(Exponential(first, 2.0), most, Proportional(0.2)))
+    conversion = to_service_config(policy)
+
+    assert conversion.misfits == ()
+    assert from_service_config(conversion.retry_policy) == policy
+
+
 @pytest.mark.parametrize("name", ["grpc", "contention"])
 def test_no_retries(name):
     """BP-5: gRPC does not retry at all where there is no retryPolicy: one with a single try is not allowed."""
@@ -211,6 +222,7 @@ def test_round_trip(attempts, initial, most, multiplier, codes):
         backoff=BackoffPolicy(Exponential(initial / 1e6, multiplier), most / 1e6, Proportional(0.2)),
         max_attempts=attempts,
         codes=frozenset(codes),
+        server_delay_jitter=0.0,
     )
     conversion = to_service_config(policy)
     back = from_service_config(conversion.retry_policy)

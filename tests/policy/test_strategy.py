@@ -7,13 +7,11 @@ import random
 from dataclasses import FrozenInstanceError, fields
 
 import pytest
-from hypothesis import given
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Exponential, Fixed, Linear, Steps
-from tests.policy.values import failures, strategies, unhurried
 
 SECONDS = "a finite number of seconds above 0 is"
 GROWTH = "a finite number of at least 1 is"
@@ -58,13 +56,21 @@ def test_decorrelated_reach():
     assert Decorrelated(2.0).largest_before(10**300) == math.inf
 
 
-@unhurried
-@given(strategy=strategies, n=failures)
-def test_rises_from(strategy, n):
-    """CB-5: from where a strategy says that it rises, no wait is shorter than the one before it."""
-    n += strategy.rises_from - 1
+@pytest.mark.parametrize(
+    "strategy",
+    [Fixed(1), Linear(1), Exponential(1, 2), Exponential(1, 2, 10**9), Steps((1, 2), 2), Decorrelated(1)],
+    ids=repr,
+)
+def test_whole_numbers(strategy):
+    """CB-13: whole numbers do as well, and become floats: powers of whole numbers would never end."""
+    assert strategy == type(strategy)(
+        *(tuple(map(float, part)) if isinstance(part, tuple) else part for part in parts(strategy))
+    )
+    assert type(strategy.value(10**12)) is float
 
-    assert 0 <= strategy.value(n) <= strategy.value(n + 1)
+
+def parts(strategy):
+    return [getattr(strategy, field.name) for field in fields(strategy)]
 
 
 @pytest.mark.parametrize("strategy", [Linear(1e300), Exponential(1.0, 1.001), Steps((1.0,), 1.001), Decorrelated(1.0)])

@@ -33,7 +33,7 @@ strategies = (
 jitters = (
     st.just(NoJitter())
     | st.builds(Proportional, parts, st.booleans())
-    | st.lists(factors, min_size=2, max_size=2).map(lambda pair: Scaled(*sorted(pair)))
+    | st.lists(factors, min_size=2, max_size=2).filter(any).map(lambda pair: Scaled(*sorted(pair)))
     | st.builds(Additive, factors)
     | st.just(Full())
     | st.just(Equal())
