@@ -130,7 +130,7 @@ def _settle_strategy(sources: Sequence[Source], said: dict[str, Said]) -> None:
         raise OptionError(asked.key, asked.given, f"it is with {needed} beside it, which it does not say itself")
     for part in _ALL_PARTS - set(_PARTS[kind]):
         if part in said and _outranks(sources, part, "backoff"):
-            raise OptionError(said[part].key, said[part].given, f"nothing is: a {kind} backoff has no {part}")
+            raise OptionError(said[part].key, said[part].given, f"nothing is: {kind} backoff has no {part}")
         said.pop(part, None)
 
 

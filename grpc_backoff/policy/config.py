@@ -206,5 +206,6 @@ def _try_out(config: Config) -> Iterator[str]:
     for name in config.policies:
         if name in PRESETS:
             raise OptionError(f"policies.{_key(name)}", name, "a name that no preset has is")
-    for _, resolved in config.sections():
-        yield from resolved.remarks
+    for name, resolved in config.sections():
+        if not name.startswith("policies."):  # what begins with one may say the rest
+            yield from resolved.remarks

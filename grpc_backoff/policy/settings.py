@@ -195,7 +195,7 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
     if strategy != Steps.name and not any("delay" in source for source in chain):
         for stray in (source["steps"] for source in chain if "steps" in source):
             if stray.key:
-                raise OptionError(stray.key, stray.given, f"nothing is: a {strategy} backoff has no steps")
+                raise OptionError(stray.key, stray.given, f"nothing is: {strategy} backoff has no steps")
         written = [(part, said) for source in chain for part, said in source.items() if said.key]
         idle = [said.key for part, said in written if part in _GROWTH or (part == "preset" and said.value in PRESETS)]
         remarks = tuple(f"{key} has no effect without a delay" for key in idle)

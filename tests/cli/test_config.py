@@ -164,8 +164,8 @@ def test_bad_file(file):
 
 
 def test_warning(file):
-    """BP-2: what has no effect is said on standard error, and the file is good all the same."""
-    file.write_text('[policies.a]\nretry = 2\nbackoff = "linear"\n')
+    """BP-2: what has no effect on a method is said on standard error, and the file is good all the same."""
+    file.write_text('[policies.a]\nbackoff = "linear"\n[methods."a.B"]\npreset = "a"\nretry = 2\n')
 
     done = run("check", "backoff.toml")
 

@@ -71,10 +71,10 @@ def test_strategies(values, expected):
 @pytest.mark.parametrize(
     ("sources", "key", "allowed"),
     [
-        ([{"backoff": "fixed", "multiplier": 2.0}], "multiplier", "nothing is: a fixed backoff has no multiplier"),
-        ([{"multiplier": 2.0}, {"backoff": "linear"}], "multiplier", "nothing is: a linear backoff has no multiplier"),
-        ([{"backoff": "steps", "steps": (1.0,), "delay": 1.0}], "delay", "nothing is: a steps backoff has no delay"),
-        ([{"steps": (1.0,)}], "steps", "nothing is: a exponential backoff has no steps"),
+        ([{"backoff": "fixed", "multiplier": 2.0}], "multiplier", "nothing is: fixed backoff has no multiplier"),
+        ([{"multiplier": 2.0}, {"backoff": "linear"}], "multiplier", "nothing is: linear backoff has no multiplier"),
+        ([{"backoff": "steps", "steps": (1.0,), "delay": 1.0}], "delay", "nothing is: steps backoff has no delay"),
+        ([{"steps": (1.0,)}], "steps", "nothing is: exponential backoff has no steps"),
         ([{"backoff": "steps"}], "backoff", "it is with steps beside it, which it does not say itself"),
         (
             [{"backoff": "decorrelated", "jitter": Full()}],

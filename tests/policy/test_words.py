@@ -186,7 +186,7 @@ def test_no_warning(text):
         (
             "delay: 1s, backoff: linear, multiplier: 2",
             "multiplier",
-            "multiplier = 2 is not allowed; nothing is: a linear backoff has no multiplier",
+            "multiplier = 2 is not allowed; nothing is: linear backoff has no multiplier",
         ),
         ("retries: 5", "retries", "retries = 5 is not allowed; no setting has this name, did you mean 'retry'?"),
         ("Delay: 5s", "Delay", "Delay = '5s' is not allowed; no setting has this name, did you mean 'delay'?"),
