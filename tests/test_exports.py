@@ -86,3 +86,13 @@ def test_policy_is_light():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_the_probing_connector_is_light():
+    """It dials with asyncio and h2 alone: it loads neither grpc nor what the command line needs."""
+    code = (
+        "import grpc_backoff.connection.http2, sys; print(*[n for n in ('grpc', 'click', 'rich') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == []

@@ -18,6 +18,7 @@ WITHOUT = {
     "cli/commands.py": "the group alone; test_cli.py calls it",
     "cli/live.py": "the view for a terminal; test_connect.py runs it in one",
     "cli/plot.py": "test_simulate.py draws; what is drawn is for the eye",
+    "cli/refusal.py": "every command refuses in its own tests",
     "cli/policies.py": "test_schedule.py and test_simulate.py name policies in every way",
     "cli/tables.py": "what test_schedule.py, test_config.py and test_simulate.py read in the output",
     "cli/demo/orders.py": "tests/cli/test_demo.py runs the whole demo and reads its figures",
@@ -25,6 +26,7 @@ WITHOUT = {
     "cli/demo/script.py": "the same",
     "cli/demo/traffic.py": "the same",
     "connection/connector.py": "a protocol and records; `testing/checks.py` holds every implementation to it",
+    "connection/stages.py": "records without behaviour; test_http2.py reads what a connector puts into them",
     "connection/events.py": "records without behaviour; the machine's and the listeners' tests make and read them all",
 }
 """The modules without a test module of their own, each with the reason."""

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grpc_backoff.cli import require
 from grpc_backoff.cli.attempts import AttemptLog, Summary
-from grpc_backoff.cli.policies import Refusal
+from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import View, open_view, printable
 from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent
-from grpc_backoff.errors import OptionError
+from grpc_backoff.errors import MissingExtra, OptionError
 
 if TYPE_CHECKING:
     import grpc
@@ -107,6 +108,12 @@ def _value(text: str) -> int | float | bool | str:
     "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop after so many seconds."
 )
 @click.option("--once", is_flag=True, help="Stop at the first READY.")
+@click.option(
+    "--probe",
+    is_flag=True,
+    help="Make one attempt, show its stages (resolve, tcp, tls, settings) and, where it fails, what to do about it. "
+    "--timeout is its limit.",
+)
 @click.pass_context
 def connect(
     context: click.Context,
@@ -120,6 +127,7 @@ def connect(
     attempts: int | None,
     timeout: float | None,
     once: bool,
+    probe: bool,
 ) -> None:
     """Connect to the gRPC server at TARGET and show every attempt.
 
@@ -127,9 +135,17 @@ def connect(
     or until one of --once, --attempts and --timeout says stop. The exit status is 0 if the server was READY at some
     time, 1 if it never was, and 2 if the command line is wrong.
     """
+    trust = _read_trust(ca, cert, key) if tls or ca or cert or key else None
+    if probe:
+        if once or attempts is not None:
+            raise Refusal(
+                f"--probe makes one attempt: it does not go together with {'--once' if once else '--attempts'}"
+            )
+        ready = _probe(target, tls=tls, ca=ca, cert=cert, key=key, options=options, timeout=timeout, as_json=as_json)
+        context.exit(0 if ready else 1)
     request = Request(
         target=target,
-        trust=_read_trust(ca, cert, key) if tls or ca or cert or key else None,
+        trust=trust,
         options=options,
         attempts=attempts,
         timeout=timeout,
@@ -140,6 +156,16 @@ def connect(
         summary = asyncio.run(follow(request, view))
         view.summary(summary)
     context.exit(0 if summary.connections else 1)
+
+
+def _probe(target: str, *, as_json: bool, **given: Any) -> bool:
+    try:
+        require("probe", ("h2",))
+    except MissingExtra as missing:
+        raise click.ClickException(str(missing)) from missing
+    from grpc_backoff.cli.probe import read_request, run_probe  # noqa: PLC0415 - needs what was just looked for
+
+    return run_probe(read_request(target, **given), as_json=as_json)
 
 
 def _read_trust(ca: str | None, cert: str | None, key: str | None) -> Trust:

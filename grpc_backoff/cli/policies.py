@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import printable
 from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
 from grpc_backoff.policy.compose import Source
@@ -24,7 +25,7 @@ from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.settings import CONNECTING, RETRYING, begin_with, resolve_connect, resolve_retry
 from grpc_backoff.policy.words import read_words
 
-__all__ = ["Named", "Refusal", "connect_policy", "named_policies", "refusing"]
+__all__ = ["Named", "connect_policy", "named_policies", "refusing"]
 
 _SUFFIX = ".toml"
 _OF_FILE = "#"
@@ -35,15 +36,6 @@ _WORDS = (
     *(setting for setting in CONNECTING if setting.name in _CONNECTING),
 )
 """The words for connections: those for the backoff of calls, and two that only connections know."""
-
-
-class Refusal(click.ClickException):
-    """The command line asks for something that cannot be; shown as one line."""
-
-    exit_code = 2
-
-    def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
 
 
 @contextmanager

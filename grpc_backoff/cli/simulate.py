@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from grpc_backoff.cli import require
-from grpc_backoff.cli.policies import Refusal, connect_policy, refusing
+from grpc_backoff.cli.policies import connect_policy, refusing
+from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.tables import seconds, show_table, write_json
 from grpc_backoff.errors import MissingExtra
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from grpc_backoff import ConnectError, Failure, Stage
+from grpc_backoff.connection.http2 import Http2Connector
 from grpc_backoff.testing import ScriptedConnection
 from grpc_backoff.testing.checks import check_connector
 
@@ -35,3 +36,36 @@ async def test_a_connector_that_does_not_wait_for_settings_is_caught():
     """CB-6: accepting is not success. Takes about a second of real time."""
     with pytest.raises(AssertionError):
         await check_connector(Naive)
+
+
+class Hasty(Http2Connector):
+    """Gives an attempt half of its time."""
+
+    async def connect(self, limit, revive):
+        return await super().connect(limit / 2, revive)
+
+
+async def test_a_connector_that_gives_up_before_the_limit_is_caught():
+    """CB-3: an attempt may last until its limit. Takes about four seconds of real time."""
+    with pytest.raises(AssertionError, match="before its limit an attempt is not over"):
+        await check_connector(Hasty)
+
+
+class Deaf(Http2Connector):
+    """Keeps its sockets when it is told to give up."""
+
+    async def connect(self, limit, revive):
+        kept.append(asyncio.ensure_future(super().connect(5 * limit, revive)))
+        return await asyncio.shield(kept[-1])
+
+
+kept = []
+
+
+async def test_a_connector_that_keeps_its_socket_is_caught():
+    """CB-3: the socket is closed within 250 ms of the limit. Takes about five seconds of real time."""
+    with pytest.raises(AssertionError, match="after the limit"):
+        await check_connector(Deaf)
+    for task in kept:
+        task.cancel()
+    await asyncio.gather(*kept, return_exceptions=True)

@@ -1,0 +1,117 @@
+"""Second looks at a server after an attempt has failed, to tell causes apart that look the same from outside.
+
+Each takes a few seconds at most. None trusts what it sees, and behind a TLS handshake none says a word. Whatever goes
+wrong with a look, the failure stands as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from dataclasses import dataclass
+
+from grpc_backoff.connection.connector import ConnectError
+from grpc_backoff.connection.dial import ALPN, reach, secure, security_of
+from grpc_backoff.connection.http2 import Http2Connector
+from grpc_backoff.connection.stages import NoSettings, Security
+from grpc_backoff.connection.target import DEFAULT_PORT, Address, Target
+
+__all__ = ["Plaintext", "look_at_certificate", "look_for_tls", "look_in_plaintext"]
+
+_LIMIT = 3.0
+
+_NO_CHECK_TIME = 0x200000
+"""OpenSSL's X509_V_FLAG_NO_CHECK_TIME, for which the module ssl has no name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plaintext:
+    """What a server answers to HTTP/2 in plaintext: SETTINGS, or else the first bytes of what it says."""
+
+    settings: bool
+    head: bytes = b""
+
+
+async def look_in_plaintext(address: Address) -> Plaintext:
+    """Begin HTTP/2 without TLS."""
+    connector = Http2Connector(Target(str(address), str(address), DEFAULT_PORT, (address,)))
+    try:
+        await connector.connect(_LIMIT, None)
+    except ConnectError as error:
+        cause = error.__cause__
+        return Plaintext(settings=False, head=cause.head if isinstance(cause, NoSettings) else b"")
+    finally:
+        await connector.close(None)
+    return Plaintext(settings=True)
+
+
+async def look_for_tls(
+    address: Address, server_name: str, *, newest: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
+) -> Security | None:
+    """Make a TLS handshake that takes any certificate, and HTTP/1.1 too; None if it fails."""
+    tls = _taking_any_certificate()
+    tls.maximum_version = newest
+    tls.set_alpn_protocols([ALPN, "http/1.1"])
+    found = await _shake_hands(address, server_name, tls)
+    return found.security if found else None
+
+
+async def look_at_certificate(address: Address, server_name: str) -> Security | None:
+    """Return what the server shows, its certificate included, whether that is any good or not; None if it does not.
+
+    The module ssl tells what stands in a certificate only when it was verified. So the first handshake fetches it, and
+    the second trusts this very one.
+    """
+    found = await _shake_hands(address, server_name, _taking_any_certificate())
+    if found is None:
+        return None
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.check_hostname = False
+    tls.verify_flags = ssl.VerifyFlags(ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME)
+    with contextlib.suppress(ssl.SSLError, ValueError):
+        tls.load_verify_locations(cadata=found.certificate)
+    found = await _shake_hands(address, server_name, tls)
+    return found.security if found else None
+
+
+def _taking_any_certificate() -> ssl.SSLContext:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.check_hostname = False
+    tls.verify_mode = ssl.CERT_NONE
+    return tls
+
+
+@dataclass(frozen=True, slots=True)
+class _Handshake:
+    security: Security
+    certificate: bytes
+
+
+async def _shake_hands(address: Address, server_name: str, tls: ssl.SSLContext) -> _Handshake | None:
+    """Make a TLS handshake and hang up; None if it fails."""
+    with contextlib.suppress(ConnectError, TimeoutError):
+        async with asyncio.timeout(_LIMIT):
+            dialled = await reach([address])
+            keeper = await secure(dialled.sock, tls, server_name, _Keeper)
+            await keeper.closed.wait()
+        return keeper.found
+    return None
+
+
+class _Keeper(asyncio.Protocol):
+    """Keeps what a handshake agreed on, and hangs up."""
+
+    def __init__(self) -> None:
+        self.found: _Handshake | None = None
+        self.closed = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        security = security_of(transport)
+        if security is not None:
+            shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            self.found = _Handshake(security, shown or b"")
+        transport.close()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self.closed.set()

@@ -1,0 +1,206 @@
+"""`grpc-backoff connect --probe`: one attempt, stage by stage, and what to do about it where it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import ssl
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpc_backoff.cli.diagnosis import Circumstances, diagnose, diagnose_loss, diagnose_settings
+from grpc_backoff.cli.refusal import Refusal
+from grpc_backoff.cli.stages import StagesView, open_stages
+from grpc_backoff.connection.connector import ConnectError
+from grpc_backoff.connection.events import Stage
+from grpc_backoff.connection.http2 import Http2Connection, Http2Connector
+from grpc_backoff.connection.stages import PassedOver, Reached, StageRecord
+from grpc_backoff.connection.target import Address
+from grpc_backoff.errors import OptionError
+from grpc_backoff.policy.presets import CONNECT
+
+__all__ = ["ProbeRequest", "probe", "read_request", "run_probe"]
+
+_NAME_OVERRIDE = "grpc.ssl_target_name_override"
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+_LOOK = 0.3
+"""How long a connection is looked at behind its SETTINGS: a proxy whose upstream is down ends it by then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRequest:
+    """What to probe.
+
+    Attributes:
+        target: the server's address, as for grpc.
+        tls: what TLS is made from; None for none.
+        shows_certificate: whether there is a client certificate in it.
+        server_name: whom the server's certificate has to be for; None for the target's host.
+        limit: how long the attempt may last (CB-3).
+    """
+
+    target: str
+    tls: ssl.SSLContext | None = None
+    shows_certificate: bool = False
+    server_name: str | None = None
+    limit: float = CONNECT.min_connect_timeout
+
+
+def read_request(
+    target: str,
+    *,
+    tls: bool,
+    ca: str | None,
+    cert: str | None,
+    key: str | None,
+    options: Sequence[tuple[str, Any]],
+    timeout: float | None,
+) -> ProbeRequest:
+    """Make a request of what the command line says.
+
+    Raises:
+        Refusal: it asks for something that cannot be.
+    """
+    unused = [name for name, _ in options if name != _NAME_OVERRIDE]
+    if unused:
+        raise Refusal(
+            f"--probe makes one attempt without a channel: of options it knows {_NAME_OVERRIDE} only, not {unused[0]}"
+        )
+    if timeout is not None and not math.isfinite(timeout):
+        raise Refusal(f"--timeout {timeout} is no limit for an attempt; a number of seconds is")
+    return ProbeRequest(
+        target=target,
+        tls=_tls(ca, cert, key) if tls or ca or cert else None,
+        shows_certificate=cert is not None,
+        server_name=next((str(value) for _, value in options), None),
+        limit=CONNECT.min_connect_timeout if timeout is None else timeout,
+    )
+
+
+def _tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
+    try:
+        # The file that grpc itself takes where no authority is given; without it, the system's.
+        context = ssl.create_default_context(cafile=ca or os.environ.get("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"))
+    except OSError as error:
+        raise Refusal(f"--ca: no certificate authorities in it: {error}") from error
+    # As grpc checks certificates: newer Pythons are stricter by default, older ones want the chain up to its root.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if cert is not None:
+        try:
+            context.load_cert_chain(cert, key, password=_no_password)
+        except OSError as error:
+            raise Refusal(f"--cert and --key: no certificate and its key in them: {error}") from error
+    return context
+
+
+def _no_password() -> str:
+    raise Refusal("--key: the key is encrypted, and grpc takes none that is")
+
+
+def run_probe(request: ProbeRequest, *, as_json: bool) -> bool:
+    """Make the attempt and show it; return whether SETTINGS came."""
+    with contextlib.closing(open_stages(as_json=as_json)) as view:
+        return asyncio.run(probe(request, view))
+
+
+async def probe(request: ProbeRequest, view: StagesView) -> bool:
+    """Make one attempt, show its stages, and say what it means; return whether SETTINGS came.
+
+    Raises:
+        Refusal: the target is none.
+    """
+    watch = _Watch(view)
+    try:
+        connector = Http2Connector(
+            request.target, tls=request.tls, server_name=request.server_name, on_stage=watch.passed
+        )
+    except OptionError as error:
+        raise Refusal(str(error)) from error
+    for name in _PROXIES:
+        if os.environ.get(name):
+            view.remark(f"{name} is set: a channel goes through that proxy, this goes straight to the target")
+    try:
+        connection = await connector.connect(request.limit, None)
+        seconds = watch.total()
+        watch.check()
+        await _look(connection, view)
+    except ConnectError as error:
+        seconds = watch.total()
+        watch.check()
+        view.failed(error.failure, watch.lap())
+        view.explain(await diagnose(error, _circumstances(request, connector, watch.failed_at(error.failure.stage))))
+        view.ended(ready=False, seconds=seconds)
+        return False
+    finally:
+        await connector.close(None)
+    view.ended(ready=True, seconds=seconds)
+    return True
+
+
+def _circumstances(request: ProbeRequest, connector: Http2Connector, address: Address | None) -> Circumstances:
+    return Circumstances(
+        address=address,
+        server_name=connector.server_name,
+        tls=request.tls is not None,
+        shows_certificate=request.shows_certificate,
+    )
+
+
+async def _look(connection: Http2Connection, view: StagesView) -> None:
+    """See whether a connection lasts, and whether it is of use."""
+    since = time.perf_counter()
+    settings = diagnose_settings(connection.settings)
+    with contextlib.suppress(TimeoutError):
+        loss = await asyncio.wait_for(connection.lost(), _LOOK)
+        view.lost(loss, time.perf_counter() - since)
+        view.explain(diagnose_loss(loss))
+        return
+    if settings is not None:
+        view.explain(settings)
+
+
+class _Watch:
+    """Shows the stages as they pass, and knows how far it came and how long it took."""
+
+    def __init__(self, view: StagesView) -> None:
+        self._view = view
+        self._began = self._since = time.perf_counter()
+        self._error: Exception | None = None
+        self.address: Address | None = None
+        self._passed_over: list[PassedOver] = []
+
+    def passed(self, record: StageRecord) -> None:
+        """Take in what a stage found."""
+        self._since = time.perf_counter()
+        match record:
+            case Reached():
+                self.address = record.address
+            case PassedOver():
+                self._passed_over.append(record)
+        if self._error is None:
+            try:
+                self._view.passed(record)
+            except Exception as error:  # noqa: BLE001 - a closed pipe, mostly; a connector would log it and go on
+                self._error = error
+
+    def check(self) -> None:
+        """Raise what the view raised."""
+        if self._error is not None:
+            raise self._error
+
+    def lap(self) -> float:
+        """Return how long the stage under way has taken so far."""
+        return time.perf_counter() - self._since
+
+    def total(self) -> float:
+        """Return how long all of it has taken so far."""
+        return time.perf_counter() - self._began
+
+    def failed_at(self, stage: Stage) -> Address | None:
+        """Return the address that came to this stage, and failed there."""
+        return next((each.address for each in self._passed_over if each.failure.stage is stage), self.address)

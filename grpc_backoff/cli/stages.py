@@ -1,0 +1,295 @@
+"""How the stages of one attempt are shown as they pass, and at the end what it means: lines, JSON, on a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from grpc_backoff.cli.diagnosis import Diagnosis
+from grpc_backoff.cli.view import duration, printable
+from grpc_backoff.connection.connector import Loss
+from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.connection.stages import Certificate, PassedOver, Reached, Resolved, Secured, Settled, StageRecord
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["JsonStages", "LineStages", "StagesView", "TerminalStages", "open_stages"]
+
+
+_NAME, _TIME = 12, 7
+"""The widths of the columns for a stage's name and its time."""
+
+
+class StagesView(Protocol):
+    """Somewhere to show one attempt."""
+
+    def remark(self, text: str) -> None:
+        """Say something beforehand."""
+        ...
+
+    def passed(self, record: StageRecord) -> None:
+        """Show what a stage found."""
+        ...
+
+    def failed(self, failure: Failure, took: float) -> None:
+        """Show at which stage the attempt failed, and after how much of that stage's time."""
+        ...
+
+    def lost(self, loss: Loss, lived: float) -> None:
+        """Show that the connection ended while it was looked at."""
+        ...
+
+    def explain(self, diagnosis: Diagnosis) -> None:
+        """Say what it means and what to do about it."""
+        ...
+
+    def ended(self, *, ready: bool, seconds: float) -> None:
+        """Say how it came out."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+
+def open_stages(*, as_json: bool) -> StagesView:
+    """Return the right view for standard output."""
+    if as_json:
+        return JsonStages()
+    return TerminalStages() if sys.stdout.isatty() else LineStages()
+
+
+class LineStages:
+    """A few lines for each stage."""
+
+    def remark(self, text: str) -> None:
+        """Write a line."""
+        self._write(text, "dim")
+
+    def passed(self, record: StageRecord) -> None:
+        """Write the stage, how long it took, and what it found."""
+        style = "yellow" if isinstance(record, PassedOver) else "green"
+        self._stage(_stage_of(record), record.took, _found(record), style)
+
+    def failed(self, failure: Failure, took: float) -> None:
+        """Write the stage, how long it took, and why it failed."""
+        self._stage(failure.stage, took, [f"FAILED: {failure.reason}"], "red")
+
+    def lost(self, loss: Loss, lived: float) -> None:
+        """Write how the connection ended."""
+        self._stage(Stage.ESTABLISHED, lived, [f"LOST: {loss.reason}"], "yellow")
+
+    def explain(self, diagnosis: Diagnosis) -> None:
+        """Write both sentences below an empty line."""
+        self._write("")
+        self._write(diagnosis.meaning, "bold")
+        self._write(f"-> {diagnosis.advice}")
+
+    def ended(self, *, ready: bool, seconds: float) -> None:
+        """Write the last line."""
+        self._write("")
+        if ready:
+            self._write(f"READY after {duration(seconds)}", "bold green")
+        else:
+            self._write(f"no SETTINGS after {duration(seconds)}", "bold red")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _stage(self, stage: Stage, took: float, texts: Sequence[str], _style: str) -> None:
+        first, *more = texts
+        self._write(f"{stage.value:<{_NAME}}{duration(took):>{_TIME}} {first}")
+        for text in more:
+            self._write(f"{'':{_NAME + _TIME}} {text}")
+
+    def _write(self, text: str, _style: str = "") -> None:
+        click.echo(printable(text))
+
+
+class TerminalStages(LineStages):
+    """The same with colours and room for long lines, and a spinner beside the stage that is under way."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        """Begin with name resolution, on `console`, standard output by default."""
+        from rich.console import Console  # noqa: PLC0415 - rich takes a while to import
+
+        self._console = console or Console(highlight=False)
+        self._status = self._console.status("resolve")
+        self._status.start()
+
+    def passed(self, record: StageRecord) -> None:
+        """Write it, and name the next stage."""
+        super().passed(record)
+        self._status.update(_upcoming(record))
+
+    def failed(self, failure: Failure, took: float) -> None:
+        """Write it, and say that the reason is being looked for."""
+        super().failed(failure, took)
+        self._status.update("looking for the cause")
+
+    def ended(self, *, ready: bool, seconds: float) -> None:
+        """Write the last line, without the spinner."""
+        self._status.stop()
+        super().ended(ready=ready, seconds=seconds)
+
+    def close(self) -> None:
+        """Stop the spinner."""
+        self._status.stop()
+
+    def _stage(self, stage: Stage, took: float, texts: Sequence[str], style: str) -> None:
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
+        grid.add_column(width=_NAME - 1)
+        grid.add_column(width=_TIME + 1, justify="right")
+        grid.add_column(ratio=1, overflow="fold")
+        found = "\n".join(map(printable, texts))
+        grid.add_row(Text(stage.value, style=style), Text(duration(took), style="dim"), Text(found))
+        self._console.print(grid)
+
+    def _write(self, text: str, style: str = "") -> None:
+        from rich.text import Text  # noqa: PLC0415
+
+        self._console.print(Text(printable(text), style=style))
+
+
+def _upcoming(record: StageRecord) -> str:
+    match record:
+        case Resolved() | PassedOver():
+            return "tcp: waiting for an answer to the connection request"
+        case Reached():
+            return "waiting for the server's first words"
+        case Secured():
+            return "settings: waiting for the SETTINGS frame"
+        case Settled():
+            return "looking whether the connection lasts"
+
+
+def _stage_of(record: StageRecord) -> Stage:
+    match record:
+        case Resolved():
+            return Stage.RESOLVE
+        case Reached():
+            return Stage.TCP
+        case Secured():
+            return Stage.TLS
+        case Settled():
+            return Stage.SETTINGS
+        case PassedOver():
+            return record.failure.stage
+
+
+def _found(record: StageRecord) -> Sequence[str]:
+    match record:
+        case Resolved():
+            return [", ".join(map(str, record.addresses))]
+        case Reached():
+            failed = [f"before it, {address}: {reason}" for address, reason in record.failed.items()]
+            return [f"connected to {record.address}", *failed]
+        case Secured():
+            security = record.security
+            shown = _certificate(security.certificate) if security.certificate else []
+            return [f"{security.version}, ALPN {security.alpn}, {security.cipher}", *shown]
+        case Settled():
+            return [", ".join(f"{name} {value}" for name, value in record.settings.items()) or "all of the defaults"]
+        case PassedOver():
+            return [f"FAILED: {record.failure.reason}; going on with the next address"]
+
+
+def _certificate(certificate: Certificate) -> Sequence[str]:
+    days = "" if certificate.not_after is None else f" ({(certificate.not_after - datetime.now(UTC)).days} days left)"
+    until = f"{certificate.not_after:%Y-%m-%d}" if certificate.not_after else "?"
+    return [
+        f"certificate: {certificate.subject}",
+        f"        for: {', '.join(certificate.names) or 'no name'}",
+        f"         by: {certificate.issuer}",
+        f"      until: {until}{days}",
+    ]
+
+
+class JsonStages:
+    """One JSON object a line; the key `event` says what it is, and the last one is the summary."""
+
+    def __init__(self) -> None:
+        """Know no failure yet."""
+        self._failure: Failure | None = None
+
+    def remark(self, text: str) -> None:
+        """Write it as a remark."""
+        _write(event="remark", text=text)
+
+    def passed(self, record: StageRecord) -> None:
+        """Write the stage and what it found."""
+        if isinstance(record, PassedOver):
+            where = str(record.address)
+            _write(event="passed_over", took=round(record.took, 6), address=where, **_failure(record.failure))
+        else:
+            _write(event="stage", stage=_stage_of(record).value, took=round(record.took, 6), **_facts(record))
+
+    def failed(self, failure: Failure, took: float) -> None:
+        """Write the failure."""
+        self._failure = failure
+        _write(event="failed", took=round(took, 6), **_failure(failure))
+
+    def lost(self, loss: Loss, lived: float) -> None:
+        """Write how the connection ended."""
+        _write(event="lost", lived=round(lived, 6), error=loss.reason, graceful=loss.graceful)
+
+    def explain(self, diagnosis: Diagnosis) -> None:
+        """Write both sentences."""
+        _write(event="diagnosis", meaning=diagnosis.meaning, advice=diagnosis.advice)
+
+    def ended(self, *, ready: bool, seconds: float) -> None:
+        """Write the summary."""
+        _write(event="summary", ready=ready, seconds=round(seconds, 6), **_failure(self._failure))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _write(**fields: object) -> None:
+    # ASCII only, and DEL with it: no terminal is moved by it, and a parser still reads the very text.
+    click.echo(json.dumps(fields).replace("\x7f", "\\u007f"))
+
+
+def _failure(failure: Failure | None) -> dict[str, str | None]:
+    return {"stage": failure.stage.value if failure else None, "error": failure.reason if failure else None}
+
+
+def _facts(record: StageRecord) -> dict[str, Any]:
+    match record:
+        case Resolved():
+            return {"addresses": [str(address) for address in record.addresses]}
+        case Reached():
+            failed = {str(address): reason for address, reason in record.failed.items()}
+            return {"address": str(record.address), "failed": failed}
+        case Secured():
+            security = record.security
+            shown = security.certificate
+            return {
+                "version": security.version,
+                "cipher": security.cipher,
+                "alpn": security.alpn,
+                "certificate": _certificate_facts(shown) if shown else None,
+            }
+        case Settled():
+            return {"settings": dict(record.settings)}
+        case _:
+            return {}
+
+
+def _certificate_facts(certificate: Certificate) -> dict[str, Any]:
+    return {
+        "subject": certificate.subject,
+        "issuer": certificate.issuer,
+        "names": list(certificate.names),
+        "not_before": certificate.not_before.isoformat() if certificate.not_before else None,
+        "not_after": certificate.not_after.isoformat() if certificate.not_after else None,
+    }

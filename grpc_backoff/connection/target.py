@@ -1,0 +1,161 @@
+"""What a target string names: addresses that can be dialled as they stand, or a host that has to be resolved.
+
+The forms are those of gRPC's naming rules behind which there is a socket. Nothing here asks a name server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from grpc_backoff.errors import OptionError
+
+__all__ = ["DEFAULT_PORT", "Address", "Target", "parse_target"]
+
+DEFAULT_PORT = 443
+"""The port of a target that names none, in plaintext too, as in gRPC."""
+
+_ALLOWED = (
+    "what can be dialled is host[:port], dns:[///]host[:port], ipv4:address[:port][,...], ipv6:[address]:port[,...], "
+    "unix:path, unix:///path and unix-abstract:name, with a port from 1 to 65535"
+)
+_LARGEST_PORT = 65535
+_UNIX_HOST = "localhost"
+"""What gRPC takes for a Unix socket's name, in `:authority` and for the server's certificate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a socket connects to; as text it is what a person would write."""
+
+    family: socket.AddressFamily
+    sockaddr: Any
+
+    def __str__(self) -> str:
+        """Return `127.0.0.1:80`, `[::1]:80`, `unix:/path` or `unix-abstract:name`."""
+        if self.family is socket.AF_UNIX:
+            path = str(self.sockaddr)
+            return f"unix-abstract:{path[1:]}" if path.startswith("\0") else f"unix:{path}"
+        host, port = self.sockaddr[:2]
+        return f"[{host}]:{port}" if self.family is socket.AF_INET6 else f"{host}:{port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a target string names.
+
+    Attributes:
+        text: the string as it was given.
+        host: the name, or the first address, that the server's certificate has to be for.
+        port: the port to dial at the host.
+        addresses: where to dial; empty where the host has to be resolved first.
+    """
+
+    text: str
+    host: str
+    port: int
+    addresses: tuple[Address, ...] = ()
+
+
+def parse_target(text: str) -> Target:
+    """Read a target string.
+
+    Raises:
+        OptionError: it is no target, or one that needs more than a socket: `xds:`, or a name server of its own.
+    """
+    scheme, colon, rest = text.partition(":")
+    read = _SCHEMES.get(scheme) if colon else None
+    try:
+        return read(text, rest) if read else _host(text, text)
+    except ValueError as error:
+        raise OptionError("target", text, _ALLOWED) from error
+
+
+def _host(text: str, place: str) -> Target:
+    host, port = _split(place)
+    addresses = _literal(host, port, socket.AF_UNSPEC)
+    if ":" in host and not addresses:
+        raise ValueError("colons, and no IPv6 address")
+    return Target(text, host, port, addresses)
+
+
+def _dns(text: str, rest: str) -> Target:
+    return _host(text, unquote(_path(rest)))
+
+
+def _numeric(family: socket.AddressFamily) -> Callable[[str, str], Target]:
+    def read(text: str, rest: str) -> Target:
+        places = [_split(place) for place in unquote(_path(rest)).split(",")]
+        found = [_literal(host, port, family) for host, port in places]
+        if not all(found):
+            raise ValueError("not an address of this family")
+        host, port = places[0]
+        return Target(text, host, port, tuple(address for each in found for address in each))
+
+    return read
+
+
+def _unix(text: str, rest: str) -> Target:
+    return _named_socket(text, unquote(rest.removeprefix("//")), absolute=rest.startswith("//"))
+
+
+def _unix_abstract(text: str, rest: str) -> Target:
+    name = unquote(rest)
+    if not name:
+        raise ValueError("no name")
+    return Target(text, _UNIX_HOST, DEFAULT_PORT, (Address(socket.AF_UNIX, f"\0{name}"),))
+
+
+def _named_socket(text: str, path: str, *, absolute: bool) -> Target:
+    if not path or "\0" in path or (absolute and not path.startswith("/")):
+        raise ValueError("no path")
+    return Target(text, _UNIX_HOST, DEFAULT_PORT, (Address(socket.AF_UNIX, path),))
+
+
+_SCHEMES: Mapping[str, Callable[[str, str], Target]] = {
+    "dns": _dns,
+    "ipv4": _numeric(socket.AF_INET),
+    "ipv6": _numeric(socket.AF_INET6),
+    "unix": _unix,
+    "unix-abstract": _unix_abstract,
+}
+
+
+def _path(rest: str) -> str:
+    """Return a URI's path without the slashes before it; its authority has to be empty."""
+    if not rest.startswith("//"):
+        return rest.removeprefix("/")
+    authority, _, path = rest.removeprefix("//").partition("/")
+    if authority:
+        raise ValueError("the system's resolver is asked, no other name server")
+    return path
+
+
+def _split(place: str) -> tuple[str, int]:
+    """Split `host:port`, `[host]:port`, or either without a port; more than one colon is an IPv6 address by itself."""
+    if place.startswith("["):
+        host, bracket, port = place[1:].partition("]")
+        if not bracket or (port and not port.startswith(":")):
+            raise ValueError("brackets")
+        port = port[1:] if port else str(DEFAULT_PORT)
+    elif place.count(":") == 1:
+        host, _, port = place.partition(":")
+    else:
+        host, port = place, str(DEFAULT_PORT)
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port[:6]) <= _LARGEST_PORT:
+        raise ValueError("host or port")
+    return host, int(port)
+
+
+def _literal(host: str, port: int, family: socket.AddressFamily) -> tuple[Address, ...]:
+    """Return the address that the text itself is, if it is one; with these flags no name server is asked."""
+    with contextlib.suppress(OSError, UnicodeError):
+        found = socket.getaddrinfo(
+            host, port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        )
+        return tuple(Address(each[0], each[4]) for each in found)
+    return ()

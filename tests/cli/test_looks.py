@@ -1,0 +1,89 @@
+"""Second looks at real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import pytest
+import trustme
+
+from grpc_backoff.cli.looks import Plaintext, look_at_certificate, look_for_tls, look_in_plaintext
+from grpc_backoff.connection.target import parse_target
+from grpc_backoff.testing.front import FlakyFront, accept_close, http1_answer, settings_only, silent
+from tests.peers import nothing_left, openssl_peer, peer, server_tls
+
+CERTIFICATE = trustme.CA().issue_cert("localhost")
+
+
+def address(target):
+    [found] = parse_target(target).addresses
+    return found
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "settings", "head"),
+    [(settings_only, True, b""), (accept_close, False, b""), (http1_answer, False, b"HTTP/1.1 400 Bad Request")],
+)
+async def test_in_plaintext(behaviour, settings, head):
+    """CH-11: SETTINGS, or what came instead."""
+    async with FlakyFront(behaviour) as front, nothing_left():
+        found = await look_in_plaintext(address(front.target))
+    assert found.settings is settings
+    assert found.head.startswith(head)
+
+
+async def test_when_nobody_is_there_any_more():
+    """CH-11: a look that fails is no error."""
+    async with FlakyFront(silent) as front, nothing_left():
+        await front.refuse()
+        assert await look_in_plaintext(address(front.target)) == Plaintext(settings=False)
+        assert await look_for_tls(address(front.target), "localhost") is None
+        assert await look_at_certificate(address(front.target), "localhost") is None
+
+
+async def test_for_tls():
+    """CH-11: any certificate will do, HTTP/1.1 too, and not a byte is said behind the handshake."""
+    heard = []
+
+    async def behave(reader, writer):
+        heard.append(await reader.read())
+
+    async with peer(behave, tls=server_tls(CERTIFICATE, alpn=("http/1.1",))) as target, nothing_left():
+        found = await look_for_tls(address(target), "another.example")
+    assert (found.version, found.alpn) == ("TLSv1.3", "http/1.1")
+    assert b"".join(heard) == b""
+
+
+async def test_for_tls_with_a_server_that_does_not_say_goodbye():
+    """CB-3: a handshake that succeeded is not lost by waiting for the server's end of it."""
+    over = asyncio.Event()
+
+    async def behave(reader, writer):
+        writer.transport.pause_reading()
+        await over.wait()
+
+    async with nothing_left(), peer(behave, tls=server_tls(CERTIFICATE)) as target:
+        assert await look_for_tls(address(target), "localhost") is not None
+        over.set()
+
+
+async def test_for_an_older_tls():
+    """CH-11: the newest version that is tried can be set."""
+    async with openssl_peer(server_tls(CERTIFICATE)) as target:
+        found = await look_for_tls(address(target), "localhost", newest=ssl.TLSVersion.TLSv1_2)
+    assert found.version == "TLSv1.2"
+
+
+async def test_for_tls_in_plaintext():
+    """CH-11: a port without TLS has none."""
+    async with FlakyFront(http1_answer) as front, nothing_left():
+        assert await look_for_tls(address(front.target), "localhost") is None
+
+
+async def test_a_silent_server_is_not_waited_for_long(monkeypatch):
+    """CB-3: a look has a limit of its own."""
+    monkeypatch.setattr("grpc_backoff.cli.looks._LIMIT", 0.2)
+    async with FlakyFront(silent) as front, nothing_left():
+        assert await look_for_tls(address(front.target), "localhost") is None
+        assert await look_in_plaintext(address(front.target)) == Plaintext(settings=False)

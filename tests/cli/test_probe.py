@@ -1,0 +1,351 @@
+"""`grpc-backoff connect --probe` against real sockets: what it prints, its exit status, and its command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import ssl
+import sys
+
+import pytest
+import trustme
+from click.testing import CliRunner
+
+from grpc_backoff.cli.commands import cli
+from grpc_backoff.cli.probe import ProbeRequest, _Watch, probe, read_request
+from grpc_backoff.cli.stages import LineStages
+from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.connection.stages import PassedOver, Reached
+from grpc_backoff.connection.target import parse_target
+from grpc_backoff.policy.presets import CONNECT
+from grpc_backoff.testing.front import FlakyFront, accept_close, settings_only, settings_then_close, silent
+from tests.cli.test_connect import finished, line_with, read_all, running
+from tests.echo import serving
+from tests.peers import SETTINGS, nothing_left, openssl_peer, peer, says, server_tls
+
+LIMIT = 30.0
+"""Far more than any command here takes: nothing is measured by it."""
+CA = trustme.CA()
+CERTIFICATE = CA.issue_cert("localhost", "127.0.0.1", common_name="orders")
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch):
+    for name in ("grpc_proxy", "https_proxy", "http_proxy", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def probed(*arguments, **streams):
+    async with running("--probe", *map(str, arguments), **streams) as process:
+        return await finished(process)
+
+
+async def test_a_server_that_is_up():
+    """CH-11: every stage is a line, the SETTINGS are told, and the status is 0."""
+    async with serving() as port:
+        status, lines, errors = await probed(f"localhost:{port}")
+    assert [line.split()[0] for line in lines[:3]] == ["resolve", "tcp", "settings"]
+    assert f"127.0.0.1:{port}" in lines[1]
+    assert "MAX_FRAME_SIZE 4194304" in lines[2]
+    assert lines[-1].startswith("READY after ")
+    assert (status, errors) == (0, [])
+
+
+async def test_json_lines():
+    """CH-11: `--json` writes one object a line; the last is the summary."""
+    async with FlakyFront(settings_only) as front:
+        status, lines, errors = await probed(front.target, "--json")
+        assert len(front.visits) == 1
+    objects = [json.loads(line) for line in lines]
+    assert [(each["event"], each["stage"]) for each in objects] == [
+        ("stage", "resolve"),
+        ("stage", "tcp"),
+        ("stage", "settings"),
+        ("summary", None),
+    ]
+    assert objects[2]["settings"]["MAX_CONCURRENT_STREAMS"] == 100
+    assert objects[-1]["ready"] is True
+    assert (status, errors) == (0, [])
+
+
+async def test_tls(tmp_path):
+    """CH-8, CH-11: `--ca`, `--cert` and `--key` make TLS; version, ALPN and certificate are told."""
+    CA.cert_pem.write_to_path(tmp_path / "ca.pem")
+    CA.issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
+    files = ("--ca", tmp_path / "ca.pem", "--cert", tmp_path / "client.pem", "--key", tmp_path / "client.pem")
+    async with peer(says(SETTINGS, "hold"), tls=server_tls(CERTIFICATE, clients=CA)) as target:
+        status, lines, errors = await probed(target, *files)
+    [version] = [line for line in lines if line.startswith("tls ")]
+    assert "TLSv1.3, ALPN h2" in version
+    assert any("certificate: O=trustme" in line and "CN=orders" in line for line in lines)
+    assert any("for: localhost, 127.0.0.1" in line for line in lines)
+    assert any("until: 3000-01-01" in line for line in lines)
+    assert (status, errors) == (0, [])
+
+
+async def test_a_name_for_the_certificate(tmp_path):
+    """CH-8: `--option grpc.ssl_target_name_override=NAME`, as for a channel."""
+    CA.cert_pem.write_to_path(tmp_path / "ca.pem")
+    certificate = CA.issue_cert("orders.example")
+    async with peer(says(SETTINGS, "hold"), tls=server_tls(certificate)) as target:
+        arguments = (target, "--ca", tmp_path / "ca.pem")
+        assert (await probed(*arguments))[0] == 1
+        assert (await probed(*arguments, "--option", "grpc.ssl_target_name_override=orders.example"))[0] == 0
+
+
+async def test_a_failure_says_what_to_do(tmp_path):
+    """CH-11: the stage, the reason, what it means and what to do about it; the status is 1."""
+    async with openssl_peer(server_tls(CERTIFICATE)) as target:
+        status, lines, errors = await probed(target)
+    assert any(line.startswith("settings ") and f"FAILED: {target}: " in line for line in lines)
+    assert any(line.startswith("It is a TLS port: a TLS handshake with it succeeds") for line in lines)
+    assert any(line.startswith("-> Speak TLS with it: --tls here") for line in lines)
+    assert lines[-1].startswith("no SETTINGS after ")
+    assert (status, errors) == (1, [])
+
+
+async def test_a_failure_in_json():
+    """CH-11: the same for programs."""
+    async with FlakyFront(silent) as front:
+        await front.refuse()
+        status, lines, errors = await probed(front.target, "--json")
+    objects = [json.loads(line) for line in lines]
+    assert [each["event"] for each in objects] == ["stage", "failed", "diagnosis", "summary"]
+    assert objects[1]["stage"] == objects[3]["stage"] == "tcp"
+    assert objects[1]["error"] == objects[3]["error"] == f"{front.target}: Connection refused"
+    assert objects[3]["ready"] is False
+    assert (status, errors) == (1, [])
+
+
+async def test_timeout_is_the_limit_of_the_attempt():
+    """CB-3: one limit over all stages, and the stage that hung is told."""
+    async with FlakyFront(silent) as front:
+        status, lines, errors = await probed(front.target, "--timeout", "0.5")
+        assert front.visits[0].ended - front.visits[0].at < 0.5 + 0.25 + 0.5  # CB-3, on a busy machine
+    assert any("no SETTINGS frame within 0.5 s" in line for line in lines)
+    assert (status, errors) == (1, [])
+
+
+async def test_a_peer_that_is_gone_behind_its_settings():
+    """CB-6, CB-7: SETTINGS came, so the status is 0, and the end is told with its likely cause."""
+    async with FlakyFront(settings_then_close(0.0)) as front:
+        status, lines, errors = await probed(front.target)
+    assert any(line.startswith("established ") and "LOST: " in line for line in lines)
+    assert any("a proxy whose upstream is down" in line for line in lines)
+    assert lines[-1].startswith("READY after ")
+    assert (status, errors) == (0, [])
+
+
+async def test_a_server_that_allows_no_call():
+    """CH-11: SETTINGS that make the connection useless are worth a word."""
+    frame = SETTINGS.replace(b"\x00\x03\x00\x00\x00\x64", b"\x00\x03\x00\x00\x00\x00")
+    async with peer(says(frame, "hold")) as target:
+        status, lines, _ = await probed(target)
+    assert any("MAX_CONCURRENT_STREAMS is 0" in line for line in lines)
+    assert status == 0
+
+
+async def test_what_a_server_says_is_made_harmless():
+    """CH-11: no byte of a server's reaches the terminal as it is."""
+    async with peer(says("read", b"HTTP/1.1 200 \x1b]0;owned\x07\r\n")) as target:
+        status, lines, errors = await probed(target)
+    assert all(line.isprintable() for line in lines)
+    assert any("owned" in line for line in lines)
+    assert (status, errors) == (1, [])
+
+
+async def test_the_address_that_failed_is_looked_at():
+    """CH-8: of two addresses the second look goes to the one that came furthest."""
+    async with openssl_peer(server_tls(CERTIFICATE)) as tls_port, FlakyFront(silent) as refusing:
+        await refusing.refuse()
+        status, lines, _ = await probed(f"ipv4:{tls_port},{refusing.target}")
+    assert any(line.startswith("It is a TLS port") for line in lines)
+    assert any("going on with the next address" in line for line in lines)
+    assert status == 1
+
+
+async def test_a_proxy_is_worth_a_word():
+    """CH-8: a channel would go through it, and what is seen here may not be what it sees."""
+    async with FlakyFront(settings_only) as front:
+        environment = {**os.environ, "http_proxy": "http://proxy.invalid:3128"}
+        _, lines, _ = await probed(front.target, env=environment)
+    assert lines[0].startswith("http_proxy is set")
+    assert "proxy.invalid" not in lines[0]
+
+
+async def test_on_a_terminal():
+    """CH-11: with colours, a spinner, and the cursor shown again at the end."""
+    async with FlakyFront(accept_close) as front:
+        ours, theirs = pty.openpty()
+        terminal = {
+            "stdin": theirs,
+            "stdout": theirs,
+            "stderr": theirs,
+            "env": {**os.environ, "TERM": "xterm-256color"},
+        }
+        async with running(front.target, "--probe", **terminal) as process:
+            os.close(theirs)
+            shown = await asyncio.to_thread(read_all, ours)
+            assert await asyncio.wait_for(process.wait(), LIMIT) == 1
+    assert "FAILED" in shown
+    assert "\x1b[" in shown
+    assert "no SETTINGS after" in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+
+
+async def test_interrupt_is_no_traceback():
+    """CB-10: Ctrl-C while it waits closes the socket and says so in a word."""
+    async with FlakyFront(silent) as front, running(front.target, "--probe") as process:
+        await line_with(process, "tcp ")
+        process.send_signal(signal.SIGINT)
+        status, _, errors = await finished(process)
+    assert status == 1
+    assert errors[-1] == "Aborted!"
+    assert "Traceback" not in "".join(errors)
+
+
+async def test_a_closed_pipe_is_no_traceback():
+    """A reader that goes away ends the command quietly."""
+    async with FlakyFront(silent) as front:
+        reading, writing = os.pipe()
+        async with running(front.target, "--probe", "--timeout", "1", stdout=writing) as process:
+            os.close(writing)
+            os.close(reading)
+            errors = await asyncio.wait_for(process.stderr.read(), LIMIT)
+            status = await asyncio.wait_for(process.wait(), LIMIT)
+    assert status == 1
+    assert b"Traceback" not in errors
+
+
+async def test_nothing_is_left():
+    """CB-10: in process, after success and after failure."""
+    for behaviour, ready in ((settings_only, True), (accept_close, False)):
+        async with FlakyFront(behaviour) as front, nothing_left():
+            assert await probe(ProbeRequest(target=front.target), LineStages()) is ready
+
+
+class Broken(LineStages):
+    """Cannot write."""
+
+    def passed(self, record):
+        raise ValueError(record)
+
+
+@pytest.mark.parametrize("behaviour", [settings_only, accept_close])
+async def test_a_view_that_raises(behaviour, caplog):
+    """CH-11: what goes wrong with showing is not swallowed, and leaves no socket."""
+    async with FlakyFront(behaviour) as front, nothing_left():
+        with pytest.raises(ValueError, match="Resolved"):
+            await probe(ProbeRequest(target=front.target), Broken())
+    assert caplog.records == []
+
+
+def test_which_address_failed():
+    """CH-8: the one that had come to the stage of the failure, if not the last."""
+    one, two = parse_target("ipv4:127.0.0.1:1,127.0.0.1:2").addresses
+    watch = _Watch(LineStages())
+    assert watch.failed_at(Stage.RESOLVE) is None
+    watch.passed(Reached(took=0, address=one, failed={}))
+    assert watch.failed_at(Stage.SETTINGS) == one
+    watch.passed(PassedOver(took=0, address=one, failure=Failure(Stage.SETTINGS, "")))
+    watch.passed(Reached(took=0, address=two, failed={}))
+    assert watch.failed_at(Stage.TLS) == two
+    assert watch.failed_at(Stage.SETTINGS) == one
+
+
+# The command line itself.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["127.0.0.1:1", "--once"], ["--probe makes one attempt", "--once"]),
+        (["127.0.0.1:1", "--attempts", "3"], ["--probe makes one attempt", "--attempts"]),
+        (["127.0.0.1:1", "--option", "grpc_backoff.jitter=0"], ["--probe", "grpc_backoff.jitter"]),
+        (["127.0.0.1:1", "--timeout", "inf"], ["--timeout", "inf"]),
+        (["127.0.0.1:1", "--timeout", "nan"], ["--timeout", "nan"]),
+        (["xds:///orders"], ["'xds:///orders'", "what can be dialled is"]),
+        (["127.0.0.1:99999"], ["127.0.0.1:99999", "1 to 65535"]),
+        (["127.0.0.1:1", "--ca", "/no/such/file"], ["--ca", "/no/such/file", "No such file"]),
+        (["127.0.0.1:1", "--ca", __file__], ["--ca", "holds no PEM"]),
+        (["127.0.0.1:1", "--cert", "/no/such/file"], ["--cert and --key go together"]),
+    ],
+)
+def test_bad_arguments_are_one_line(arguments, words):
+    """CH-10: what is wrong with the command line is one line that names it; the status is 2."""
+    result = CliRunner().invoke(cli, ["connect", "--probe", *arguments])
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
+    for word in words:
+        assert word in result.output
+
+
+def test_files_that_hold_something_else(tmp_path):
+    """CH-10: PEM without what is wanted, keys that do not belong to the certificate, and encrypted ones."""
+    from cryptography.hazmat.primitives import serialization
+
+    CA.cert_pem.write_to_path(tmp_path / "ca.pem")
+    one, two = CA.issue_cert("one.example"), CA.issue_cert("two.example")
+    one.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    two.private_key_pem.write_to_path(tmp_path / "key.pem")
+    key = serialization.load_pem_private_key(one.private_key_pem.bytes(), None)
+    (tmp_path / "encrypted.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    cases = [
+        (["--ca", tmp_path / "key.pem"], "--ca"),
+        (["--cert", tmp_path / "cert.pem", "--key", tmp_path / "key.pem"], "--cert and --key"),
+        (["--cert", tmp_path / "cert.pem", "--key", tmp_path / "encrypted.pem"], "encrypted"),
+    ]
+    for arguments, word in cases:
+        result = CliRunner().invoke(cli, ["connect", "--probe", "127.0.0.1:1", *map(str, arguments)])
+        assert result.exit_code == 2, result.output
+        assert word in result.output
+        assert result.output.count("\n") == 1
+
+
+def test_without_h2_one_line_says_what_to_install(monkeypatch):
+    """The extra is named, and the status is 1."""
+    monkeypatch.setitem(sys.modules, "h2", None)
+    result = CliRunner().invoke(cli, ["connect", "--probe", "127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert result.output == "Error: this needs optional packages: pip install 'grpc-backoff[probe]'\n"
+
+
+def request(**given):
+    defaults = {"tls": False, "ca": None, "cert": None, "key": None, "options": [], "timeout": None}
+    return read_request("localhost:1", **{**defaults, **given})
+
+
+def test_the_limit_is_the_policys():
+    """CB-3: without --timeout, MIN_CONNECT_TIMEOUT."""
+    assert request().limit == CONNECT.min_connect_timeout
+    assert request(timeout=3.0).limit == 3.0
+
+
+def test_certificates_are_checked_as_grpc_checks_them(monkeypatch, tmp_path):
+    """CH-8: the authorities that grpc is told of by the environment count, and an authority need be no root."""
+    assert request().tls is None
+    CA.cert_pem.write_to_path(tmp_path / "ca.pem")
+    made = ssl.create_default_context
+
+    def newer(**how):
+        context = made(**how)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT  # the default from Python 3.13 on
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", newer)
+    monkeypatch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", str(tmp_path / "ca.pem"))
+    context = request(tls=True).tls
+    assert len(context.get_ca_certs()) == 1
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert context.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT

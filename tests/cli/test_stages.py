@@ -1,0 +1,129 @@
+"""How stages are shown: what a line says, what JSON holds, and that no text from outside moves a terminal."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import socket
+
+import pytest
+from rich.console import Console
+
+from grpc_backoff.cli.diagnosis import Diagnosis
+from grpc_backoff.cli.stages import JsonStages, LineStages, TerminalStages
+from grpc_backoff.connection.connector import Loss
+from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.connection.stages import Certificate, PassedOver, Reached, Resolved, Secured, Security, Settled
+from grpc_backoff.connection.target import Address
+
+HOSTILE = "\x1b]0;owned\x07\r\nfake line\x9b31m\u202e[bold]"
+ONE, TWO = Address(socket.AF_INET, ("127.0.0.1", 1)), Address(socket.AF_INET6, ("::1", 2, 0, 0))
+CERTIFICATE = Certificate(
+    subject=f"CN={HOSTILE}",
+    issuer="O=us",
+    names=("localhost", "127.0.0.1"),
+    not_before=dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
+    not_after=dt.datetime(2999, 1, 1, tzinfo=dt.UTC),
+)
+RECORDS = [
+    Resolved(took=0.5, addresses=[ONE, TWO]),
+    Reached(took=0.001, address=ONE, failed={TWO: HOSTILE}),
+    PassedOver(took=0.002, address=ONE, failure=Failure(Stage.TLS, HOSTILE)),
+    Secured(took=0.25, security=Security(version="TLSv1.3", cipher="X", alpn="h2", certificate=CERTIFICATE)),
+    Settled(took=1.5, settings={"MAX_CONCURRENT_STREAMS": 100, "0xabcd": 7}),
+]
+
+
+def show_all(view):
+    view.remark(f"remark {HOSTILE}")
+    for record in RECORDS:
+        view.passed(record)
+    view.failed(Failure(Stage.SETTINGS, HOSTILE), 0.001)
+    view.lost(Loss(HOSTILE), 0.02)
+    view.explain(Diagnosis(f"meaning {HOSTILE}", f"advice {HOSTILE}"))
+    view.ended(ready=False, seconds=2.0)
+    view.close()
+
+
+def test_lines(capsys):
+    """CH-11: each stage with its time and what it found; every line is printable."""
+    show_all(LineStages())
+    lines = capsys.readouterr().out.split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert "resolve      500 ms 127.0.0.1:1, [::1]:2" in lines
+    assert "tcp            1 ms connected to 127.0.0.1:1" in lines
+    assert any(line.startswith("tls            2 ms FAILED: ") and "next address" in line for line in lines)
+    assert "tls          250 ms TLSv1.3, ALPN h2, X" in lines
+    assert any(line.endswith("for: localhost, 127.0.0.1") for line in lines)
+    assert any("until: 2999-01-01 (" in line and "days left" in line for line in lines)
+    assert "settings     1.50 s MAX_CONCURRENT_STREAMS 100, 0xabcd 7" in lines
+    assert any(line.startswith("established   20 ms LOST: ") for line in lines)
+    assert lines[-2] == "no SETTINGS after 2.00 s"
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (Settled(took=0, settings={}), "all of the defaults"),
+        (Secured(took=0, security=Security(version="a", cipher="b", alpn="h2", certificate=None)), "a, ALPN h2, b"),
+        (
+            Secured(
+                took=0,
+                security=Security(
+                    version="a",
+                    cipher="b",
+                    alpn="h2",
+                    certificate=Certificate(subject="", issuer="", names=(), not_before=None, not_after=None),
+                ),
+            ),
+            "until: ?",
+        ),
+    ],
+)
+def test_what_is_not_there(capsys, record, words):
+    """CH-11: SETTINGS that say nothing, and a certificate that says nonsense."""
+    LineStages().passed(record)
+    JsonStages().passed(record)
+    assert words in capsys.readouterr().out
+
+
+def test_json(capsys):
+    """CH-11: one object a line, ASCII without control characters, with the very text."""
+    show_all(JsonStages())
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.isascii() and line.isprintable() for line in lines)
+    objects = [json.loads(line) for line in lines]
+    assert [each["event"] for each in objects] == [
+        "remark",
+        "stage",
+        "stage",
+        "passed_over",
+        "stage",
+        "stage",
+        "failed",
+        "lost",
+        "diagnosis",
+        "summary",
+    ]
+    assert [each["stage"] for each in objects[1:7]] == ["resolve", "tcp", "tls", "tls", "settings", "settings"]
+    assert objects[1]["addresses"] == ["127.0.0.1:1", "[::1]:2"]
+    assert objects[2]["failed"] == {"[::1]:2": HOSTILE}
+    assert objects[4]["certificate"]["not_after"] == "2999-01-01T00:00:00+00:00"
+    assert objects[5]["settings"] == {"MAX_CONCURRENT_STREAMS": 100, "0xabcd": 7}
+    assert objects[6]["error"] == HOSTILE
+    assert objects[-1] == {"event": "summary", "ready": False, "seconds": 2.0, "stage": "settings", "error": HOSTILE}
+
+
+def test_terminal():
+    """CH-11: with colours and a spinner that is gone at the end; nothing of what a server says moves the terminal."""
+    stream = io.StringIO()
+    view = TerminalStages(Console(file=stream, force_terminal=True, width=100, highlight=False))
+    show_all(view)
+    out = stream.getvalue()
+    assert "\x1b]0;" not in out
+    assert "\x07" not in out
+    assert "\u202e" not in out
+    assert "[bold]" in out
+    assert "no SETTINGS after 2.00 s" in out
+    assert out.rindex("\x1b[?25h") > out.rindex("\x1b[?25l")

@@ -1,0 +1,162 @@
+"""Servers whose every byte a test writes, in plaintext and behind TLS, and what is left over of those who met them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+
+import psutil
+from hyperframe.frame import GoAwayFrame, PingFrame, SettingsFrame
+
+SETTINGS = SettingsFrame(0, settings={3: 100, 4: 65535}).serialize()
+PING = PingFrame(0, b"12345678").serialize()
+
+
+def goaway(code=0, words=b""):
+    return GoAwayFrame(0, last_stream_id=0, error_code=code, additional_data=words).serialize()
+
+
+def says(*steps):
+    """Return what to do with a connection: bytes are sent, numbers slept, `"read"` and `"hold"` read once and on."""
+
+    async def behave(reader, writer):
+        for step in steps:
+            match step:
+                case bytes():
+                    writer.write(step)
+                case "read":
+                    await reader.read(65536)
+                case "hold":
+                    while await reader.read(65536):
+                        pass
+                case _:
+                    await asyncio.sleep(step)
+
+    return behave
+
+
+@contextlib.asynccontextmanager
+async def peer(behave, *, tls=None, path=None):
+    """Serve; yield the target. A connection is closed when its behaviour is over, and all at the end."""
+    running = {}
+
+    async def treat(reader, writer):
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            await behave(reader, writer)
+        writer.close()
+
+    def accepted(reader, writer):
+        running[asyncio.ensure_future(treat(reader, writer))] = writer
+
+    if path:
+        server = await asyncio.start_unix_server(accepted, path, ssl=tls)
+    else:
+        server = await asyncio.start_server(accepted, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield f"unix:{path}" if path else f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for task, writer in running.items():
+            task.cancel()
+            writer.transport.abort()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def openssl_peer(tls):
+    """Serve TLS as OpenSSL does by itself: it says why it breaks off, which asyncio's servers do not.
+
+    Like servers of some standing it then waits for the client to hang up, so that its word is not lost in a reset.
+    """
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                treat(listener.accept()[0])
+
+    def treat(sock):
+        connection = tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        try:
+            connection.do_handshake()
+            while connection.recv(65536):
+                pass
+        except OSError:
+            pass
+        with socket.socket(fileno=connection.detach()) as bare, contextlib.suppress(OSError):
+            bare.shutdown(socket.SHUT_WR)
+            while bare.recv(65536):
+                pass
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        await asyncio.to_thread(thread.join)
+
+
+@contextlib.contextmanager
+def deaf_port():
+    """Listen on a port that answers no more connection requests: its backlog is full."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def server_tls(certificate, *, alpn=("h2",), clients=None, newest=None):
+    """Return a context for a server: whose certificate, which ALPN protocols, which clients it lets in."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
+    if clients:
+        context.verify_mode = ssl.CERT_REQUIRED
+        clients.configure_trust(context)
+    if newest:
+        context.maximum_version = newest
+    return context
+
+
+def client_tls(authority, *, certificate=None):
+    """Return a context for a client: whom it trusts, and who it is."""
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    if certificate:
+        certificate.configure_cert(context)
+    return context
+
+
+@contextlib.asynccontextmanager
+async def nothing_left():
+    """Hold what runs inside to it that it leaves no socket and no task, half a second after its end at the latest."""
+    await _open_a_stream()
+    process, tasks = psutil.Process(), asyncio.all_tasks()
+    before = process.num_fds()
+    yield
+    for _ in range(50):
+        if process.num_fds() <= before and asyncio.all_tasks() <= tasks:
+            break
+        await asyncio.sleep(0.01)
+    assert process.num_fds() <= before
+    assert asyncio.all_tasks() <= tasks
+
+
+async def _open_a_stream():
+    """Have uvloop open what it keeps open once it has had a stream."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+        transport.abort()
+    await asyncio.sleep(0.01)
