@@ -1,0 +1,62 @@
+"""The values that a behaviour can be given: which are allowed, and how each is written in a script."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from h2.errors import ErrorCodes
+
+__all__ = ["Kind", "kind_of"]
+
+_HIGHEST = 2**31 - 1  # what a stream id or a SETTINGS value can be
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of value.
+
+    Attributes:
+        allowed: what it may be, in words.
+        fits: tells whether a value is one of it.
+        read: makes one from its text; raises ValueError or KeyError if it is none.
+        write: the reverse.
+    """
+
+    allowed: str
+    fits: Callable[[Any], bool]
+    read: Callable[[str], object]
+    write: Callable[[Any], str]
+
+
+def _whole(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _HIGHEST
+
+
+def _seconds(value: object) -> bool:
+    return type(value) in {int, float} and math.isfinite(value) and value >= 0  # type: ignore[arg-type, operator]
+
+
+_KINDS = {
+    bool: Kind(
+        allowed="true or false",
+        fits=lambda value: type(value) is bool,
+        read={"true": True, "false": False}.__getitem__,
+        write=lambda value: str(value).lower(),
+    ),
+    int: Kind(allowed=f"a whole number from 0 to {_HIGHEST}", fits=_whole, read=int, write=str),
+    float: Kind(allowed="a number of seconds, 0 or more", fits=_seconds, read=float, write=repr),
+    ErrorCodes: Kind(
+        allowed=f"one of {', '.join(ErrorCodes.__members__)}",
+        fits=lambda value: type(value) is ErrorCodes,
+        read=ErrorCodes.__getitem__,
+        write=lambda value: value.name,
+    ),
+}
+
+
+def kind_of(default: object) -> Kind:
+    """Return the kind of a field's default value."""
+    return _KINDS[type(default)]

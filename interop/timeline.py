@@ -1,0 +1,96 @@
+"""What a server saw of the connections that were made to it: the one record that servers write and verdicts read.
+
+Values only: nothing here opens a socket, reads a clock or judges. All times are seconds on one monotonic clock, counted
+from the moment at which the server began to listen.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+__all__ = ["Ending", "Request", "Timeline", "Visit", "Window"]
+
+
+class Ending(enum.Enum):
+    """How a connection ended."""
+
+    OPEN = "open"
+    """It had not, when the timeline was taken."""
+    PEER_CLOSED = "peer closed"
+    """The client sent FIN first."""
+    PEER_RESET = "peer reset"
+    """The client sent RST first."""
+    CLOSED = "closed"
+    """The server closed it, as its behaviour says."""
+    RESET = "reset"
+    """The server reset it, as its behaviour says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request stream.
+
+    Attributes:
+        at: when its HEADERS arrived.
+        stream: its stream id.
+        path: its `:path`.
+        outcome: "ok", "reset", "refused" or "open".
+    """
+
+    at: float
+    stream: int
+    path: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """One accepted connection; a moment that never came is None.
+
+    Attributes:
+        number: counts the accepted connections, from 1.
+        client: a label of whose connection it is, where several clients share a server; otherwise empty.
+        behaviour: the name of the behaviour that the script had for it.
+        accepted: when it was accepted.
+        first_bytes: when the client's first bytes arrived.
+        preface: when the HTTP/2 client preface (and, on TLS, the handshake before it) was complete.
+        settings_sent: when the server's SETTINGS frame was written.
+        requests: the request streams.
+        ended: when the first sign of its end was seen or given.
+        ending: how it ended.
+    """
+
+    number: int
+    client: str = ""
+    behaviour: str
+    accepted: float
+    first_bytes: float | None = None
+    preface: float | None = None
+    settings_sent: float | None = None
+    requests: tuple[Request, ...] = ()
+    ended: float | None = None
+    ending: Ending = Ending.OPEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A stretch of time in which nothing listened, so that the kernel refused connections and none was seen."""
+
+    begin: float
+    end: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """All that a server saw, in order.
+
+    Attributes:
+        visits: the accepted connections by their number.
+        refusing: when nothing listened.
+        taken: when this record was taken.
+    """
+
+    visits: tuple[Visit, ...]
+    refusing: tuple[Window, ...] = ()
+    taken: float
