@@ -1,0 +1,183 @@
+"""The commands of `python -m interop`: their options, and what they print. `run` stands in `run.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import signal
+from collections.abc import Coroutine, Iterator
+from typing import Any, BinaryIO, TextIO, TypeVar
+
+import click
+from rich.console import Console
+
+from interop import client as official_client
+from interop.official import server as official_server
+from interop.official.report import show
+from interop.official.verdict import Verdict
+from interop.run import run
+from interop.server import FlakyServer, Tls
+from interop.server.behaviours import BY_NAME
+from interop.server.control import controlled
+
+__all__ = ["cli"]
+
+Result = TypeVar("Result")
+
+_PORT = click.IntRange(0, 65535)
+_MILLISECONDS = click.IntRange(min=1)
+_SECONDS = click.FloatRange(min=0, min_open=True)
+
+
+# The official programs spell their flags with underscores; hyphens do as well.
+@click.group(
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda token: token.replace("-", "_"),
+        "show_default": True,
+    },
+)
+def cli() -> None:
+    """Put gRPC clients before servers that fail, and judge how they connect."""
+
+
+cli.add_command(run)
+
+
+@cli.command()
+@click.option("--control_port", type=_PORT, required=True, help="Where the service is; 0 for any free port.")
+@click.option("--retry_port", type=_PORT, required=True, help="What clients dial; 0 for any free port.")
+@click.option("--host", default="127.0.0.1", help="The IPv4 address of both ports.")
+@click.option("--initial_backoff_ms", type=_MILLISECONDS, default=1000, help="The clients' INITIAL_BACKOFF.")
+@click.option(
+    "--turn_limit",
+    type=_SECONDS,
+    default=official_server.TURN_LIMIT,
+    help="After how many seconds a client that did not call Stop loses its turn to one that waits.",
+)
+def server(control_port: int, retry_port: int, host: str, initial_backoff_ms: int, turn_limit: float) -> None:
+    """Run the server of gRPC's official reconnect test, until Ctrl-C.
+
+    It prints its ports in one line, and then every client's gaps and verdict. An --initial_backoff_ms that is shorter
+    than the protocol's is for clients that were given the same; their largest backoff they tell themselves.
+    """
+    settings = official_server.Settings(
+        host=host,
+        control_port=control_port,
+        retry_port=retry_port,
+        initial_backoff=initial_backoff_ms / 1000,
+        turn_limit=turn_limit,
+    )
+    with _one_line_for(OSError, RuntimeError, ValueError):
+        _run(_serve(settings))
+
+
+async def _serve(settings: official_server.Settings) -> None:
+    console = Console()
+
+    def judged(verdict: Verdict) -> None:
+        show(verdict, console)
+
+    async with official_server.ReconnectServer(settings, judged) as running:
+        click.echo(f"control_port={running.control_port} retry_port={running.retry_port}")
+        await asyncio.Event().wait()
+
+
+@cli.command()
+@click.option("--server_control_port", type=_PORT, required=True, help="Where the server's service is.")
+@click.option("--server_retry_port", type=_PORT, required=True, help="What to dial.")
+@click.option("--server_host", default="127.0.0.1", help="The address of both ports.")
+@click.option("--max_reconnect_backoff_ms", type=_MILLISECONDS, help="MAX_BACKOFF, which the server is told.")
+@click.option("--initial_backoff_ms", type=_MILLISECONDS, help="INITIAL_BACKOFF, which the server has to know.")
+@click.option("--seconds", type=_SECONDS, default=official_client.SECONDS, help="For how long.")
+@click.pass_context
+def client(
+    context: click.Context,
+    server_control_port: int,
+    server_retry_port: int,
+    server_host: str,
+    max_reconnect_backoff_ms: int | None,
+    initial_backoff_ms: int | None,
+    seconds: float,
+) -> None:
+    """Have grpc_backoff judged by any server of gRPC's official reconnect test.
+
+    The exit status is 0 if it passes, by the server's verdict and by ours on the gaps that the server saw, else 1.
+    """
+    with _one_line_for(official_client.NotJudgedError, ValueError):
+        request = official_client.Request(
+            host=server_host,
+            control_port=server_control_port,
+            retry_port=server_retry_port,
+            maximum=_seconds(max_reconnect_backoff_ms),
+            initial=_seconds(initial_backoff_ms),
+            seconds=seconds,
+        )
+        begun = functools.partial(click.echo, f"dialling {request.retry} for {seconds:g} s")
+        outcome = _run(official_client.reconnect(request, begun))
+    if outcome is None:
+        raise click.Abort
+    show(outcome.verdict, Console())
+    click.echo(f"the server says: {'passed' if outcome.passed_there else 'failed'}")
+    context.exit(0 if outcome.passed else 1)
+
+
+@cli.command(epilog=f"Behaviours: {', '.join(BY_NAME)}.")
+@click.option("--port", type=_PORT, required=True, help="Where it fails; 0 for any free port.")
+@click.option("--control_port", type=_PORT, required=True, help="Where it is controlled; 0 for any free port.")
+@click.option("--host", default="127.0.0.1", help="The IPv4 address of both ports.")
+@click.option("--script", type=click.File(), help="What to do with each connection; by default it works.")
+@click.option("--cert", type=click.File("rb"), help="Speak TLS with this certificate (PEM) and --key.")
+@click.option("--key", type=click.File("rb"), help="The certificate's private key (PEM).")
+def flaky(
+    port: int,
+    control_port: int,
+    host: str,
+    script: TextIO | None,
+    cert: BinaryIO | None,
+    key: BinaryIO | None,
+) -> None:
+    """Run a server that fails as its script says, one behaviour for each connection, until Ctrl-C.
+
+    It prints its ports in one line. A script is steps on lines of their own, such as "accept_close x3",
+    "refuse for 2" and "slow_settings(delay=0.5)"; a new one can be played by the service interop.v1.FlakyServer on the
+    control port.
+    """
+    if (cert is None) != (key is None):
+        raise click.UsageError("--cert and --key go together")
+    with _one_line_for(OSError, RuntimeError, ValueError):
+        tls = Tls(cert.read(), key.read()) if cert and key else None
+        _run(_serve_flaky(FlakyServer(script.read() if script else "working", tls, host, port), host, control_port))
+
+
+async def _serve_flaky(server: FlakyServer, host: str, control_port: int) -> None:
+    async with server, controlled(server, host, control_port) as target:
+        click.echo(f"port={server.port} control_port={target.rpartition(':')[2]}")
+        await asyncio.Event().wait()
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def _run(work: Coroutine[Any, Any, Result]) -> Result | None:
+    """Run something to its end; return None if Ctrl-C or SIGTERM came first."""
+    return asyncio.run(_until_told(work))
+
+
+async def _until_told(work: Coroutine[Any, Any, Result]) -> Result | None:
+    task = asyncio.ensure_future(work)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        return await task
+    return None
+
+
+@contextlib.contextmanager
+def _one_line_for(*errors: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except errors as error:
+        raise click.ClickException(str(error)) from error

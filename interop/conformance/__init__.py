@@ -1,0 +1,41 @@
+"""Whether a client connects as gRPC's connection-backoff protocol demands: rules in, timelines in, verdict out.
+
+    evidence = {Scenario.HANG_UP: Evidence(terms=..., timeline=..., wanted=..., seconds=..., calls=...), ...}
+    for verdict in judge(evidence, CLAUSES):
+        print(verdict.clause, verdict.outcome.value, verdict)
+
+`CLAUSES` is the table: each clause names its rule and the scenario whose evidence it reads. All of it is arithmetic on
+what servers recorded (`interop.timeline`): nothing here opens a socket or reads a clock.
+"""
+
+from __future__ import annotations
+
+from interop.conformance.clause import Clause, judge
+from interop.conformance.connections import CONNECTIONS
+from interop.conformance.evidence import Absent, Calls, Evidence
+from interop.conformance.limits import LIMITS
+from interop.conformance.scenario import Scenario
+from interop.conformance.series import SERIES
+from interop.conformance.terms import CLOSE_WITHIN, PROTOCOL, Range, Terms
+from interop.conformance.verdict import Measure, Outcome, Unit, Verdict
+
+__all__ = [
+    "CLAUSES",
+    "CLOSE_WITHIN",
+    "PROTOCOL",
+    "Absent",
+    "Calls",
+    "Clause",
+    "Evidence",
+    "Measure",
+    "Outcome",
+    "Range",
+    "Scenario",
+    "Terms",
+    "Unit",
+    "Verdict",
+    "judge",
+]
+
+CLAUSES = tuple(sorted((*SERIES, *LIMITS, *CONNECTIONS), key=lambda clause: (clause.rule[:2], int(clause.rule[3:]))))
+"""Every clause, by its rule."""

@@ -1,0 +1,56 @@
+"""What a clause is: a rule, the scenario in which it shows, and a function that measures it there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from interop.conformance.evidence import Absent, Evidence
+from interop.conformance.scenario import Scenario
+from interop.conformance.verdict import Measure, Outcome, Verdict
+
+__all__ = ["Clause", "NotApplicableError", "judge"]
+
+
+class NotApplicableError(Exception):
+    """A clause says nothing about this evidence, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clause:
+    """One thing that a client has to do.
+
+    Attributes:
+        name: what it is called in tables and on the command line.
+        rule: the rule that it stands for.
+        scenario: the scenario in whose evidence it shows.
+        says: what it demands, in one sentence.
+        measure: yields what is to be held against what is allowed. Where there is too little to measure it yields how
+            much there was, and how much there has to be: silence is no conformance.
+    """
+
+    name: str
+    rule: str
+    scenario: Scenario
+    says: str
+    measure: Callable[[Evidence], Iterable[Measure]]
+
+    def judge(self, evidence: Evidence | Absent) -> Verdict:
+        """Return the verdict on this evidence."""
+        if isinstance(evidence, Absent):
+            outcome = Outcome.FAIL if evidence.fault else Outcome.NOT_APPLICABLE
+            return self._verdict(outcome, reason=evidence.reason)
+        try:
+            measures = tuple(self.measure(evidence))
+        except NotApplicableError as error:
+            return self._verdict(Outcome.NOT_APPLICABLE, reason=str(error))
+        holds = len(measures) > 0 and not any(each.missed_by for each in measures)
+        return self._verdict(Outcome.PASS if holds else Outcome.FAIL, measures)
+
+    def _verdict(self, outcome: Outcome, measures: tuple[Measure, ...] = (), reason: str = "") -> Verdict:
+        return Verdict(clause=self.name, rule=self.rule, outcome=outcome, measures=measures, reason=reason)
+
+
+def judge(evidence: Mapping[Scenario, Evidence | Absent], clauses: Iterable[Clause]) -> tuple[Verdict, ...]:
+    """Return the verdict for each clause whose scenario there is evidence of, be it that there is none."""
+    return tuple(clause.judge(evidence[clause.scenario]) for clause in clauses if clause.scenario in evidence)

@@ -1,0 +1,28 @@
+"""The scenarios that clauses read: what a server does to a client, by name. How they are staged is not told here."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["Scenario"]
+
+
+class Scenario(enum.Enum):
+    """What the server does. The value is what it says of itself in reports."""
+
+    HANG_UP = "accepts each connection and closes it at once"
+    SLOW_FAILURE = "closes each connection three quarters of INITIAL_BACKOFF after it was made"
+    SILENT = "accepts, and never sends SETTINGS"
+    SLOW_SETTINGS = "sends SETTINGS late, yet within MIN_CONNECT_TIMEOUT"
+    HANDSHAKE = "finishes the TLS handshake, then closes"
+    RESET = "closes a few connections, serves one for a while and breaks it, then closes again"
+    FLAPPING = "sends SETTINGS and hangs up"
+    UNSTABLE = "sends SETTINGS and hangs up, to a client told that this is a failure"
+    HERD = "serves two clients, drops both at the same moment, then closes each connection"
+    OUTAGE = "serves, is gone for a while, and serves again"
+    RESTART = "is replaced again and again, each time with GOAWAY"
+
+    @property
+    def label(self) -> str:
+        """The name in file names, in JSON and on the command line."""
+        return self.name.lower()

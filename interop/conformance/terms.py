@@ -1,0 +1,143 @@
+"""What a client was told about connecting, and what its attempts may look like then: numbers in, bands out.
+
+The client's side of a verdict. What was seen of it is `evidence.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["CLOSE_WITHIN", "PROTOCOL", "Range", "Terms"]
+
+CLOSE_WITHIN: Final = 0.25
+"""CB-3: how soon after its limit the socket of an attempt is closed, in seconds."""
+
+_NEARLY = 1e-9
+"""Two sums of the same gaps may differ by as much, and by no more, for being floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What is allowed, both ends included."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: float) -> bool:
+        """Return whether `value` is allowed."""
+        return self.low - _NEARLY <= value <= self.high + _NEARLY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The backoff that a client was configured with, and how exactly it is held to it. Times are seconds.
+
+    Attributes:
+        initial: INITIAL_BACKOFF.
+        multiplier: MULTIPLIER.
+        cap: MAX_BACKOFF.
+        jitter: JITTER.
+        min_connect_timeout: MIN_CONNECT_TIMEOUT.
+        tolerance: what a gap may miss its band by. The official test allows 100 ms for the way to the server (IO-2).
+    """
+
+    initial: float
+    multiplier: float
+    cap: float
+    jitter: float
+    min_connect_timeout: float
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        """Refuse a backoff that never grows, and a tolerance that would leave nothing of the first gap to be seen."""
+        if self.multiplier <= 1:
+            raise ValueError(f"Terms.multiplier is {self.multiplier:g}; it is above 1")
+        shortest = (1 - self.jitter) * min(self.initial, self.cap)
+        if self.tolerance >= shortest:
+            raise ValueError(
+                f"Terms.tolerance is {self.tolerance:g} s; with gaps as short as {shortest:g} s it is below that"
+            )
+
+    def nominal(self, n: int) -> float:
+        """Return the gap after the n-th start of a series, without jitter; `n` counts from 1."""
+        if math.log(self.cap / self.initial) <= (n - 1) * math.log(self.multiplier):
+            return self.cap
+        return min(self.cap, self.initial * self.multiplier ** (n - 1))
+
+    @property
+    def first_capped(self) -> int:
+        """The number of the first gap that is not shorter than the cap."""
+        return next(n for n in itertools.count(1) if self.capped(n))
+
+    def capped(self, n: int) -> bool:
+        """Return whether the n-th gap has stopped growing."""
+        return self.nominal(n) >= self.cap
+
+    def band(self, n: int) -> Range:
+        """Return what the n-th gap may be: the official [0.8 E - tolerance, 1.2 E + tolerance] (IO-2).
+
+        That holds for the first gap too. The protocol's text has no jitter on it, and allows other algorithms that
+        are no more aggressive; C-core and Java have it (CB-2).
+        """
+        return self.around(self.nominal(n))
+
+    def following(self, gap: float) -> Range:
+        """Return what a gap may be if it had grown from the length that the one before it had, jitter and all."""
+        return self.around(min(self.multiplier * gap, self.cap))
+
+    def around(self, gap: float) -> Range:
+        """Return a gap's band: its jitter on both sides, and the tolerance."""
+        spread = self.jitter * gap + self.tolerance
+        return Range(max(0.0, gap - spread), gap + spread)
+
+    def outlasting(self, n: int) -> float:
+        """Return the longest time that the n-th attempt of a series may last (CB-3), without any tolerance."""
+        return max(self.min_connect_timeout, (1 + self.jitter) * self.nominal(n))
+
+    def fewest_starts(self, seconds: float, *, lasting: float = 0.0) -> int:
+        """Return how many attempts the slowest client that keeps to these terms starts in that time.
+
+        Args:
+            seconds: the time, counted from the first start.
+            lasting: how long each attempt takes to fail.
+        """
+        starts, elapsed = 1, 0.0
+        while True:
+            elapsed += max(self.band(starts).high, lasting + self.tolerance)
+            if elapsed > seconds:
+                return starts
+            starts += 1
+
+    def most_starts(self, seconds: float) -> int:
+        """Return how many attempts the fastest client that keeps to these terms starts in that time."""
+        starts, elapsed = 1, 0.0
+        while (elapsed := elapsed + self.band(starts).low) <= seconds:
+            starts += 1
+        return starts
+
+    def longest_gap_after(self, seconds: float) -> Range:
+        """Return the band of the longest gap that may be in progress so long after the start of a series."""
+        n, earliest = 1, 0.0
+        while not self.capped(n):
+            earliest += self.band(n).low
+            if earliest > seconds:
+                break
+            n += 1
+        return self.band(n)
+
+
+PROTOCOL: Final = Terms(
+    initial=1.0,
+    multiplier=1.6,
+    cap=120.0,
+    jitter=0.2,
+    min_connect_timeout=20.0,
+    tolerance=0.1,
+)
+"""What every client does that was told nothing, held to it as the official test does.
+
+The numbers stand here a second time, and not in the library's policies alone, because they judge those.
+"""

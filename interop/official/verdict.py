@@ -1,0 +1,78 @@
+"""The verdict of the official reconnect test on one client: its gaps in, what is wrong with them out. No I/O.
+
+What a gap may be is the official server's rule, [0.8 E - 100 ms, 1.2 E + 100 ms]. Two things are not: E does not pass
+the client's maximum in the first gap either, and a client has to make attempts, where the official server passes one
+that never dials (IO-2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from interop.band import JITTER, TRANSMISSION
+from interop.conformance.terms import PROTOCOL, Range, Terms
+from interop.conformance.verdict import Measure, Unit
+
+__all__ = ["STARTUP", "Verdict", "judge", "terms_for"]
+
+STARTUP = 1.0
+"""How long a client may take from the beginning of the test to its first attempt, in seconds."""
+
+_TOO_SHORT = TRANSMISSION / (1 - JITTER)
+"""A backoff of which nothing is left at the lower edge."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What was seen of one client, each figure beside what is allowed.
+
+    Attributes:
+        gaps: the times between the starts of its attempts, in order.
+        attempts: how many attempts it made.
+        seconds: how long it was watched.
+    """
+
+    gaps: tuple[Measure, ...]
+    attempts: Measure
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether all is as it has to be."""
+        return not self.faults
+
+    @property
+    def faults(self) -> tuple[Measure, ...]:
+        """The figures that are not what is allowed, in order."""
+        return tuple(each for each in (*self.gaps, self.attempts) if each.missed_by)
+
+
+def terms_for(*, maximum: float | None = None, initial: float | None = None) -> Terms:
+    """Return what a client is held to that was told this MAX_BACKOFF and this INITIAL_BACKOFF; None for the protocol's.
+
+    Raises:
+        ValueError: one of them is so short that what the network may do to a gap would hide it.
+    """
+    cap = PROTOCOL.cap if maximum is None else maximum
+    first = PROTOCOL.initial if initial is None else initial
+    if min(first, cap) <= _TOO_SHORT:
+        raise ValueError(f"a backoff of {min(first, cap):g} s cannot be judged; allowed is more than {_TOO_SHORT:g} s")
+    return replace(PROTOCOL, initial=min(first, cap), cap=cap)  # the official server compares the first gap uncapped
+
+
+def judge(gaps: Sequence[float], *, attempts: int, seconds: float, terms: Terms) -> Verdict:
+    """Return the verdict on a client that made these gaps while it was watched for so many seconds.
+
+    The fewest attempts are those of a client all of whose gaps are the longest that are allowed; and at least two,
+    since without a gap there is nothing to judge.
+    """
+    fewest = max(2, terms.fewest_starts(max(0.0, seconds - STARTUP)))
+    return Verdict(
+        gaps=tuple(
+            Measure(what=f"gap {number}", seen=gap, allowed=terms.band(number)) for number, gap in enumerate(gaps, 1)
+        ),
+        attempts=Measure(what="attempts", seen=attempts, allowed=Range(fewest, math.inf), unit=Unit.ATTEMPTS),
+        seconds=seconds,
+    )

@@ -1,0 +1,1 @@
+"""grpclib, gRPC for asyncio in Python alone."""

@@ -1,0 +1,176 @@
+"""Which peers there are: reads the manifests, says what a peer lacks, and builds it."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import importlib.util
+import shutil
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["BuildError", "ManifestError", "Peer", "Setting", "build", "find_peers"]
+
+_FOLDER = Path(__file__).parent
+ROOT = _FOLDER.parents[1]
+"""Where commands are run."""
+
+_KEYS = {"name", "command", "configurable", "needs", "build", "must_pass"}
+_NEEDS = {"modules", "programs"}
+_BUILD_LIMIT = 600.0
+
+
+class ManifestError(ValueError):
+    """A manifest says what it cannot; names the file, the key, the value and what is allowed."""
+
+
+class BuildError(Exception):
+    """A peer could not be built; says the last line that its tools wrote."""
+
+
+class Setting(enum.Enum):
+    """What a peer may be told. The value is the name in manifests; the argument is `--<value>-ms`."""
+
+    INITIAL = "initial"
+    MAX = "max"
+    MIN_CONNECT_TIMEOUT = "min-connect-timeout"
+    STABLE_AFTER = "stable-after"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """One client, as its manifest describes it.
+
+    Attributes:
+        name: as it stands in tables.
+        folder: where its program is.
+        command: how to run it.
+        configurable: what it can be told.
+        modules: the Python modules that it needs.
+        programs: the programs that it needs.
+        build: how to build it.
+        must_pass: whether a failure of this peer is a failure of the run.
+    """
+
+    name: str
+    folder: Path
+    command: tuple[str, ...]
+    configurable: frozenset[Setting]
+    modules: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    build: tuple[tuple[str, ...], ...] = ()
+    must_pass: bool = False
+
+    @property
+    def missing(self) -> str:
+        """What it needs and is not here, in words; empty if nothing is missing."""
+        lacking = [f"the Python module {name}" for name in self.modules if not importlib.util.find_spec(name)]
+        lacking += [f"the program {name}" for name in self.programs if shutil.which(name) is None]
+        return " and ".join(lacking)
+
+    def filled(self, command: Sequence[str]) -> list[str]:
+        """Return one of its commands with `{python}` and `{here}` filled in."""
+        return [part.replace("{python}", sys.executable).replace("{here}", str(self.folder)) for part in command]
+
+    def can_be_told(self, *settings: Setting) -> bool:
+        """Return whether it has all these settings."""
+        return self.configurable.issuperset(settings)
+
+
+def find_peers(folder: Path = _FOLDER) -> list[Peer]:
+    """Return the peers whose manifests are in the folders of this one: those that must pass first, then by name.
+
+    Raises:
+        ManifestError: one of them cannot be read.
+    """
+    peers = [_read(path) for path in folder.glob("*/peer.toml")]
+    return sorted(peers, key=lambda peer: (not peer.must_pass, peer.name))
+
+
+def _read(path: Path) -> Peer:
+    try:
+        found = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise ManifestError(f"{path}: {error}") from error
+    _check_keys(path, found, _KEYS)
+    needs: Mapping[str, Any] = found.get("needs", {})
+    _check_keys(path, needs, _NEEDS)
+    must_pass = found.get("must_pass", False)
+    if not isinstance(must_pass, bool):
+        raise ManifestError(f"{path}: must_pass is {must_pass!r}; it is true or false")
+    return Peer(
+        name=_text(path, found, "name"),
+        folder=path.parent,
+        command=_texts(path, "command", found.get("command")),
+        configurable=frozenset(
+            _setting(path, name) for name in _texts(path, "configurable", found.get("configurable"))
+        ),
+        modules=_texts(path, "needs.modules", needs.get("modules", [])),
+        programs=_texts(path, "needs.programs", needs.get("programs", [])),
+        build=tuple(_texts(path, "build", command) for command in found.get("build", [])),
+        must_pass=must_pass,
+    )
+
+
+def _check_keys(path: Path, table: Mapping[str, Any], known: AbstractSet[str]) -> None:
+    for key in sorted(table.keys() - known):
+        raise ManifestError(f"{path}: {key} is no key; there are {', '.join(sorted(known))}")
+
+
+def _text(path: Path, found: Mapping[str, Any], key: str) -> str:
+    value = found.get(key)
+    if not isinstance(value, str) or not value:
+        raise ManifestError(f"{path}: {key} is {value!r}; it is a text that is not empty")
+    return value
+
+
+def _texts(path: Path, key: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ManifestError(f"{path}: {key} is {value!r}; it is a list of texts")
+    return tuple(value)
+
+
+def _setting(path: Path, name: str) -> Setting:
+    try:
+        return Setting(name)
+    except ValueError:
+        known = ", ".join(setting.value for setting in Setting)
+        raise ManifestError(f"{path}: configurable has {name!r}; there are {known}") from None
+
+
+async def build(peer: Peer) -> None:
+    """Run the peer's build commands, in its folder.
+
+    Raises:
+        BuildError: one of them could not be run, failed, or took too long.
+    """
+    for command in peer.build:
+        try:
+            await _run(peer.filled(command), peer.folder)
+        except OSError as error:
+            raise BuildError(f"{command[0]} could not be run: {error}") from error
+
+
+async def _run(command: Sequence[str], folder: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=folder,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(_BUILD_LIMIT):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise BuildError(f"{command[0]} took longer than {_BUILD_LIMIT:g} s") from None
+    if process.returncode:
+        last = output.decode(errors="replace").strip().rpartition("\n")[2]
+        raise BuildError(f"{command[0]} failed: {last}")

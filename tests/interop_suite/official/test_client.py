@@ -1,0 +1,130 @@
+"""Our client of the official reconnect test, judged by our server and by servers that do not keep to it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import grpc.aio
+import pytest
+
+from interop.client import NotJudgedError, Outcome, Request, reconnect
+from interop.generated.grpc_testing.empty_pb2 import Empty
+from interop.generated.grpc_testing.messages_pb2 import ReconnectInfo
+from interop.generated.grpc_testing.test_pb2_grpc import (
+    ReconnectServiceServicer,
+    add_ReconnectServiceServicer_to_server,
+)
+from tests.echo import serving as serving_echo
+from tests.interop.processes import free_port
+from tests.interop_suite.official.test_server import Log, control, serving, start
+
+FAST = {"initial": 0.25, "maximum": 1.0}
+
+
+def request_to(server, **what):
+    return Request(control_port=server.control_port, retry_port=server.retry_port, **what)
+
+
+async def test_compressed():
+    """IO-1: grpc_backoff passes, in 5 s of real time: gaps of 0.25 s that grow to 1 s."""
+    async with serving(log := Log()) as server:
+        outcome = await reconnect(request_to(server, seconds=5, **FAST))
+    assert outcome.passed_there
+    assert outcome.passed
+    assert len(outcome.verdict.gaps) >= 5
+    assert [gap.allowed for gap in log[0].gaps] == [gap.allowed for gap in outcome.verdict.gaps]
+
+
+async def test_as_the_protocol_has_it():
+    """IO-1, CB-2, CB-5: with the defaults of library and server, gaps of 1, 1.6 and 2.56 s. Takes 8 s of real time."""
+    async with serving(initial_backoff=None) as server:
+        outcome = await reconnect(request_to(server, seconds=8))
+    assert outcome.passed
+    assert len(outcome.verdict.gaps) in (3, 4)
+    assert [gap.allowed.low for gap in outcome.verdict.gaps[:3]] == pytest.approx([0.7, 1.18, 1.948])
+
+
+async def test_a_client_on_other_terms_than_the_server_fails():
+    """IO-1: INITIAL_BACKOFF is the one thing that a client cannot tell. Takes 3 s of real time."""
+    async with serving() as server:
+        outcome = await reconnect(request_to(server, seconds=3, initial=0.7, maximum=1.0))
+    assert not outcome.passed_there
+    assert not outcome.passed
+
+
+async def test_two_clients_one_after_the_other():
+    """IO-1: they ask at the same time, and each is judged on its own. Takes 5 s of real time."""
+    async with serving(log := Log()) as server:
+        both = [reconnect(request_to(server, seconds=2.5, initial=0.25, maximum=cap)) for cap in (0.25, 0.5)]
+        outcomes = await asyncio.wait_for(asyncio.gather(*both), 60)
+    assert [outcome.passed for outcome in outcomes] == [True, True]
+    assert sorted(verdict.gaps[-1].allowed.high for verdict in log) == pytest.approx([0.4, 0.7])
+
+
+async def test_a_client_that_is_told_to_stop_calls_stop():
+    """IO-1: the next one need not wait for the limit of the turn."""
+    async with serving(log := Log()) as server, control(server) as judge:
+        running = asyncio.ensure_future(reconnect(request_to(server, **FAST)))
+        await asyncio.sleep(0.5)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert len(log) == 1
+        await asyncio.wait_for(start(judge), 30)
+
+
+async def test_nobody_on_the_control_port():
+    """IO-1: says which call failed, where and why."""
+    request = Request(control_port=free_port(), retry_port=free_port())
+    with pytest.raises(NotJudgedError, match=f"Start on 127.0.0.1:{request.control_port}: UNAVAILABLE: "):
+        await reconnect(request)
+
+
+async def test_another_servers_port_to_retry():
+    """IO-1: where the connections go elsewhere, both verdicts say so, and the server is free for others."""
+    async with serving(log := Log()) as server, serving_echo() as port:
+        outcome = await reconnect(Request(control_port=server.control_port, retry_port=port, seconds=0.5))
+    assert not outcome.passed_there
+    assert not outcome.passed
+    assert len(log) == 1
+
+
+class Lenient(ReconnectServiceServicer):
+    """A server as the official one is: who never dialled has passed."""
+
+    async def Start(self, request, context):  # noqa: N802
+        return Empty()
+
+    async def Stop(self, request, context):  # noqa: N802
+        return ReconnectInfo(passed=True)
+
+
+async def test_the_servers_word_is_not_enough():
+    """IO-2: where the server saw no attempt, the client does not take "passed" for an answer."""
+    server = grpc.aio.server()
+    add_ReconnectServiceServicer_to_server(Lenient(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    outcome = await reconnect(Request(control_port=port, retry_port=free_port(), seconds=0.2))
+    await server.stop(None)
+    assert isinstance(outcome, Outcome)
+    assert outcome.passed_there
+    assert not outcome.passed
+
+
+@pytest.mark.parametrize(
+    ("told", "options"),
+    [
+        ({}, []),
+        ({"maximum": 4.0}, [("grpc.initial_reconnect_backoff_ms", 1000), ("grpc.max_reconnect_backoff_ms", 4000)]),
+        ({"maximum": 0.5}, [("grpc.initial_reconnect_backoff_ms", 500), ("grpc.max_reconnect_backoff_ms", 500)]),
+        (
+            {"initial": 0.25},
+            [("grpc.initial_reconnect_backoff_ms", 250), ("grpc.max_reconnect_backoff_ms", 120_000)],
+        ),
+    ],
+)
+def test_options_of_the_channel(told, options):
+    """IO-1: nothing is set that was not told, so that what is judged is what users get."""
+    assert Request(control_port=1, retry_port=2, **told).options == options

@@ -1,0 +1,305 @@
+"""The official reconnect test's server, with clients of grpcio's own and with raw sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import grpc
+import pytest
+
+from interop.generated.grpc_testing.empty_pb2 import Empty
+from interop.generated.grpc_testing.messages_pb2 import ReconnectParams
+from interop.generated.grpc_testing.test_pb2_grpc import ReconnectServiceStub
+from interop.official.server import ReconnectServer, Settings
+
+LIMIT = 30.0
+"""Far more than anything here takes: nothing is measured by it."""
+
+
+class Log(list):
+    """The verdicts of a server."""
+
+    def __call__(self, verdict):
+        self.append(verdict)
+
+
+@contextlib.asynccontextmanager
+async def serving(log=None, **settings):
+    """Run a server that judges clients whose INITIAL_BACKOFF is 0.25 s."""
+    async with ReconnectServer(
+        Settings(**{"initial_backoff": 0.25, **settings}), Log() if log is None else log
+    ) as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def control(server):
+    """Connect to the control port as a client of its own."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.control_port}", options=options) as channel:
+        yield ReconnectServiceStub(channel)
+
+
+async def dial(server):
+    """Connect to the retry port; return once it has hung up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.retry_port)
+    assert await asyncio.wait_for(reader.read(), LIMIT) == b""
+    writer.close()
+    await writer.wait_closed()
+
+
+async def dial_with_gaps(server, *gaps):
+    await dial(server)
+    for gap in gaps:
+        await asyncio.sleep(gap)
+        await dial(server)
+
+
+def params(milliseconds):
+    return ReconnectParams(max_reconnect_backoff_ms=milliseconds)
+
+
+async def test_the_official_flow_with_grpcio():
+    """IO-1: grpcio's own threaded channel, which knows nothing of this suite, is judged and passes.
+
+    Takes 4 s of real time: gaps of 0.25 s growing to 1 s.
+    """
+    async with serving(log := Log()) as server:
+        info = await asyncio.to_thread(official_flow, server.control_port, server.retry_port)
+    assert info.passed
+    assert len(info.backoff_ms) >= 4
+    assert info.backoff_ms == [round(1000 * gap.seen) for gap in log[0].gaps]
+
+
+def official_flow(control_port, retry_port):
+    """The procedure, with blocking calls: Start, a call that keeps dialling until its deadline, Stop."""
+    options = [("grpc.initial_reconnect_backoff_ms", 250), ("grpc.max_reconnect_backoff_ms", 1000)]
+    with grpc.insecure_channel(f"127.0.0.1:{control_port}") as channel:
+        judge = ReconnectServiceStub(channel)
+        judge.Start(params(1000))
+        credentials = grpc.ssl_channel_credentials()
+        with grpc.secure_channel(f"127.0.0.1:{retry_port}", credentials, options) as retried:
+            with pytest.raises(grpc.RpcError) as caught:
+                ReconnectServiceStub(retried).Start(params(0), wait_for_ready=True, timeout=4)
+            assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        return judge.Stop(Empty())
+
+
+async def test_gaps_are_told_as_they_were():
+    """IO-1: the gaps between accepted connections, in milliseconds. Takes about 1 s of real time."""
+    async with serving(log := Log()) as server, control(server) as judge:
+        await judge.Start(params(500))
+        began = time.monotonic()
+        await dial_with_gaps(server, 0.25, 0.4, 0.5)
+        lasted = time.monotonic() - began
+        info = await judge.Stop(Empty())
+    assert [round(1000 * gap.seen) for gap in log[0].gaps] == info.backoff_ms
+    assert all(seen >= slept for seen, slept in zip(info.backoff_ms, [249, 399, 499], strict=True))
+    assert sum(info.backoff_ms) <= 1000 * lasted + 3
+
+
+async def test_a_client_that_does_not_wait_fails():
+    """IO-2: connections one after the other, without a pause."""
+    async with serving(log := Log()) as server, control(server) as judge:
+        await judge.Start(params(0))
+        await dial_with_gaps(server, *[0] * 20)
+        info = await judge.Stop(Empty())
+    assert not info.passed
+    assert len(info.backoff_ms) == 20
+    assert [fault.what for fault in log[0].faults] == [f"gap {number}" for number in range(1, 21)]
+
+
+async def test_a_client_that_does_not_dial_fails():
+    """IO-2: the official server passes it."""
+    async with serving(log := Log()) as server, control(server) as judge:
+        await judge.Start(params(0))
+        info = await judge.Stop(Empty())
+    assert not info.passed
+    assert not info.backoff_ms
+    assert str(log[0].faults[0]).startswith("attempts: 0 attempts, allowed at least 2")
+
+
+async def test_who_dials_outside_a_test_is_no_part_of_one():
+    """IO-1: only what comes between Start and Stop counts; the retry port hangs up at all times."""
+    async with serving() as server, control(server) as judge:
+        await dial_with_gaps(server, 0, 0)
+        await judge.Start(params(0))
+        await dial(server)
+        info = await judge.Stop(Empty())
+        await dial(server)
+    assert not info.backoff_ms
+
+
+async def test_every_clients_own_maximum_counts():
+    """IO-2: the official server goes on with the first one. Takes about 3 s of real time."""
+    async with serving() as server, control(server) as judge:
+        for maximum, passed in ((250, True), (0, False), (250, True)):
+            await judge.Start(params(maximum))
+            await dial_with_gaps(server, 0.25, 0.25, 0.25, 0.25)
+            assert (await judge.Stop(Empty())).passed is passed
+
+
+async def test_a_second_client_waits_for_its_turn():
+    """IO-1: its Start is answered when the first client has called Stop, and it starts afresh."""
+    async with serving() as server, control(server) as first, control(server) as second:
+        await first.Start(params(0))
+        await dial_with_gaps(server, 0, 0)
+        waiting = asyncio.ensure_future(start(second))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        assert len((await first.Stop(Empty())).backoff_ms) == 2
+        await asyncio.wait_for(waiting, LIMIT)
+        assert not (await second.Stop(Empty())).backoff_ms
+
+
+async def start(judge, milliseconds=0):
+    return await judge.Start(params(milliseconds))
+
+
+async def test_first_come_first_served():
+    """IO-1: turns are given in the order in which they were asked for."""
+    served = []
+
+    async def take_turn(number):
+        await start(judges[number])
+        served.append(number)
+        await judges[number].Stop(Empty())
+
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(serving())
+        judges = [await stack.enter_async_context(control(server)) for _ in range(5)]
+        await start(judges[0])
+        turns = []
+        for number in range(1, 5):
+            turns.append(asyncio.ensure_future(take_turn(number)))
+            await asyncio.sleep(0.2)
+        await judges[0].Stop(Empty())
+        await asyncio.wait_for(asyncio.gather(*turns), LIMIT)
+    assert served == [1, 2, 3, 4]
+
+
+async def test_a_client_that_disappears_in_its_turn(caplog):
+    """IO-1: it does not hold up the others for ever: its turn ends when it has lasted for the limit."""
+    async with serving(turn_limit=1.0) as server, control(server) as second:
+        async with control(server) as first:
+            await start(first)
+        began = time.monotonic()
+        await asyncio.wait_for(start(second), LIMIT)
+        assert time.monotonic() - began > 0.5
+        await second.Stop(Empty())
+    assert "did not call Stop within 1 s" in caplog.text
+
+
+async def test_a_client_that_comes_too_late_ends_nobody_elses_turn():
+    """IO-1: its Stop is refused, and the verdict goes to whom it belongs."""
+    async with serving(turn_limit=0.5) as server, control(server) as first, control(server) as second:
+        await start(first)
+        await asyncio.wait_for(start(second), LIMIT)
+        await dial_with_gaps(server, 0, 0)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await first.Stop(Empty())
+        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert len((await second.Stop(Empty())).backoff_ms) == 2
+
+
+async def test_a_client_that_lost_its_turn_may_ask_for_another():
+    """IO-1: and that one it ends itself."""
+    async with serving(turn_limit=0.5) as server, control(server) as first, control(server) as second:
+        await start(first)
+        await asyncio.wait_for(start(second), LIMIT)
+        await second.Stop(Empty())
+        await start(first)
+        await dial_with_gaps(server, 0)
+        assert len((await first.Stop(Empty())).backoff_ms) == 1
+
+
+async def test_a_long_turn_is_nobodys_loss():
+    """IO-1: as long as nobody waits, the limit takes nothing from anyone. Takes about a second of real time."""
+    async with serving(turn_limit=0.2) as server, control(server) as judge:
+        await judge.Start(params(250))
+        await dial_with_gaps(server, 0.25, 0.25, 0.25)
+        assert (await judge.Stop(Empty())).passed
+
+
+async def test_a_client_that_disappears_in_the_line():
+    """IO-1: who waited and went away is passed over, whether it hung up or gave its call up."""
+    async with serving() as server, control(server) as first, control(server) as last:
+        await start(first)
+        async with control(server) as impatient:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await impatient.Start(params(0), timeout=0.3)
+            assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        async with control(server) as gone:
+            call = gone.Start(params(0))
+            await asyncio.sleep(0.3)
+        assert call.cancelled()
+        waiting = asyncio.ensure_future(start(last))
+        await asyncio.sleep(0.3)
+        await first.Stop(Empty())
+        await asyncio.wait_for(waiting, LIMIT)
+        await last.Stop(Empty())
+
+
+async def test_stop_without_start():
+    """IO-1: says what is missing."""
+    async with serving() as server, control(server) as judge:
+        for _ in range(2):
+            with pytest.raises(grpc.aio.AioRpcError, match="no test of this client is running") as caught:
+                await judge.Stop(Empty())
+            assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+@pytest.mark.parametrize("milliseconds", [-1, 1, 125])
+async def test_a_maximum_that_cannot_be_judged(milliseconds):
+    """IO-2: is refused, with key, value and what is allowed; the turn goes to the next."""
+    async with serving() as server, control(server) as judge:
+        with pytest.raises(
+            grpc.aio.AioRpcError, match=f"max_reconnect_backoff_ms is {milliseconds} .* allowed is more than 0.125 s"
+        ) as caught:
+            await judge.Start(params(milliseconds))
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        await asyncio.wait_for(start(judge), LIMIT)
+
+
+async def test_an_initial_backoff_that_cannot_be_judged():
+    """IO-2: refused when the server is made."""
+    with pytest.raises(ValueError, match=r"cannot be judged; allowed is more than 0\.125 s"):
+        ReconnectServer(Settings(initial_backoff=0.1), print)
+
+
+async def test_many_connections_at_once():
+    """IO-1: all are accepted, noted and closed; the server answers on."""
+    async with serving() as server, control(server) as judge:
+        await judge.Start(params(0))
+        await asyncio.wait_for(asyncio.gather(*(dial(server) for _ in range(400))), LIMIT)
+        info = await judge.Stop(Empty())
+    assert len(info.backoff_ms) == 399
+    assert not info.passed
+
+
+@pytest.mark.parametrize("taken", ["control_port", "retry_port"])
+async def test_a_port_that_is_taken(taken):
+    """IO-1: is an error, and never shared; what was opened before is closed again."""
+    async with serving() as server:
+        with pytest.raises((OSError, RuntimeError)):
+            async with serving(**{taken: getattr(server, taken)}):
+                pytest.fail("two servers on one port")
+
+
+async def test_it_leaves_nothing():
+    """IO-1: a server that is stopped under clients, in a turn and in the line, has no task and no socket left."""
+    before = asyncio.all_tasks()
+    async with serving() as server, control(server) as first, control(server) as second:
+        await start(first)
+        waiting = asyncio.ensure_future(start(second))
+        await asyncio.sleep(0.3)
+        await server.__aexit__(None, None, None)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await waiting
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", server.retry_port)
+    del waiting
+    await asyncio.sleep(0.1)
+    assert asyncio.all_tasks() == before

@@ -1,0 +1,93 @@
+"""Trials: a client made for the purpose, on real servers, side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+
+import pytest
+
+from interop.conformance import CLAUSES, Outcome, Scenario, judge
+from interop.peers.manifest import ROOT, Peer, Setting, find_peers
+from interop.peers.process import PeerError
+from interop.scenarios import STAGINGS, Pace
+from interop.timeline import Ending
+from interop.trial import Trial, Trust
+
+OURS = find_peers()[0]
+BROKEN = Peer(
+    name="broken", folder=ROOT, command=(sys.executable, "-c", "raise SystemExit('no')"), configurable=frozenset()
+)
+
+
+@pytest.fixture(scope="module")
+def trust(tmp_path_factory):
+    return Trust.make(tmp_path_factory.mktemp("trust"))
+
+
+def trial(scenario, *, peer=OURS, seconds=None):
+    staging = STAGINGS[scenario]
+    if seconds is not None:
+        staging = replace(staging, seconds=lambda _terms, _pace: seconds)
+    return Trial(peer=peer, staging=staging, pace=staging.pace_for(OURS, full=False))
+
+
+async def perform(*trials, trust):
+    start = asyncio.Barrier(len(trials))
+    return await asyncio.gather(*(each.perform(trust, start) for each in trials), return_exceptions=True)
+
+
+async def test_an_outage_comes_once_the_client_is_served(trust):
+    """CB-4: nobody listens for as long as it should be, between two connections. Takes six seconds."""
+    ((evidence, versions),) = await perform(trial(Scenario.OUTAGE), trust=trust)
+    first, second = evidence.visits
+    (gone,) = evidence.timeline.refusing
+    assert first.ending is Ending.RESET
+    assert first.ended - first.accepted >= 0.75
+    assert gone.end - gone.begin == pytest.approx(1.6, abs=0.3)
+    assert first.ended <= gone.begin + 0.3 < gone.end <= second.accepted
+    assert evidence.calls.made == evidence.calls.ok + sum(evidence.calls.failed.values())
+    assert "grpc_backoff" in versions
+    (verdict,) = judge({Scenario.OUTAGE: evidence}, CLAUSES)
+    assert verdict.outcome is Outcome.PASS, str(verdict)
+
+
+async def test_a_herd_is_two_clients_who_lose_their_servers_together(trust):
+    """CB-11: each client has a server of its own, all count time alike, and all drop at the same moment.
+
+    Takes four seconds.
+    """
+    ((evidence, _),) = await perform(trial(Scenario.HERD, seconds=2.5), trust=trust)
+    served = [visit for visit in evidence.visits if visit.behaviour == "working"]
+    assert sorted(visit.client for visit in served) == ["client 1", "client 2"]
+    assert abs(served[0].ended - served[1].ended) < 0.1
+    after = [visit for visit in evidence.visits if visit.behaviour == "accept_close"]
+    assert {visit.client for visit in after} == {"client 1", "client 2"}
+    assert [visit.accepted for visit in evidence.visits] == sorted(visit.accepted for visit in evidence.visits)
+
+
+async def test_trials_begin_together_and_one_that_breaks_down_keeps_nobody(trust):
+    """IO-4: a program that fails fails alone. Takes three seconds."""
+    good, bad = trial(Scenario.SLOW_SETTINGS), trial(Scenario.SLOW_SETTINGS, peer=BROKEN)
+    (evidence, _), fault = await perform(good, bad, trust=trust)
+    assert evidence.calls.ok > 0
+    assert evidence.terms.min_connect_timeout == 1.0
+    assert isinstance(fault, PeerError)
+    assert str(fault) == "broken ended with status 1: no"
+
+
+async def test_tls_where_the_scenario_has_it(trust):
+    """CB-6: the client trusts the run's own authority, so that its handshakes succeed. Takes three seconds."""
+    ((evidence, _),) = await perform(trial(Scenario.HANDSHAKE, seconds=1.0), trust=trust)
+    assert len(evidence.visits) >= 2
+    assert all(visit.ending is Ending.CLOSED and visit.first_bytes is not None for visit in evidence.visits)
+
+
+async def test_settings_reach_the_client(trust):
+    """CB-8: a client that has the option is given it, and its backoff grows. Takes three seconds."""
+    assert OURS.can_be_told(Setting.STABLE_AFTER)
+    ((evidence, _),) = await perform(trial(Scenario.UNSTABLE, seconds=1.2), trust=trust)
+    starts = [visit.accepted for visit in evidence.visits]
+    assert starts[2] - starts[1] > 0.2
+    assert Pace.COMPRESSED is trial(Scenario.UNSTABLE).pace
