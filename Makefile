@@ -6,7 +6,7 @@ OLDEST = .venv-oldest/bin
 PYTEST = -m pytest -p no:cacheprovider
 SHORT = tests/aio tests/connection tests/interop -m "not slow"
 
-.PHONY: help demo test test-modes test-oldest check bench wheel clean
+.PHONY: help demo test test-modes test-oldest check interop interop-full protos bench wheel clean
 
 help:
 	@echo "make demo        the channel against a server that fails in every way, with figures"
@@ -14,6 +14,9 @@ help:
 	@echo "make test-modes  the short tests under uvloop, python -X dev -W error and python -O"
 	@echo "make test-oldest the short tests on the oldest grpcio that is supported ($(OLDEST_GRPCIO))"
 	@echo "make check       format, lint, types, layers"
+	@echo "make interop     this channel, plain grpcio and grpclib before a server that fails, rule by rule; two minutes"
+	@echo "make interop-full  the same in real time, with a report in docs/conformance; a quarter of an hour"
+	@echo "make protos      generated code anew, from protos/"
 	@echo "make bench       beside plain grpc.aio and others: a call, connections to a flapping server, a delay"
 	@echo "make wheel       build the wheel and try it in an environment of its own"
 
@@ -30,6 +33,12 @@ help:
 	$(OLDEST)/python -m pip install --quiet --editable . --group test grpcio==$(OLDEST_GRPCIO) grpcio-tools==$(OLDEST_GRPCIO)
 	@touch $@
 
+.venv-protos/made: pyproject.toml
+	$(PYTHON) -m venv .venv-protos
+	.venv-protos/bin/python -m pip install --quiet --upgrade pip
+	.venv-protos/bin/python -m pip install --quiet --group protos
+	@touch $@
+
 demo: .venv/made
 	$(BIN)/grpc-backoff demo
 
@@ -38,17 +47,26 @@ test: .venv/made
 
 test-modes: .venv/made
 	$(BIN)/python $(PYTEST) $(SHORT) --loop uvloop
-	$(BIN)/python -X dev -W error $(PYTEST) $(SHORT)
-	$(BIN)/python -O $(PYTEST) $(SHORT) -W ignore::pytest.PytestConfigWarning
+	$(BIN)/python -X dev -W error $(PYTEST) tests/aio tests/connection
+	$(BIN)/python -O $(PYTEST) tests/aio -W ignore::pytest.PytestConfigWarning
 
 test-oldest: .venv-oldest/made
-	$(OLDEST)/python $(PYTEST) $(SHORT)
+	$(OLDEST)/python $(PYTEST) tests/interop_suite/official/test_generated.py tests/interop_suite/official/test_wire.py $(SHORT)
 
 check: .venv/made
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+interop: .venv/made
+	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop run
+
+interop-full: .venv/made
+	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop run --full --report docs/conformance
+
+protos: .venv-protos/made
+	.venv-protos/bin/python -m interop.generate
 
 bench: .venv/made
 	$(BIN)/python -m benchmarks.overhead
@@ -63,4 +81,4 @@ wheel: .venv/made
 	cd dist && ../.venv-wheel/bin/grpc-backoff --version && ../.venv-wheel/bin/grpc-backoff demo
 
 clean:
-	rm -rf .venv .venv-oldest .venv-wheel dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-oldest .venv-protos .venv-wheel dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
