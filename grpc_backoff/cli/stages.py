@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from grpc_backoff.cli.diagnosis import Diagnosis
-from grpc_backoff.cli.view import duration, printable
+from grpc_backoff.cli.view import duration, printable, write_json_line
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.connection.stages import Certificate, PassedOver, Reached, Resolved, Secured, Settled, StageRecord
@@ -223,40 +222,35 @@ class JsonStages:
 
     def remark(self, text: str) -> None:
         """Write it as a remark."""
-        _write(event="remark", text=text)
+        write_json_line(event="remark", text=text)
 
     def passed(self, record: StageRecord) -> None:
         """Write the stage and what it found."""
         if isinstance(record, PassedOver):
             where = str(record.address)
-            _write(event="passed_over", took=round(record.took, 6), address=where, **_failure(record.failure))
+            write_json_line(event="passed_over", took=round(record.took, 6), address=where, **_failure(record.failure))
         else:
-            _write(event="stage", stage=_stage_of(record).value, took=round(record.took, 6), **_facts(record))
+            write_json_line(event="stage", stage=_stage_of(record).value, took=round(record.took, 6), **_facts(record))
 
     def failed(self, failure: Failure, took: float) -> None:
         """Write the failure."""
         self._failure = failure
-        _write(event="failed", took=round(took, 6), **_failure(failure))
+        write_json_line(event="failed", took=round(took, 6), **_failure(failure))
 
     def lost(self, loss: Loss, lived: float) -> None:
         """Write how the connection ended."""
-        _write(event="lost", lived=round(lived, 6), error=loss.reason, graceful=loss.graceful)
+        write_json_line(event="lost", lived=round(lived, 6), error=loss.reason, graceful=loss.graceful)
 
     def explain(self, diagnosis: Diagnosis) -> None:
         """Write both sentences."""
-        _write(event="diagnosis", meaning=diagnosis.meaning, advice=diagnosis.advice)
+        write_json_line(event="diagnosis", meaning=diagnosis.meaning, advice=diagnosis.advice)
 
     def ended(self, *, ready: bool, seconds: float) -> None:
         """Write the summary."""
-        _write(event="summary", ready=ready, seconds=round(seconds, 6), **_failure(self._failure))
+        write_json_line(event="summary", ready=ready, seconds=round(seconds, 6), **_failure(self._failure))
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-def _write(**fields: object) -> None:
-    # ASCII only, and DEL with it: no terminal is moved by it, and a parser still reads the very text.
-    click.echo(json.dumps(fields).replace("\x7f", "\\u007f"))
 
 
 def _failure(failure: Failure | None) -> dict[str, str | None]:

@@ -16,7 +16,18 @@ import click
 from grpc_backoff.cli.attempts import Attempt, Outcome, Summary
 from grpc_backoff.connection.events import ConnectionStatus, Failure
 
-__all__ = ["JsonView", "LineView", "View", "duration", "ending", "open_view", "plural", "printable", "reason"]
+__all__ = [
+    "JsonView",
+    "LineView",
+    "View",
+    "duration",
+    "ending",
+    "open_view",
+    "plural",
+    "printable",
+    "reason",
+    "write_json_line",
+]
 
 _UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _PREAMBLE = re.compile(r"^failed to connect to all addresses; last error: (?:[A-Z_]+: )?")
@@ -164,7 +175,7 @@ class JsonView:
 
     def show(self, attempt: Attempt) -> None:
         """Write the attempt as it stands; the key `event` says what has just happened to it."""
-        _write(
+        write_json_line(
             event=attempt.outcome.value,
             number=attempt.number,
             attempt=attempt.attempt,
@@ -182,7 +193,7 @@ class JsonView:
 
     def summary(self, summary: Summary) -> None:
         """Write the summary."""
-        _write(
+        write_json_line(
             event="summary",
             ended=summary.ended,
             seconds=_rounded(summary.seconds),
@@ -195,8 +206,8 @@ class JsonView:
         """Nothing is open."""
 
 
-def _write(**fields: object) -> None:
-    # ASCII only, and DEL with it: no terminal is moved by it, and a parser still reads the very text.
+def write_json_line(**fields: object) -> None:
+    """Write one JSON object in ASCII, DEL with it: no terminal is moved, and a parser still reads the very text."""
     click.echo(json.dumps(fields).replace("\x7f", "\\u007f"))
 
 

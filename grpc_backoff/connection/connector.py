@@ -65,7 +65,8 @@ class Connector(Protocol[ConnectionT]):
     async def connect(self, limit: float, revive: ConnectionT | None) -> ConnectionT:
         """Make one attempt and return its connection once the server's SETTINGS frame is there (CB-6).
 
-        Cancelling gives the attempt up: its sockets are closed within 250 ms of `limit` at the latest (CB-3).
+        Cancelling gives the attempt up: its sockets are closed within 250 ms of `limit` at the latest (CB-3). It may
+        also fail by itself at its limit, if it knows better at which stage that came.
 
         Args:
             limit: how long the attempt may last, in seconds over all its stages.
