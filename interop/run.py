@@ -34,6 +34,9 @@ REQUIRE_PEERS = "GRPC_BACKOFF_REQUIRE_PEERS"
 _AT_ONCE = 4 * (os.cpu_count() or 1)
 """How many processes perform side by side. They sleep nearly all the time."""
 
+_OVERHEAD = 180.0
+"""What a trial may take beyond its time for calls, in seconds: the slowest start, and the slowest end."""
+
 Found = dict[Scenario, Evidence | Absent]
 
 
@@ -194,10 +197,14 @@ async def _perform(group: Sequence[Trial], trust: Trust) -> list[tuple[Evidence 
     start = asyncio.Barrier(len(group))
 
     async def one(trial: Trial) -> tuple[Evidence | Absent, Mapping[str, str]]:
+        limit = trial.seconds + _OVERHEAD
         try:
-            return await trial.perform(trust, start)
+            async with asyncio.timeout(limit):
+                return await trial.perform(trust, start)
         except PeerError as error:
             return Absent(str(error), fault=True), {}
+        except TimeoutError:
+            return Absent(f"the trial was not over after {limit:g} s", fault=True), {}
 
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(one(trial)) for trial in group]

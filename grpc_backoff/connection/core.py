@@ -53,7 +53,7 @@ right behind its SETTINGS is gone after this look.
 _CALLS_BREAK_WITHIN = 0.02
 """How soon after a connection broke its calls have ended: those that still run after that outlive a GOAWAY."""
 _SHORT_LIFE = 0.1
-"""What counts as breaking young, and the longest look: after such a connection the next is looked at for longer."""
+"""What counts as breaking young, and for how long the connection after such a one is looked at."""
 _CORE_LIMIT_SLACK = 0.15
 """How much later than the machine the core gives up an attempt: a loop that is late by less keeps the order."""
 _EXPLAIN_TIMEOUT = 0.25
@@ -279,9 +279,8 @@ class CoreConnector:
 
     async def _look_at(self, channel: grpc.aio.Channel, within: float) -> None:
         """Give a connection that will not last a moment to end; not so long that a success misses the limit."""
-        look = _SETTLE
-        if self._last_life < _SHORT_LIFE:  # surely longer than that, should this one break as the last one did
-            look = min(3 * self._last_life + 5 * _SETTLE, _SHORT_LIFE)
+        # Behind one that broke young, long enough for a machine of any load to see this one break as well.
+        look = _SHORT_LIFE if self._last_life < _SHORT_LIFE else _SETTLE
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(look, within / 2)):
                 await channel.wait_for_state_change(_READY)
@@ -305,7 +304,7 @@ class CoreConnector:
         # Behind a READY round_robin the core redials single addresses by itself: as near to the policy as it can.
         backoff = self.policy.backoff
         return (
-            ("grpc.initial_reconnect_backoff_ms", _milliseconds(min(backoff.nominal(1), limit / 1.25))),
+            ("grpc.initial_reconnect_backoff_ms", _milliseconds(min(self.policy.initial_backoff, limit / 1.25))),
             ("grpc.max_reconnect_backoff_ms", _milliseconds(backoff.cap)),
             ("grpc.min_reconnect_backoff_ms", limit_ms),
         )

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from interop import band
+
 __all__ = ["CLOSE_WITHIN", "PROTOCOL", "Range", "Terms"]
 
 CLOSE_WITHIN: Final = 0.25
@@ -130,14 +132,11 @@ class Terms:
 
 
 PROTOCOL: Final = Terms(
-    initial=1.0,
-    multiplier=1.6,
-    cap=120.0,
-    jitter=0.2,
+    initial=band.INITIAL_BACKOFF,
+    multiplier=band.MULTIPLIER,
+    cap=band.MAX_BACKOFF,
+    jitter=band.JITTER,
     min_connect_timeout=20.0,
-    tolerance=0.1,
+    tolerance=band.TRANSMISSION,
 )
-"""What every client does that was told nothing, held to it as the official test does.
-
-The numbers stand here a second time, and not in the library's policies alone, because they judge those.
-"""
+"""What every client does that was told nothing, held to it as the official test does."""

@@ -139,3 +139,11 @@ async def test_what_a_client_has_no_option_for_is_said():
     (verdict,) = results.peers[0].verdicts
     assert verdict.outcome is Outcome.NOT_APPLICABLE
     assert str(verdict) == "the client has no such option (stable-after)"
+
+
+async def test_a_trial_that_hangs_is_given_up(monkeypatch):
+    """IO-4: whatever does not end, the run does, and what was not found out counts as failed. Takes two seconds."""
+    monkeypatch.setattr(run_module, "_OVERHEAD", -1.5)
+    results = await run_all([OURS], choose_clauses(QUICK), view())
+    (verdict,) = results.peers[0].verdicts
+    assert (verdict.outcome, str(verdict)) == (Outcome.FAIL, "the trial was not over after 0.5 s")

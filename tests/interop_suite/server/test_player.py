@@ -57,6 +57,10 @@ def test_a_step_whose_time_has_passed_is_left_out():
     player = playing("silent x1; accept_close until 1; refuse until 2; working")
     player.take(103.0)
     assert player.take(103.0).name == "working"
+    player = playing("silent x1; accept_close until 1; accept_reset for 2; working")
+    player.take(103.0)
+    assert player.step(103.0).behaviour.name == "accept_reset"
+    assert player.ends == 105.0, "and the one behind it begins when it would have begun"
 
 
 def test_a_late_look_ends_many_steps():

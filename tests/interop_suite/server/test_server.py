@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
-from hyperframe.frame import HeadersFrame, SettingsFrame
+from hyperframe.frame import GoAwayFrame, HeadersFrame, RstStreamFrame, SettingsFrame
 
 from interop.server import Behaviour, FlakyServer, Script, ScriptError, Silent, Step, Working
 from interop.timeline import Ending
@@ -93,6 +93,21 @@ async def test_a_moment_that_never_came_is_none():
         _, visit = await visited(server, 2)
         assert visit.first_bytes is not None
         assert visit.preface is None
+
+
+async def test_first_moments_stand():
+    """IO-3: SETTINGS that come again change nothing, nor does a client's RST_STREAM behind a refusal. Waits 0.2 s."""
+    async with FlakyServer("settings_then_goaway(after=0.1)") as server, await Client.open(server) as client:
+        client.hello()
+        stream = client.request()
+        await client.until(GoAwayFrame)
+        (before,) = server.timeline().visits
+        client.send(SettingsFrame().serialize() + RstStreamFrame(stream, 8).serialize())
+        await client.until(SettingsFrame, count=3)  # with an acknowledgement of each of ours
+        await asyncio.sleep(0.1)
+        (after,) = server.timeline().visits
+        assert after == before
+        assert [request.outcome for request in after.requests] == ["refused"]
 
 
 @pytest.mark.parametrize("tls", [None, TLS], ids=["plaintext", "tls"])
@@ -270,6 +285,7 @@ async def test_restart():
                 await asyncio.sleep(0.3)
                 port = server.port
                 await server.restart()
+                assert server._visitors == set(), "they are gone before it begins"
                 assert await client.until_end() == "reset"
             timeline = server.timeline()
             assert (timeline.visits, timeline.refusing) == ((), ())

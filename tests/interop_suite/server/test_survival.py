@@ -194,6 +194,18 @@ async def test_closing_in_every_phase(script, tls):
             await Client.open(server)
 
 
+async def test_closing_before_the_script_is_over():
+    """IO-3: time changes nothing any more. Waits 0.3 s."""
+    async with nothing_left():
+        async with FlakyServer("refuse for 0.2; working for 100; silent") as server:
+            pass
+        await asyncio.sleep(0.3)
+        with pytest.raises(ConnectionRefusedError):
+            await Client.open(server)
+        async with FlakyServer("working for 100; silent"):
+            pass
+
+
 async def test_closing_before_a_client_was_heard_of():
     """IO-3: connections that the kernel let in, and that were just accepted, end too."""
     async with nothing_left():
