@@ -103,10 +103,13 @@ EXCEPTIONS = {
     # (module, name or function where the number stands): why it is no default
     ("cli/demo/script.py", "INITIAL_BACKOFF"): "the demo's compressed time, given to both runs as an option",
     ("cli/demo/script.py", "_SECONDS"): "how long parts of the demo last",
+    ("cli/diagnosis.py", "_UNTRUSTED"): "OpenSSL's numbers for what is wrong with a certificate",
     ("cli/live.py", "_BAR_WIDTH"): "characters on a screen",
     ("cli/plot.py", "(_WIDTH, _ROW, _LAST)"): "inches on paper",
     ("cli/simulate.py", "simulate"): "the length of an outage that nobody gave",
+    ("connection/dial.py", "CLOSED_WITHIN"): "how soon a socket is closed (CB-3)",
     ("policy/checks.py", "_SECONDS"): "so many seconds has a minute",
+    ("testing/checks.py", "_BEFORE"): "how long before its limit an attempt is looked at",
     ("testing/clock.py", "_TURNS"): "turns of the event loop, no time",
 }
 WRITTEN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
