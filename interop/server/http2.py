@@ -74,7 +74,7 @@ class Http2:
         self._pong = asyncio.Event()
         self._held = bytearray()
         self._speaking = False
-        self._failed = False
+        self._hopeless = False
         self.over = False
         self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         self.settings = self._announce()
@@ -90,7 +90,7 @@ class Http2:
         self._speaking = True
         self._wire.write(bytes(self._held))
         self._held.clear()
-        if self._failed:
+        if self._hopeless:
             self._wire.close()
 
     def flush(self) -> None:
@@ -104,7 +104,9 @@ class Http2:
         try:
             events = self.h2.receive_data(data)
         except ProtocolError:
-            self._fail()  # h2 has written a GOAWAY that says why
+            self.close()
+            self.flush()  # the GOAWAY that says why
+            self._hang_up()
             return
         for event in events:
             with contextlib.suppress(ProtocolError):
@@ -176,10 +178,9 @@ class Http2:
         else:
             self._wire.reset()
 
-    def _fail(self) -> None:
-        self._failed = True
-        self.close()
-        self.flush()
+    def _hang_up(self) -> None:
+        """Close the connection, or do it as soon as nothing is held back any more: who is silent stays so."""
+        self._hopeless = True
         if self._speaking:
             self._wire.close()
 
@@ -219,8 +220,8 @@ class Http2:
     def _farewell(self) -> None:
         """Take the client's GOAWAY: it will close, and if it waits for answers first, h2 cannot give them any more."""
         self.close()
-        if self._open and self._speaking:
-            self._wire.close()
+        if self._open:
+            self._hang_up()
 
 
 async def _within(seconds: float, event: asyncio.Event) -> None:

@@ -319,13 +319,18 @@ async def test_a_client_that_takes_its_leave():
         assert server.timeline().visits[0].ending is Ending.PEER_CLOSED
 
 
-async def test_a_client_that_takes_its_leave_and_waits_for_answers():
-    """IO-3: h2 cannot give them behind GOAWAY, so the connection is closed, and its calls need not wait."""
-    async with nothing_left(), FlakyServer("working(latency=100)") as server, await Client.open(server) as client:
+@pytest.mark.parametrize("script", ["working(latency=100)", "slow_settings(0.2)"])
+async def test_a_client_that_takes_its_leave_and_waits_for_answers(script):
+    """IO-3: h2 cannot give them behind GOAWAY, so the connection is closed, and its calls need not wait.
+
+    Waits 0.2 s where SETTINGS are yet to come.
+    """
+    async with nothing_left(), FlakyServer(script) as server, await Client.open(server) as client:
         client.hello()
         client.request()
         client.send(GoAwayFrame(0).serialize())
         assert await client.until_end() == "closed"
+        assert client.of(SettingsFrame) != []
         await gone(server)
         (one,) = server.timeline().visits
         assert ([request.outcome for request in one.requests], one.ending) == (["open"], Ending.CLOSED)
