@@ -17,7 +17,7 @@ import click
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import printable
 from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
-from grpc_backoff.policy.compose import Source
+from grpc_backoff.policy.compose import Resolved, Source
 from grpc_backoff.policy.config import read_config
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET
@@ -70,16 +70,20 @@ def named_policies(text: str) -> list[Named]:
     if path:
         config = read_config(path)
         if policy:
-            return [Named(text, config.policy(policy).policy)]
+            return [_told(text, config.policy(policy))]
         return [Named(name, resolved.policy) for name, resolved in config.sections()]
     if ":" in text:
         return [Named(text, RetryPolicy.parse(text))]
     if text == CONNECT_PRESET:
         return [Named(text, resolve_connect([begin_with(text)], {}).policy)]
-    resolved = resolve_retry([begin_with(text)], {})
+    return [_told(text, resolve_retry([begin_with(text)], {}))]
+
+
+def _told(name: str, resolved: Resolved[RetryPolicy]) -> Named:
+    """Return a policy that was asked for by name, and say what of it has no effect."""
     for remark in resolved.remarks:
         warnings.warn(remark, PolicyWarning, stacklevel=2)
-    return [Named(text, resolved.policy)]
+    return Named(name, resolved.policy)
 
 
 def connect_policy(text: str) -> ConnectPolicy:

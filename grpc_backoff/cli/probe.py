@@ -155,13 +155,15 @@ async def _look(connection: Http2Connection, view: StagesView) -> None:
     """See whether a connection lasts, and whether it is of use."""
     since = time.perf_counter()
     settings = diagnose_settings(connection.settings)
-    with contextlib.suppress(TimeoutError):
-        loss = await asyncio.wait_for(connection.lost(), _LOOK)
-        view.lost(loss, time.perf_counter() - since)
-        view.explain(diagnose_loss(loss))
+    try:
+        async with asyncio.timeout(_LOOK):
+            loss = await connection.lost()
+    except TimeoutError:
+        if settings is not None:
+            view.explain(settings)
         return
-    if settings is not None:
-        view.explain(settings)
+    view.lost(loss, time.perf_counter() - since)
+    view.explain(diagnose_loss(loss))
 
 
 class _Watch:

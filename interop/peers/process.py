@@ -120,6 +120,8 @@ class PeerProcess:
         await asyncio.wait({self._reading}, timeout=self._seconds + _WINDING_DOWN)
         if not self._reading.done():
             raise await self._fault(f"went on for {_WINDING_DOWN:g} s after its time")
+        if self._reading.exception() is not None:
+            raise await self._fault("said what is no account of its calls")
         account = self._reading.result()
         if account is None:
             raise await self._fault("gave no account of its calls")
@@ -148,7 +150,7 @@ class PeerProcess:
 
     async def _fault(self, what: str) -> PeerError:
         """Return the error that says so, or how the program ended, with its last words."""
-        silent = self._reading.done()
+        silent = self._reading.done() and self._reading.exception() is None
         await self._stop(1.0 if silent else 0.0)
         words = (await self._complaints).decode(errors="replace").strip()[-_LAST_WORDS:]
         how = f"ended with status {self._process.returncode}" if silent else what

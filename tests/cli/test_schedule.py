@@ -188,3 +188,14 @@ def test_file_of_any_name(run, tmp_path):
 
     assert cells(run(f"{file}#a").output)[0][1] == "3 s"
     assert "policies.a: waits before retries" in run(str(file)).output
+
+
+def test_warning_of_a_files_policy(run, tmp_path):
+    """BP-2: a policy that leaves its delay to others is told so where it is shown by itself."""
+    file = tmp_path / "backoff.toml"
+    file.write_text('[policies.a]\nretry = 2\nbackoff = "linear"\n')
+
+    done = run(f"{file}#a")
+
+    assert done.exit_code == 0
+    assert done.stderr == "Warning: policies.a.backoff has no effect without a delay\n"

@@ -67,6 +67,12 @@ async def test_a_program_that_says_nothing_at_the_end():
     assert await outcome(READY) == "made up ended with status 0"
 
 
+@pytest.mark.parametrize("said", ['{"event": "done", "made": 3}', "x" * 100_000], ids=["half", "endless"])
+async def test_a_program_that_says_nonsense(said):
+    """IO-4: an account that is none is the fault of that peer, and does not end the run of all others."""
+    assert await outcome(READY + f"print({said!r})") == "made up said what is no account of its calls"
+
+
 async def test_a_program_that_never_gets_ready(monkeypatch):
     """IO-4: it is given up, and ended."""
     monkeypatch.setattr(process, "_STARTUP", 0.2)
