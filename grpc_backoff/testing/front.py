@@ -18,6 +18,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 _CHUNK = 64 * 1024
+_BACKLOG = 1024
 
 
 @dataclass(eq=False, slots=True)
@@ -184,9 +186,9 @@ class FlakyFront:
         self.upstream = upstream
         self.visits: list[Visit] = []
         self.port = port
-        self._server: asyncio.Server | None = None
-        self._reserved: socket.socket | None = None
-        self._running: dict[asyncio.Task[None], Visit] = {}
+        self._listener: socket.socket | None = None
+        self._listening = False
+        self._running: set[asyncio.Task[None]] = set()
 
     @property
     def target(self) -> str:
@@ -204,50 +206,69 @@ class FlakyFront:
         """Stop, and break what stands."""
         await self.refuse()
         await self.break_all()
-        if self._reserved is not None:
-            self._reserved.close()
-            self._reserved = None
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
     async def listen(self) -> None:
         """Accept connections; harmless when it does already."""
-        if self._server is None:
-            sock = self._reserved or self._bind()
-            self._reserved = None
-            self._server = await asyncio.start_server(self._accepted, sock=sock, backlog=1024)
+        if not self._listening:
+            self._listening = True
+            self._listener = self._listener or self._bind()
+            self._listener.listen(_BACKLOG)
+            # Not an asyncio server: one that is closed while it takes a connection leaves that open for good.
+            asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
     async def refuse(self) -> None:
         """Refuse new connections from now on and keep the port; those that stand go on."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-            self._reserved = self._bind()  # bound and not listening: the kernel refuses, and nobody takes the port
+        if self._listening and self._listener is not None:
+            self._listening = False
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = self._bind()  # bound and not listening: the kernel refuses, and nobody takes the port
 
     async def break_all(self) -> None:
         """Reset every connection that stands, as a killed server's kernel does."""
-        running = dict(self._running)
-        for task, visit in running.items():
-            visit.reset()
+        for visit in self.visits:
+            if visit.ended is None:
+                visit.reset()
+        running = list(self._running)
+        for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
     def _bind(self) -> socket.socket:
         sock = socket.socket()
+        sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", self.port))
         self.port = sock.getsockname()[1]
         return sock
 
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        visit = Visit(loop.time(), reader, writer, self.upstream)
-        self.visits.append(visit)
-        task = loop.create_task(self._treat(visit, self.behaviour))
-        self._running[task] = visit
-        task.add_done_callback(lambda done: self._running.pop(done, None))
+        with contextlib.suppress(BlockingIOError, InterruptedError, ConnectionAbortedError):
+            while True:
+                sock, _ = listener.accept()
+                sock.setblocking(False)
+                task = loop.create_task(self._treat(sock, loop.time(), self.behaviour))
+                self._running.add(task)
+                task.add_done_callback(partial(self._treated, sock))
 
-    async def _treat(self, visit: Visit, behaviour: Behaviour) -> None:
+    async def _treat(self, sock: socket.socket, at: float, behaviour: Behaviour) -> None:
+        reader, writer = await asyncio.open_connection(sock=sock)
+        visit = Visit(at, reader, writer, self.upstream)
+        self.visits.append(visit)
         try:
             await behaviour(visit)
+        except asyncio.CancelledError:
+            writer.transport.abort()
+            raise
         finally:
             visit.ended = asyncio.get_running_loop().time()
-            visit.writer.transport.abort() if visit.writer.is_closing() else visit.writer.close()
+            writer.transport.abort() if writer.is_closing() else writer.close()
+
+    def _treated(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if task.cancelled():  # perhaps before its first step, with nobody else to close it
+            sock.close()

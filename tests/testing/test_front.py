@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import socket
 
 import pytest
 
@@ -105,3 +107,26 @@ async def test_break_all_resets_what_stands():
         await front.break_all()
         assert [end for _, end in await asyncio.gather(*looks)] == ["reset"] * 3
         assert all(visit.ended for visit in front.visits)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_front_that_ends_as_clients_come(turns):
+    """CB-10: a front that ends within a few turns of the loop leaves no socket of those that come just then."""
+    ended = []
+
+    async def come_and_go():
+        front = FlakyFront(settings_then_close(60.0))
+        async with front, asyncio.timeout(10.0):
+            clients = [socket.create_connection(("127.0.0.1", front.port)) for _ in range(20)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        ended.extend(visit.ended is not None for visit in front.visits)
+        return clients, [visit.writer.transport for visit in front.visits]
+
+    clients, transports = asyncio.run(come_and_go())
+    open_still = [transport for transport in transports if transport._sock is not None]
+    for client in clients:
+        client.close()
+    gc.collect()  # a socket that is left open is a warning, and so a failure
+    assert all(ended)
+    assert not open_still
