@@ -17,11 +17,14 @@ from grpc_backoff.connection.events import (
 )
 from grpc_backoff.errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.config import Config, read_config
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
+from grpc_backoff.retry.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.retry.hooks import FailedCall, RetryHooks
 
 __all__ = [
     "Additive",
@@ -29,6 +32,10 @@ __all__ = [
     "AttemptStarted",
     "BackoffPolicy",
     "BackoffReset",
+    "CallEvent",
+    "CallExhausted",
+    "CallRetried",
+    "CallSucceeded",
     "Config",
     "ConfigError",
     "ConnectError",
@@ -40,6 +47,7 @@ __all__ = [
     "Disconnected",
     "Equal",
     "Exponential",
+    "FailedCall",
     "Failure",
     "Fixed",
     "Full",
@@ -49,12 +57,16 @@ __all__ = [
     "OptionError",
     "PolicyWarning",
     "Proportional",
+    "Reason",
     "Reconnect",
+    "RetryBudget",
+    "RetryHooks",
     "RetryPolicy",
     "Scaled",
     "Stage",
     "State",
     "Steps",
+    "WaitSource",
     "read_config",
 ]
 

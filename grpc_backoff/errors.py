@@ -8,8 +8,10 @@
     ├── ConnectError                            one attempt to connect failed; says at which stage
     ├── IllegalTransition (also RuntimeError)   an input that its state does not know: a bug in a shell
     ├── MissingExtra (also ImportError)         a part of the library needs packages that are not installed
-    └── grpc_backoff.aio.NoConnectionError (also grpc.aio.AioRpcError)
-        the outcome of a call that got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
+    ├── grpc_backoff.aio.NoConnectionError (also grpc.aio.AioRpcError)
+    │   the outcome of a call that got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
+    └── grpc_backoff.aio.RetriesExhaustedError (also grpc.aio.AioRpcError)
+        the outcome of a call that failed in a way that is retried, and got no further try
 
 and one warning::
 

@@ -21,6 +21,7 @@ EMPTY = {
     # A package that only holds its modules offers nothing itself.
     "grpc_backoff.connection",
     "grpc_backoff.policy",
+    "grpc_backoff.retry",
     "grpc_backoff.telemetry",
 }
 

@@ -1,6 +1,14 @@
 """The asyncio face: `insecure_channel` and `secure_channel` in place of `grpc.aio`'s."""
 
-from grpc_backoff.aio.channel import Channel, insecure_channel, secure_channel
+from grpc_backoff.aio.channel import Channel, insecure_channel, retrying, secure_channel
 from grpc_backoff.aio.gate import NoConnectionError
+from grpc_backoff.aio.retrying import RetriesExhaustedError
 
-__all__ = ["Channel", "NoConnectionError", "insecure_channel", "secure_channel"]
+__all__ = [
+    "Channel",
+    "NoConnectionError",
+    "RetriesExhaustedError",
+    "insecure_channel",
+    "retrying",
+    "secure_channel",
+]

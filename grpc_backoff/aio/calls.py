@@ -1,30 +1,35 @@
 """Multicallables that outlive connections (CH-2), and the interceptors that stand behind a user's own.
 
-A call goes one of three ways:
+A call goes one of four ways:
 
 * the channel is READY and nobody intercepts: straight to grpc's multicallable on the connection (CH-5);
 * there is no connection: a waiting call (`gate.py`) that makes the real one later;
+* its method has a retry policy: a retried call (`retrying.py`), each try of which goes one of the two ways above;
 * somebody intercepts: through grpc's interceptor machinery on a channel that never connects, the front. Its last
-  interceptor is one of ours and makes the call one of the two ways above. So interceptors run at once, as on a plain
+  interceptor is one of ours and makes the call one of the ways above. So interceptors run at once, as on a plain
   channel, see the wait and its failures, can answer without any connection, and cannot make a dead connection dial.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.gate import WAITING_CALLS, StreamRequest
+from grpc_backoff.aio.gate import WAITING_CALLS
+from grpc_backoff.aio.retried_calls import RETRIED_CALLS
+from grpc_backoff.aio.styles import StreamRequest
 from grpc_backoff.connection.events import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grpc_backoff.aio.channel import Channel
+    from grpc_backoff.aio.retrying import Pairs
     from grpc_backoff.connection.core import CoreConnection
+    from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = ["MULTICALLABLES", "MultiCallable", "last_interceptors"]
 
@@ -46,8 +51,12 @@ class MultiCallable:
         registered: bool | None,
         *,
         intercepted: bool,
+        policy: RetryPolicy | None = None,
     ) -> None:
-        """Remember what grpc's own multicallable is made from; one is made for each connection."""
+        """Remember what grpc's own multicallable is made from; one is made for each connection.
+
+        `policy` is how its calls are retried, None for not at all.
+        """
         self._channel = channel
         self._manager = channel.manager
         self._method = method
@@ -56,10 +65,34 @@ class MultiCallable:
         self._direct: Callable[..., grpc.aio.Call]
         self._sender: MultiCallable | None = None
         self._front = self._on_channel(channel.front) if intercepted else None
+        self._policy = policy
+        self._plain = policy is None and not intercepted
 
     def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
         return made
+
+    def retrying(self, policy: RetryPolicy) -> Self:
+        """Return a callable for the same method whose calls are retried in another way."""
+        intercepted = self._front is not None
+        return type(self)(self._channel, self._method, *self._signature, intercepted=intercepted, policy=policy)
+
+    @property
+    def channel(self) -> Channel:
+        """The channel that it belongs to."""
+        return self._channel
+
+    def _dispatch(
+        self,
+        request: Any,
+        timeout: float | None,
+        metadata: Any,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> Any:
+        way = self._retry if self._front is None else self._through_front
+        return way(request, timeout, metadata, credentials, wait_for_ready, compression)
 
     def _through_front(
         self,
@@ -89,10 +122,10 @@ class MultiCallable:
         method = details.method.decode() if isinstance(details.method, bytes) else details.method
         callee = self
         if method != self._method:
-            callee = type(self)(self._channel, method, *self._signature, intercepted=False)
-        return callee._invoke(  # noqa: SLF001 - the same class
-            request, details.timeout, details.metadata, details.credentials, details.wait_for_ready, None
-        )
+            policy = self._channel.call_policies.of(method)
+            callee = type(self)(self._channel, method, *self._signature, intercepted=False, policy=policy)
+        way = callee._invoke if callee._policy is None else callee._retry  # noqa: SLF001 - the same class
+        return way(request, details.timeout, details.metadata, details.credentials, details.wait_for_ready, None)
 
     def _invoke(
         self,
@@ -177,18 +210,61 @@ class MultiCallable:
             call.fail_soon()  # CH-3
         return call
 
+    def _retry(
+        self,
+        request: Any,
+        timeout: float | None,
+        metadata: Any,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> grpc.aio.Call:
+        assert self._policy is not None, "made for retried calls only"
+        channel = self._channel
+        metadata = None if metadata is None else grpc.aio.Metadata(*metadata)
+        sender, frozen = self._freeze(request) if self.takes_one_request else (self._of_bytes(), None)
+
+        def make(seconds: float | None, instead: Pairs) -> grpc.aio.Call:
+            pairs = _replaced(metadata, instead) if instead else metadata
+            call: grpc.aio.Call = sender._invoke(  # noqa: SLF001 - the same class
+                frozen, seconds, pairs, credentials, wait_for_ready, compression
+            )
+            return call
+
+        limit = channel.service_config.of(self._method).timeout
+        common = channel.retries, self._policy, self._method, make, timeout, limit
+        kind = RETRIED_CALLS[self.arity]
+        return kind(*common) if self.takes_one_request else kind(*common, self._signature[0] or _as_it_is, request)
+
+    def _of_bytes(self) -> MultiCallable:
+        """Return the multicallable that sends the same method's requests as bytes."""
+        serializer, deserializer, registered = self._signature
+        if serializer is None:
+            return self
+        if self._sender is None:
+            self._sender = type(self)(self._channel, self._method, None, deserializer, registered, intercepted=False)
+        return self._sender
+
     def _freeze(self, request: Any) -> tuple[MultiCallable, Any]:
         """Return one request as the bytes that it is now, and the multicallable that sends bytes."""
-        serializer, deserializer, registered = self._signature
+        serializer = self._signature[0]
         if serializer is None or not self.takes_one_request:
             return self, request
         try:
             frozen = serializer(request)
         except Exception:  # noqa: BLE001 - it will raise again in grpc's hands, which know what follows from it
             return self, request
-        if self._sender is None:
-            self._sender = type(self)(self._channel, self._method, None, deserializer, registered, intercepted=False)
-        return self._sender, frozen
+        return self._of_bytes(), frozen
+
+
+def _as_it_is(request: bytes) -> bytes:
+    return request
+
+
+def _replaced(metadata: grpc.aio.Metadata | None, instead: Pairs) -> grpc.aio.Metadata:
+    """Return the metadata with these pairs in the place of others under the same keys."""
+    keys = {key for key, _ in instead}
+    return grpc.aio.Metadata(*(pair for pair in metadata or () if pair[0] not in keys), *instead)
 
 
 _ROUTE: ContextVar[MultiCallable] = ContextVar("grpc_backoff_route")
@@ -209,7 +285,7 @@ class _UnaryUnary(MultiCallable, grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.UnaryUnaryCall[Any, Any]:
         """Call the method; see `grpc.aio.UnaryUnaryMultiCallable`."""
-        call: grpc.aio.UnaryUnaryCall[Any, Any] = (self._invoke if self._front is None else self._through_front)(
+        call: grpc.aio.UnaryUnaryCall[Any, Any] = (self._invoke if self._plain else self._dispatch)(
             request, timeout, metadata, credentials, wait_for_ready, compression
         )
         return call
@@ -230,7 +306,7 @@ class _UnaryStream(MultiCallable, grpc.aio.UnaryStreamMultiCallable):  # type: i
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.UnaryStreamCall[Any, Any]:
         """Call the method; see `grpc.aio.UnaryStreamMultiCallable`."""
-        call: grpc.aio.UnaryStreamCall[Any, Any] = (self._invoke if self._front is None else self._through_front)(
+        call: grpc.aio.UnaryStreamCall[Any, Any] = (self._invoke if self._plain else self._dispatch)(
             request, timeout, metadata, credentials, wait_for_ready, compression
         )
         return call
@@ -250,7 +326,7 @@ class _StreamUnary(MultiCallable, grpc.aio.StreamUnaryMultiCallable):  # type: i
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.StreamUnaryCall[Any, Any]:
         """Call the method; see `grpc.aio.StreamUnaryMultiCallable`."""
-        call: grpc.aio.StreamUnaryCall[Any, Any] = (self._invoke if self._front is None else self._through_front)(
+        call: grpc.aio.StreamUnaryCall[Any, Any] = (self._invoke if self._plain else self._dispatch)(
             request_iterator, timeout, metadata, credentials, wait_for_ready, compression
         )
         return call
@@ -270,7 +346,7 @@ class _StreamStream(MultiCallable, grpc.aio.StreamStreamMultiCallable):  # type:
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.StreamStreamCall[Any, Any]:
         """Call the method; see `grpc.aio.StreamStreamMultiCallable`."""
-        call: grpc.aio.StreamStreamCall[Any, Any] = (self._invoke if self._front is None else self._through_front)(
+        call: grpc.aio.StreamStreamCall[Any, Any] = (self._invoke if self._plain else self._dispatch)(
             request_iterator, timeout, metadata, credentials, wait_for_ready, compression
         )
         return call

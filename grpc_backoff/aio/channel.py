@@ -7,15 +7,16 @@ import contextlib
 import os
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.calls import MULTICALLABLES, last_interceptors
+from grpc_backoff.aio.calls import MULTICALLABLES, MultiCallable, last_interceptors
 from grpc_backoff.aio.gate import CallGate
+from grpc_backoff.aio.retries import Retries
 from grpc_backoff.aio.service_config import read_service_config
 from grpc_backoff.connection import core
 from grpc_backoff.connection.clock import Clock, LoopClock
@@ -23,12 +24,16 @@ from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.connection.manager import ConnectionManager, Listener
 from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.config import Config
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.methods import Retry, read_call_policies
 from grpc_backoff.policy.options import read_options
+from grpc_backoff.retry.budget import tokens_of
+from grpc_backoff.retry.hooks import RetryHooks
 from grpc_backoff.telemetry.log import log_event
 
-__all__ = ["Channel", "insecure_channel", "secure_channel"]
+__all__ = ["Channel", "insecure_channel", "retrying", "secure_channel"]
 
 Options = Sequence[tuple[str, Any]]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
@@ -57,10 +62,15 @@ class Channel(grpc.aio.Channel):
         listeners: Sequence[Listener],
         rng: Random | None,
         clock: Clock | None,
+        retry: Retry | Mapping[str, Retry] | None,
+        retry_budget: RetryBudget | None,
+        retry_hooks: RetryHooks | None,
     ) -> None:
         """See `insecure_channel`."""
         read = read_options(options or (), policy, target=target, config=config)
-        policy, core_options = read.policy, read.core
+        self.call_policies = read_call_policies(retry, retry_budget, read.core, read.config)
+        """How the channel's calls are retried, by method."""
+        policy, core_options = read.policy, self.call_policies.core
         self.policy = policy
         """How the channel connects."""
         self.policy_values = read.effective
@@ -73,6 +83,7 @@ class Channel(grpc.aio.Channel):
         self._intercepted = bool(interceptors) or core.is_instrumented()
         loop = _working_loop()
         clock = clock or LoopClock(loop)
+        rng = rng or random.Random()
         self._loop = loop
         self._clock = clock
         self._connector = core.CoreConnector(target, credentials, core_options, compression, policy, clock, loop)
@@ -82,11 +93,24 @@ class Channel(grpc.aio.Channel):
             self._connector,
             self.gate,
             clock=clock,
-            rng=rng or random.Random(),
+            rng=rng,
             listeners=(log_event, *listeners),
             loop=loop,
         )
         self.gate.manager = self.manager
+        budget = self.call_policies.budget
+        self.retries = Retries(
+            target=target,
+            clock=clock,
+            loop=loop,
+            rng=rng,
+            hooks=retry_hooks or RetryHooks(),
+            tokens=tokens_of(target, budget) if budget else None,
+            replay_limit=self.call_policies.replay_limit,
+            stands_in=self.call_policies.stand_in(),
+            emit=self.manager.emit,
+            listeners=self.manager.listeners,
+        )
         self._target = target
         self.closing = False
 
@@ -105,7 +129,7 @@ class Channel(grpc.aio.Channel):
         self.manager.reset()
 
     def add_listener(self, listener: Listener) -> None:
-        """Have `listener` called with every event of the connection from now on.
+        """Have `listener` called with every event of the connection and of retried calls from now on.
 
         It is called on the event loop and must not block. What it raises is logged and harms nothing (CH-11).
         """
@@ -135,6 +159,7 @@ class Channel(grpc.aio.Channel):
             raise ValueError(f"grace must be non-negative, got {grace}.")
         self.closing = True
         end = self._clock.now() + (grace or 0.0)
+        self.retries.close()
         try:
             if grace:
                 await self.gate.emptied(grace)
@@ -144,6 +169,7 @@ class Channel(grpc.aio.Channel):
             left = max(0.0, end - self._clock.now()) or None
             await asyncio.gather(self.front.close(left), self._connector.close(left))
             await self.manager.closed()
+            await self.retries.all_closed()
 
     def __del__(self) -> None:
         """Stop dialling, and say that `close` was forgotten (CB-10)."""
@@ -229,7 +255,15 @@ class Channel(grpc.aio.Channel):
     def _multicallable(
         self, arity: str, method: str, serializer: Any, deserializer: Any, registered: bool | None
     ) -> Any:
-        return MULTICALLABLES[arity](self, method, serializer, deserializer, registered, intercepted=self._intercepted)
+        return MULTICALLABLES[arity](
+            self,
+            method,
+            serializer,
+            deserializer,
+            registered,
+            intercepted=self._intercepted,
+            policy=self.call_policies.of(method),
+        )
 
     def refuse_if_closed(self) -> None:
         """Raise what grpc raises on a closed channel."""
@@ -248,6 +282,9 @@ def insecure_channel(
     listeners: Sequence[Listener] = (),
     rng: Random | None = None,
     clock: Clock | None = None,
+    retry: Retry | Mapping[str, Retry] | None = None,
+    retry_budget: RetryBudget | None = None,
+    retry_hooks: RetryHooks | None = None,
 ) -> Channel:
     """Create a channel without TLS, as `grpc.aio.insecure_channel` does.
 
@@ -259,9 +296,13 @@ def insecure_channel(
         policy: how to connect; overrides the options and the file.
         config: a TOML file, or one that was read (`grpc_backoff.read_config`); the options override it. Without it,
             the option `grpc_backoff.config` names one, or the environment variable `GRPC_BACKOFF_CONFIG`.
-        listeners: called on the event loop with every event of the connection.
+        listeners: called on the event loop with every event of the connection, and of calls that are retried.
         rng: where jitter comes from; a generator of the channel's own by default (CB-11).
         clock: a monotonic clock; the event loop's by default (CB-12).
+        retry: how calls are retried: a policy, the name of one, or RFC-006's words; or a mapping from methods,
+            services and `*` to such. It overrides the service config and the file. Without any, nothing is retried.
+        retry_budget: what limits the retries of this target while most of its calls fail (RT-9).
+        retry_hooks: what to call when calls fail (RT-4 to RT-6).
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
@@ -278,6 +319,9 @@ def insecure_channel(
         listeners=listeners,
         rng=rng,
         clock=clock,
+        retry=retry,
+        retry_budget=retry_budget,
+        retry_hooks=retry_hooks,
     )
 
 
@@ -293,6 +337,9 @@ def secure_channel(
     listeners: Sequence[Listener] = (),
     rng: Random | None = None,
     clock: Clock | None = None,
+    retry: Retry | Mapping[str, Retry] | None = None,
+    retry_budget: RetryBudget | None = None,
+    retry_hooks: RetryHooks | None = None,
 ) -> Channel:
     """Create a channel with credentials, as `grpc.aio.secure_channel` does.
 
@@ -305,9 +352,13 @@ def secure_channel(
         policy: how to connect; overrides the options and the file.
         config: a TOML file, or one that was read (`grpc_backoff.read_config`); the options override it. Without it,
             the option `grpc_backoff.config` names one, or the environment variable `GRPC_BACKOFF_CONFIG`.
-        listeners: called on the event loop with every event of the connection.
+        listeners: called on the event loop with every event of the connection, and of calls that are retried.
         rng: where jitter comes from; a generator of the channel's own by default (CB-11).
         clock: a monotonic clock; the event loop's by default (CB-12).
+        retry: how calls are retried: a policy, the name of one, or RFC-006's words; or a mapping from methods,
+            services and `*` to such. It overrides the service config and the file. Without any, nothing is retried.
+        retry_budget: what limits the retries of this target while most of its calls fail (RT-9).
+        retry_hooks: what to call when calls fail (RT-4 to RT-6).
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
@@ -326,7 +377,37 @@ def secure_channel(
         listeners=listeners,
         rng=rng,
         clock=clock,
+        retry=retry,
+        retry_budget=retry_budget,
+        retry_hooks=retry_hooks,
     )
+
+
+MultiCallableT = TypeVar("MultiCallableT")
+
+
+def retrying(multicallable: MultiCallableT, retry: Retry) -> MultiCallableT:
+    """Return a method of a stub whose calls are retried differently from the channel's (BP-2).
+
+    ::
+
+        reply = await retrying(stub.Place, "retry: 5, delay: 1s, backoff: exponential, timeout: 5s")(order)
+
+    Args:
+        multicallable: what a stub made on one of this library's channels has under the method's name.
+        retry: a policy, the name of one, or RFC-006's words. It holds alone: nothing of the channel's is mixed in.
+
+    Raises:
+        TypeError: it is not such a method.
+        grpc_backoff.OptionError: a `ValueError`; there is no such policy, or it says what is not allowed.
+    """
+    if not isinstance(multicallable, MultiCallable):
+        kind = type(multicallable)
+        raise TypeError(
+            f"a method of a stub on a grpc_backoff channel is retried, not {kind.__module__}.{kind.__name__}"
+        )
+    policy = multicallable.channel.call_policies.named(retry)
+    return multicallable.retrying(policy)
 
 
 def _front(

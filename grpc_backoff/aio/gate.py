@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.errors import GrpcBackoffError
@@ -24,7 +25,6 @@ __all__ = [
     "WAITING_CALLS",
     "CallGate",
     "NoConnectionError",
-    "StreamRequest",
     "WaitingCall",
 ]
 
@@ -32,8 +32,6 @@ Begin = Callable[[float | None], "grpc.aio.Call | None"]
 """Makes the real call with this many seconds left; None when there is no live connection after all."""
 
 _CANCELLED_DETAILS = "Locally cancelled by application!"
-_ALREADY_FINISHED = "RPC already finished."
-_MIXED_STYLES = "The iterator and read/write APIs may not be mixed on a single RPC."
 
 
 class NoConnectionError(GrpcBackoffError, grpc.aio.AioRpcError):
@@ -380,57 +378,26 @@ class _UnaryResponse(WaitingCall):
         return await (await self._call_or_cancel())
 
 
-class _StreamResponse(WaitingCall):
-    _responses: AsyncIterator[Any] | None = None
-    _reads = False
-
-    def __aiter__(self) -> AsyncIterator[Any]:
-        """Iterate over the responses."""
-        if self._reads:
-            raise grpc.aio.UsageError(_MIXED_STYLES)
-        if self._responses is None:
-            self._responses = self._iterate()
-        return self._responses
-
+class _StreamResponse(StreamResponse, WaitingCall):
     async def _iterate(self) -> AsyncIterator[Any]:
         async for response in await self._call_or_cancel():
             yield response
 
-    async def read(self) -> Any:
-        """Return the next response, or `grpc.aio.EOF`."""
-        if not self.done():
-            if self._responses is not None:
-                raise grpc.aio.UsageError(_MIXED_STYLES)
-            self._reads = True
+    async def _read(self) -> Any:
         return await (await self._call_or_cancel()).read()
 
 
-class StreamRequest(WaitingCall):
-    """A waiting call whose caller writes requests."""
-
-    takes_writes = True  # False where the caller handed over an iterator
-
+class _StreamRequest(StreamRequest, WaitingCall):
     @property
     def _done_writing_flag(self) -> bool:
         # grpc's intercepted stream calls look at this attribute of the call that an interceptor returned.
         return getattr(self._settled(), "_done_writing_flag", False)
 
-    def _check_style(self) -> None:
-        if not self.takes_writes:
-            raise grpc.aio.UsageError(_MIXED_STYLES)
-
-    async def write(self, request: Any) -> None:
-        """Send one request, once there is a connection."""
-        self._check_style()
-        if self.done():
-            raise asyncio.InvalidStateError(_ALREADY_FINISHED)
+    async def _write(self, request: Any) -> None:
         await (await self._call_or_cancel()).write(request)
 
-    async def done_writing(self) -> None:
-        """Say that no more requests follow; nothing happens if the call has ended."""
-        self._check_style()
-        if not self.done():
-            await (await self._call_or_cancel()).done_writing()
+    async def _done_writing(self) -> None:
+        await (await self._call_or_cancel()).done_writing()
 
 
 class _WaitingUnaryUnaryCall(_UnaryResponse, grpc.aio.UnaryUnaryCall[Any, Any]):
@@ -441,11 +408,11 @@ class _WaitingUnaryStreamCall(_StreamResponse, grpc.aio.UnaryStreamCall[Any, Any
     pass
 
 
-class _WaitingStreamUnaryCall(StreamRequest, _UnaryResponse, grpc.aio.StreamUnaryCall[Any, Any]):
+class _WaitingStreamUnaryCall(_StreamRequest, _UnaryResponse, grpc.aio.StreamUnaryCall[Any, Any]):
     pass
 
 
-class _WaitingStreamStreamCall(StreamRequest, _StreamResponse, grpc.aio.StreamStreamCall[Any, Any]):
+class _WaitingStreamStreamCall(_StreamRequest, _StreamResponse, grpc.aio.StreamStreamCall[Any, Any]):
     pass
 
 

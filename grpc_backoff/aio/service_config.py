@@ -6,12 +6,11 @@ there is a connection. Nothing is checked: what the core would reject it rejects
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from grpc_backoff.policy.service_config import method_paths, read_duration
+from grpc_backoff.policy.service_config import method_configs, method_paths, read_duration, read_json
 
 __all__ = ["MethodConfig", "ServiceConfig", "read_service_config"]
 
@@ -48,21 +47,12 @@ class ServiceConfig:
 
 def read_service_config(options: Iterable[tuple[str, Any]]) -> ServiceConfig:
     """Return the service config among a channel's options; of several the first counts, as in grpcio."""
-    text = next((value for key, value in options if key == _KEY), None)
-    try:
-        parsed = json.loads(text) if isinstance(text, str | bytes) else None
-    except (ValueError, RecursionError):
-        parsed = None
+    parsed = read_json(next((value for key, value in options if key == _KEY), None))
     methods: dict[str, MethodConfig] = {}
-    for entry in _dicts(parsed, "methodConfig"):
+    for entry in method_configs(parsed):
         config = MethodConfig(_flag(entry.get("waitForReady")), read_duration(entry.get("timeout")))
         methods.update((path, config) for path in method_paths(entry))
     return ServiceConfig(methods)
-
-
-def _dicts(parent: object, key: str) -> Iterator[dict[str, Any]]:
-    entries = parent.get(key) if isinstance(parent, dict) else None
-    return (entry for entry in entries if isinstance(entry, dict)) if isinstance(entries, list) else iter(())
 
 
 def _flag(value: object) -> bool | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,23 @@ import click
 from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.tables import seconds, show_table, write_json
 from grpc_backoff.policy import checks
-from grpc_backoff.policy.compose import Effective, Resolved
+from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.compose import Effective
+from grpc_backoff.policy.config import Section as Resolved
 from grpc_backoff.policy.config import read_config
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.settings import CONNECTING, RETRYING, Setting
+from grpc_backoff.policy.settings import BUDGETING, CONNECTING, RETRYING, Setting
 
 __all__ = ["config"]
 
 _TIMES = {checks.duration, checks.pause, checks.idle_timeout, checks.stable_after}
+
+_SETTINGS: Mapping[type, Sequence[Setting]] = {
+    ConnectPolicy: CONNECTING,
+    RetryPolicy: RETRYING,
+    RetryBudget: BUDGETING,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +82,8 @@ def show(file: str, target: str | None, method: str | None, as_json: bool) -> No
         click.echo(f"calls of {method}: not retried, no table of the file is for them.")
 
 
-def _section(title: str, resolved: Resolved[ConnectPolicy] | Resolved[RetryPolicy]) -> Section:
-    settings = CONNECTING if isinstance(resolved.policy, ConnectPolicy) else RETRYING
-    return Section(title, settings, resolved.effective)
+def _section(title: str, resolved: Resolved) -> Section:
+    return Section(title, _SETTINGS[type(resolved.policy)], resolved.effective)
 
 
 def _show(sections: Sequence[Section], *, as_json: bool) -> None:

@@ -17,6 +17,7 @@ import click
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import printable
 from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
+from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.compose import Resolved, Source
 from grpc_backoff.policy.config import read_config
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -71,7 +72,8 @@ def named_policies(text: str) -> list[Named]:
         config = read_config(path)
         if policy:
             return [_told(text, config.policy(policy))]
-        return [Named(name, resolved.policy) for name, resolved in config.sections()]
+        sections = [(name, resolved.policy) for name, resolved in config.sections()]
+        return [Named(name, policy) for name, policy in sections if not isinstance(policy, RetryBudget)]
     if ":" in text:
         return [Named(text, RetryPolicy.parse(text))]
     if text == CONNECT_PRESET:

@@ -17,14 +17,24 @@ from typing import Any, Generic, Protocol
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector, Loss
-from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, Stage, State
+from grpc_backoff.connection.events import ConnectionStatus, Failure, Stage, State
 from grpc_backoff.policy.backoff import Random
 
 __all__ = ["CallGate", "ConnectionManager", "Listener"]
 
 _LOG = logging.getLogger(__name__)
 
-Listener = Callable[[ConnectionEvent], object]
+
+class Event(Protocol):
+    """What a listener is told: an event of the connection, or of a call that is retried."""
+
+    @property
+    def target(self) -> str:
+        """The channel's target as it was given."""
+        ...
+
+
+Listener = Callable[[Any], object]
 """Called on the event loop with each event; what it returns is ignored and what it raises is logged."""
 
 
@@ -208,7 +218,7 @@ class ConnectionManager(Generic[ConnectionT]):
             case m.FailCalls():
                 self._gate.fail_impatient()
             case m.Emit():
-                self._emit(effect.event)
+                self.emit(effect.event)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         # In a context of its own: it outlives the call that happened to start it, and must keep nothing of it alive.
@@ -217,7 +227,8 @@ class ConnectionManager(Generic[ConnectionT]):
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _emit(self, event: ConnectionEvent) -> None:
+    def emit(self, event: Event) -> None:
+        """Tell the listeners."""
         for listener in tuple(self.listeners):
             try:
                 Context().run(listener, event)

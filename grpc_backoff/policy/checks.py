@@ -26,10 +26,12 @@ __all__ = [
     "growth",
     "idle_timeout",
     "max_exponent",
+    "max_tokens",
     "pause",
     "retries",
     "stable_after",
     "steps",
+    "token_ratio",
 ]
 
 STATUS_CODES = (
@@ -55,6 +57,8 @@ STATUS_CODES = (
 _MAX_INT32 = 2**31 - 1
 _LEAST_IDLE_TIMEOUT = 1.0
 _LARGEST_FACTOR = 1000
+_MOST_TOKENS = 1000
+_LEAST_TOKEN = 0.001  # gRPC's cores count in thousandths
 _WRITTEN = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h)?", re.ASCII)
 _SECONDS = {"s": 1, None: 1, "m": 60, "h": 3600}
 
@@ -123,6 +127,18 @@ def factor(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
     """Return a number that a value is multiplied by to spread it."""
     allowed = f"a number from 0 to {_LARGEST_FACTOR} is"
     return _number(key, value, allowed, lambda number: 0 <= number <= _LARGEST_FACTOR)
+
+
+def max_tokens(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
+    """Return how many tokens a full retry budget has (gRFC A6)."""
+    allowed = f"a number above 0 and at most {_MOST_TOKENS} is"
+    return _number(key, value, allowed, lambda number: 0 < number <= _MOST_TOKENS)
+
+
+def token_ratio(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
+    """Return what a success gives back to a retry budget (gRFC A6)."""
+    allowed = f"a number from {_LEAST_TOKEN} to {_MOST_TOKENS} is"
+    return _number(key, value, allowed, lambda number: _LEAST_TOKEN <= number <= _MOST_TOKENS)
 
 
 def max_exponent(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.retry import RetryPolicy
@@ -25,6 +26,7 @@ from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Exponential, 
 __all__ = ["Effective", "Resolved", "Said", "Source", "compose", "describe", "say"]
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
+ResolvedT = TypeVar("ResolvedT", ConnectPolicy, RetryPolicy, RetryBudget)
 
 _PARTS: Mapping[str, tuple[str, ...]] = {
     Fixed.name: ("delay",),
@@ -71,7 +73,7 @@ class Effective:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved(Generic[PolicyT]):
+class Resolved(Generic[ResolvedT]):
     """A policy, where each of its values came from, and what is to be said of them.
 
     Attributes:
@@ -80,7 +82,7 @@ class Resolved(Generic[PolicyT]):
         remarks: what was said and has no effect.
     """
 
-    policy: PolicyT
+    policy: ResolvedT
     effective: tuple[Effective, ...]
     remarks: tuple[str, ...] = ()
 

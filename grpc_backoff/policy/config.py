@@ -25,6 +25,10 @@ A file looks like this. Every key may be left out; a time is a number of seconds
     preset = "careful"
     retry = 2
 
+    [retry_budget]              # retries of each target, while most of its calls fail: gRPC's retryThrottling
+    max_tokens = 10
+    token_ratio = 0.1
+
 Which values are allowed is not decided here: `settings.py` has the tables.
 """
 
@@ -40,28 +44,34 @@ from typing import Any, TypeGuard
 
 from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
 from grpc_backoff.policy import names
+from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.compose import Resolved, Source
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.settings import (
+    BUDGETING,
     CONNECTING,
     RETRYING,
     Setting,
     begin_with,
     read_source,
+    resolve_budget,
     resolve_connect,
     resolve_retry,
     suggestion,
 )
 
-__all__ = ["ENVIRONMENT_VARIABLE", "TABLES", "Config", "read_config"]
+__all__ = ["ENVIRONMENT_VARIABLE", "TABLES", "Config", "Section", "read_config"]
 
 ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
 """Where a channel finds the path of its file when neither an argument nor an option names one."""
 
-TABLES = ("connection", "targets", "policies", "methods")
+Section = Resolved[ConnectPolicy] | Resolved[RetryPolicy] | Resolved[RetryBudget]
+"""What one table of the file comes to."""
+
+TABLES = ("connection", "targets", "policies", "methods", "retry_budget")
 """The tables that a file may have at its top."""
 
 _LARGEST = 1_000_000
@@ -78,6 +88,7 @@ class Config:
         targets: its tables `[targets."PATTERN"]`, by pattern.
         policies: its tables `[policies.NAME]`, by name.
         methods: its tables `[methods."SERVICE/METHOD"]`, by what they are for.
+        retry_budget: its table `[retry_budget]`.
     """
 
     path: str
@@ -85,6 +96,7 @@ class Config:
     targets: Mapping[str, Source]
     policies: Mapping[str, Source]
     methods: Mapping[str, Source]
+    retry_budget: Source
 
     def connecting(self, target: str) -> list[Source]:
         """Return what the file says of connections to a target, the nearest first."""
@@ -107,7 +119,11 @@ class Config:
         """Return a policy by its name: one of the file's own, or a preset; OptionError if there is none."""
         return resolve_retry([begin_with(name)], self.policies)
 
-    def sections(self) -> Iterator[tuple[str, Resolved[ConnectPolicy] | Resolved[RetryPolicy]]]:
+    def budget(self) -> Resolved[RetryBudget] | None:
+        """Return the retry budget of each target; None if the file has none (RT-9)."""
+        return resolve_budget(self.retry_budget)
+
+    def sections(self) -> Iterator[tuple[str, Section]]:
         """Return every policy that the file describes, by the path of its table."""
         yield "connection", resolve_connect([self.connection], self.policies)
         for pattern, source in self.targets.items():
@@ -115,6 +131,9 @@ class Config:
         for table, sources in (("policies", self.policies), ("methods", self.methods)):
             for name, source in sources.items():
                 yield f"{table}.{_key(name)}", resolve_retry([source], self.policies)
+        budget = self.budget()
+        if budget is not None:
+            yield "retry_budget", budget
 
 
 def read_config(path: str | os.PathLike[str]) -> Config:
@@ -169,6 +188,7 @@ def _read(name: str, document: Mapping[str, Any]) -> Config:
         targets=_sources(CONNECTING, "targets", document, origin),
         policies=_sources(RETRYING, "policies", document, origin),
         methods=_sources(RETRYING, "methods", document, origin),
+        retry_budget=_source(BUDGETING, "retry_budget", document.get("retry_budget", {}), origin),
     )
 
 

@@ -54,11 +54,13 @@ class Options:
         policy: how to connect.
         effective: the policy's values, each with where it came from.
         core: the options that are grpcio's.
+        config: the file; None without one.
     """
 
     policy: ConnectPolicy
     effective: tuple[Effective, ...]
     core: Pairs
+    config: Config | None
 
 
 def read_options(
@@ -91,7 +93,7 @@ def read_options(
         raise OptionError("policy", policy, "a ConnectPolicy is")
     else:
         effective = describe(policy, "argument")
-    return Options(policy, effective, (*core, (IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout))))
+    return Options(policy, effective, (*core, (IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout))), file)
 
 
 def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs]:

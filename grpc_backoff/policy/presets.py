@@ -14,7 +14,17 @@ from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Additive, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.retry import RetryPolicy
 
-__all__ = ["AT_ONCE", "CONNECT", "CONNECT_PRESET", "GRPC", "NATIVE_JITTER", "PRESETS", "RETRY", "RETRY_PRESET"]
+__all__ = [
+    "AT_ONCE",
+    "CONNECT",
+    "CONNECT_PRESET",
+    "GRPC",
+    "NATIVE_JITTER",
+    "PRESETS",
+    "REPLAY_LIMIT",
+    "RETRY",
+    "RETRY_PRESET",
+]
 
 _CONNECTING = {
     "min_connect_timeout": 20.0,
@@ -105,6 +115,9 @@ RETRY = MappingProxyType(
     }
 )
 """The presets as retry policies, by name; without those that need a delay first."""
+
+REPLAY_LIMIT = 256 * 1024
+"""How many bytes of a stream's requests are kept to send them again, as in grpcio's core (RT-8)."""
 
 NATIVE_JITTER = Proportional(0.2)
 """The jitter of the retries that gRPC's own cores make (gRFC A6), which no service config can change."""

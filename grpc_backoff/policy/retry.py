@@ -37,9 +37,10 @@ class RetryPolicy:
     codes: frozenset[str]
     """The names of the status codes that are tried again (RT-2)."""
     server_delay_jitter: float
-    """Up to so much is added to a wait that a server asked for: not all of its clients shall obey at once (RT-3)."""
+    """Up to so much is added to a wait that a server asked for, but for gRPC's pushback, which is obeyed to the
+    millisecond: not all of its clients shall obey at once (RT-3)."""
     max_server_delay: float | None = None
-    """The longest wait that a server may ask for; None for no limit (RT-3)."""
+    """The longest wait that a server may ask for, without that jitter; None for no limit (RT-3)."""
     timeout: float | None = None
     """The most time for each try; None for no limit. Backoff does not touch it (RT-7)."""
     deadline: float | None = None
@@ -83,3 +84,11 @@ class RetryPolicy:
     def bounds(self, n: int) -> tuple[float, float]:
         """Return the smallest and the largest value that `delay(n)` can have."""
         return self.backoff.bounds(n)
+
+    def obey(self, asked: float, rng: Random | None = None) -> float:
+        """Return how long to wait where the server asked for so many seconds (RT-3).
+
+        With `rng`, jitter is added, behind the cap: those who were told the same shall not come back together.
+        """
+        wait = asked if self.max_server_delay is None else min(asked, self.max_server_delay)
+        return wait if rng is None else wait + rng.random() * self.server_delay_jitter

@@ -1,11 +1,12 @@
 """gRPC's service config: retry policies to and from its JSON, as far as it goes (BP-5, gRFC A6).
 
 A service config's `retryPolicy` knows one backoff: exponential, with gRPC's own jitter. What of a policy does not fit
-is said, never left out in silence. JSON is dicts and lists here; text is for `json` and whoever calls.
+is said, never left out in silence. JSON is dicts and lists here, but for `read_json`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,12 +14,22 @@ from typing import Any
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import STATUS_CODES, codes, growth
 from grpc_backoff.policy.presets import NATIVE_JITTER
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed
 
-__all__ = ["Conversion", "from_service_config", "method_paths", "read_duration", "to_service_config"]
+__all__ = [
+    "Conversion",
+    "from_service_config",
+    "method_configs",
+    "method_paths",
+    "read_duration",
+    "read_json",
+    "read_throttling",
+    "to_service_config",
+]
 
 MOST_ATTEMPTS = 5
 """gRPC's cores make no more tries than this, whatever a service config says (gRFC A6)."""
@@ -149,6 +160,34 @@ def read_duration(value: object) -> float | None:
 def _write_duration(seconds: float) -> str:
     seconds = min(max(seconds, _LEAST), _MOST)
     return f"{seconds:.{_NANOSECONDS}f}".rstrip("0").rstrip(".") + "s"
+
+
+def read_throttling(config: Mapping[str, Any]) -> RetryBudget | None:
+    """Return the retry budget that a service config's `retryThrottling` describes; None if it has none.
+
+    Raises:
+        OptionError: it has a value that gRPC would refuse.
+    """
+    throttling = config.get("retryThrottling")
+    if throttling is None:
+        return None
+    if not isinstance(throttling, Mapping):
+        raise OptionError("retryThrottling", throttling, "an object is")
+    return RetryBudget(throttling.get("maxTokens"), throttling.get("tokenRatio"))  # type: ignore[arg-type] # it checks
+
+
+def read_json(text: object) -> Any:
+    """Return what a service config's text says; None if it is no JSON."""
+    try:
+        return json.loads(text) if isinstance(text, str | bytes) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def method_configs(config: object) -> list[dict[str, Any]]:
+    """Return the entries of a service config's `methodConfig`, as far as they are objects."""
+    entries = config.get("methodConfig") if isinstance(config, dict) else None
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 def method_paths(entry: Mapping[str, Any]) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The settings: what each part of a policy is called where, and how what was written becomes a source.
 
-There are two tables. `CONNECTING` is what channel options and the file's `[connection]` and `[targets]` say of
-connections, and `RETRYING` what the file's `[policies]` and `[methods]`, and RFC-006's words, say of calls. Nothing is
-read from anywhere here, and no default stands here: those are the presets'.
+There are three tables. `CONNECTING` is what channel options and the file's `[connection]` and `[targets]` say of
+connections, `RETRYING` what the file's `[policies]` and `[methods]`, and RFC-006's words, say of calls, and `BUDGETING`
+is the file's `[retry_budget]`. Nothing is read from anywhere here, and no default stands here: those are the presets'.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
+from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.policy.compose import Resolved, Said, Source, compose
+from grpc_backoff.policy.compose import Effective, Resolved, Said, Source, compose
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Jitter, parse_jitter
 from grpc_backoff.policy.presets import AT_ONCE, CONNECT_PRESET, PRESETS, RETRY_PRESET
@@ -23,12 +24,14 @@ from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
 
 __all__ = [
+    "BUDGETING",
     "CONNECTING",
     "PREFIX",
     "RETRYING",
     "Setting",
     "begin_with",
     "read_source",
+    "resolve_budget",
     "resolve_connect",
     "resolve_retry",
     "suggestion",
@@ -112,6 +115,12 @@ RETRYING = (
 )
 """All settings of retrying a call: the one table that the file and RFC-006's words are both read by (BP-2)."""
 
+BUDGETING = (
+    Setting("max_tokens", checks.max_tokens),
+    Setting("token_ratio", checks.token_ratio),
+)
+"""All settings of a target's retry budget (RT-9)."""
+
 
 def read_source(
     table: Sequence[Setting], given: Mapping[str, tuple[str, object]], origin: str, unit: Unit | None = None
@@ -159,9 +168,9 @@ def _words(table: Sequence[Setting], prefix: str) -> dict[str, str]:
     return {word: prefix + name for word, name in words.items()}
 
 
-def begin_with(name: str) -> Source:
-    """Return a source that says nothing but which policy to begin with."""
-    return {"preset": Said(name, "policy", name, "name")}
+def begin_with(name: str, key: str = "policy") -> Source:
+    """Return a source that says nothing but which policy to begin with; `key` is what an error calls it."""
+    return {"preset": Said(name, key, name, "name")}
 
 
 def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -> Resolved[ConnectPolicy]:
@@ -201,6 +210,24 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
         remarks = tuple(f"{key} has no effect without a delay" for key in idle)
         return replace(compose(RetryPolicy, [AT_ONCE, *chain]), remarks=remarks)
     return compose(RetryPolicy, chain)
+
+
+def resolve_budget(source: Source) -> Resolved[RetryBudget] | None:
+    """Return the retry budget that a source describes; None if it says nothing.
+
+    Raises:
+        OptionError: one of the two numbers is missing; there is no default for either.
+    """
+    if not source:
+        return None
+    for setting in BUDGETING:
+        if setting.name not in source:
+            said = next(iter(source.values()))
+            raise OptionError(said.key, said.given, f"it is with {setting.name} beside it")
+    values = {name: said.value for name, said in source.items()}
+    return Resolved(
+        RetryBudget(**values), tuple(Effective(part, said.value, str(said)) for part, said in source.items())
+    )
 
 
 def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: str) -> list[Source]:

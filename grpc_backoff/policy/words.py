@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from grpc_backoff.errors import OptionError, PolicyWarning
 from grpc_backoff.policy.checks import Unit
@@ -22,8 +23,10 @@ _COMMA = re.compile(r",(?![^()]*\))")
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 
-def parse_retry(text: str, *, stacklevel: int = 3) -> Resolved[RetryPolicy]:
-    """Return the retry policy that a text describes.
+def parse_retry(
+    text: str, policies: Mapping[str, Source] = MappingProxyType({}), *, stacklevel: int = 3
+) -> Resolved[RetryPolicy]:
+    """Return the retry policy that a text describes; `policies` are what it may name beside the presets.
 
     Raises:
         OptionError: it is no list of words, a word is unknown, or its value is not allowed.
@@ -31,7 +34,7 @@ def parse_retry(text: str, *, stacklevel: int = 3) -> Resolved[RetryPolicy]:
     Warns:
         PolicyWarning: a word has no effect.
     """
-    resolved = resolve_retry([read_words(text, RETRYING)], {})
+    resolved = resolve_retry([read_words(text, RETRYING)], policies)
     for remark in resolved.remarks:
         warnings.warn(remark, PolicyWarning, stacklevel=stacklevel)
     return resolved

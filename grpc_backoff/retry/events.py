@@ -32,7 +32,7 @@ class Reason(enum.Enum):
     """Why a call that could have been retried was not."""
 
     ATTEMPTS = "no tries are left"
-    DEADLINE = "the wait would pass the deadline"
+    DEADLINE = "the deadline leaves no time for another"
     BUDGET = "the retry budget is used up"
     STOPPED = "the server asked for no retry"
 

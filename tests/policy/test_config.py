@@ -260,7 +260,12 @@ NOT_TOGETHER = [
     ("[[methods.x]]", "methods.x", "[{}]", "a table is"),
     ("[conection]", "conection", "{}", meant("connection", "table")),
     ("[method.x]", "method", "{'x': {}}", meant("methods", "table")),
-    ("jitter = 0.2", "jitter", "0.2", "no table has this name, choose from: connection, targets, policies, methods"),
+    (
+        "jitter = 0.2",
+        "jitter",
+        "0.2",
+        "no table has this name, choose from: connection, targets, policies, methods, retry_budget",
+    ),
 ]
 
 UNREADABLE = [
@@ -754,7 +759,7 @@ def test_no_effect(file):
 def test_names():
     """BP-3: the names that others rely on."""
     assert ENVIRONMENT_VARIABLE == "GRPC_BACKOFF_CONFIG"
-    assert TABLES == ("connection", "targets", "policies", "methods")
+    assert TABLES == ("connection", "targets", "policies", "methods", "retry_budget")
 
 
 def test_too_large(file):

@@ -1,0 +1,216 @@
+"""The four arities of retried calls: how answers are read, and how requests are sent once more (RT-8)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
+from typing import Any
+
+import grpc.aio
+
+from grpc_backoff.aio.retries import Retries
+from grpc_backoff.aio.retrying import MakeAttempt, RetriedCall
+from grpc_backoff.aio.styles import StreamRequest, StreamResponse
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.retry.replay import ReplayBuffer
+
+__all__ = ["RETRIED_CALLS", "RetriedStreamRequest"]
+
+_LOG = logging.getLogger(__name__)
+
+_HALF_CLOSED = 'RPC is half closed after calling "done_writing".'
+
+Serializer = Callable[[Any], bytes]
+
+
+class _UnaryResponse(RetriedCall):
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait for the response."""
+        return self._response().__await__()
+
+    async def _response(self) -> Any:
+        while True:
+            attempt: Any = self._attempt
+            try:
+                return await attempt
+            except grpc.aio.AioRpcError:
+                if not await self._goes_on(attempt):
+                    raise
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+
+
+class _StreamResponse(StreamResponse, RetriedCall):
+    async def _iterate(self) -> AsyncIterator[Any]:
+        while True:
+            attempt: Any = self._attempt
+            try:
+                async for response in attempt:
+                    if attempt is not self._attempt:
+                        break  # it came after the decision to try again
+                    self.commit()
+                    yield response
+                else:
+                    return
+            except grpc.aio.AioRpcError:
+                if not await self._goes_on(attempt):
+                    raise
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+
+    async def _read(self) -> Any:
+        while True:
+            attempt: Any = self._attempt
+            try:
+                response = await attempt.read()
+            except grpc.aio.AioRpcError:
+                if not await self._goes_on(attempt):
+                    raise
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+            else:
+                if attempt is self._attempt:
+                    if response is not grpc.aio.EOF:
+                        self.commit()
+                    return response
+
+
+class RetriedStreamRequest(StreamRequest, RetriedCall):
+    """A retried call whose requests are a stream: each try gets them from the first on."""
+
+    def __init__(
+        self,
+        retries: Retries,
+        policy: RetryPolicy,
+        method: str,
+        make: MakeAttempt,
+        timeout: float | None,
+        limit: float | None,
+        serialize: Serializer,
+        requests: AsyncIterable[Any] | Iterable[Any] | None,
+    ) -> None:
+        """Make the first try, and begin to send the requests if there is an iterator of them.
+
+        The tries that `make` makes take serialized requests.
+        """
+        self._serialize = serialize
+        self._buffer = ReplayBuffer(retries.replay_limit)
+        self._sent = 0
+        self._half_closed = False
+        self._sending = asyncio.Lock()
+        self._sent_to: grpc.aio.Call | None = None
+        self.takes_writes = requests is None
+        super().__init__(retries, policy, method, make, timeout, limit)
+        if requests is not None:
+            pump = retries.spawn(self._consume(requests), self._context)
+            self.add_done_callback(lambda _: _cancel(pump))
+
+    def _try(self) -> grpc.aio.Call:
+        attempt = super()._try()
+        if self._buffer.end or self._buffer.closed:  # a later try
+            self._retries.spawn(self._replay(), self._context)
+        return attempt
+
+    @property
+    def _done_writing_flag(self) -> bool:
+        # grpc's intercepted stream calls look at this attribute of the call that an interceptor returned.
+        return self._buffer.closed
+
+    async def _write(self, request: Any) -> None:
+        if self._buffer.closed:
+            raise asyncio.InvalidStateError(_HALF_CLOSED)
+        if not self._buffer.add(self._serialize(request)):
+            self.commit()  # RT-8: this one cannot be sent again as a whole
+        await self._deliver()
+
+    async def _done_writing(self) -> None:
+        if not self._buffer.closed:
+            self._buffer.closed = True
+            await self._deliver()
+
+    async def _deliver(self) -> None:
+        """Return once a try has got everything; raise the call's error if there is none that can."""
+        while True:
+            attempt = self._attempt
+            try:
+                await self._send()
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # it has ended
+                if not await self._goes_on(attempt):
+                    raise
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+            else:
+                return
+
+    async def _send(self) -> None:
+        """Send the try that runs whatever it has not got yet."""
+        async with self._sending:
+            attempt: Any = self._attempt
+            if attempt is not self._sent_to:
+                self._sent_to, self._sent, self._half_closed = attempt, 0, False
+            while self._sent < self._buffer.end:
+                await attempt.write(self._buffer[self._sent])
+                self._sent += 1
+                if self._committed:
+                    self._buffer.release(self._sent)
+            if self._buffer.closed and not self._half_closed:
+                self._half_closed = True
+                await attempt.done_writing()
+
+    async def _replay(self) -> None:
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # its end is seen elsewhere
+            await self._send()
+
+    async def _consume(self, requests: AsyncIterable[Any] | Iterable[Any]) -> None:
+        """Send what an iterator yields. As with grpc, one that raises cancels the call."""
+        try:
+            if isinstance(requests, AsyncIterable):
+                async for request in requests:
+                    await self._write(request)
+            else:
+                for request in requests:
+                    await self._write(request)
+            await self._done_writing()
+        except grpc.aio.AioRpcError:
+            pass  # whoever waits for the call's answer hears of it
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        except Exception:  # noqa: BLE001 - it is the iterator's
+            _LOG.debug("the iterator of a call's requests raised", exc_info=True)
+            self.cancel()
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+
+
+class _RetriedUnaryUnaryCall(_UnaryResponse, grpc.aio.UnaryUnaryCall[Any, Any]):
+    pass
+
+
+class _RetriedUnaryStreamCall(_StreamResponse, grpc.aio.UnaryStreamCall[Any, Any]):
+    pass
+
+
+class _RetriedStreamUnaryCall(RetriedStreamRequest, _UnaryResponse, grpc.aio.StreamUnaryCall[Any, Any]):
+    pass
+
+
+class _RetriedStreamStreamCall(RetriedStreamRequest, _StreamResponse, grpc.aio.StreamStreamCall[Any, Any]):
+    pass
+
+
+RETRIED_CALLS: dict[str, Callable[..., RetriedCall]] = {
+    "unary_unary": _RetriedUnaryUnaryCall,
+    "unary_stream": _RetriedUnaryStreamCall,
+    "stream_unary": _RetriedStreamUnaryCall,
+    "stream_stream": _RetriedStreamStreamCall,
+}
+"""The class of a retried call by the name of the channel method that makes its multicallable."""

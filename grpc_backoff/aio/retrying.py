@@ -1,0 +1,462 @@
+"""Retried calls: one call object for the caller, over as many tries as the policy allows (RT-1 to RT-10).
+
+The first try is made as any call is, and where it succeeds nothing else happens: no task, no timer. Only a failure
+starts a task, which asks `retry.decision` what follows, waits, and makes the next try. The call is an object of its own
+and no interceptor of grpc's, for the reasons that waiting calls are (`gate.py`); so a user's interceptors stand in
+front of it and see a call once and whole.
+
+What the caller has seen of a try binds the call to it: the initial metadata, or a response. From then on the call is
+committed, and ends as that try ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.aio.retries import Retries
+from grpc_backoff.errors import GrpcBackoffError
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.retry.decision import Failure, GiveUp, Progress, costs_token, decide, is_conflict
+from grpc_backoff.retry.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.retry.hooks import FailedCall
+from grpc_backoff.retry.server_word import hear
+from grpc_backoff.telemetry.trace import current_trace_id
+
+__all__ = ["MakeAttempt", "Pairs", "RetriedCall", "RetriesExhaustedError"]
+
+Pairs = tuple[tuple[str, str | bytes], ...]
+
+MakeAttempt = Callable[[float | None, Pairs], grpc.aio.Call]
+"""Makes one try, with this many seconds, and with metadata in place of the caller's own under the same keys."""
+
+AnswerT = TypeVar("AnswerT")
+
+_ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
+_GOAWAY = "GOAWAY received"
+_CANCELLED_DETAILS = "Locally cancelled by application!"
+
+
+class RetriesExhaustedError(GrpcBackoffError, grpc.aio.AioRpcError):
+    """The outcome of a call that failed in a way that its policy retries, and that got no further try (RT-6).
+
+    Code and metadata are those of the last try; the details say what the last try's do, and why it was the last.
+
+    Attributes:
+        attempts: how many tries there were.
+        took: how many seconds they and the waits between them took.
+        reason: why there was no other.
+    """
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        initial_metadata: grpc.aio.Metadata,
+        trailing_metadata: grpc.aio.Metadata,
+        details: str | None = None,
+        debug_error_string: str | None = None,
+        attempts: int = 1,
+        took: float = 0.0,
+        reason: Reason = Reason.ATTEMPTS,
+    ) -> None:
+        """Take what grpc's own error takes, and the account of the tries."""
+        grpc.aio.AioRpcError.__init__(self, code, initial_metadata, trailing_metadata, details, debug_error_string)
+        self.attempts = attempts
+        self.took = took
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Survive pickling, as grpc's own error does."""
+        said = self.code(), self.initial_metadata(), self.trailing_metadata(), self.details(), self.debug_error_string()
+        return type(self), (*said, self.attempts, self.took, self.reason)
+
+
+class _Cancelled:
+    """The outcome of a call that was cancelled between two tries."""
+
+
+_CANCELLED = _Cancelled()
+_Outcome = grpc.aio.Call | BaseException | _Cancelled
+
+
+class RetriedCall(grpc.aio.Call):
+    """What the four arities share: the tries, the outcome, and everything that is only passed on."""
+
+    # grpcio up to 1.7x, closing any channel, looks at the calls of all tasks and wants to know whose they are.
+    _channel = None
+
+    def __init__(
+        self,
+        retries: Retries,
+        policy: RetryPolicy,
+        method: str,
+        make: MakeAttempt,
+        timeout: float | None,
+        limit: float | None = None,
+    ) -> None:
+        """Make the first try.
+
+        Args:
+            retries: what the channel's calls share.
+            policy: how this one is retried.
+            method: its path.
+            make: makes a try.
+            timeout: the caller's, for the call as a whole (RT-7).
+            limit: the service config's, which bounds the whole as well.
+        """
+        self._retries = retries
+        self._policy = policy
+        self._method = method
+        self._make = make
+        self._context = copy_context()  # later tries belong to the caller's trace as well
+        self._began = now = retries.clock.now()
+        ends = [now + bound for bound in (timeout, policy.deadline, limit) if bound is not None]
+        self._end = min(ends) if ends else None
+        self._shown_end = None if timeout is None and policy.deadline is None else self._end
+        self._progress = Progress()
+        self._instead: Pairs = ()
+        self._committed = False
+        self._outcome: _Outcome | None = None
+        self._changed: asyncio.Future[None] | None = None
+        self._callbacks: list[Callable[[Any], None]] = []
+        self._work: asyncio.Task[None] | None = None
+        self._attempt = self._try()
+
+    # The tries. Everything from here to `_settle` happens behind the caller's back.
+
+    def _try(self) -> grpc.aio.Call:
+        """Make a try, and listen for its end."""
+        left = self._left()
+        own = self._policy.timeout
+        self._own_timeout = own is not None and (left is None or own < left)
+        self._attempt = attempt = self._make(own if self._own_timeout else left, self._instead)
+        attempt.add_done_callback(self._ended)
+        return attempt
+
+    def _left(self) -> float | None:
+        return None if self._end is None else max(0.0, self._end - self._retries.clock.now())
+
+    def _ended(self, attempt: grpc.aio.Call) -> None:
+        """Take note of a try's end, in the moment of it."""
+        if self._outcome is not None or attempt is not self._attempt:
+            return
+        try:
+            code = _answer_of(attempt.code())
+        except Exception as error:  # noqa: BLE001 - a request that cannot be serialized, say: it is the caller's
+            self._settle(error)
+            return
+        retries = self._retries
+        if code is grpc.StatusCode.OK:
+            if retries.tokens is not None:
+                retries.tokens.succeeded()
+            self._settle(attempt)
+            if self._progress.attempt > 1 or len(retries.listeners) > 1:
+                retries.emit(CallSucceeded(**self._at(), took=retries.clock.now() - self._began))
+        elif self._committed or retries.closed or attempt.cancelled():
+            self._settle(attempt)
+        else:
+            self._work = retries.spawn(self._after(attempt, code), self._context)
+
+    async def _after(self, attempt: grpc.aio.Call, code: grpc.StatusCode) -> None:
+        """Do what follows from a failed try."""
+        try:
+            if not await self._again(attempt, code):
+                self._settle(attempt)
+        except asyncio.CancelledError:
+            self._settle(_CANCELLED)  # the channel is closed
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller must not wait for ever
+            self._settle(error)
+
+    async def _again(self, attempt: grpc.aio.Call, code: grpc.StatusCode) -> bool:
+        """Make another try; return False if the call ends with the one that failed."""
+        retries, policy = self._retries, self._policy
+        trailing = _pairs(await attempt.trailing_metadata())
+        failure = Failure(
+            code=code.name,
+            word=hear(trailing, _pairs(await attempt.initial_metadata()), retries.wall_clock),
+            own_timeout=self._own_timeout,
+            refused=retries.stands_in and _GOAWAY in (await attempt.details() or ""),
+            committed=self._committed,
+        )
+        tokens = retries.tokens
+        if tokens is not None and costs_token(policy, failure):
+            tokens.failed()
+        decision = decide(
+            policy,
+            self._progress,
+            failure,
+            left=self._left(),
+            budget_spent=tokens is not None and tokens.spent,
+            can_refresh=retries.hooks.refresh_credentials is not None,
+            rng=retries.rng,
+        )
+        if isinstance(decision, GiveUp):
+            await self._give_up(attempt, code, trailing, failure, decision)
+            return False
+        if decision.source is WaitSource.REFRESH and not await self._refresh(attempt, code, trailing):
+            return False
+        retries.emit(
+            CallRetried(
+                **self._at(),
+                code=code.name,
+                delay=decision.delay,
+                source=decision.source,
+                trace_id=current_trace_id(),
+            )
+        )
+        self._progress = decision.progress
+        if decision.delay:
+            await retries.sleep(decision.delay)
+        if self._committed or self._outcome is not None:  # in the meantime
+            return False
+        if self._progress.attempt > 1:
+            self._replace(((_ATTEMPTS_BEFORE, str(self._progress.attempt - 1)),))
+        self._try()
+        self._wake()
+        return True
+
+    async def _refresh(self, attempt: grpc.aio.Call, code: grpc.StatusCode, trailing: Pairs) -> bool:
+        failed = await self._failed(attempt, code, trailing)
+        renewed, metadata = await self._retries.refresh(failed, self._left())
+        if renewed and metadata:
+            self._replace(tuple((key, value) for key, value in metadata))
+        return renewed
+
+    def _replace(self, metadata: Pairs) -> None:
+        """Have the next tries made with these pairs, in place of others under the same keys."""
+        keys = {key for key, _ in metadata}
+        self._instead = (*(pair for pair in self._instead if pair[0] not in keys), *metadata)
+
+    async def _give_up(
+        self, attempt: grpc.aio.Call, code: grpc.StatusCode, trailing: Pairs, failure: Failure, decision: GiveUp
+    ) -> None:
+        retries, reason = self._retries, decision.reason
+        if reason is None:
+            if is_conflict(self._policy, failure) and not failure.committed:  # RT-5
+                failed = await self._failed(attempt, code, trailing)
+                await retries.tell(retries.hooks.on_conflict, failed, self._left())
+            return
+        failed = await self._failed(attempt, code, trailing, reason)  # RT-6
+        retries.emit(
+            CallExhausted(**self._at(), code=code.name, reason=reason, took=failed.took, trace_id=current_trace_id())
+        )
+        error = RetriesExhaustedError(
+            code,
+            await attempt.initial_metadata(),
+            await attempt.trailing_metadata(),
+            f"{failed.details}; {_account(failed, failure, decision, self._left())}",
+            await attempt.debug_error_string(),  # type: ignore[attr-defined] # all of grpc's calls have it
+            attempts=failed.attempt,
+            took=failed.took,
+            reason=reason,
+        )
+        await retries.tell(retries.hooks.on_exhausted, failed, self._left())
+        self._settle(error)
+
+    async def _failed(
+        self, attempt: grpc.aio.Call, code: grpc.StatusCode, trailing: Pairs, reason: Reason | None = None
+    ) -> FailedCall:
+        return FailedCall(
+            target=self._retries.target,
+            method=self._method,
+            attempt=self._progress.attempt,
+            code=code,
+            details=await attempt.details() or "",
+            trailing_metadata=trailing,
+            took=self._retries.clock.now() - self._began,
+            reason=reason,
+        )
+
+    def _at(self) -> dict[str, Any]:
+        """Return what every event of this call has."""
+        retries = self._retries
+        return {
+            "target": retries.target,
+            "method": self._method,
+            "at": retries.clock.now(),
+            "attempt": self._progress.attempt,
+        }
+
+    def _settle(self, outcome: _Outcome) -> None:
+        if self._outcome is not None:
+            return
+        self._outcome = outcome
+        self._wake()
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._notify(callback)
+
+    def _notify(self, callback: Callable[[Any], None]) -> None:
+        try:
+            callback(self)
+        except Exception as error:  # noqa: BLE001 - it is the callback's
+            context = {"message": "a done callback of a call raised", "exception": error}
+            self._retries.loop.call_exception_handler(context)
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None and not changed.done():
+            changed.set_result(None)
+
+    # The caller's side.
+
+    async def _following(self, attempt: grpc.aio.Call) -> bool:
+        """Return whether another try follows on one that failed, once that is known and it has begun.
+
+        Raises what the caller of a failed call gets, unless the outcome is what the failed try itself says.
+        """
+        while self._attempt is attempt and self._outcome is None:
+            await self._change()
+        if self._attempt is not attempt:
+            return True
+        if isinstance(self._outcome, _Cancelled):
+            raise asyncio.CancelledError
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return False
+
+    async def _goes_on(self, attempt: grpc.aio.Call) -> bool:
+        """Like `_following`, for methods whose cancellation cancels the RPC."""
+        try:
+            return await self._following(attempt)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+
+    async def _change(self) -> None:
+        """Return with the next try, or with the outcome."""
+        if self._changed is None:
+            self._changed = self._retries.loop.create_future()
+        await asyncio.shield(self._changed)
+
+    def commit(self) -> None:
+        """Hold the call to the try that runs."""
+        self._committed = True
+
+    # grpc.aio.RpcContext
+
+    def cancelled(self) -> bool:
+        """Return whether the call was cancelled."""
+        outcome = self._outcome
+        return outcome.cancelled() if isinstance(outcome, grpc.aio.Call) else outcome is _CANCELLED
+
+    def done(self) -> bool:
+        """Return whether the call has ended."""
+        outcome = self._outcome
+        return outcome.done() if isinstance(outcome, grpc.aio.Call) else outcome is not None
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the deadline of the call as a whole, None without one."""
+        return None if self._shown_end is None else self._left()
+
+    def cancel(self) -> bool:
+        """Cancel the call; return whether it was still running."""
+        if self._outcome is not None:
+            return False
+        running = self._attempt.cancel()
+        if self._work is not None:
+            self._work.cancel()
+        self._settle(self._attempt if running else _CANCELLED)
+        return True
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Have `callback` called with this call when it ends, at once if it has."""
+        if self._outcome is None:
+            self._callbacks.append(callback)
+        else:
+            callback(self)
+
+    # grpc.aio.Call
+
+    async def initial_metadata(self) -> grpc.aio.Metadata:
+        """Return the server's initial metadata; who has seen those of a try is bound to it."""
+        while True:
+            attempt = self._attempt
+            metadata: grpc.aio.Metadata = await attempt.initial_metadata()
+            if not attempt.done():
+                self.commit()
+                return metadata
+            if not await self._follows(attempt):
+                return metadata
+
+    async def _follows(self, attempt: grpc.aio.Call) -> bool:
+        """Like `_following`, for those who ask a call instead of waiting for its answer: they get no error."""
+        try:
+            return await self._following(attempt)
+        except grpc.aio.AioRpcError:
+            return False
+
+    async def _ask(self, question: str, if_cancelled: Any) -> Any:
+        while self._outcome is None:
+            await self._change()
+        outcome = self._outcome
+        if isinstance(outcome, grpc.aio.Call):
+            return await getattr(outcome, question)()
+        if isinstance(outcome, grpc.aio.AioRpcError):
+            return getattr(outcome, question)()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return if_cancelled
+
+    async def trailing_metadata(self) -> grpc.aio.Metadata:
+        """Return the trailing metadata of the last try."""
+        return await self._ask("trailing_metadata", grpc.aio.Metadata())  # type: ignore[no-any-return]
+
+    async def code(self) -> grpc.StatusCode:
+        """Return the status code, once there is one."""
+        return await self._ask("code", grpc.StatusCode.CANCELLED)  # type: ignore[no-any-return]
+
+    async def details(self) -> str:
+        """Return the status details."""
+        return await self._ask("details", _CANCELLED_DETAILS)  # type: ignore[no-any-return]
+
+    async def debug_error_string(self) -> str | None:
+        """Return grpc's own text for debugging, where it has one."""
+        return await self._ask("debug_error_string", "")  # type: ignore[no-any-return]
+
+    async def wait_for_connection(self) -> None:
+        """Return once the call is on its way; raise its error if it failed before."""
+        while True:
+            attempt = self._attempt
+            try:
+                await attempt.wait_for_connection()
+            except grpc.aio.AioRpcError:
+                if not await self._following(attempt):
+                    raise
+            else:
+                return
+
+    def __repr__(self) -> str:
+        """Show the last try."""
+        return f"<{type(self).__name__}, attempt {self._progress.attempt}: {self._attempt!r}>"
+
+
+def _answer_of(question: Coroutine[Any, Any, AnswerT]) -> AnswerT:
+    """Return what a call that has ended answers, for which nobody has to wait."""
+    try:
+        question.send(None)
+    except StopIteration as answered:
+        answer: AnswerT = answered.value
+        return answer
+    question.close()
+    raise RuntimeError("a call that has ended does not say how")
+
+
+def _pairs(metadata: Iterable[Any] | None) -> Pairs:
+    return tuple((key, value) for key, value in metadata or ())
+
+
+def _account(failed: FailedCall, failure: Failure, decision: GiveUp, left: float | None) -> str:
+    """Say how often a call was tried, for how long, and why no more (RT-6)."""
+    tries = "1 try" if failed.attempt == 1 else f"{failed.attempt} tries"
+    said = f"gave up after {tries} in {failed.took:.3g} s: {failed.reason.value}" if failed.reason else tries
+    if decision.wait is None or left is None:
+        return said
+    who = "the schedule has" if failure.word is None else f"the server asks by {failure.word.source.value} for"
+    return f"{said} ({who} a wait of {decision.wait:.3g} s, {left:.3g} s are left)"

@@ -1,0 +1,50 @@
+"""What is left of a target's retry budget: gRFC A6's throttling, counted as gRPC's cores count it (RT-9)."""
+
+from __future__ import annotations
+
+from weakref import WeakValueDictionary
+
+from grpc_backoff.policy.budget import RetryBudget
+
+__all__ = ["RetryTokens", "tokens_of"]
+
+_THOUSANDTHS = 1000  # whole numbers, so that ten successes at 0.1 are one token and not almost one
+
+
+class RetryTokens:
+    """The tokens of one target; all of its channels in this process that have the same budget share them."""
+
+    def __init__(self, budget: RetryBudget) -> None:
+        """Begin with all of them."""
+        self._most = round(budget.max_tokens * _THOUSANDTHS)
+        self._refund = int(budget.token_ratio * _THOUSANDTHS)
+        self._left = self._most
+
+    @property
+    def left(self) -> float:
+        """How many tokens are left."""
+        return self._left / _THOUSANDTHS
+
+    @property
+    def spent(self) -> bool:
+        """Whether no more than half is left: there are no retries until enough calls succeed."""
+        return 2 * self._left <= self._most
+
+    def failed(self) -> None:
+        """Pay for a failure that could be retried, or that the server does not want retried."""
+        self._left = max(0, self._left - _THOUSANDTHS)
+
+    def succeeded(self) -> None:
+        """Get back what a success brings."""
+        self._left = min(self._most, self._left + self._refund)
+
+
+_shared: WeakValueDictionary[tuple[str, RetryBudget], RetryTokens] = WeakValueDictionary()
+
+
+def tokens_of(target: str, budget: RetryBudget) -> RetryTokens:
+    """Return the tokens of a target; they are forgotten with the last channel that has them."""
+    tokens = _shared.get((target, budget))
+    if tokens is None:
+        tokens = _shared[target, budget] = RetryTokens(budget)
+    return tokens
