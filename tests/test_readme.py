@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import re
 from pathlib import Path
@@ -27,10 +28,23 @@ async def test_the_ten_lines(capsys):
     assert "State.READY" in said
 
 
+async def test_retry_calls():
+    """RT-1: the channel and the call that are retried run as they are shown."""
+    async with serving() as port:
+        code = BLOCKS[1].replace("localhost:50051", f"127.0.0.1:{port}")
+        channel, call = code.splitlines()
+        names = {"aio": aio, "request": Message(text="hello")}
+        exec(channel, names)
+        async with names["channel"]:
+            names["stub"] = EchoStub(names["channel"])
+            await asyncio.wait_for(eval(compile(call, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names), 30)
+    assert names["reply"].text == "hello"
+
+
 async def test_see_and_steer(capsys):
     """CH-11, CB-9: the calls beside grpc's own exist as they are shown."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        exec(compile(BLOCKS[1], "README.md", "exec"), {"channel": channel})
+        exec(compile(BLOCKS[2], "README.md", "exec"), {"channel": channel})
         await asyncio.wait_for(channel.channel_ready(), 30)
     assert "Connected(" in capsys.readouterr().out
 

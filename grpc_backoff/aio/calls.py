@@ -66,6 +66,7 @@ class MultiCallable:
         self._sender: MultiCallable | None = None
         self._front = self._on_channel(channel.front) if intercepted else None
         self._policy = policy
+        self._config = channel.service_config.of(method)
         self._plain = policy is None and not intercepted
 
     def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
@@ -179,7 +180,7 @@ class MultiCallable:
         channel.refuse_if_closed()
         if credentials is not None and not channel.secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
-        config = channel.service_config.of(self._method)
+        config = self._config
         patient = bool(config.wait_for_ready if wait_for_ready is None else wait_for_ready)
         # The caller may use both again before there is a connection; a plain call would be on its way by then.
         metadata = None if metadata is None else grpc.aio.Metadata(*metadata)
@@ -220,7 +221,6 @@ class MultiCallable:
         compression: grpc.Compression | None,
     ) -> grpc.aio.Call:
         assert self._policy is not None, "made for retried calls only"
-        channel = self._channel
         metadata = None if metadata is None else grpc.aio.Metadata(*metadata)
         sender, frozen = self._freeze(request) if self.takes_one_request else (self._of_bytes(), None)
 
@@ -231,8 +231,7 @@ class MultiCallable:
             )
             return call
 
-        limit = channel.service_config.of(self._method).timeout
-        common = channel.retries, self._policy, self._method, make, timeout, limit
+        common = self._channel.retries, self._policy, self._method, make, timeout, self._config.timeout
         kind = RETRIED_CALLS[self.arity]
         return kind(*common) if self.takes_one_request else kind(*common, self._signature[0] or _as_it_is, request)
 

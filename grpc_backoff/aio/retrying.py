@@ -81,6 +81,7 @@ class _Cancelled:
 
 
 _CANCELLED = _Cancelled()
+_FIRST = Progress()
 _Outcome = grpc.aio.Call | BaseException | _Cancelled
 
 
@@ -115,10 +116,11 @@ class RetriedCall(grpc.aio.Call):
         self._make = make
         self._context = copy_context()  # later tries belong to the caller's trace as well
         self._began = now = retries.clock.now()
-        ends = [now + bound for bound in (timeout, policy.deadline, limit) if bound is not None]
-        self._end = min(ends) if ends else None
-        self._shown_end = None if timeout is None and policy.deadline is None else self._end
-        self._progress = Progress()
+        self._shown = timeout is not None or policy.deadline is not None
+        self._end: float | None = None
+        if self._shown or limit is not None:
+            self._end = now + min(bound for bound in (timeout, policy.deadline, limit) if bound is not None)
+        self._progress = _FIRST
         self._instead: Pairs = ()
         self._committed = False
         self._outcome: _Outcome | None = None
@@ -353,7 +355,7 @@ class RetriedCall(grpc.aio.Call):
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the deadline of the call as a whole, None without one."""
-        return None if self._shown_end is None else self._left()
+        return self._left() if self._shown else None
 
     def cancel(self) -> bool:
         """Cancel the call; return whether it was still running."""
