@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
@@ -52,29 +52,36 @@ class Retries:
     listeners: Sequence[Any]
     wall_clock: Callable[[], float] = time.time
     closed: bool = False
-    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
-    _refreshing: asyncio.Task[Any] | None = None
+    _between_tries: set[asyncio.Task[Any]] = field(default_factory=set)
+    _of_calls: set[asyncio.Task[Any]] = field(default_factory=set)
+    _refreshing: asyncio.Future[Any] | None = None
 
-    def spawn(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
-        """Run what a call needs behind its failure."""
+    def between_tries(self, work: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
+        """Run what follows on a failed try, until the next one; closing the channel cancels it."""
+        return self._run(work, context, self._between_tries)
+
+    def beside_call(self, work: Coroutine[Any, Any, Any], context: Context) -> asyncio.Task[Any]:
+        """Run what ends with its call, such as sending its requests; closing the channel waits for that."""
+        return self._run(work, context, self._of_calls)
+
+    def _run(
+        self, work: Coroutine[Any, Any, Any], context: Context | None, tasks: set[asyncio.Task[Any]]
+    ) -> asyncio.Task[Any]:
         task = self.loop.create_task(work, context=context)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
         return task
 
     def close(self) -> None:
-        """End everything: nothing is retried any more."""
+        """Retry nothing any more: calls between two tries are over, and those that run have their last one."""
         self.closed = True
-        for task in self._others():
+        for task in self._between_tries - {asyncio.current_task()}:  # a hook may close the channel
             task.cancel()
 
     async def all_closed(self) -> None:
-        """Return once what `close` cancelled has ended."""
-        await asyncio.gather(*self._others(), return_exceptions=True)
-
-    def _others(self) -> set[asyncio.Task[Any]]:
-        """Return all tasks but the one that asks: a hook may close the channel."""
-        return self._tasks - {asyncio.current_task()}
+        """Return once nothing runs any more; the calls have been ended by then."""
+        tasks = (self._between_tries | self._of_calls) - {asyncio.current_task()}
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def sleep(self, seconds: float) -> None:
         """Return after so many seconds of the channel's clock."""
@@ -104,22 +111,28 @@ class Retries:
         if hook is not None:
             await asyncio.wait([self._start(hook, failed)], timeout=left)
 
-    def _start(self, hook: Hook, failed: FailedCall) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = self.loop.create_task(_call(hook, failed))
-        self._tasks.add(task)
-        task.add_done_callback(self._hook_ended)
-        return task
+    def _start(self, hook: Hook, failed: FailedCall) -> asyncio.Future[Any]:
+        """Call a hook; return what its answer will be. One that is no coroutine function has run by then."""
+        answer: asyncio.Future[Any] = self.loop.create_future()
+        try:
+            returned = hook(failed)
+            if inspect.isawaitable(returned):
+                answer = self.between_tries(_wait_for(returned))
+            else:
+                answer.set_result(returned)
+        except Exception as error:  # noqa: BLE001 - it is the hook's
+            answer.set_exception(error)
+        answer.add_done_callback(self._hook_ended)
+        return answer
 
-    def _hook_ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
+    def _hook_ended(self, answer: asyncio.Future[Any]) -> None:
+        error = None if answer.cancelled() else answer.exception()
         if error is not None:
             _LOG.error("a hook of the channel to %s raised", self.target, exc_info=error)
 
 
-async def _call(hook: Hook, failed: FailedCall) -> Any:
-    answer = hook(failed)
-    return await answer if inspect.isawaitable(answer) else answer
+async def _wait_for(answer: Awaitable[Any]) -> Any:
+    return await answer
 
 
 def _wake(future: asyncio.Future[None]) -> None:

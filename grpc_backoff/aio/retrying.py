@@ -162,7 +162,7 @@ class RetriedCall(grpc.aio.Call):
         elif self._committed or retries.closed or attempt.cancelled():
             self._settle(attempt)
         else:
-            self._work = retries.spawn(self._after(attempt, code), self._context)
+            self._work = retries.between_tries(self._after(attempt, code), self._context)
 
     async def _after(self, attempt: grpc.aio.Call, code: grpc.StatusCode) -> None:
         """Do what follows from a failed try."""
