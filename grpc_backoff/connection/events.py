@@ -6,12 +6,14 @@ Times are seconds of the channel's monotonic clock; differences between them mea
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = [
     "AttemptFailed",
     "AttemptStarted",
     "BackoffReset",
+    "ChannelKey",
+    "Closed",
     "Connected",
     "ConnectionEvent",
     "ConnectionStatus",
@@ -59,6 +61,15 @@ class Failure:
         return f"{self.stage.value}: {self.reason}"
 
 
+class ChannelKey:
+    """Which channel an event is of, for as long as that channel lives.
+
+    A listener to several channels keeps what it knows of each in a `weakref.WeakKeyDictionary` by this key.
+    """
+
+    __slots__ = ("__weakref__",)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionEvent:
     """What every event has.
@@ -67,11 +78,13 @@ class ConnectionEvent:
         target: the channel's target as it was given.
         at: when it happened, on the channel's monotonic clock.
         attempt: which attempt of the current series it belongs to; 1 is the first.
+        channel: the same for all events of one channel; another channel to the same target has another.
     """
 
     target: str
     at: float
     attempt: int
+    channel: ChannelKey = field(default_factory=ChannelKey, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,17 +115,29 @@ class Connected(ConnectionEvent):
 class Disconnected(ConnectionEvent):
     """An established connection ended after `lived` seconds; `failure` says how, as far as it is known.
 
-    `counted_as_failure` tells that `stable_after` made it a failed attempt (CB-8).
+    `counted_as_failure` tells that `stable_after` made it a failed attempt (CB-8). The next attempt starts in
+    `retry_in` seconds; None if it takes a call to ask for one.
     """
 
     failure: Failure
     lived: float
     counted_as_failure: bool
+    retry_in: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackoffReset(ConnectionEvent):
     """`reset_connect_backoff()` was called (CB-9)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed(ConnectionEvent):
+    """The channel was closed, or dropped by its program: the last of its events (CB-10).
+
+    A connection that stood then had lasted for `lived` seconds; None if there was none.
+    """
+
+    lived: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

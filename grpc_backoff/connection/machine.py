@@ -20,11 +20,11 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpc_backoff.connection import events
-from grpc_backoff.connection.events import Failure, Stage, State
+from grpc_backoff.connection.events import ChannelKey, Failure, Stage, State
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
@@ -238,6 +238,7 @@ class Machine:
 
     target: str
     policy: ConnectPolicy
+    channel: ChannelKey = field(default_factory=ChannelKey, repr=False, compare=False)
 
     def step(self, state: MachineState, given: Input, now: float, rng: Random) -> Step:
         """Return the state after `given`, and what the shell has to do, in this order.
@@ -270,7 +271,9 @@ class Machine:
         gap = self.policy.gap(number, rng, previous)  # CB-2, CB-5
         deadline, limit = now + gap, now + self.policy.limit(gap)  # CB-3
         state = replace(state, phase=phase, attempt=number, started=now, deadline=deadline, limit=limit)
-        started = events.AttemptStarted(target=self.target, at=now, attempt=number, limit=limit - now)
+        started = events.AttemptStarted(
+            target=self.target, channel=self.channel, at=now, attempt=number, limit=limit - now
+        )
         return state, [Emit(started), ArmTimer(limit), StartAttempt(number, limit - now)]
 
     def _sleep(self, state: MachineState, phase: Phase) -> Step:
@@ -294,6 +297,7 @@ class Machine:
         state = replace(state, phase=Phase.READY, ready_since=now, failure=None, connections=state.connections + 1)
         connected = events.Connected(
             target=self.target,
+            channel=self.channel,
             at=now,
             attempt=state.attempt,
             took=now - state.started,
@@ -317,6 +321,7 @@ class Machine:
         state = self._attended(replace(state, failure=failure), now, busy=busy)
         failed = events.AttemptFailed(
             target=self.target,
+            channel=self.channel,
             at=now,
             attempt=state.attempt,
             failure=failure,
@@ -343,25 +348,38 @@ class Machine:
         counts = lived < self.policy.stable_after and not given.served and not given.graceful
         failure = Failure(Stage.ESTABLISHED, f"the connection was lost after {lived:.3g} s: {given.reason}")
         state = replace(state, ready_since=None, failure=failure, asked=max(state.asked, given.used))
+        attempt = state.attempt
+        if counts:
+            state, effects = self._back_off(state, now, rng)
+            effects = [FailCalls(), *effects]
+        else:
+            state, effects = self._let_go(state, now, rng, redialled=given.redialled)
         lost = events.Disconnected(
             target=self.target,
+            channel=self.channel,
             at=now,
-            attempt=state.attempt,
+            attempt=attempt,
             failure=failure,
             lived=lived,
             counted_as_failure=counts,
+            retry_in=self._retry_in(state, now),
         )
-        if counts:
-            state, effects = self._back_off(state, now, rng)
-            return state, [Emit(lost), FailCalls(), *effects]
+        return state, [Emit(lost), *effects]
+
+    def _let_go(self, state: MachineState, now: float, rng: Random, *, redialled: bool) -> Step:
+        """Be without a connection; the next call dials, or an eager channel itself does (CB-7)."""
         state = self._fresh(replace(state, phase=Phase.IDLE))
-        if given.redialled and now < state.deadline:
+        if redialled and now < state.deadline:
             # CB-7: a connection that could not be prevented takes the place of the next one.
             state = replace(state, deadline=state.deadline + self.policy.initial_backoff)
-        effects = []
         if self.policy.reconnect is Reconnect.EAGER and not self._is_idle(state, now):
-            state, effects = self._dial(state, now, rng)
-        return state, [Emit(lost), *effects]
+            return self._dial(state, now, rng)
+        return state, []
+
+    def _retry_in(self, state: MachineState, now: float) -> float | None:
+        if state.in_flight:
+            return 0.0
+        return None if state.next_start is None else max(0.0, state.next_start - now)
 
     def _fresh(self, state: MachineState) -> MachineState:
         """Let the next start begin a new series, one INITIAL_BACKOFF after the last start at the earliest (CB-7).
@@ -395,13 +413,15 @@ class Machine:
         return replace(state, attempt=0, deadline=_NEVER), [self._reset_event(state, now)]
 
     def _reset_event(self, state: MachineState, now: float) -> Emit:
-        return Emit(events.BackoffReset(target=self.target, at=now, attempt=state.attempt))
+        return Emit(events.BackoffReset(target=self.target, channel=self.channel, at=now, attempt=state.attempt))
 
-    def _close(self, state: MachineState, _given: CloseRequested, _now: float, _rng: Random) -> Step:
+    def _close(self, state: MachineState, _given: CloseRequested, now: float, _rng: Random) -> Step:
         effects: list[Effect] = [CancelTimer()]
         if state.in_flight:
             effects.append(AbandonAttempt())
-        return replace(state, phase=Phase.CLOSED, ready_since=None), effects
+        lived = None if state.ready_since is None else now - state.ready_since
+        closed = events.Closed(target=self.target, channel=self.channel, at=now, attempt=state.attempt, lived=lived)
+        return replace(state, phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed)]
 
     def _ignored(self, state: MachineState, _given: ResetRequested | CloseRequested, _now: float, _rng: Random) -> Step:
         return state, []

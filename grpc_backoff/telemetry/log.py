@@ -1,39 +1,82 @@
 """The listener that logs: one line for what a person on call would want to know, under the logger `grpc_backoff`.
 
-Failed attempts, lost connections and recoveries are INFO, everything else DEBUG. No payload, metadata or token ever
-comes this way: the records hold none.
+A call that was given up is a WARNING. Failed attempts to connect, lost connections, recoveries and retries are INFO,
+everything else DEBUG. No payload, metadata or token ever comes this way: the events hold none (RT-11).
+
+Each record also has what its line says as attributes, for those who write JSON: `FIELDS`, None where there is no such
+thing.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from grpc_backoff.connection import events
+from grpc_backoff.connection.events import ConnectionEvent
+from grpc_backoff.retry.events import CallEvent, CallExhausted, CallRetried, CallSucceeded
 
-__all__ = ["log_event"]
+__all__ = ["FIELDS", "log_event"]
 
 _LOG = logging.getLogger("grpc_backoff")
 
+FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id")
+"""The attributes of every record; `delay` is in seconds, up to the next attempt or try."""
 
-def log_event(event: events.ConnectionEvent) -> None:
-    """Log one event of a channel's connection."""
+
+def log_event(event: ConnectionEvent | CallEvent) -> None:
+    """Log one event of a channel's connection or of a call."""
+    if isinstance(event, CallEvent):
+        _log_call(event)
+    else:
+        _log_connection(event)
+
+
+def _log_connection(event: ConnectionEvent) -> None:
     match event:
         case events.AttemptStarted():
-            _LOG.debug("%s: attempt %d, for at most %.3g s", event.target, event.attempt, event.limit)
+            _log(logging.DEBUG, event, "attempt %d, for at most %.3g s", event.attempt, event.limit)
         case events.AttemptFailed():
-            _LOG.info(
-                "%s: attempt %d failed after %.3g s, %s; next in %.3g s",
-                event.target,
-                event.attempt,
-                event.took,
-                event.failure,
-                event.retry_in,
-            )
+            line = "attempt %d failed after %.3g s, %s; next in %.3g s"
+            said = event.attempt, event.took, event.failure, event.retry_in
+            _log(logging.INFO, event, line, *said, delay=event.retry_in)
         case events.Connected():
             first = event.attempt == 1 and event.connections == 1
             level = logging.DEBUG if first else logging.INFO
-            _LOG.log(level, "%s: connected at attempt %d in %.3g s", event.target, event.attempt, event.took)
+            _log(level, event, "connected at attempt %d in %.3g s", event.attempt, event.took)
+        case events.Disconnected(retry_in=None):
+            _log(logging.INFO, event, "%s", event.failure)
         case events.Disconnected():
-            _LOG.info("%s: %s", event.target, event.failure)
+            _log(logging.INFO, event, "%s; next in %.3g s", event.failure, event.retry_in, delay=event.retry_in)
         case events.BackoffReset():
-            _LOG.debug("%s: backoff reset", event.target)
+            _log(logging.DEBUG, event, "backoff reset")
+        case events.Closed():
+            _log(logging.DEBUG, event, "closed")
+
+
+def _log_call(event: CallEvent) -> None:
+    match event:
+        case CallSucceeded() if event.attempt > 1:  # at the first, it is what every call does
+            _log(logging.DEBUG, event, "%s succeeded at attempt %d after %.3g s", *_try(event), event.took)
+        case CallRetried():
+            line = "%s failed at attempt %d, %s; next in %.3g s (%s)%s"
+            said = event.code, event.delay, event.source.value, _trace(event)
+            _log(logging.INFO, event, line, *_try(event), *said, delay=event.delay)
+        case CallExhausted():  # RT-6
+            line = "%s given up at attempt %d after %.3g s, %s: %s%s"
+            why = event.took, event.code, event.reason.value, _trace(event)
+            _log(logging.WARNING, event, line, *_try(event), *why)
+
+
+def _try(event: CallEvent) -> tuple[str, int]:
+    return event.method, event.attempt
+
+
+def _trace(event: CallRetried | CallExhausted) -> str:
+    return f"; trace {event.trace_id}" if event.trace_id else ""
+
+
+def _log(level: int, event: ConnectionEvent | CallEvent, line: str, *said: object, delay: float | None = None) -> None:
+    if _LOG.isEnabledFor(level):
+        fields = {name: getattr(event, name, None) for name in FIELDS} | {"delay": delay}
+        _LOG.log(level, f"%s: {line}", event.target, *said, extra=fields)

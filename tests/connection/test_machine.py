@@ -457,6 +457,53 @@ def test_close_is_final(phase):
     assert driver.timer is None or phase is m.Phase.CLOSED
     assert (m.AbandonAttempt() in effects) == was_in_flight
     assert driver.state.state is State.SHUTDOWN
+    assert driver.kinds().count("Closed") == 1
+
+
+def test_closing_says_how_long_the_connection_had_lasted():
+    """CB-10: the last event has what the end of the channel ended; without a connection that is nothing."""
+    ready, never = reach(m.Phase.READY), reach(m.Phase.BACKOFF)
+    ready.feed(m.CloseRequested(), ready.now + 7.5)
+    never.feed(m.CloseRequested(), never.now + 7.5)
+
+    assert [driver.events[-1].lived for driver in (ready, never)] == [7.5, None]
+
+
+def test_every_event_says_which_channel():
+    """CH-11: the events of one channel share a key that those of another channel to the same target have not."""
+    one, other = (reach(m.Phase.READY, stable_after=5.0) for _ in range(2))
+    for driver in (one, other):
+        driver.lose(0.1)
+        driver.wake()
+        driver.fail()
+        driver.feed(m.ResetRequested())
+        driver.feed(m.CloseRequested())
+
+    assert set(one.kinds()) == {kind.__name__ for kind in events.ConnectionEvent.__subclasses__()}
+    assert {event.channel for event in one.events} == {one.machine.channel}
+    assert {event.channel for event in other.events} == {other.machine.channel}
+    assert one.machine.channel is not other.machine.channel
+
+
+@pytest.mark.parametrize(
+    ("policy", "lived", "retry_in"),
+    [
+        ({}, 0.25, None),
+        ({"reconnect": Reconnect.EAGER}, 0.25, 0.75),
+        ({"reconnect": Reconnect.EAGER}, 9.0, 0.0),
+        ({"stable_after": 5.0}, 0.25, 0.75),
+        ({"stable_after": 5.0}, 3.0, 0.0),
+        ({"stable_after": 5.0}, 9.0, None),
+    ],
+)
+def test_a_loss_says_when_the_next_attempt_is(policy, lived, retry_in):
+    """CH-11: a lost connection's event has the wait before the next attempt; None where no attempt is planned."""
+    driver = reach(m.Phase.READY, **policy)
+    driver.lose(lived)
+
+    lost = next(event for event in driver.events if isinstance(event, events.Disconnected))
+    assert lost.retry_in == retry_in
+    assert (driver.state.next_start or driver.now) - driver.now == (retry_in or 0.0)
 
 
 def test_two_clients_disperse():

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Connected, Disconnected, State
+from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, Disconnected, State
 from grpc_backoff.connection.events import Stage
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.connection.manager import ConnectionManager
@@ -206,14 +206,14 @@ async def test_reset_from_another_thread():
 
 @pytest.mark.parametrize("script", [Fails(), Hangs(), Succeeds()])
 async def test_close_leaves_nothing(script):
-    """CB-10: no timer, no task, no event after close, and waiters are told."""
+    """CB-10: no timer, no task, no event after close, whose own is the last, and waiters are told."""
     parts = Parts(script)
     parts.manager.want()
     await parts.clock.advance(0.1)
     told = asyncio.ensure_future(parts.manager.wait_for_state_change(parts.manager.state))
     await asyncio.sleep(0)
-    heard = len(parts.events)
     parts.manager.close()
+    heard = len(parts.events)
     await parts.manager.closed()
     await asyncio.wait_for(told, 5)
     parts.manager.want()
@@ -222,6 +222,8 @@ async def test_close_leaves_nothing(script):
 
     assert parts.clock.armed() == []
     assert len(parts.events) == heard
+    assert parts.kinds().count(Closed) == 1
+    assert isinstance(parts.events[-1], Closed)
     assert parts.manager.state is State.SHUTDOWN
     assert asyncio.all_tasks() == {asyncio.current_task()}
 

@@ -1,0 +1,77 @@
+"""What the channels that are listened to have at this moment: connections, and attempts that are planned.
+
+Each event says all that is to be known of its channel, so the latest one is what is kept: under the channel's key, and
+so no longer than the channel, whether it is closed or merely dropped.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from grpc_backoff.connection import events
+from grpc_backoff.connection.events import ChannelKey, ConnectionEvent
+
+__all__ = ["Channels"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Channel:
+    """One channel after its latest event; `next_start` is on this module's clock, None if nothing is planned."""
+
+    target: str
+    connected: bool = False
+    next_start: float | None = None
+
+
+class Channels:
+    """Takes in events on event loops, and answers in any thread."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """Know of none; `now` is a monotonic clock of all threads, which a channel's own need not be (CB-12)."""
+        self._now = now
+        self._lock = threading.Lock()  # never held while another's code runs
+        self._known: WeakKeyDictionary[ChannelKey, _Channel] = WeakKeyDictionary()
+
+    def note(self, event: ConnectionEvent, target: str) -> None:
+        """Keep what the event says of its channel, under the name that its target is to have in the answers."""
+        match event:
+            case events.BackoffReset():
+                return  # a channel that was asleep dials now, and says so
+            case events.AttemptFailed() | events.Disconnected() if event.retry_in is not None:
+                known = _Channel(target, next_start=self._now() + event.retry_in)
+            case _:
+                known = _Channel(target, connected=isinstance(event, events.Connected))
+        with self._lock:
+            if isinstance(event, events.Closed):
+                self._known.pop(event.channel, None)
+            else:
+                self._known[event.channel] = known
+
+    def open_connections(self) -> Mapping[str, int]:
+        """Return how many connections stand, for each target that a channel which is not closed has dialled."""
+        count: Counter[str] = Counter()
+        for channel in self._all():
+            count[channel.target] += channel.connected
+        return count
+
+    def next_attempts(self) -> Mapping[str, float]:
+        """Return the seconds to the nearest attempt that is planned, for each target that has one.
+
+        An attempt whose time has passed is not planned any more: it has begun, or its channel fell idle (CB-14).
+        """
+        now = self._now()
+        nearest: dict[str, float] = {}
+        for channel in self._all():
+            if channel.next_start is not None and channel.next_start > now:
+                wait = channel.next_start - now
+                nearest[channel.target] = min(wait, nearest.get(channel.target, wait))
+        return nearest
+
+    def _all(self) -> list[_Channel]:
+        with self._lock:
+            return list(self._known.values())

@@ -1,0 +1,182 @@
+"""OpenTelemetry metrics: what gRFC A94 counts of connections, how long is waited, and what retries come to (RT-12).
+
+A listener, one for any number of channels::
+
+    metrics = Metrics()
+    channel = aio.insecure_channel(target, listeners=[metrics])
+
+Names, units and labels are gRPC's own where gRPC has them (A94, A96, A66), the names under this library's prefix. Only
+OpenTelemetry's API is used, from the extra `otel`; without an SDK nothing is recorded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from grpc_backoff import __version__
+from grpc_backoff.connection import events
+from grpc_backoff.connection.events import ConnectionEvent
+from grpc_backoff.errors import MissingExtra
+from grpc_backoff.retry.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, WaitSource
+from grpc_backoff.telemetry.channels import Channels
+
+try:
+    from opentelemetry.metrics import Histogram, Meter, MeterProvider, Observation, get_meter_provider
+except ImportError as error:
+    raise MissingExtra("otel") from error
+
+__all__ = ["Metrics"]
+
+# Names of metrics.
+SUCCEEDED: Final = "grpc_backoff.subchannel.connection_attempts_succeeded"
+FAILED: Final = "grpc_backoff.subchannel.connection_attempts_failed"
+DISCONNECTIONS: Final = "grpc_backoff.subchannel.disconnections"
+OPEN_CONNECTIONS: Final = "grpc_backoff.subchannel.open_connections"
+BACKOFF_DELAY: Final = "grpc_backoff.subchannel.backoff_delay"
+NEXT_ATTEMPT_IN: Final = "grpc_backoff.subchannel.next_attempt_in"
+RETRIES: Final = "grpc_backoff.client.call.retries"
+RETRY_DELAY: Final = "grpc_backoff.client.call.retry_delay"
+SUCCESSES: Final = "grpc_backoff.client.call.successes"
+EXHAUSTED: Final = "grpc_backoff.client.call.exhausted"
+SERVER_DELAYS_HONORED: Final = "grpc_backoff.client.call.server_delays_honored"
+SERVER_DELAY: Final = "grpc_backoff.client.call.server_delay"
+
+# Labels, and the values of A94's own.
+TARGET: Final = "grpc.target"
+METHOD: Final = "grpc.method"
+STATUS: Final = "grpc.status"
+DISCONNECT_ERROR: Final = "grpc.disconnect_error"
+ATTEMPT: Final = "grpc_backoff.attempt"
+SOURCE: Final = "grpc_backoff.source"
+REASON: Final = "grpc_backoff.reason"
+SHUTDOWN: Final = "subchannel shutdown"
+UNKNOWN: Final = "unknown"
+
+LAST_ATTEMPT: Final = 10
+"""From this number on attempts share one value of their label: each value is a series that is kept for good."""
+DELAYS: Final = (0, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
+"""The bounds of the histograms' buckets, in seconds: from no wait at all past the longest of the presets."""
+
+_SCHEMES = {"dns", "ipv4", "ipv6", "unix", "unix-abstract", "xds", "google-c2p", "google-c2p-experimental"}
+_SERVERS_WORD = {WaitSource.PUSHBACK, WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER}
+
+Labels = dict[str, str]
+
+
+class Metrics:
+    """Records the events of channels and their calls in OpenTelemetry's metrics; `docs/telemetry.md` lists them.
+
+    A channel is best given it when it is made: what happened before is not known here.
+    """
+
+    def __init__(self, meter_provider: MeterProvider | None = None) -> None:
+        """Record with this provider; with the global one by default, also where that is set later."""
+        self._connections, self._calls = _instruments(meter_provider or get_meter_provider())
+
+    def __call__(self, event: ConnectionEvent | CallEvent) -> None:
+        """Take in one event."""
+        if isinstance(event, CallEvent):
+            self._calls.record(event)
+        else:
+            self._connections.record(event)
+
+
+class _Connections:
+    """The instruments that connections have."""
+
+    def __init__(self, meter: Meter, channels: Channels) -> None:
+        self._channels = channels
+        self._succeeded = meter.create_counter(SUCCEEDED, "{attempt}", "Connection attempts that succeeded.")
+        self._failed = meter.create_counter(FAILED, "{attempt}", "Connection attempts that failed.")
+        self._disconnections = meter.create_counter(DISCONNECTIONS, "{disconnection}", "Connections that ended.")
+        self._delay = _delays(meter, BACKOFF_DELAY, "Waits after failed connection attempts.")
+        meter.create_observable_up_down_counter(
+            OPEN_CONNECTIONS, [lambda _: _observed(channels.open_connections())], "{connection}", "Open connections."
+        )
+        meter.create_observable_gauge(
+            NEXT_ATTEMPT_IN, [lambda _: _observed(channels.next_attempts())], "s", "Time to the next planned attempt."
+        )
+
+    def record(self, event: ConnectionEvent) -> None:
+        target = _canonical(event.target)
+        self._channels.note(event, target)
+        labels: Labels = {TARGET: target}
+        match event:
+            case events.AttemptFailed():
+                self._failed.add(1, labels)
+                self._delay.record(event.retry_in, labels)
+            case events.Connected():
+                self._succeeded.add(1, labels)
+            case events.Disconnected():
+                self._disconnections.add(1, labels | {DISCONNECT_ERROR: UNKNOWN})
+                if event.counted_as_failure and event.retry_in is not None:
+                    self._delay.record(event.retry_in, labels)
+            case events.Closed() if event.lived is not None:
+                self._disconnections.add(1, labels | {DISCONNECT_ERROR: SHUTDOWN})
+
+
+class _Calls:
+    """The instruments that calls have."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._retries = meter.create_counter(RETRIES, "{retry}", "Tries of calls that another one followed.")
+        self._delay = _delays(meter, RETRY_DELAY, "Waits before retries of calls.")
+        self._successes = meter.create_counter(SUCCESSES, "{call}", "Calls that succeeded.")
+        self._exhausted = meter.create_counter(EXHAUSTED, "{call}", "Calls that could not be retried any more.")
+        self._honored = meter.create_counter(SERVER_DELAYS_HONORED, "{delay}", "Waits that a server asked for.")
+        self._server_delay = _delays(meter, SERVER_DELAY, "Length of the waits that a server asked for.")
+
+    def record(self, event: CallEvent) -> None:
+        labels: Labels = {TARGET: _canonical(event.target), METHOD: event.method.removeprefix("/")}
+        match event:
+            case CallRetried():
+                self._retries.add(1, labels | {ATTEMPT: _bounded(event.attempt)})
+                labels[SOURCE] = event.source.name.lower()
+                self._delay.record(event.delay, labels)
+                if event.source in _SERVERS_WORD:
+                    self._honored.add(1, labels)
+                    self._server_delay.record(event.delay, labels)
+            case CallSucceeded():
+                self._successes.add(1, labels | {ATTEMPT: _bounded(event.attempt)})
+            case CallExhausted():
+                self._exhausted.add(1, labels | {STATUS: event.code, REASON: event.reason.name.lower()})
+
+
+_LOCK = threading.Lock()
+_MADE: WeakKeyDictionary[MeterProvider, tuple[_Connections, _Calls]] = WeakKeyDictionary()
+_GLOBAL = Channels()
+
+
+def _instruments(provider: MeterProvider) -> tuple[_Connections, _Calls]:
+    """Return the provider's instruments, made once: the SDK would drop the callbacks of another gauge of that name.
+
+    For the same reason those of the global provider look at the same channels before and after it is set.
+    """
+    with _LOCK:
+        made = _MADE.get(provider)
+        if made is None:
+            meter = provider.get_meter("grpc_backoff", __version__)
+            channels = _GLOBAL if provider is get_meter_provider() else Channels()
+            made = _MADE[provider] = _Connections(meter, channels), _Calls(meter)
+        return made
+
+
+def _delays(meter: Meter, name: str, description: str) -> Histogram:
+    return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=DELAYS)
+
+
+def _observed(values: Mapping[str, float]) -> Iterable[Observation]:
+    return [Observation(value, {TARGET: target}) for target, value in values.items()]
+
+
+def _canonical(target: str) -> str:
+    """Return the target as A66 has it: with the scheme that grpc's core takes where it names none."""
+    scheme, colon, _ = target.partition(":")
+    return target if colon and scheme.lower() in _SCHEMES else f"dns:///{target}"
+
+
+def _bounded(attempt: int) -> str:
+    return str(attempt) if attempt < LAST_ATTEMPT else f"{LAST_ATTEMPT}+"

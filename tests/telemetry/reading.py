@@ -1,0 +1,95 @@
+"""A reader of the SDK's and what it reads, made events of every kind, and programs that run by themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import Gauge, Histogram, InMemoryMetricReader, Sum
+
+from grpc_backoff.connection import events
+from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.retry.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+
+METHOD = "echo.v1.Echo/Unary"
+
+
+class Reading:
+    """A meter provider of the SDK's, and what its reader gets."""
+
+    def __init__(self):
+        self._reader = InMemoryMetricReader()
+        self.provider = MeterProvider([self._reader])
+
+    def metrics(self):
+        data = self._reader.get_metrics_data()
+        scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics] if data else []
+        assert {scope.scope.name for scope in scopes} <= {"grpc_backoff"}
+        return {metric.name: metric for scope in scopes for metric in scope.metrics}
+
+    def points(self, name):
+        """Return a metric's data points by the values of their labels, in the order of the labels' names."""
+        metric = self.metrics().get(name)
+        points = metric.data.data_points if metric else []
+        return {tuple(value for _, value in sorted(point.attributes.items())): point for point in points}
+
+    def values(self, name):
+        return {labels: point.value for labels, point in self.points(name).items()}
+
+    def counts(self, name):
+        return {labels: (point.count, point.sum) for labels, point in self.points(name).items()}
+
+
+def kind(metric):
+    match metric.data:
+        case Sum():
+            return "counter" if metric.data.is_monotonic else "up-down counter"
+        case Histogram():
+            return "histogram"
+        case Gauge():
+            return "gauge"
+
+
+def about(channel, target="127.0.0.1:1"):
+    return {"target": target, "at": 1.0, "attempt": 1, "channel": channel}
+
+
+def call(attempt=1, method=f"/{METHOD}"):
+    return {"target": "127.0.0.1:1", "method": method, "at": 1.0, "attempt": attempt}
+
+
+def connection_events(ready, sleeping):
+    """Return events of every kind but the last: one channel ends READY, another asleep for ten minutes."""
+    refused, lost = Failure(Stage.TCP, "refused"), Failure(Stage.ESTABLISHED, "lost")
+    return [
+        events.AttemptStarted(**about(sleeping), limit=20.0),
+        events.AttemptFailed(**about(sleeping), failure=refused, took=0.1, retry_in=600.0),
+        events.AttemptStarted(**about(ready), limit=20.0),
+        events.Connected(**about(ready), took=0.1, connections=1),
+        events.Disconnected(**about(ready), failure=lost, lived=5.0, counted_as_failure=False),
+        events.BackoffReset(**about(ready)),
+        events.AttemptStarted(**about(ready), limit=20.0),
+        events.Connected(**about(ready), took=0.1, connections=2),
+    ]
+
+
+def call_events():
+    """Return events of every kind, with every source and every reason."""
+    retried = [CallRetried(**call(), code="UNAVAILABLE", delay=0.5, source=source) for source in WaitSource]
+    exhausted = [CallExhausted(**call(5), code="UNAVAILABLE", took=9.0, reason=reason) for reason in Reason]
+    return [*retried, *exhausted, CallSucceeded(**call(2), took=0.5)]
+
+
+def tell(metrics, *told):
+    for event in told:
+        metrics(event)
+
+
+def run(code):
+    """Run code in a process of its own; return the words that it prints."""
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()

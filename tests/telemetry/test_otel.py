@@ -1,0 +1,306 @@
+"""The metrics as the SDK's reader gets them, from made events; `test_otel_channels.py` has those of real channels."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import re
+import sys
+import weakref
+from pathlib import Path
+
+import grpc
+import pytest
+
+from grpc_backoff.connection import events
+from grpc_backoff.connection.events import ChannelKey, Failure, Stage
+from grpc_backoff.errors import MissingExtra
+from grpc_backoff.retry.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.telemetry import otel
+from grpc_backoff.telemetry.otel import Metrics
+from tests.echo import serving
+from tests.telemetry.reading import METHOD, Reading, about, call, call_events, connection_events, kind, run, tell
+
+PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text("utf-8")
+
+A94 = [
+    ("grpc.subchannel.connection_attempts_succeeded", "counter", "{attempt}", {"grpc.target"}),
+    ("grpc.subchannel.connection_attempts_failed", "counter", "{attempt}", {"grpc.target"}),
+    ("grpc.subchannel.disconnections", "counter", "{disconnection}", {"grpc.target", "grpc.disconnect_error"}),
+    ("grpc.subchannel.open_connections", "up-down counter", "{connection}", {"grpc.target"}),
+]
+"""gRFC A94's table, without the labels of load balancing and security, all optional."""
+TARGETS = [
+    "127.0.0.1:50051",
+    "[::1]:80",
+    "shop",
+    "shop:443",
+    "dns:///shop:443",
+    "dns:shop:443",
+    "DNS:///shop:443",
+    "ipv4:127.0.0.1:1",
+    "ipv6:[::1]:80",
+    "unix:/tmp/x",
+    "unix:///tmp/x",
+    "unix-abstract:x",
+    "xds:///shop",
+    "google-c2p:///shop",
+    "other://x/y",
+]
+
+
+@pytest.mark.parametrize(("name", "its_kind", "unit", "labels"), A94)
+def test_connections_as_in_a94(reading, metrics, name, its_kind, unit, labels):
+    """CH-11: what gRFC A94 names has its name under our prefix, its kind, its unit and its labels."""
+    channels = ChannelKey(), ChannelKey()
+    tell(metrics, *connection_events(*channels))
+
+    metric = reading.metrics()[name.replace("grpc.", "grpc_backoff.", 1)]
+    assert (kind(metric), metric.unit) == (its_kind, unit)
+    assert {frozenset(point.attributes) for point in metric.data.data_points} == {frozenset(labels)}
+
+
+def test_the_page_has_every_metric(reading, metrics):
+    """RT-12: the table of the page about telemetry is what is registered: names, kinds, units and labels."""
+    channels = ChannelKey(), ChannelKey()
+    tell(metrics, *connection_events(*channels), *call_events())
+    registered = {
+        (
+            metric.name,
+            kind(metric),
+            metric.unit,
+            frozenset(label for point in metric.data.data_points for label in point.attributes),
+        )
+        for metric in reading.metrics().values()
+    }
+
+    table = PAGE.partition("\n## Metrics\n")[2].partition("\n### ")[0]
+    rows = [re.split(r" *\| *", line)[1:-1] for line in table.splitlines() if line.startswith("| `")]
+    listed = {
+        (name.strip("`"), its, unit.strip("`"), frozenset(re.findall(r"`([^`]+)`", labels)))
+        for name, its, unit, labels, _ in rows
+    }
+    assert listed == registered
+    assert len(rows) == len(listed)
+
+
+def test_the_page_has_every_value_of_a_label():
+    """RT-12: the page says which values the labels can have."""
+    values = PAGE.partition("\n## Labels\n")[2].partition("\n## ")[0]
+    every = [source.name.lower() for source in WaitSource] + [reason.name.lower() for reason in Reason]
+    every += [otel.SHUTDOWN, otel.UNKNOWN, "1", f"{otel.LAST_ATTEMPT}+"]
+    assert {value for value in every if f"`{value}`" not in values} == set()
+
+
+async def test_the_page_runs():
+    """RT-12: what a user copies runs as it stands; only the address is another."""
+    code = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
+    async with serving() as port:
+        names = {}
+        exec(compile(code.replace("localhost:50051", f"127.0.0.1:{port}"), "telemetry.md", "exec"), names)
+        async with asyncio.timeout(30), names["channel"] as channel:
+            await channel.channel_ready()
+    assert isinstance(names["metrics"], Metrics)
+
+
+def test_buckets(reading, metrics):
+    """RT-12: histograms come with buckets for waits: a pushback of 0 and MAX_BACKOFF with its jitter have their own."""
+    channels = ChannelKey(), ChannelKey()
+    tell(metrics, *connection_events(*channels), *call_events())
+    histograms = [metric for metric in reading.metrics().values() if kind(metric) == "histogram"]
+
+    assert {metric.name for metric in histograms} == {otel.BACKOFF_DELAY, otel.RETRY_DELAY, otel.SERVER_DELAY}
+    for metric in histograms:
+        assert {point.explicit_bounds for point in metric.data.data_points} == {otel.DELAYS}
+    assert otel.DELAYS[0] == 0
+    assert otel.DELAYS[-2] < 120 * 1.2 < otel.DELAYS[-1]
+    assert sorted(set(otel.DELAYS)) == list(otel.DELAYS)
+    listed = re.search(r"use these buckets: ([^s]*) s\.", PAGE)[1]
+    assert [float(bound) for bound in re.findall(r"[\d.]+", listed)] == list(otel.DELAYS)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_targets_as_grpc_has_them(reading, metrics, target):
+    """CH-11: the label grpc.target is what grpc's own metrics have there (A66): with its scheme."""
+    with grpc.insecure_channel(target) as channel:
+        canonical = channel._channel.target().decode()
+    key = ChannelKey()
+    tell(metrics, events.Connected(**about(key, target), took=0.1, connections=1))
+
+    assert reading.values(otel.SUCCEEDED) == reading.values(otel.OPEN_CONNECTIONS) == {(canonical,): 1}
+
+
+def test_one_target_written_in_two_ways(reading, metrics):
+    """CH-11: what has one label is one series, and adds up."""
+    keys = ChannelKey(), ChannelKey()
+    for key, target in zip(keys, ("shop:1", "dns:///shop:1"), strict=True):
+        tell(metrics, events.Connected(**about(key, target), took=0.1, connections=1))
+
+    assert reading.values(otel.OPEN_CONNECTIONS) == {("dns:///shop:1",): 2}
+
+
+def test_an_eager_channel_that_is_held_back(reading, metrics):
+    """CB-7, CH-11: a wait after a connection that was no failure shows in the gauge, and is no backoff delay."""
+    key, lost = ChannelKey(), Failure(Stage.ESTABLISHED, "lost")
+    told = events.Disconnected(**about(key), failure=lost, lived=0.1, counted_as_failure=False, retry_in=60.0)
+    tell(metrics, told)
+
+    assert reading.values(otel.NEXT_ATTEMPT_IN) == {("dns:///127.0.0.1:1",): pytest.approx(60.0, abs=10.0)}
+    assert reading.counts(otel.BACKOFF_DELAY) == {}
+
+
+def test_retries(reading, metrics):
+    """RT-12: retries are counted by the try that failed, and their waits by who asked for them."""
+    tell(
+        metrics,
+        *(CallRetried(**call(1), code="UNAVAILABLE", delay=0.25, source=WaitSource.SCHEDULE) for _ in range(3)),
+        CallRetried(**call(2), code="UNAVAILABLE", delay=1.5, source=WaitSource.SCHEDULE),
+        CallRetried(**call(2), code="UNAUTHENTICATED", delay=0.0, source=WaitSource.REFRESH),
+        CallRetried(**call(1), code="UNAVAILABLE", delay=0.0, source=WaitSource.REFUSED),
+    )
+
+    where = METHOD, "dns:///127.0.0.1:1"
+    assert reading.values(otel.RETRIES) == {(*where, "1"): 4, (*where, "2"): 2}
+    assert reading.counts(otel.RETRY_DELAY) == {
+        (*where, "schedule"): (4, 2.25),
+        (*where, "refresh"): (1, 0.0),
+        (*where, "refused"): (1, 0.0),
+    }
+    assert reading.values(otel.SERVER_DELAYS_HONORED) == {}
+    assert reading.counts(otel.SERVER_DELAY) == {}
+
+
+def test_server_delays(reading, metrics):
+    """RT-12, RT-3: waits that a server asked for are counted and measured by the way it asked, 0 as well."""
+    for source, delay in ((WaitSource.PUSHBACK, 0.0), (WaitSource.RETRY_INFO, 3.0), (WaitSource.RETRY_AFTER, 40.0)):
+        tell(metrics, CallRetried(**call(), code="UNAVAILABLE", delay=delay, source=source))
+
+    where = METHOD, "dns:///127.0.0.1:1"
+    assert reading.values(otel.SERVER_DELAYS_HONORED) == {
+        (*where, "pushback"): 1,
+        (*where, "retry_info"): 1,
+        (*where, "retry_after"): 1,
+    }
+    assert (
+        reading.counts(otel.SERVER_DELAY)
+        == reading.counts(otel.RETRY_DELAY)
+        == {
+            (*where, "pushback"): (1, 0.0),
+            (*where, "retry_info"): (1, 3.0),
+            (*where, "retry_after"): (1, 40.0),
+        }
+    )
+    assert reading.points(otel.SERVER_DELAY)[*where, "pushback"].bucket_counts[0] == 1
+
+
+def test_ends_of_calls(reading, metrics):
+    """RT-12, RT-6: successes are counted by their try, the first too; calls given up by code and reason."""
+    tell(metrics, *(CallSucceeded(**call(attempt), took=0.1) for attempt in (1, 1, 1, 3)))
+    for reason in Reason:
+        tell(metrics, CallExhausted(**call(5), code="UNAVAILABLE", took=9.0, reason=reason))
+    tell(metrics, CallExhausted(**call(1), code="RESOURCE_EXHAUSTED", took=0.0, reason=Reason.STOPPED))
+
+    where = METHOD, "dns:///127.0.0.1:1"
+    assert reading.values(otel.SUCCESSES) == {(*where, "1"): 3, (*where, "3"): 1}
+    assert reading.values(otel.EXHAUSTED) == {
+        (METHOD, "UNAVAILABLE", "dns:///127.0.0.1:1", "attempts"): 1,
+        (METHOD, "UNAVAILABLE", "dns:///127.0.0.1:1", "deadline"): 1,
+        (METHOD, "UNAVAILABLE", "dns:///127.0.0.1:1", "budget"): 1,
+        (METHOD, "UNAVAILABLE", "dns:///127.0.0.1:1", "stopped"): 1,
+        (METHOD, "RESOURCE_EXHAUSTED", "dns:///127.0.0.1:1", "stopped"): 1,
+    }
+
+
+def test_endless_retries_have_few_series(reading, metrics):
+    """RT-12: the label of the attempt has ten values, however long a call is retried; the last has all the others."""
+    for attempt in range(1, 1001):
+        tell(metrics, CallRetried(**call(attempt), code="UNAVAILABLE", delay=0.1, source=WaitSource.SCHEDULE))
+        tell(metrics, CallSucceeded(**call(attempt), took=0.1))
+
+    by_attempt = {str(attempt): 1 for attempt in range(1, 10)} | {"10+": 991}
+    for name in (otel.RETRIES, otel.SUCCESSES):
+        assert {labels[-1]: value for labels, value in reading.values(name).items()} == by_attempt
+    assert len(reading.points(otel.RETRY_DELAY)) == 1
+
+
+def test_two_listeners_of_one_provider(reading, metrics):
+    """RT-12: a second listener for the same provider is as good as the first, for the gauges too."""
+    first, second = ChannelKey(), ChannelKey()
+    tell(metrics, events.Connected(**about(first), took=0.1, connections=1))
+    tell(Metrics(reading.provider), events.Connected(**about(second), took=0.1, connections=1))
+
+    assert list(reading.values(otel.OPEN_CONNECTIONS).values()) == [2]
+    assert list(reading.values(otel.SUCCEEDED).values()) == [2]
+
+
+def test_providers_are_apart(reading, metrics):
+    """RT-12: what is recorded for one provider does not show in another."""
+    other, channels = Reading(), (ChannelKey(), ChannelKey())
+    tell(metrics, *connection_events(*channels))
+    silent = Metrics(other.provider)
+    assert other.metrics() == {}
+    tell(silent, events.AttemptStarted(**about(channels[0], "elsewhere:1"), limit=20.0))
+    assert set(other.metrics()) == {otel.OPEN_CONNECTIONS}
+    other.provider.shutdown()
+
+
+def test_a_provider_is_not_kept():
+    """RT-12: a provider that its program lets go is not held here."""
+    reading = Reading()
+    Metrics(reading.provider)
+    reading.provider.shutdown()
+    gone = weakref.ref(reading.provider)
+    del reading
+    gc.collect()
+    assert gone() is None
+
+
+def test_without_an_sdk():
+    """RT-12: with the API alone the listener takes every event, does nothing, and keeps of a channel nothing."""
+    said = run("""
+        import sys
+        from grpc_backoff.connection import events
+        from grpc_backoff.retry.events import CallRetried, CallSucceeded, WaitSource
+        from grpc_backoff.telemetry.otel import Metrics
+
+        metrics = Metrics()
+        for _ in range(1000):
+            key = events.ChannelKey()
+            about = {"target": "a:1", "at": 1.0, "attempt": 1}
+            metrics(events.Connected(**about, channel=key, took=0.1, connections=1))
+            metrics(CallRetried(**about, method="/a/B", code="ABORTED", delay=0.1, source=WaitSource.SCHEDULE))
+            metrics(CallSucceeded(**about, method="/a/B", took=0.1))
+        del key
+        print(len(metrics._connections._channels._known))
+        print([name for name in sys.modules if name.startswith("opentelemetry.sdk")] or "none")
+        """)
+    assert said == ["0", "none"]
+
+
+def test_the_global_provider():
+    """RT-12: without a provider the global one is taken, also where it is set later; the gauges know both times."""
+    said = run("""
+        from opentelemetry import metrics as api
+        from grpc_backoff import ChannelKey
+        from grpc_backoff.telemetry.otel import NEXT_ATTEMPT_IN, OPEN_CONNECTIONS, SUCCEEDED, Metrics
+        from tests.telemetry.reading import Reading, call_events, connection_events, tell
+
+        early, keys = Metrics(), [ChannelKey() for _ in range(4)]
+        tell(early, *connection_events(*keys[:2]))
+        reading = Reading()
+        api.set_meter_provider(reading.provider)
+        tell(early, *call_events())
+        tell(Metrics(), *connection_events(*keys[2:]))
+        print(*reading.values(OPEN_CONNECTIONS).values(), *reading.values(SUCCEEDED).values())
+        print(len(reading.metrics()), len(reading.values(NEXT_ATTEMPT_IN)))
+        """)
+    assert said == ["2", "2", "12", "1"]
+
+
+def test_without_the_extra(monkeypatch):
+    """RT-12: without OpenTelemetry's API the module says what to install."""
+    monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
+    monkeypatch.delitem(sys.modules, "grpc_backoff.telemetry.otel")
+    with pytest.raises(MissingExtra, match=r"pip install 'grpc-backoff\[otel\]'"):
+        importlib.import_module("grpc_backoff.telemetry.otel")

@@ -1,0 +1,93 @@
+"""Whose trace a call is of, with OpenTelemetry and without."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import types
+
+import pytest
+from opentelemetry import context, trace
+from opentelemetry.sdk.trace import TracerProvider
+
+from grpc_backoff.telemetry.trace import current_trace_id
+
+TRACE_ID = 0x0AF7651916CD43DD8448EB211C80319C
+REMOTE = trace.SpanContext(TRACE_ID, 0xB7AD6B7169203331, is_remote=True)
+
+
+@pytest.fixture
+def tracer():
+    """A tracer of the SDK's."""
+    provider = TracerProvider()
+    yield provider.get_tracer("test")
+    provider.shutdown()
+
+
+def test_the_current_span(tracer):
+    """RT-11: within a span its trace id is found, as 32 hexadecimal digits; outside there is none."""
+    with tracer.start_as_current_span("outer") as span:
+        expected = trace.format_trace_id(span.get_span_context().trace_id)
+        assert current_trace_id() == expected
+        assert len(expected) == 32
+        with tracer.start_as_current_span("inner"):
+            assert current_trace_id() == expected
+    assert current_trace_id() is None
+
+
+def test_a_trace_from_elsewhere():
+    """RT-11: a trace that came in with a request counts, also where only the API is installed; zeros are kept."""
+    with trace.use_span(trace.NonRecordingSpan(REMOTE)):
+        assert current_trace_id() == "0af7651916cd43dd8448eb211c80319c"
+
+
+def test_an_invalid_span_is_none():
+    """RT-11: the span of a program that does not trace is no trace."""
+    with trace.use_span(trace.INVALID_SPAN):
+        assert current_trace_id() is None
+
+
+async def test_each_task_has_its_own(tracer):
+    """RT-11: calls made side by side belong each to its own trace."""
+
+    async def call():
+        with tracer.start_as_current_span("call") as span:
+            await asyncio.sleep(0.01)
+            return current_trace_id() == trace.format_trace_id(span.get_span_context().trace_id), current_trace_id()
+
+    found = await asyncio.gather(*(call() for _ in range(10)))
+    assert all(its_own for its_own, _ in found)
+    assert len({trace_id for _, trace_id in found}) == 10
+
+
+def test_opentelemetry_is_not_imported():
+    """RT-11: to look for a trace imports nothing; without OpenTelemetry in the program there is none."""
+    code = (
+        "import sys\n"
+        "from grpc_backoff.telemetry.trace import current_trace_id\n"
+        "print(current_trace_id(), [name for name in sys.modules if name.startswith('opentelemetry')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "None []"
+
+
+class _Hostile(trace.NonRecordingSpan):
+    def get_span_context(self):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("module", [None, types.ModuleType("opentelemetry.trace")], ids=["blocked", "half done"])
+def test_half_imported(monkeypatch, module):
+    """RT-11: an import that is blocked, or half done in another thread, is no trace and no error."""
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", module)
+    assert current_trace_id() is None
+
+
+def test_a_span_that_raises():
+    """RT-11: what somebody's span raises stays here: no call fails for want of a trace id."""
+    token = context.attach(trace.set_span_in_context(_Hostile(REMOTE)))
+    try:
+        assert current_trace_id() is None
+    finally:
+        context.detach(token)
