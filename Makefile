@@ -17,7 +17,7 @@ help:
 	@echo "make interop     this channel, plain grpcio and grpclib before a server that fails, rule by rule; two minutes"
 	@echo "make interop-full  the same in real time, with a report in docs/conformance; a quarter of an hour"
 	@echo "make protos      generated code anew, from protos/"
-	@echo "make bench       beside plain grpc.aio and others: a call, connections to a flapping server, a delay"
+	@echo "make bench       beside plain grpc.aio and others, in ten minutes; BENCH=--quick to see that it runs"
 	@echo "make wheel       build the wheel and try it in an environment of its own"
 
 .venv/made: pyproject.toml
@@ -69,9 +69,7 @@ protos: .venv-protos/made
 	.venv-protos/bin/python -m interop.generate
 
 bench: .venv/made
-	$(BIN)/python -m benchmarks.overhead
-	$(BIN)/python -m benchmarks.flapping
-	$(BIN)/python -m benchmarks.policy
+	$(BIN)/python -m benchmarks $(BENCH)
 
 wheel: .venv/made
 	rm -rf dist .venv-wheel

@@ -1,0 +1,112 @@
+"""Processes: what is measured, and the servers that it calls, each in one of its own.
+
+So that nothing that ran before counts (memory, threads, garbage), and the server's CPU is not taken for the client's.
+Each ends with the block that started it, and with this process whatever happens to that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+__all__ = ["Peer", "Served", "at_once", "in_child", "serving"]
+
+_CONTEXT = multiprocessing.get_context("spawn")
+_STARTS_WITHIN = 60.0  # seconds; more than any machine needs
+_ENDS_WITHIN = 10.0
+
+T = TypeVar("T")
+
+
+def in_child(function: Callable[..., T], *args: Any) -> T:
+    """Return what a function of some module returns in a fresh process."""
+    return at_once(function, [args])[0]
+
+
+def at_once(function: Callable[..., T], calls: Iterable[tuple[Any, ...]]) -> list[T]:
+    """Return what a function returns for several calls, each in a fresh process, all at the same time."""
+    calls = list(calls)
+    with contextlib.ExitStack() as stack:
+        pools = [stack.enter_context(ProcessPoolExecutor(1, _CONTEXT, _allow_files)) for _ in calls]
+        futures = [pool.submit(function, *args) for pool, args in zip(pools, calls, strict=True)]
+        return [future.result() for future in futures]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a server offers: where it is reached, and how it answers questions of whoever started it."""
+
+    target: Any
+    answer: Callable[[Any], Any] = lambda question: question
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A server in another process."""
+
+    target: Any
+    _pipe: Connection
+    _pid: int
+
+    def ask(self, question: Any = None) -> Any:
+        """Return its answer."""
+        self._pipe.send(question)
+        return self._pipe.recv()
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop the process for a while. The kernel goes on taking connections for it; nobody answers them."""
+        os.kill(self._pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self._pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def serving(serve: Callable[..., AbstractAsyncContextManager[Served]], *args: Any) -> Iterator[Peer]:
+    """Run a server in a process of its own; yield it as soon as it listens."""
+    here, there = _CONTEXT.Pipe()
+    process = _CONTEXT.Process(target=_serve, args=(there, serve, args), daemon=True)
+    process.start()
+    there.close()  # ours; so the other side's end is the pipe's end
+    try:
+        if not here.poll(_STARTS_WITHIN):
+            raise RuntimeError(f"{serve.__name__} did not start within {_STARTS_WITHIN:g} s")
+        yield Peer(here.recv(), here, process.pid)
+    finally:
+        here.close()  # tells it to end
+        process.join(_ENDS_WITHIN)
+        process.kill()  # harmless where it has ended
+        process.join()
+
+
+def _serve(pipe: Connection, serve: Callable[..., AbstractAsyncContextManager[Served]], args: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started this, and ends it by the pipe
+    _allow_files()
+    asyncio.run(_serve_until_told(pipe, serve(*args)))
+
+
+def _allow_files() -> None:
+    """Have as many files open as the system allows at all: thousands of connections need them."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+async def _serve_until_told(pipe: Connection, serve: AbstractAsyncContextManager[Served]) -> None:
+    async with serve as served:
+        pipe.send(served.target)
+        with contextlib.suppress(EOFError):
+            while True:
+                question = await asyncio.to_thread(pipe.recv)
+                pipe.send(served.answer(question))

@@ -1,0 +1,73 @@
+"""What CPU one failed attempt to connect takes.
+
+Fifty channels, each in a backoff of 100 ms, dial a peer that accepts and hangs up. The peer counts what reached it;
+the CPU is that of the whole process that dials, which has nothing else to do. Each turn is a fresh process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+
+from benchmarks.apart import in_child, serving
+from benchmarks.benchmark import CONTROL, OURS, PLAIN, Benchmark, Effort, Goal, Measure, Row
+from benchmarks.channels import open_channel
+from benchmarks.measure import by_round, turns
+from benchmarks.peers import failing
+
+__all__ = ["BENCHMARK"]
+
+SUBJECTS = (PLAIN, OURS, CONTROL)
+CHANNELS = 50
+BACKOFF = tuple((f"grpc.{which}_reconnect_backoff_ms", 100) for which in ("initial", "max"))  # grpcio's least
+SETTLES_IN = 0.3  # seconds; the first attempts, which also load and set up, are not counted
+CPU = Measure("CPU of an attempt", "µs")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many rounds, and how long a turn is."""
+
+    rounds: int
+    seconds: float
+
+
+SIZES = {Effort.FULL: Size(6, 1.5), Effort.QUICK: Size(2, 0.5), Effort.TINY: Size(2, 0.3)}
+
+
+def run(effort: Effort) -> list[Row]:
+    """Take turns, each in a process of its own."""
+    size = SIZES[effort]
+    samples: dict[str, list[float]] = {subject: [] for subject in SUBJECTS}
+    with serving(failing) as peer:
+        for subject in turns(SUBJECTS, size.rounds):
+            begin, end, cpu = in_child(dial, subject, peer.target, size.seconds)
+            samples[subject].append(cpu / peer.ask((begin, end)) * 1e6)
+    return by_round(f"{CHANNELS} channels, peer hangs up", CPU, samples, PLAIN)
+
+
+def dial(subject: str, target: str, seconds: float) -> tuple[float, float, float]:
+    """Return from when to when it dialled, on the machine's monotonic clock, and the seconds of CPU of that."""
+    return asyncio.run(_dial(subject, target, seconds))
+
+
+async def _dial(subject: str, target: str, seconds: float) -> tuple[float, float, float]:
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(CHANNELS):
+            channel = await stack.enter_async_context(open_channel(subject, target, BACKOFF))
+            channel.get_state(try_to_connect=True)
+            await asyncio.sleep(SETTLES_IN / CHANNELS)  # so that they do not dial all at once ever after
+        begin, cpu = time.monotonic(), time.process_time()
+        await asyncio.sleep(seconds)
+        return begin, time.monotonic(), time.process_time() - cpu
+
+
+BENCHMARK = Benchmark(
+    name="attempt",
+    says="one failed attempt to connect",
+    beside=(PLAIN,),
+    goals=(Goal(subject=OURS, measure=CPU, most=1.2),),
+    run=run,
+)

@@ -1,0 +1,137 @@
+"""What a call costs on a READY channel (CH-5): plain grpc.aio, ours, and plain grpc.aio once more.
+
+Each kind of call is made one at a time and fifty at a time, on asyncio's loop and on uvloop. The three channels have a
+connection each to the same server. They are made anew several times, in an order drawn anew, since where a channel's
+memory lies is luck that lasts as long as the channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import uvloop
+
+from benchmarks.apart import in_child, serving
+from benchmarks.benchmark import CONTROL, OURS, PLAIN, Benchmark, Effort, Goal, Measure, Row
+from benchmarks.channels import open_channel
+from benchmarks.measure import by_round, turns
+from benchmarks.peers import echoing
+from tests.echo import EchoStub, Message
+
+__all__ = ["BENCHMARK"]
+
+SUBJECTS = (PLAIN, OURS, CONTROL)
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+STREAMED = 20
+TIME = Measure("time of a call", "µs")
+
+Call = Callable[[EchoStub], Awaitable[None]]
+Samples = dict[str, list[float]]
+
+
+async def unary(stub: EchoStub) -> None:
+    """Make one unary call."""
+    await stub.Unary(Message(text="ping"))
+
+
+async def server_stream(stub: EchoStub) -> None:
+    """Read one stream of answers to its end."""
+    async for _ in stub.Down(Message(text="ping", count=STREAMED)):
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of call, how many are made at a time, and how many in one turn."""
+
+    name: str
+    call: Call
+    at_a_time: int
+    turn: int
+
+
+KINDS = (
+    Kind("unary, 1 at a time", unary, 1, 20),
+    Kind("unary, 50 at a time", unary, 50, 100),
+    Kind(f"stream of {STREAMED}, 1 at a time", server_stream, 1, 10),
+    Kind(f"stream of {STREAMED}, 50 at a time", server_stream, 50, 50),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How often the channels are made anew, and how many rounds they then have."""
+
+    sets: int
+    rounds: int
+
+
+SIZES = {Effort.FULL: Size(6, 30), Effort.QUICK: Size(2, 5), Effort.TINY: Size(1, 2)}
+
+
+def run(effort: Effort) -> list[Row]:
+    """Measure on each loop in a process of its own."""
+    rows = []
+    with serving(echoing) as peer:
+        for loop in LOOPS:
+            taken = in_child(measure, loop, peer.target, SIZES[effort])
+            for kind, samples in taken.items():
+                rows += by_round(f"{kind}, {loop}", TIME, samples, PLAIN)
+    return rows
+
+
+def measure(loop: str, target: str, size: Size) -> dict[str, Samples]:
+    """Return the microseconds that a call of each kind took for each subject, one figure a turn."""
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        return runner.run(_measure(target, size))
+
+
+async def _measure(target: str, size: Size) -> dict[str, Samples]:
+    taken: dict[str, Samples] = {kind.name: {subject: [] for subject in SUBJECTS} for kind in KINDS}
+    rng = random.Random(size.sets)
+    for seed in range(size.sets):
+        async with contextlib.AsyncExitStack() as stack:
+            stubs = {}
+            for subject in rng.sample(SUBJECTS, k=len(SUBJECTS)):
+                stubs[subject] = EchoStub(await stack.enter_async_context(open_channel(subject, target)))
+            for kind in KINDS:
+                await _take_turns(kind, stubs, size.rounds, seed, taken[kind.name])
+    return taken
+
+
+async def _take_turns(kind: Kind, stubs: dict[str, EchoStub], rounds: int, seed: int, samples: Samples) -> None:
+    for stub in stubs.values():
+        await _turn(kind, stub)  # connects, and warms up
+    gc.collect()
+    for subject in turns(SUBJECTS, rounds, seed):
+        samples[subject].append(await _turn(kind, stubs[subject]))
+
+
+async def _turn(kind: Kind, stub: EchoStub) -> float:
+    """Return the microseconds of one call."""
+    begin = time.perf_counter()
+    if kind.at_a_time == 1:
+        await _calls(kind.call, stub, kind.turn)
+    else:
+        await asyncio.gather(*(_calls(kind.call, stub, kind.turn // kind.at_a_time) for _ in range(kind.at_a_time)))
+    return (time.perf_counter() - begin) / kind.turn * 1e6
+
+
+async def _calls(call: Call, stub: EchoStub, times: int) -> None:
+    for _ in range(times):
+        await call(stub)
+
+
+BENCHMARK = Benchmark(
+    name="calls",
+    says="a call on a READY channel",
+    beside=(PLAIN,),
+    goals=(Goal(subject=OURS, measure=TIME, most=1.02),),
+    run=run,
+)

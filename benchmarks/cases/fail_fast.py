@@ -1,0 +1,86 @@
+"""What a call costs that does not wait, while the channel is in backoff (CH-3): it fails at once and says why.
+
+Nobody listens at the target, and the backoff is so long that no attempt falls into the measurement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+
+import grpc
+import grpc.aio
+
+from benchmarks.apart import in_child
+from benchmarks.benchmark import CONTROL, OURS, PLAIN, Benchmark, Effort, Goal, Measure, Row
+from benchmarks.channels import open_channel
+from benchmarks.measure import by_round, turns
+from tests.echo import EchoStub, Message
+
+__all__ = ["BENCHMARK"]
+
+SUBJECTS = (PLAIN, OURS, CONTROL)
+NOBODY = "127.0.0.1:9"  # discard; a port that only root could open
+LONG_BACKOFF = tuple((f"grpc.{which}_reconnect_backoff_ms", 3_600_000) for which in ("initial", "max"))
+TURN = 50
+TIME = Measure("time of a call", "µs")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many rounds."""
+
+    rounds: int
+
+
+SIZES = {Effort.FULL: Size(150), Effort.QUICK: Size(20), Effort.TINY: Size(2)}
+
+
+def run(effort: Effort) -> list[Row]:
+    """Measure in one process."""
+    return by_round("fail-fast call in backoff", TIME, in_child(measure, SIZES[effort]), PLAIN)
+
+
+def measure(size: Size) -> dict[str, list[float]]:
+    """Return the microseconds that a call took on each subject, one figure a turn."""
+    return asyncio.run(_measure(size))
+
+
+async def _measure(size: Size) -> dict[str, list[float]]:
+    samples: dict[str, list[float]] = {subject: [] for subject in SUBJECTS}
+    async with contextlib.AsyncExitStack() as stack:
+        stubs = {}
+        for subject in SUBJECTS:
+            channel = await stack.enter_async_context(open_channel(subject, NOBODY, LONG_BACKOFF))
+            stubs[subject] = EchoStub(channel)
+            await _turn(stubs[subject])  # the first call has it dial and fail
+        for subject in turns(SUBJECTS, size.rounds):
+            samples[subject].append(await _turn(stubs[subject]))
+    return samples
+
+
+async def _turn(stub: EchoStub) -> float:
+    """Return the microseconds of one call."""
+    begin = time.perf_counter()
+    for _ in range(TURN):
+        await _fail(stub)
+    return (time.perf_counter() - begin) / TURN * 1e6
+
+
+async def _fail(stub: EchoStub) -> None:
+    try:
+        await stub.Unary(Message(text="ping"))
+    except grpc.aio.AioRpcError as error:
+        if error.code() is not grpc.StatusCode.UNAVAILABLE:
+            raise
+
+
+BENCHMARK = Benchmark(
+    name="fail-fast",
+    says="a call that fails at once in backoff",
+    beside=(PLAIN,),
+    goals=(Goal(subject=OURS, measure=TIME, most=1.0),),
+    run=run,
+)

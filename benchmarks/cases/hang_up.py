@@ -1,0 +1,98 @@
+"""How often a peer is dialled that sends SETTINGS and hangs up, as a proxy does whose upstream is down (CB-7).
+
+The workers do what many programs do: call, and on a failure call again. All channels have their defaults, so ours may
+dial once in a second. Each subject has its own peer, in a process of its own, so that a flood is not slowed by the
+counting of it; and each has its turn alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import grpc.aio
+from grpclib.client import Channel as GrpclibChannel
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+
+from benchmarks.apart import in_child, serving
+from benchmarks.benchmark import OURS, PLAIN, Benchmark, Effort, Goal, Measure, Of, Row
+from benchmarks.channels import GRPCLIB, grpclib_method, open_channel
+from benchmarks.measure import by_itself
+from benchmarks.peers import hanging_up
+from tests.echo import EchoStub, Message
+
+__all__ = ["BENCHMARK"]
+
+SUBJECTS = (PLAIN, OURS, GRPCLIB)
+CONNECTIONS = Measure("connections", "")
+CALL_FAILED = (grpc.aio.AioRpcError, GRPCError, StreamTerminatedError, OSError)
+
+Call = Callable[[], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many call, and for how long."""
+
+    workers: int
+    seconds: float
+
+
+SIZES = {Effort.FULL: Size(16, 10.0), Effort.QUICK: Size(16, 2.0), Effort.TINY: Size(2, 0.2)}
+
+
+def run(effort: Effort) -> list[Row]:
+    """Count for each subject what its peer accepted."""
+    size = SIZES[effort]
+    counts = {}
+    for subject in SUBJECTS:
+        with serving(hanging_up) as peer:
+            span = in_child(keep_calling, subject, peer.target, size)
+            counts[subject] = [peer.ask(span)]
+    return by_itself(f"{size.workers} workers, {size.seconds:g} s", CONNECTIONS, counts)
+
+
+def keep_calling(subject: str, target: str, size: Size) -> tuple[float, float]:
+    """Let the workers try; return from when to when, on the machine's monotonic clock."""
+    return asyncio.run(_keep_calling(subject, target, size))
+
+
+async def _keep_calling(subject: str, target: str, size: Size) -> tuple[float, float]:
+    loop = asyncio.get_running_loop()
+    async with _calling(subject, target) as call:
+        begin = loop.time()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(size.seconds):
+                await asyncio.gather(*(_work(call) for _ in range(size.workers)))
+        return begin, begin + size.seconds
+
+
+@contextlib.asynccontextmanager
+async def _calling(subject: str, target: str) -> AsyncIterator[Call]:
+    if subject == GRPCLIB:
+        host, _, port = target.rpartition(":")
+        async with GrpclibChannel(host, int(port)) as channel:
+            method = grpclib_method(channel)
+            yield lambda: method(Message(text="ping"))
+    else:
+        async with open_channel(subject, target) as channel:
+            stub = EchoStub(channel)
+            yield lambda: stub.Unary(Message(text="ping"))
+
+
+async def _work(call: Call) -> None:
+    """Call again and again until cancelled."""
+    while True:
+        with contextlib.suppress(*CALL_FAILED):
+            await call()
+
+
+BENCHMARK = Benchmark(
+    name="hang-up",
+    says="connections to a peer that sends SETTINGS and closes",
+    beside=(PLAIN, GRPCLIB),
+    goals=(Goal(subject=OURS, measure=CONNECTIONS, of=Of.VALUE, most=11),),
+    run=run,
+)

@@ -1,0 +1,70 @@
+"""What importing `grpc_backoff.aio` takes over importing `grpc.aio`, which it needs and a user has anyway.
+
+CPU in a fresh interpreter each time: of the first import, and then of the second on top of it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.benchmark import OURS, PLAIN, Benchmark, Effort, Goal, Measure, Of, Row
+from benchmarks.measure import by_itself
+
+__all__ = ["BENCHMARK"]
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+from time import process_time
+begin = process_time()
+import grpc.aio
+between = process_time()
+import grpc_backoff.aio
+print(between - begin, process_time() - between)
+"""
+OVER = f"{OURS}, over it"
+TIME = Measure("CPU of the import", "ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many interpreters."""
+
+    rounds: int
+
+
+SIZES = {Effort.FULL: Size(30), Effort.QUICK: Size(4), Effort.TINY: Size(2)}
+
+
+def run(effort: Effort) -> list[Row]:
+    """Measure in one interpreter after the other."""
+    samples: dict[str, list[float]] = {PLAIN: [], OVER: []}
+    with tempfile.TemporaryDirectory() as bytecode:
+        _import(bytecode)  # writes what all others read
+        for _ in range(SIZES[effort].rounds):
+            for subject, seconds in zip(samples, _import(bytecode), strict=True):
+                samples[subject].append(seconds * 1e3)
+    return by_itself("fresh interpreter", TIME, samples)
+
+
+def _import(bytecode: str) -> tuple[float, float]:
+    """Return the seconds of CPU that each of the two imports took."""
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": bytecode}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    first, second = map(float, done.stdout.split())
+    return first, second
+
+
+BENCHMARK = Benchmark(
+    name="import",
+    says="importing the package",
+    beside=(PLAIN,),
+    goals=(Goal(subject=OVER, measure=TIME, of=Of.VALUE, most=15),),
+    run=run,
+)

@@ -1,0 +1,202 @@
+"""How long after a peer's return the first answer comes, by how long it was away.
+
+Time is compressed ten times, since grpcio's backoff has a floor of 100 ms: a backoff of 100 ms to 12 s in place of 1 s
+to 120 s, and outages as much shorter. The figures are milliseconds of this compressed time.
+
+A trial is one peer. It serves; it breaks off, and hangs up on whoever dials; it serves again. Each does so at its own
+moment, so that trials do not get into each other's way, and is away for up to a fifth more or less than the case says:
+else the figures would say how an outage of just that length fits a schedule of just those gaps. All subjects are
+clients of it at the same time:
+
+* ours and plain grpc.aio, with the same options, make one call that waits for READY;
+* ours, told, has its backoff reset when it hears by another connection, from the peer's process, that the peer is back;
+* two programs call again after each failure, by the same backoff: one with a fresh channel for each try, one with a
+  channel of grpclib's, which dials for each call and has no backoff of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+
+import grpc.aio
+from grpclib.client import Channel as GrpclibChannel
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+
+from benchmarks.apart import Peer, in_child, serving
+from benchmarks.benchmark import CONTROL, OURS, PLAIN, Benchmark, Effort, Goal, Measure, Of, Row
+from benchmarks.channels import GRPCLIB, grpclib_method, open_channel
+from benchmarks.measure import by_itself
+from benchmarks.peers import Outage, going_away
+from grpc_backoff.policy.presets import CONNECT
+from tests.echo import EchoStub, Message
+
+__all__ = ["BENCHMARK"]
+
+TOLD, FRESH = f"{OURS}, told", "fresh channels"
+SUBJECTS = (PLAIN, OURS, CONTROL, TOLD, FRESH, GRPCLIB)
+COMPRESSED = 10
+LENGTHS = (0.8, 1.2)
+GRPC = CONNECT.backoff
+BACKOFF = replace(
+    GRPC, strategy=replace(GRPC.strategy, base=CONNECT.initial_backoff / COMPRESSED), cap=GRPC.cap / COMPRESSED
+)
+OPTIONS = tuple(
+    (f"grpc.{which}_reconnect_backoff_ms", round(seconds / COMPRESSED * 1000))
+    for which, seconds in (
+        ("initial", CONNECT.initial_backoff),
+        ("max", GRPC.cap),
+        ("min", CONNECT.min_connect_timeout),
+    )
+)
+CALLED_AFTER = 0.01  # seconds after the break, which the client has heard of by then
+SETTLES_IN = 0.5
+ANSWERED_WITHIN = 30.0
+
+TIME = Measure("peer's return to first answer", "ms")
+TIME_TOLD = Measure("peer's return to first answer", "ms", quantile=0.99)
+CALL_FAILED = (grpc.aio.AioRpcError, GRPCError, StreamTerminatedError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One subject in one trial.
+
+    Attributes:
+        call: makes a call; the one that is made during the outage may wait for its end.
+        pauses: how many seconds it waits after each failure before it calls again.
+        tell: told that the peer is back, if it can be.
+    """
+
+    call: Callable[[], Awaitable[object]]
+    pauses: Iterator[float]
+    tell: Callable[[object], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many trials; how long the outages are, uncompressed, and in how many real seconds the trials of each begin.
+
+    A processor makes about a thousand attempts in a second. For the figures to say what a schedule does, and not what a
+    crowd does, it must be idle most of the time. The longest outage spreads the returns by its own length.
+    """
+
+    trials: int
+    outages: Mapping[float, float]
+
+
+SIZES = {
+    Effort.FULL: Size(200, {1.0: 10.0, 5.0: 16.0, 30.0: 24.0, 300.0: 6.0}),
+    Effort.QUICK: Size(10, {1.0: 0.5, 5.0: 0.5}),
+    Effort.TINY: Size(2, {1.0: 0.1}),
+}
+
+
+def run(effort: Effort) -> list[Row]:
+    """Measure one length of outage after the other, each in a process of its own."""
+    size = SIZES[effort]
+    rows = []
+    for seconds, spread in size.outages.items():
+        case = f"outage of {seconds:g} s, compressed"
+        taken = in_child(measure, size.trials, seconds / COMPRESSED, spread)
+        told = {TOLD: taken.pop(TOLD)}
+        rows += by_itself(case, TIME, taken, PLAIN) + by_itself(case, TIME_TOLD, told)
+    return rows
+
+
+def measure(trials: int, seconds: float, spread: float) -> dict[str, list[float]]:
+    """Return the milliseconds from the peer's return to each subject's first answer, one figure a trial."""
+    with serving(going_away, trials) as peer:
+        return asyncio.run(_measure(peer, seconds, spread))
+
+
+async def _measure(peer: Peer, seconds: float, spread: float) -> dict[str, list[float]]:
+    targets = peer.target.targets
+    rng = random.Random(len(targets))
+    returned = [asyncio.get_running_loop().create_future() for _ in targets]
+    async with contextlib.AsyncExitStack() as stack:
+        clients = {
+            subject: [await stack.enter_async_context(_client(subject, target)) for target in targets]
+            for subject in SUBJECTS
+        }
+        begin = time.monotonic() + SETTLES_IN
+        outages = [Outage(begin + spread * rng.random(), seconds * rng.uniform(*LENGTHS)) for _ in targets]
+        within = SETTLES_IN + spread + 2 * seconds + ANSWERED_WITHIN
+        async with asyncio.timeout(within), asyncio.TaskGroup() as group:
+            group.create_task(_hear(peer.target.news, returned))
+            peer.ask(outages)
+            trials = {
+                subject: [
+                    group.create_task(_trial(*each)) for each in zip(clients[subject], outages, returned, strict=True)
+                ]
+                for subject in SUBJECTS
+            }
+    return {subject: [trial.result() for trial in tasks] for subject, tasks in trials.items()}
+
+
+async def _hear(port: int, returned: Sequence[asyncio.Future[float]]) -> None:
+    """Hear of every peer's return."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for _ in returned:
+        place, at = (await reader.readline()).split()
+        returned[int(place)].set_result(float(at))
+    writer.close()
+
+
+async def _trial(client: Client, outage: Outage, returned: asyncio.Future[float]) -> float:
+    """Return the milliseconds from the peer's return to the first answer."""
+    loop = asyncio.get_running_loop()
+    if client.tell is not None:
+        returned.add_done_callback(client.tell)
+    await asyncio.sleep(outage.begin + CALLED_AFTER - loop.time())
+    for pause in client.pauses:
+        try:
+            await client.call()
+        except CALL_FAILED:
+            await asyncio.sleep(pause)
+        else:
+            if returned.done() or loop.time() > outage.begin + outage.seconds:
+                break  # else it was answered by the connection that was about to break
+    return (loop.time() - await returned) * 1e3
+
+
+@contextlib.asynccontextmanager
+async def _client(subject: str, target: str) -> AsyncIterator[Client]:
+    """Yield a client that has a connection, unless it makes one for each call."""
+    request = Message(text="ping")
+    if subject == FRESH:
+
+        async def call() -> None:
+            async with open_channel(PLAIN, target, OPTIONS) as channel:
+                await EchoStub(channel).Unary(request)
+
+        yield Client(call, BACKOFF.delays(random.Random()))
+    elif subject == GRPCLIB:
+        host, _, port = target.rpartition(":")
+        async with GrpclibChannel(host, int(port)) as channel:
+            method = grpclib_method(channel)
+            await method(request)
+            yield Client(lambda: method(request), BACKOFF.delays(random.Random()))
+    else:
+        async with open_channel(OURS if subject == TOLD else subject, target, OPTIONS) as channel:
+            stub = EchoStub(channel)
+            await stub.Unary(request, wait_for_ready=True)
+            tell = (lambda _: channel.reset_connect_backoff()) if subject == TOLD else None
+            yield Client(lambda: stub.Unary(request, wait_for_ready=True), repeat(0.0), tell)
+
+
+BENCHMARK = Benchmark(
+    name="recovery",
+    says="from the peer's return to the first answer",
+    beside=(PLAIN, FRESH, GRPCLIB),
+    goals=(
+        Goal(subject=OURS, measure=TIME, most=1.0),
+        Goal(subject=TOLD, measure=TIME_TOLD, of=Of.VALUE, most=20),
+    ),
+    run=run,
+)

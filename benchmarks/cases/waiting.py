@@ -1,0 +1,95 @@
+"""What a thousand calls cost that are made while the channel is CONNECTING, and are let go once it is READY.
+
+The server's process is stopped: the kernel takes the connection, and no SETTINGS come. All calls are made and wait.
+Then the server goes on. The CPU is that of the client's whole process, from the channel's making to the last answer;
+the time is that from the moment the server may go on to the last answer, the server's own work included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from benchmarks.apart import Peer, in_child, serving
+from benchmarks.benchmark import CONTROL, OURS, PLAIN, Benchmark, Effort, Goal, Measure, Row
+from benchmarks.channels import open_channel
+from benchmarks.measure import by_round, turns
+from benchmarks.peers import echoing
+from tests.echo import EchoStub, Message
+
+__all__ = ["BENCHMARK"]
+
+SUBJECTS = (PLAIN, OURS, CONTROL)
+CPU = Measure("CPU of a call that waits", "µs")
+TIME = Measure("time of a call from the release", "µs")
+TIMEOUT = 60.0
+SETTLES_IN = 0.1  # seconds; until every call that was made waits
+
+Samples = dict[Measure, dict[str, list[float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many calls wait, and how often."""
+
+    calls: int
+    rounds: int
+
+
+SIZES = {Effort.FULL: Size(1000, 12), Effort.QUICK: Size(200, 3), Effort.TINY: Size(20, 2)}
+
+
+def run(effort: Effort) -> list[Row]:
+    """Measure in one process."""
+    size = SIZES[effort]
+    case = f"{size.calls} calls while CONNECTING"
+    taken = in_child(measure, size)
+    return [row for what, samples in taken.items() for row in by_round(case, what, samples, PLAIN)]
+
+
+def measure(size: Size) -> Samples:
+    """Return what a call cost each subject, one figure a turn."""
+    taken: Samples = {what: {subject: [] for subject in SUBJECTS} for what in (CPU, TIME)}
+    with serving(echoing) as peer:
+        asyncio.run(_take_turns(peer, size, taken))
+    return taken
+
+
+async def _take_turns(peer: Peer, size: Size, taken: Samples) -> None:
+    async with open_channel(PLAIN, peer.target) as channel:  # all the while: grpcio's thread ends with the last one
+        for subject in SUBJECTS:
+            await _turn(subject, peer, size.calls)  # warms up
+        await channel.channel_ready()
+        for subject in turns(SUBJECTS, size.rounds):
+            cpu, seconds = await _turn(subject, peer, size.calls)
+            taken[CPU][subject].append(cpu / size.calls * 1e6)
+            taken[TIME][subject].append(seconds / size.calls * 1e6)
+
+
+async def _turn(subject: str, peer: Peer, calls: int) -> tuple[float, float]:
+    """Return the seconds of CPU, and those from the release to the last answer."""
+    with peer.frozen():
+        cpu = time.process_time()
+        channel = open_channel(subject, peer.target)
+        stub = EchoStub(channel)
+        waiting = [asyncio.ensure_future(_call(stub)) for _ in range(calls)]
+        await asyncio.sleep(SETTLES_IN)
+    begin = time.perf_counter()
+    await asyncio.gather(*waiting)
+    seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+    await channel.close()
+    return cpu, seconds
+
+
+async def _call(stub: EchoStub) -> None:
+    await stub.Unary(Message(text="ping"), wait_for_ready=True, timeout=TIMEOUT)
+
+
+BENCHMARK = Benchmark(
+    name="waiting",
+    says="calls that wait for a connection",
+    beside=("grpc.aio wait_for_ready",),
+    goals=(Goal(subject=OURS, measure=CPU, most=1.2), Goal(subject=OURS, measure=TIME, most=1.2)),
+    run=run,
+)

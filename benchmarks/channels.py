@@ -1,0 +1,32 @@
+"""How the subjects are made: ours, grpc.aio, and grpclib, to the same service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc.aio
+from grpclib.client import Channel as GrpclibChannel
+from grpclib.client import UnaryUnaryMethod
+
+from benchmarks.benchmark import OURS
+from grpc_backoff import aio
+from tests.echo import Message
+
+__all__ = ["GRPCLIB", "grpclib_method", "open_channel"]
+
+GRPCLIB = "grpclib"
+_UNARY = "/echo.v1.Echo/Unary"
+_OWN_SUBCHANNELS = ("grpc.use_local_subchannel_pool", 1)
+"""Else all plain channels to a server are one: one connection, one backoff. Ours has its own."""
+
+
+def open_channel(subject: str, target: str, options: tuple[tuple[str, Any], ...] = ()) -> grpc.aio.Channel:
+    """Return a channel of the subject's kind."""
+    if subject == OURS:
+        return aio.insecure_channel(target, options)
+    return grpc.aio.insecure_channel(target, (_OWN_SUBCHANNELS, *options))
+
+
+def grpclib_method(channel: GrpclibChannel) -> UnaryUnaryMethod[Message, Message]:
+    """Return the echo service's unary method."""
+    return UnaryUnaryMethod(channel, _UNARY, Message, Message)

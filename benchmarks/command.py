@@ -1,0 +1,53 @@
+"""The command line: what is measured, how much, and where the figures go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from benchmarks import page, pictures
+from benchmarks.benchmark import Effort
+from benchmarks.record import to_json
+from benchmarks.suite import BENCHMARKS, run
+from benchmarks.view import View
+
+__all__ = ["main"]
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_PAGE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _with_place(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
+    """Refuse a page that has no place for the table now, not after ten minutes."""
+    if file is not None and not page.has_place(file):
+        raise click.BadParameter(f"{file} has no lines {page.BEGIN!r} and {page.END!r}, between which the table goes")
+    return file
+
+
+@click.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1, type=click.Choice(list(BENCHMARKS)))
+@click.option("--quick", "effort", flag_value=Effort.QUICK.value, help="Every row, from too few figures to go by.")
+@click.option("--tiny", "effort", flag_value=Effort.TINY.value, help="Less still: for the tests of this program.")
+@click.option("--json", "file", type=_FILE, help="Write every figure here.")
+@click.option("--plots", type=_FOLDER, help="Draw a picture for each measure into this folder.")
+@click.option("--page", "into", type=_PAGE, callback=_with_place, help="Put the table into this page, at its place.")
+def main(names: tuple[str, ...], effort: str | None, file: Path | None, plots: Path | None, into: Path | None) -> None:
+    """Measure this library beside grpc.aio and others, in one run.
+
+    NAMES are some of the benchmarks, by default all: that takes up to ten minutes, on a machine that has nothing else
+    to do. What comes out is a result, whatever it is: the exit status is 0 unless something breaks.
+    """
+    view = View()
+    done = run([BENCHMARKS[name] for name in names or BENCHMARKS], Effort(effort or Effort.FULL.value), view.begin)
+    view.show(done)
+    if file is not None:
+        file.write_text(json.dumps(to_json(done), indent=1) + "\n", "utf-8")
+    if plots is not None:
+        plots.mkdir(parents=True, exist_ok=True)
+        for result in done.results:
+            pictures.draw(result, plots)
+    if into is not None:
+        page.put_into(into, done)

@@ -1,0 +1,82 @@
+"""The statistics: taking turns, ratios, and how sure they are.
+
+Subjects take turns in small blocks, in an order drawn anew for every round (a fixed one favours whoever follows
+itself), so that a machine that grows slower or faster does so for all of them. Each round gives one ratio to the
+baseline of the same round. The result is the median of those, with the interval that 95 % of the medians of resampled
+rounds fall into. The control, the baseline measured a second time, says how far from 1 a ratio of equals can be.
+
+Where subjects have no rounds in common, the ratio is that of their medians, and each is resampled by itself.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from benchmarks.benchmark import Interval, Measure, Row
+
+__all__ = ["by_itself", "by_round", "ratio_by_round", "ratio_of_medians", "rows", "turns"]
+
+RESAMPLES = 2000
+SEED = 1
+
+Samples = Sequence[float]
+Compare = Callable[[Samples, Samples], Interval]
+
+
+def turns(subjects: Sequence[str], rounds: int, seed: int = SEED) -> Iterator[str]:
+    """Yield each subject once in every round, in an order drawn anew for each."""
+    rng = random.Random(seed)
+    for _ in range(rounds):
+        yield from rng.sample(subjects, k=len(subjects))
+
+
+def ratio_by_round(own: Samples, base: Samples) -> Interval:
+    """Return the median of the ratios that the rounds gave."""
+    ratios = np.divide(own, base)
+    return _interval(np.median(ratios), _resampled_medians(ratios, np.random.default_rng(SEED)))
+
+
+def ratio_of_medians(own: Samples, base: Samples) -> Interval:
+    """Return the ratio of the medians of figures that have nothing to do with each other."""
+    rng = np.random.default_rng(SEED)
+    resampled = _resampled_medians(np.asarray(own), rng) / _resampled_medians(np.asarray(base), rng)
+    return _interval(np.median(own) / np.median(base), resampled)
+
+
+def _resampled_medians(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    drawn = rng.integers(len(samples), size=(RESAMPLES, len(samples)))
+    return np.median(samples[drawn], axis=1)
+
+
+def _interval(value: float, resampled: np.ndarray) -> Interval:
+    low, high = np.quantile(resampled, (0.025, 0.975))
+    return Interval(float(value), float(low), float(high))
+
+
+def by_round(case: str, measure: Measure, samples: Mapping[str, Samples], baseline: str) -> list[Row]:
+    """Return the rows of subjects that took turns; the n-th figures of all are of the same round."""
+    return rows(case, measure, samples, baseline, ratio_by_round)
+
+
+def by_itself(case: str, measure: Measure, samples: Mapping[str, Samples], baseline: str | None = None) -> list[Row]:
+    """Return the rows of subjects whose figures have no rounds in common."""
+    return rows(case, measure, samples, baseline, ratio_of_medians)
+
+
+def rows(
+    case: str, measure: Measure, samples: Mapping[str, Samples], baseline: str | None, compare: Compare
+) -> list[Row]:
+    """Return one row for each subject, each but the baseline compared with that."""
+    return [
+        Row(
+            case=case,
+            measure=measure,
+            subject=subject,
+            samples=tuple(map(float, own)),
+            ratio=None if baseline in (None, subject) else compare(own, samples[baseline]),
+        )
+        for subject, own in samples.items()
+    ]

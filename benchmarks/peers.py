@@ -1,0 +1,124 @@
+"""The servers that are called; each is run in a process of its own (`apart.serving`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import grpc
+import grpc.aio
+
+from benchmarks.apart import Served
+from grpc_backoff.testing.front import Behaviour, FlakyFront, accept_close, healthy, settings_then_close
+from tests import echo
+
+__all__ = ["Outage", "Returns", "echoing", "failing", "failing_calls", "going_away", "hanging_up"]
+
+
+@contextlib.asynccontextmanager
+async def echoing() -> AsyncIterator[Served]:
+    """Answer."""
+    async with echo.serving() as port:
+        yield Served(f"127.0.0.1:{port}")
+
+
+class _FailingEcho(echo.Echo):
+    """Fails each call as often as its request's count says, and then answers.
+
+    To a text that begins with `told` it says when to come back, as gRFC A6 has it.
+    """
+
+    def __init__(self, pushback_ms: int) -> None:
+        super().__init__()
+        self._pushback = (("grpc-retry-pushback-ms", str(pushback_ms)),)
+
+    async def Unary(self, request: echo.Message, context: grpc.aio.ServicerContext) -> echo.Message:  # noqa: N802
+        if self.executed[request.text] < request.count:
+            self.executed[request.text] += 1
+            told = self._pushback if request.text.startswith("told") else ()
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "not yet", told)
+        del self.executed[request.text]
+        return request
+
+
+@contextlib.asynccontextmanager
+async def failing_calls(pushback_ms: int) -> AsyncIterator[Served]:
+    """Answer calls once they have failed as often as they ask for."""
+    async with echo.serving(_FailingEcho(pushback_ms)) as port:
+        yield Served(f"127.0.0.1:{port}")
+
+
+@contextlib.asynccontextmanager
+async def hanging_up() -> AsyncIterator[Served]:
+    """Send SETTINGS and hang up, as a proxy does whose upstream is down."""
+    async with _counting(settings_then_close(0)) as served:
+        yield served
+
+
+@contextlib.asynccontextmanager
+async def failing() -> AsyncIterator[Served]:
+    """Accept and hang up: every attempt fails, and can be counted."""
+    async with _counting(accept_close) as served:
+        yield served
+
+
+@contextlib.asynccontextmanager
+async def _counting(behaviour: Behaviour) -> AsyncIterator[Served]:
+    async with FlakyFront(behaviour) as front:
+
+        def connections(span: tuple[float, float]) -> int:
+            """Count what was accepted between two moments of the machine's monotonic clock."""
+            begin, end = span
+            return sum(begin <= visit.at < end for visit in front.visits)
+
+        yield Served(front.target, connections)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """When a server goes away, and for how many seconds; moments are of the machine's monotonic clock."""
+
+    begin: float
+    seconds: float
+
+
+class Returns(NamedTuple):
+    """Where servers are that go away, and where news of their return is to be had."""
+
+    targets: Sequence[str]
+    news: int
+    """A port. Who connects is sent a line for each server that is back, with its place and the moment."""
+
+
+@contextlib.asynccontextmanager
+async def going_away(count: int) -> AsyncIterator[Served]:
+    """Answer on so many ports; told of an outage for each, hang up there on whoever dials while it lasts."""
+    readers: list[asyncio.StreamWriter] = []
+    async with (
+        echo.serving() as port,
+        contextlib.AsyncExitStack() as stack,
+        await asyncio.start_server(lambda _, writer: readers.append(writer), "127.0.0.1", 0) as news,
+        asyncio.TaskGroup() as group,
+    ):
+        fronts = [await stack.enter_async_context(FlakyFront(upstream=("127.0.0.1", port))) for _ in range(count)]
+
+        async def go_away(place: int, outage: Outage) -> None:
+            front, loop = fronts[place], asyncio.get_running_loop()
+            await asyncio.sleep(outage.begin - loop.time())
+            front.behaviour = accept_close
+            await front.break_all()
+            await asyncio.sleep(outage.begin + outage.seconds - loop.time())
+            front.behaviour = healthy
+            for reader in readers:
+                reader.write(b"%d %f\n" % (place, loop.time()))
+
+        def plan(outages: Sequence[Outage]) -> None:
+            for place, outage in enumerate(outages):
+                group.create_task(go_away(place, outage))
+
+        yield Served(Returns([front.target for front in fronts], news.sockets[0].getsockname()[1]), plan)
+        for reader in readers:
+            reader.close()

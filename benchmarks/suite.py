@@ -1,0 +1,60 @@
+"""All benchmarks, in the order in which they are run, and the running of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from benchmarks.benchmark import Benchmark, Effort, Row
+from benchmarks.cases import (
+    attempt,
+    calls,
+    delays,
+    fail_fast,
+    fleet,
+    hang_up,
+    importing,
+    lateness,
+    recovery,
+    retry,
+    waiting,
+)
+
+__all__ = ["BENCHMARKS", "Result", "Run", "run"]
+
+BENCHMARKS: dict[str, Benchmark] = {
+    module.BENCHMARK.name: module.BENCHMARK
+    for module in (calls, waiting, fail_fast, hang_up, attempt, fleet, lateness, recovery, retry, delays, importing)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one benchmark gave, and how many seconds it took."""
+
+    benchmark: Benchmark
+    rows: tuple[Row, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Everything that was measured in one run of the program."""
+
+    began: datetime
+    effort: Effort
+    results: tuple[Result, ...]
+
+
+def run(benchmarks: Sequence[Benchmark], effort: Effort, tell: Callable[[Benchmark], object]) -> Run:
+    """Run some benchmarks, one after the other; `tell` is called with each as it begins."""
+    began = datetime.now().astimezone()
+    results = []
+    for benchmark in benchmarks:
+        tell(benchmark)
+        begin = time.monotonic()
+        rows = tuple(benchmark.run(effort))
+        results.append(Result(benchmark=benchmark, rows=rows, seconds=time.monotonic() - begin))
+    return Run(began=began, effort=effort, results=tuple(results))

@@ -1,0 +1,69 @@
+"""What a run shows on the terminal: what it is at, one table of everything, and the goals that were missed."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.benchmark import Benchmark, Verdict
+from benchmarks.cells import HEADINGS, cells
+from benchmarks.record import machine, versions
+from benchmarks.suite import Run
+
+__all__ = ["View"]
+
+_STYLES = {
+    Verdict.MET: "green",
+    Verdict.CLOSE_MET: "green",
+    Verdict.CLOSE_MISSED: "yellow",
+    Verdict.MISSED: "bold red",
+}
+_FIGURES = {"figure", "spread", "ratio", "95 %"}
+_WIDTH = 190  # a narrower terminal wraps lines, which says more than figures cut off
+
+
+class View:
+    """The terminal, or what is there in its place."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._console.width = max(self._console.width, _WIDTH)
+
+    def begin(self, benchmark: Benchmark) -> None:
+        """Say what is measured now."""
+        self._console.print(f"{benchmark.name}: {benchmark.says}, beside {', '.join(benchmark.beside)}")
+
+    def show(self, run: Run) -> None:
+        """Print everything that was measured."""
+        self._console.print()
+        self._console.print(_table(run))
+        self._console.print(f"{machine()}; " + ", ".join(f"{name} {version}" for name, version in versions().items()))
+        verdicts = [
+            cells(row, result.benchmark).verdict
+            for result in run.results
+            for row in result.rows
+            if result.benchmark.goal_of(row) is not None
+        ]
+        met = sum(verdict.met for verdict in verdicts if verdict is not None)
+        self._console.print(f"{met} of {len(verdicts)} rows with a goal meet it")
+
+
+def _table(run: Run) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right" if heading in _FIGURES else "left", no_wrap=True)
+    for result in run.results:
+        for measure, rows in groupby(result.rows, lambda row: row.measure):
+            table.add_section()
+            table.add_row(Text(f"{result.benchmark.name}: {measure}", style="bold"))
+            case = None
+            for row in rows:
+                texts, verdict = cells(row, result.benchmark)
+                shown = "" if row.case == case else row.case
+                table.add_row(shown, *texts[1:-1], Text(texts[-1], style=_STYLES[verdict] if verdict else ""))
+                case = row.case
+    return table

@@ -1,0 +1,175 @@
+"""The benchmarks run, and give every row. What they measure is nobody's business here: no test asserts a speed.
+
+They run in real time, half a minute for all of them, and wait for nothing that a slow machine would miss.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from xml.etree import ElementTree as ET
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import page
+from benchmarks.benchmark import CONTROL, OURS, PLAIN, Effort
+from benchmarks.cases import (
+    attempt,
+    calls,
+    delays,
+    fail_fast,
+    fleet,
+    hang_up,
+    importing,
+    lateness,
+    recovery,
+    retry,
+    waiting,
+)
+from benchmarks.command import main
+from benchmarks.suite import BENCHMARKS
+
+EXPECTED = {
+    "calls": (8, {calls.TIME: calls.SUBJECTS}),
+    "waiting": (1, {waiting.CPU: waiting.SUBJECTS, waiting.TIME: waiting.SUBJECTS}),
+    "fail-fast": (1, {fail_fast.TIME: fail_fast.SUBJECTS}),
+    "hang-up": (1, {hang_up.CONNECTIONS: hang_up.SUBJECTS}),
+    "attempt": (1, {attempt.CPU: attempt.SUBJECTS}),
+    "fleet": (1, dict.fromkeys(fleet.MEASURES, fleet.SUBJECTS)),
+    "lateness": (1, {lateness.LATENESS: (OURS, lateness.TIMERS)}),
+    "recovery": (
+        1,
+        {
+            recovery.TIME: [subject for subject in recovery.SUBJECTS if subject != recovery.TOLD],
+            recovery.TIME_TOLD: [recovery.TOLD],
+        },
+    ),
+    "retry": (
+        1,
+        {
+            retry.TIME: retry.SUBJECTS,
+            retry.TIME_FAILING: retry.RETRIERS,
+            retry.CPU_FAILING: retry.RETRIERS,
+            retry.TIME_TOLD: retry.RETRIERS,
+        },
+    ),
+    "delays": (1, {delays.ONE: delays.LIBRARIES, delays.OF_MANY: (delays.SIMULATOR, delays.CONTROL, *delays.PEERS)}),
+    "import": (1, {importing.TIME: (PLAIN, importing.OVER)}),
+}
+"""By benchmark: in how many cases, what is measured of whom."""
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_row_is_there(name):
+    """CH-5: a benchmark runs to its end, and gives each subject a row of figures in each case, by each measure."""
+    benchmark = BENCHMARKS[name]
+    rows = list(benchmark.run(Effort.TINY))
+
+    cases, measured = EXPECTED[name]
+    found = Counter((row.measure, row.subject) for row in rows)
+    assert found == {(measure, subject): cases for measure, subjects in measured.items() for subject in subjects}
+    for row in rows:
+        assert row.samples
+        assert all(map(math.isfinite, row.samples))
+        assert row.ratio is None or 0 < row.ratio.low <= row.ratio.value <= row.ratio.high
+    for goal in benchmark.goals:
+        assert any(goal.concerns(row) for row in rows)
+    assert not psutil.Process().children(recursive=True) or _only_the_tracker()
+
+
+def _only_the_tracker():
+    """Return whether the one child left is multiprocessing's own, which lives as long as this process."""
+    (child,) = psutil.Process().children(recursive=True)
+    return "resource_tracker" in " ".join(child.cmdline())
+
+
+@pytest.mark.parametrize("name", ["calls", "waiting", "fail-fast", "attempt", "fleet", "recovery", "retry", "delays"])
+def test_ratios_have_a_control(name):
+    """CH-5: whatever gives ratios measures somebody twice, who is equal to himself."""
+    _, measured = EXPECTED[name]
+    assert all(
+        any(subject.endswith(", again") for subject in subjects)
+        for measure, subjects in measured.items()
+        if measure not in (recovery.TIME_TOLD, delays.ONE)  # of one subject; of figures that differ by more
+    )
+
+
+def test_the_command(tmp_path):
+    """CH-5: the command prints a table, writes every figure, draws pictures, and puts the table into a page."""
+    written = tmp_path / "page.md"
+    written.write_text(f"# Before\n\n{page.BEGIN}\nold\n{page.END}\n\nafter\n")
+    arguments = ["fail-fast", "delays", "--tiny", "--json", tmp_path / "figures.json", "--plots", tmp_path / "plots"]
+    done = CliRunner().invoke(main, [*map(str, arguments), "--page", str(written)])
+
+    assert done.exit_code == 0, done.output
+    assert f"{OURS} " in done.output
+    assert f"{CONTROL} " in done.output
+    assert re.search(r"\d of 5 rows with a goal meet it", done.output)
+    _check_figures(json.loads((tmp_path / "figures.json").read_text()))
+    pictures = sorted(file.name for file in (tmp_path / "plots").iterdir())
+    assert pictures == ["delays-cpu-of-a-delay.svg", "delays-time-of-a-delay.svg", "fail-fast.svg"]
+    _check_picture((tmp_path / "plots" / "fail-fast.svg").read_text())
+    _check_page(written.read_text())
+
+
+def _check_figures(figures):
+    assert figures["effort"] == "tiny"
+    assert {"grpc-backoff", "grpcio", "grpclib", "Python"} <= set(figures["versions"])
+    assert "cores" in figures["machine"]
+    assert [benchmark["name"] for benchmark in figures["benchmarks"]] == ["fail-fast", "delays"]
+    plain, ours, _ = figures["benchmarks"][0]["rows"]
+    assert plain["ratio"] is None
+    assert len(ours["samples"]) == fail_fast.SIZES[Effort.TINY].rounds
+    assert ours["goal"]["most"] == 1.0
+    assert ours["goal"]["least"] is None
+
+
+def _check_picture(drawn):
+    texts = "".join(ET.fromstring(drawn).itertext())
+    for text in (PLAIN, OURS, CONTROL, "goal", "time of a call, µs", f"times {PLAIN}", "95 %"):
+        assert text in texts
+
+
+def _check_page(text):
+    assert text.startswith("# Before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "`python -m benchmarks fail-fast delays --tiny`" in text
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    assert all(line.count("|") == tables[0].count("|") for line in tables)
+    assert sum(OURS in line for line in tables) == 1
+
+
+def test_a_page_without_a_place(tmp_path):
+    """CH-5: a page that has no place for the table is refused, and not touched."""
+    other = tmp_path / "other.md"
+    other.write_text("nothing\n")
+    done = CliRunner().invoke(main, ["fail-fast", "--tiny", "--page", str(other)])
+    assert done.exit_code == 2
+    assert page.BEGIN in done.output
+    assert other.read_text() == "nothing\n"
+
+
+def test_unknown_name():
+    """CH-5: a benchmark that there is not is refused by its name."""
+    done = CliRunner().invoke(main, ["nothing", "--tiny"])
+    assert done.exit_code == 2
+    assert "nothing" in done.output
+
+
+@pytest.mark.parametrize("name", delays.LIBRARIES)
+def test_same_schedule(name, monkeypatch):
+    """BP: what is compared is the same schedule: every library draws from the same interval, but for stamina's own."""
+    asked = []
+    monkeypatch.setattr("random.uniform", lambda low, high: asked.append((low, high)) or high)
+    monkeypatch.setattr("random.Random.random", lambda _: asked.append((0.0, 1.0)) or 0.5)
+
+    delays.LIBRARIES[name](8)
+
+    assert len(asked) == 8
+    if name in ("tenacity", "backoff", "google-api-core"):
+        assert asked == [(0, min(2.0**n, 60.0)) for n in range(8)]
