@@ -64,7 +64,8 @@ class MultiCallable:
         self._connection: CoreConnection | None = None
         self._direct: Callable[..., grpc.aio.Call]
         self._sender: MultiCallable | None = None
-        self._front = self._on_channel(channel.front) if intercepted else None
+        front = channel.front if intercepted else None
+        self._front = None if front is None else self._on_channel(front)
         self._policy = policy
         self._config = channel.service_config.of(method)
         self._plain = policy is None and not intercepted

@@ -38,6 +38,9 @@ __all__ = ["Channel", "insecure_channel", "retrying", "secure_channel"]
 Options = Sequence[tuple[str, Any]]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 
+_CHANCE = random.SystemRandom()
+"""Where jitter comes from unless a channel is given a generator; without a state that a fork could copy (CB-11)."""
+
 
 class Channel(grpc.aio.Channel):
     """A `grpc.aio.Channel` that makes its connections by gRPC's connection-backoff protocol.
@@ -75,15 +78,17 @@ class Channel(grpc.aio.Channel):
         """How the channel connects."""
         self.policy_values = read.effective
         """The policy's values, each with where it came from (BP-3)."""
-        # The front never connects. It holds the interceptors, has grpc itself refuse what grpc refuses, and keeps
-        # grpcio's poller thread alive while there is no connection: without it each attempt would start and stop one.
-        self.front = _front(target, credentials, core_options, compression, interceptors)
+        self._intercepted = bool(interceptors) or core.is_instrumented()
+        self._polling: object = core.keep_polling()
+        # The front never connects. It holds the interceptors, and has grpc itself refuse what grpc refuses. That done,
+        # nobody needs it where nobody intercepts.
+        front = _front(target, credentials, core_options, compression, interceptors)
+        self.front = front if self._intercepted else None
         self.secure = credentials is not None
         self.service_config = read_service_config(core_options)
-        self._intercepted = bool(interceptors) or core.is_instrumented()
         loop = _working_loop()
         clock = clock or LoopClock(loop)
-        rng = rng or random.Random()
+        rng = rng or _CHANCE
         self._loop = loop
         self._clock = clock
         self._connector = core.CoreConnector(target, credentials, core_options, compression, policy, clock, loop)
@@ -167,9 +172,14 @@ class Channel(grpc.aio.Channel):
             self.manager.close()
             self.gate.cancel_all()
             left = max(0.0, end - self._clock.now()) or None
-            await asyncio.gather(self.front.close(left), self._connector.close(left))
+            await asyncio.gather(self._close_front(left), self._connector.close(left))
             await self.manager.closed()
             await self.retries.all_closed()
+            self._polling = None
+
+    async def _close_front(self, grace: float | None) -> None:
+        if self.front is not None:
+            await self.front.close(grace)
 
     def __del__(self) -> None:
         """Stop dialling, and say that `close` was forgotten (CB-10)."""
@@ -297,7 +307,7 @@ def insecure_channel(
         config: a TOML file, or one that was read (`grpc_backoff.read_config`); the options override it. Without it,
             the option `grpc_backoff.config` names one, or the environment variable `GRPC_BACKOFF_CONFIG`.
         listeners: called on the event loop with every event of the connection, and of calls that are retried.
-        rng: where jitter comes from; a generator of the channel's own by default (CB-11).
+        rng: where jitter comes from; the operating system by default (CB-11).
         clock: a monotonic clock; the event loop's by default (CB-12).
         retry: how calls are retried: a policy, the name of one, or RFC-006's words; or a mapping from methods,
             services and `*` to such. It overrides the service config and the file. Without any, nothing is retried.
@@ -353,7 +363,7 @@ def secure_channel(
         config: a TOML file, or one that was read (`grpc_backoff.read_config`); the options override it. Without it,
             the option `grpc_backoff.config` names one, or the environment variable `GRPC_BACKOFF_CONFIG`.
         listeners: called on the event loop with every event of the connection, and of calls that are retried.
-        rng: where jitter comes from; a generator of the channel's own by default (CB-11).
+        rng: where jitter comes from; the operating system by default (CB-11).
         clock: a monotonic clock; the event loop's by default (CB-12).
         retry: how calls are retried: a policy, the name of one, or RFC-006's words; or a mapping from methods,
             services and `*` to such. It overrides the service config and the file. Without any, nothing is retried.

@@ -20,6 +20,7 @@ import contextlib
 import importlib
 import json
 import math
+import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,7 +33,7 @@ from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.policy.connect import ConnectPolicy
 
-__all__ = ["CoreChannel", "CoreConnection", "CoreConnector", "is_instrumented"]
+__all__ = ["CoreChannel", "CoreConnection", "CoreConnector", "is_instrumented", "keep_polling"]
 
 Options = Sequence[tuple[str, Any]]
 
@@ -324,6 +325,21 @@ class CoreConnector:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 reason = _one_line(error.details() or reason)
         return Failure(_stage(reason), reason)
+
+
+def keep_polling() -> object:
+    """Return what keeps grpcio's poller thread alive for as long as somebody holds it.
+
+    The thread ends with the last channel: where nobody holds this, each attempt starts and stops one. It is a channel
+    that never connects, one for all: one for each of ours would be most of the memory of a channel in backoff.
+    """
+    kept = _kept.get("channel")
+    if kept is None:
+        kept = _kept["channel"] = _genuine.insecure_channel("127.0.0.1:0")
+    return kept
+
+
+_kept: weakref.WeakValueDictionary[str, object] = weakref.WeakValueDictionary()
 
 
 def is_instrumented() -> bool:
