@@ -55,6 +55,26 @@ def test_top_is_sorted():
     assert not [name for name in grpc_backoff.__all__ if name.startswith("_")]
 
 
+RETRYING = [
+    *("RetryPolicy", "RetryBudget", "RetryHooks", "FailedCall", "WaitSource", "Reason"),
+    *("CallEvent", "CallRetried", "CallSucceeded", "CallExhausted"),
+]
+
+
+@pytest.mark.parametrize("name", RETRYING)
+def test_retrying_is_at_the_top(name):
+    """RT-1: what a program writes down to have its calls retried, and to hear of it, is had at the top."""
+    assert name in grpc_backoff.__all__
+
+
+def test_retrying_calls_is_in_the_face():
+    """RT-6: what needs grpc stands beside the channel: the function for one call, and the error at the end."""
+    from grpc_backoff import aio
+
+    assert {"retrying", "RetriesExhaustedError"} <= set(aio.__all__)
+    assert not {"retrying", "RetriesExhaustedError"} & set(grpc_backoff.__all__)
+
+
 def test_star_import():
     """All of the names at the top can be had."""
     names = {}
@@ -72,13 +92,31 @@ def test_public_objects_have_docstrings():
 
 @pytest.mark.parametrize("name", ["grpc_backoff", "grpc_backoff.aio"])
 def test_light_import(name):
-    """The library needs grpcio alone; importing it loads neither an extra nor protobuf."""
-    foreign = ("click", "rich", "h2", "google.protobuf", "opentelemetry")
+    """The library needs grpcio alone; importing it loads no extra, no protobuf, and nothing that reads HTTP's dates."""
+    foreign = ("click", "rich", "h2", "google.protobuf", "google.rpc", "opentelemetry", "email.utils")
     code = f"import {name}, sys; print(*[name for name in {foreign} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == []
     assert done.stderr == ""
+
+
+def test_the_top_is_light():
+    """Policies, events and hooks are had without grpc: a program that only configures does not load it."""
+    code = "import grpc_backoff, sys; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_the_decision_is_light():
+    """RT-3: what follows from a failed call is decided without grpc, an event loop, or a clock of its own."""
+    modules = ["budget", "decision", "events", "replay", "server_word"]
+    imports = ", ".join(f"grpc_backoff.retry.{module}" for module in modules)
+    code = f"import {imports}, sys; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["False", "False"]
 
 
 def test_policy_is_light():

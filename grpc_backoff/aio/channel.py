@@ -23,6 +23,7 @@ from grpc_backoff.connection.clock import Clock, LoopClock
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.connection.manager import ConnectionManager, Listener
+from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.config import Config
@@ -74,6 +75,8 @@ class Channel(grpc.aio.Channel):
         self.call_policies = read_call_policies(retry, retry_budget, read.core, read.config)
         """How the channel's calls are retried, by method."""
         policy, core_options = read.policy, self.call_policies.core
+        if retry_hooks is not None and not isinstance(retry_hooks, RetryHooks):
+            raise OptionError("retry_hooks", retry_hooks, "RetryHooks are")
         self.policy = policy
         """How the channel connects."""
         self.policy_values = read.effective

@@ -14,7 +14,7 @@ from grpc_backoff.policy.service_config import method_configs, method_paths, rea
 
 __all__ = ["MethodConfig", "ServiceConfig", "read_service_config"]
 
-_KEY = "grpc.service_config"
+_KEYS = ("grpc.service_config", b"grpc.service_config")  # grpcio takes both
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ServiceConfig:
 
 def read_service_config(options: Iterable[tuple[str, Any]]) -> ServiceConfig:
     """Return the service config among a channel's options; of several the first counts, as in grpcio."""
-    parsed = read_json(next((value for key, value in options if key == _KEY), None))
+    parsed = read_json(next((value for key, value in options if key in _KEYS), None))
     methods: dict[str, MethodConfig] = {}
     for entry in method_configs(parsed):
         config = MethodConfig(_flag(entry.get("waitForReady")), read_duration(entry.get("timeout")))

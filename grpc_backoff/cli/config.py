@@ -75,6 +75,9 @@ def show(file: str, target: str | None, method: str | None, as_json: bool) -> No
         retrying = None if method is None else read.retry_policy(method)
         if retrying is not None:
             sections.append(_section(f"calls of {method}", retrying))
+            budget = read.budget()
+            if budget is not None:
+                sections.append(_section(f"retry budget of {target or 'each target'}", budget))
         elif method is not None:
             sections.append(Section(f"calls of {method}", RETRYING, ()))
     _show(sections, as_json=as_json)

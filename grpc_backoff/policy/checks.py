@@ -163,8 +163,7 @@ def codes(key: str, value: object, _unit: Unit = Unit.SECONDS) -> frozenset[str]
     names = value.split() if isinstance(value, str) else value
     if not isinstance(names, list | tuple | frozenset | set) or not names:
         raise OptionError(key, value, "a list of at least one status code is")
-    upper = {name.upper() if isinstance(name, str) else name: name for name in names}
-    return frozenset(name if name in STATUS_CODES else choice(key, upper[name], STATUS_CODES) for name in upper)
+    return frozenset(_code(key, name) for name in names)
 
 
 def flag(key: str, value: object, _unit: Unit = Unit.SECONDS) -> bool:
@@ -180,6 +179,11 @@ def choice(key: str, value: object, choices: Iterable[str]) -> str:
     if isinstance(value, str) and value in choices:
         return value
     raise OptionError(key, value, f"{' or '.join(map(repr, choices))} is")
+
+
+def _code(key: str, name: object) -> str:
+    upper = name.upper() if isinstance(name, str) else name
+    return upper if isinstance(upper, str) and upper in STATUS_CODES else choice(key, name, STATUS_CODES)
 
 
 def _whole(key: str, value: object, least: int, beside: str = "") -> int:

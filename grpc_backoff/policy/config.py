@@ -36,19 +36,19 @@ from __future__ import annotations
 
 import os
 import tomllib
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
+from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy import names
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.compose import Resolved, Source
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.presets import PRESETS
+from grpc_backoff.policy.remarks import warn_of
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.settings import (
     BUDGETING,
@@ -149,8 +149,7 @@ def read_config(path: str | os.PathLike[str]) -> Config:
     document = _parse(name)
     try:
         config = _read(name, document)
-        for remark in _try_out(config):
-            warnings.warn(f"{name}: {remark}", PolicyWarning, stacklevel=2)
+        warn_of(f"{name}: {remark}" for remark in _try_out(config))
     except OptionError as error:
         raise ConfigError(name, str(error), error.key) from None
     return config

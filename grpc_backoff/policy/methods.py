@@ -17,6 +17,7 @@ from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.compose import Source
 from grpc_backoff.policy.config import Config
 from grpc_backoff.policy.presets import REPLAY_LIMIT
+from grpc_backoff.policy.remarks import warn_of
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.service_config import (
     from_service_config,
@@ -46,7 +47,7 @@ class CallPolicies:
 
     Attributes:
         argument: those of the argument `retry`, by `package.Service/Method`, `package.Service` or `*`.
-        service_config: those of the channel option, by the same names.
+        service_config: those of the channel option, by the same names; None where its nearest entry has none.
         config: the file; None without one.
         budget: what limits the retries of the channel's target (RT-9); None for no limit.
         core: the channel options that are left to grpcio's core.
@@ -54,7 +55,7 @@ class CallPolicies:
     """
 
     argument: Mapping[str, RetryPolicy] = field(default_factory=dict)
-    service_config: Mapping[str, RetryPolicy] = field(default_factory=dict)
+    service_config: Mapping[str, RetryPolicy | None] = field(default_factory=dict)
     config: Config | None = None
     budget: RetryBudget | None = None
     core: Pairs = ()
@@ -64,10 +65,10 @@ class CallPolicies:
         """Return the policy of a method, given as `/package.Service/Method`; None if its calls are not retried."""
         for policies in (self.argument, self.service_config):
             entry = names.nearest_method(policies, method)
-            if entry is not None:
-                return policies[entry]
-        resolved = self.config.retry_policy(method) if self.config else None
-        return None if resolved is None else resolved.policy
+            policy = None if entry is None else policies[entry]
+            if policy is not None:
+                return policy
+        return self._filed(method)
 
     def named(self, retry: Retry) -> RetryPolicy:
         """Return the policy that a call asks for in place of its method's own."""
@@ -78,16 +79,17 @@ class CallPolicies:
 
         Then the core's own retries can be off altogether, the transparent ones too (RT-10).
         """
-        entries: list[RetryPolicy] = []
-        listed = {entry: resolved.policy for entry, resolved in self._listed().items()}
-        for policies in (self.argument, self.service_config, listed):
-            entries += policies.values()
-            if names.ALL in policies:
-                return all(policy.max_attempts != 1 and "UNAVAILABLE" in policy.codes for policy in entries)
+        asked: list[RetryPolicy] = []
+        filed = {entry: self._filed(entry) for entry in self.config.methods} if self.config else {}
+        for policies in (self.argument, self.service_config, filed):
+            asked += filter(None, policies.values())
+            if names.ALL in policies and None not in policies.values():  # no method is left to the next source
+                return all(policy.max_attempts != 1 and "UNAVAILABLE" in policy.codes for policy in asked)
         return False
 
-    def _listed(self) -> dict[str, Any]:
-        return {entry: self.config.retry_policy(entry) for entry in self.config.methods} if self.config else {}
+    def _filed(self, method: str) -> RetryPolicy | None:
+        resolved = self.config.retry_policy(method) if self.config else None
+        return None if resolved is None else resolved.policy
 
 
 def read_call_policies(
@@ -99,10 +101,14 @@ def read_call_policies(
     """Return the retry policies that a channel's arguments, options and file describe.
 
     What a service config says of retries is taken out of the options that the core gets: its retries would multiply
-    with these (RT-10). A service config that the core would refuse is left as it is, for the core to refuse.
+    with these (RT-10). A service config that says what is not allowed is left as it is, for the core to refuse. So is
+    one with a multiplier below 1, which no policy here can have: the core carries it out.
 
     Raises:
         OptionError: a policy is unknown or not allowed, or a key is the name of no method.
+
+    Warns:
+        PolicyWarning: something that a policy says has no effect.
     """
     if budget is not None and not isinstance(budget, RetryBudget):
         raise OptionError("retry_budget", budget, "a RetryBudget is")
@@ -127,6 +133,9 @@ def read_retry(key: str, retry: object, config: Config | None) -> RetryPolicy:
 
     Raises:
         OptionError: it is neither a policy, nor the name of one, nor words.
+
+    Warns:
+        PolicyWarning: something that it says has no effect.
     """
     if isinstance(retry, RetryPolicy):
         return retry
@@ -134,8 +143,10 @@ def read_retry(key: str, retry: object, config: Config | None) -> RetryPolicy:
         raise OptionError(key, retry, "a RetryPolicy, the name of one, or words such as 'retry: 5, delay: 1s' are")
     named: Mapping[str, Source] = config.policies if config else {}
     if ":" in retry:
-        return parse_retry(retry, named, stacklevel=5).policy
-    return resolve_retry([begin_with(retry, key)], named).policy
+        return parse_retry(retry, named, key).policy
+    resolved = resolve_retry([begin_with(retry, key)], named)
+    warn_of(resolved.remarks)
+    return resolved.policy
 
 
 def _read_argument(retry: object, config: Config | None) -> dict[str, RetryPolicy]:
@@ -147,29 +158,41 @@ def _read_argument(retry: object, config: Config | None) -> dict[str, RetryPolic
     return {entry: read_retry(f'retry."{entry}"', of_it, config) for entry, of_it in retry.items()}
 
 
-def _take_over(core: Pairs) -> tuple[dict[str, RetryPolicy], RetryBudget | None, Pairs]:
+def _take_over(core: Pairs) -> tuple[dict[str, RetryPolicy | None], RetryBudget | None, Pairs]:
     """Return what the service config says of retries, and the options without it."""
-    given = {key: value for key, value in reversed(core) if key in (_SERVICE_CONFIG, _ENABLE_RETRIES)}
-    parsed = read_json(given.get(_SERVICE_CONFIG))
-    if not given.get(_ENABLE_RETRIES, 1) or not isinstance(parsed, dict):
+    parsed = read_json(_option(core, _SERVICE_CONFIG))
+    if not _option(core, _ENABLE_RETRIES, 1) or not isinstance(parsed, dict):
         return {}, None, core
-    entries = [entry for entry in method_configs(parsed) if "retryPolicy" in entry]
+    policies: dict[str, RetryPolicy | None] = {}
+    taken = False
     try:
-        policies = {
-            _entry(path): from_service_config(entry["retryPolicy"]) for entry in entries for path in method_paths(entry)
-        }
         budget = read_throttling(parsed)
+        for entry in method_configs(parsed):
+            native = entry.pop("retryPolicy", None)
+            policy = None if native is None else from_service_config(native)
+            taken = taken or policy is not None
+            # Without a policy too: it is nearer to its methods than what stands for their service or for all.
+            policies.update((_entry(path), policy) for path in method_paths(entry))
     except OptionError:
         return {}, None, core
-    for entry in entries:
-        del entry["retryPolicy"]
-    left = json.dumps(parsed) if entries else given.get(_SERVICE_CONFIG)
-    return policies, budget, tuple((key, left if key == _SERVICE_CONFIG else value) for key, value in core)
+    if taken:
+        left = json.dumps(parsed)
+        core = tuple((key, left if _text(key) == _SERVICE_CONFIG else value) for key, value in core)
+    return policies, budget, core
 
 
 def _replay_limit(core: Pairs) -> int:
-    given = next((value for key, value in core if key == _REPLAY_LIMIT), None)
-    return given if isinstance(given, int) and given >= 0 else REPLAY_LIMIT  # as the core takes it
+    given = _option(core, _REPLAY_LIMIT)
+    return max(0, given) if isinstance(given, int) else REPLAY_LIMIT  # as the core takes it
+
+
+def _option(core: Pairs, key: str, default: object = None) -> Any:
+    """Return an option's value; of two with one key the first wins, as in grpcio."""
+    return next((value for given, value in core if _text(given) == key), default)
+
+
+def _text(key: str | bytes) -> str:
+    return key.decode(errors="replace") if isinstance(key, bytes) else key  # grpcio takes both
 
 
 def _entry(path: str) -> str:

@@ -53,7 +53,7 @@ def check_methods(table: str, entries: Iterable[str]) -> None:
         OptionError: names the entry.
     """
     for entry in entries:
-        if entry != ALL and not _METHOD.fullmatch(entry):
+        if entry != ALL and not (isinstance(entry, str) and _METHOD.fullmatch(entry)):
             raise OptionError(f'{table}."{entry}"', entry, "'package.Service/Method', 'package.Service' or '*' is")
 
 

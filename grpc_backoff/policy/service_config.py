@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
@@ -177,11 +177,26 @@ def read_throttling(config: Mapping[str, Any]) -> RetryBudget | None:
 
 
 def read_json(text: object) -> Any:
-    """Return what a service config's text says; None if it is no JSON."""
+    """Return what a service config's text says; None if gRPC's cores would not take it for JSON either.
+
+    They are stricter than Python: UTF-8 alone, no key twice in one object, and nothing that is not a number.
+    """
     try:
-        return json.loads(text) if isinstance(text, str | bytes) else None
+        text = text.decode() if isinstance(text, bytes) else text
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         return None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    read = dict(pairs)
+    if len(read) < len(pairs):
+        raise ValueError("a key stands twice")
+    return read
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
 
 
 def method_configs(config: object) -> list[dict[str, Any]]:

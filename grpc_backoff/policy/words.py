@@ -7,13 +7,13 @@ number, a time such as `500ms`, a name, or a jitter such as `scaled(0.5, 1.5)`; 
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from grpc_backoff.errors import OptionError, PolicyWarning
+from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.compose import Resolved, Source
+from grpc_backoff.policy.remarks import warn_of
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.settings import RETRYING, Setting, read_source, resolve_retry
 
@@ -24,9 +24,14 @@ _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 def parse_retry(
-    text: str, policies: Mapping[str, Source] = MappingProxyType({}), *, stacklevel: int = 3
+    text: str, policies: Mapping[str, Source] = MappingProxyType({}), key: str = "policy"
 ) -> Resolved[RetryPolicy]:
-    """Return the retry policy that a text describes; `policies` are what it may name beside the presets.
+    """Return the retry policy that a text describes.
+
+    Args:
+        text: the words.
+        policies: what they may name beside the presets.
+        key: what an error calls the text as a whole.
 
     Raises:
         OptionError: it is no list of words, a word is unknown, or its value is not allowed.
@@ -34,19 +39,18 @@ def parse_retry(
     Warns:
         PolicyWarning: a word has no effect.
     """
-    resolved = resolve_retry([read_words(text, RETRYING)], policies)
-    for remark in resolved.remarks:
-        warnings.warn(remark, PolicyWarning, stacklevel=stacklevel)
+    resolved = resolve_retry([read_words(text, RETRYING, key)], policies)
+    warn_of(resolved.remarks)
     return resolved
 
 
-def read_words(text: str, table: Sequence[Setting]) -> Source:
-    """Return what the words of a text say, by the settings of a table."""
+def read_words(text: str, table: Sequence[Setting], key: str = "policy") -> Source:
+    """Return what the words of a text say, by the settings of a table; `key` is what an error calls the text."""
     given: dict[str, tuple[str, object]] = {}
     for part in _COMMA.split(text):
         word, colon, value = (piece.strip() for piece in part.partition(":"))
         if not colon or not word or not value:
-            raise OptionError("policy", text, "words such as 'retry: 5, delay: 1s, backoff: linear' are")
+            raise OptionError(key, text, "words such as 'retry: 5, delay: 1s, backoff: linear' are")
         if word in given:
             raise OptionError(word, value, "each word once is")
         given[word] = (word, _scalar(value))

@@ -9,6 +9,7 @@ from grpc_backoff.policy.budget import RetryBudget
 __all__ = ["RetryTokens", "tokens_of"]
 
 _THOUSANDTHS = 1000  # whole numbers, so that ten successes at 0.1 are one token and not almost one
+_DIGITS = 6  # what a float is less or more than was written vanishes: 1.001 * 1000 is not quite 1001
 
 
 class RetryTokens:
@@ -16,8 +17,8 @@ class RetryTokens:
 
     def __init__(self, budget: RetryBudget) -> None:
         """Begin with all of them."""
-        self._most = round(budget.max_tokens * _THOUSANDTHS)
-        self._refund = int(budget.token_ratio * _THOUSANDTHS)
+        self._most = _thousandths(budget.max_tokens)
+        self._refund = _thousandths(budget.token_ratio)
         self._left = self._most
 
     @property
@@ -37,6 +38,10 @@ class RetryTokens:
     def succeeded(self) -> None:
         """Get back what a success brings."""
         self._left = min(self._most, self._left + self._refund)
+
+
+def _thousandths(tokens: float) -> int:
+    return int(round(tokens * _THOUSANDTHS, _DIGITS))
 
 
 _shared: WeakValueDictionary[tuple[str, RetryBudget], RetryTokens] = WeakValueDictionary()

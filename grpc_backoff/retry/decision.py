@@ -1,7 +1,7 @@
 """What follows from a failed try: another one after a wait, or the end. Pure functions; whoever retries acts on them.
 
-The order of the questions is gRPC's (gRFC A6): is the code one to retry, is there budget, is the call committed, are
-tries left, and only then what the server says.
+The order of the questions is gRPC's (gRFC A6): is the code one to retry and the call not committed, is there budget,
+are tries left, and only then what the server says. The deadline comes last: a wait has to leave time for a try.
 """
 
 from __future__ import annotations
@@ -120,17 +120,17 @@ def decide(
     renews = can_refresh and failure.code == _UNAUTHENTICATED and not progress.refreshed
     if failure.committed or policy.max_attempts == 1 or not (renews or is_retryable(policy, failure)):
         return GiveUp(Reason.DEADLINE if _ended_by_deadline(progress, failure, left) else None)
-    if failure.refused and not progress.refused:  # gRFC A6: such a try counts for nothing
-        return Retry(0.0, WaitSource.REFUSED, replace(progress, refused=True))
-    reason = _obstacle(policy, progress, failure.word, budget_spent=budget_spent and not renews)
-    if reason is not None:
-        return GiveUp(reason)
     following = replace(progress, attempt=progress.attempt + 1)
-    if renews:  # RT-4
-        return Retry(0.0, WaitSource.REFRESH, replace(following, refreshed=True))
-    retry = _wait(policy, following, failure.word, rng)
+    if failure.refused and not progress.refused:  # gRFC A6: such a try counts for nothing
+        retry = Retry(0.0, WaitSource.REFUSED, replace(progress, refused=True))
+    elif reason := _obstacle(policy, progress, failure.word, budget_spent=budget_spent and not renews):
+        return GiveUp(reason)
+    elif renews:  # RT-4
+        retry = Retry(0.0, WaitSource.REFRESH, replace(following, refreshed=True))
+    else:
+        retry = _wait(policy, following, failure.word, rng)
     if left is not None and retry.delay >= left:  # RT-3: it would fail anyway, only later
-        return GiveUp(Reason.DEADLINE, retry.delay)
+        return GiveUp(Reason.DEADLINE, retry.delay or None)
     return retry
 
 

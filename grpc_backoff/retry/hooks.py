@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from grpc_backoff.errors import OptionError
 from grpc_backoff.retry.events import Reason
 
 if TYPE_CHECKING:
@@ -62,3 +63,10 @@ class RetryHooks:
 
     on_exhausted: Hook | None = None
     """Called when there is no further try for a call that failed in a way that its policy retries (RT-6)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be called; OptionError says which."""
+        for hook in fields(self):
+            value = getattr(self, hook.name)
+            if value is not None and not callable(value):
+                raise OptionError(f"RetryHooks.{hook.name}", value, "a function, or None for no hook, is")

@@ -31,7 +31,9 @@ class ReplayBuffer:
         return self._size <= self._limit
 
     def __getitem__(self, number: int) -> bytes:
-        """Return a request by its number."""
+        """Return a request by its number; IndexError for one that was released, or is still to come."""
+        if number >= self.end:
+            raise IndexError(number)
         return self._kept[number - self.end]
 
     def release(self, number: int) -> None:

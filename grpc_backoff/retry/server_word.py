@@ -50,14 +50,14 @@ def hear(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], float])
         initial: the initial metadata, where proxies put `retry-after`.
         wall_clock: returns the seconds since the epoch; asked only where the server said a date.
     """
-    said = {**dict(initial), **dict(trailing)}
+    said = dict(trailing)
     pushback = said.get(_PUSHBACK)
     if pushback is not None:
         return ServerWord(_read_pushback(pushback), WaitSource.PUSHBACK)
     delay = _read_retry_info(said.get(_STATUS_DETAILS))
     if delay is not None:
         return ServerWord(delay, WaitSource.RETRY_INFO)
-    delay = _read_retry_after(said.get(_RETRY_AFTER), wall_clock)
+    delay = _read_retry_after(said.get(_RETRY_AFTER, dict(initial).get(_RETRY_AFTER)), wall_clock)
     return None if delay is None else ServerWord(delay, WaitSource.RETRY_AFTER)
 
 
@@ -91,9 +91,10 @@ def _read_retry_info(value: str | bytes | None) -> float | None:
     try:
         for detail in status.FromString(value).details:
             if detail.Is(retry_info.DESCRIPTOR):
-                delay = retry_info.FromString(detail.value).retry_delay
-                return max(0.0, float(delay.ToNanoseconds() / _NANOSECONDS))
-    except garbage:
+                info = retry_info.FromString(detail.value)
+                if info.HasField("retry_delay"):  # else it says no more than that there may be a retry
+                    return max(0.0, float(info.retry_delay.ToNanoseconds() / _NANOSECONDS))
+    except (garbage, UnicodeDecodeError):  # the second from protobuf's implementation in Python
         pass  # it is nobody's word
     return None
 

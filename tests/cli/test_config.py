@@ -163,6 +163,87 @@ def test_bad_file(file):
         assert done.stderr.count("\n") == 1
 
 
+BUDGET = "\n[retry_budget]\nmax_tokens = 10\ntoken_ratio = 0.1\n"
+OF_BUDGET = {
+    "max_tokens": (10.0, "file backoff.toml: retry_budget.max_tokens"),
+    "token_ratio": (0.1, "file backoff.toml: retry_budget.token_ratio"),
+}
+
+
+@pytest.fixture
+def with_budget(file):
+    file.write_text(FILE + BUDGET)
+    return file
+
+
+def test_check_shows_the_budget(with_budget):
+    """RT-9: `config check` shows the retry budget, and where its numbers came from."""
+    document = json.loads(run("check", "backoff.toml", "--json").stdout)
+
+    assert list(document)[-1] == "retry_budget"
+    assert values(document, "retry_budget") == OF_BUDGET
+    lines = [" ".join(line.split()) for line in run("check", "backoff.toml").stdout.splitlines()]
+    assert "retry_budget" in lines
+    assert "max_tokens 10.0 file backoff.toml: retry_budget.max_tokens" in lines
+    assert "token_ratio 0.1 file backoff.toml: retry_budget.token_ratio" in lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "whose"), [((), "each target"), (("--target", "a.example:443"), "a.example:443")]
+)
+def test_show_budget(with_budget, arguments, whose):
+    """RT-9: `config show --method` shows what the retries of the method are bounded by."""
+    done = run("show", "backoff.toml", "--method", "shop.Orders/Place", *arguments, "--json")
+    document = json.loads(done.stdout)
+
+    assert list(document)[-2:] == ["calls of shop.Orders/Place", f"retry budget of {whose}"]
+    assert values(document, f"retry budget of {whose}") == OF_BUDGET
+
+
+def test_show_budget_as_a_table(with_budget):
+    """RT-9: the same for people."""
+    done = run("show", "backoff.toml", "--method", "shop.Orders/Place")
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+
+    assert done.exit_code == 0
+    assert lines.index("retry budget of each target") > lines.index("calls of shop.Orders/Place")
+    assert "max_tokens 10.0 file backoff.toml: retry_budget.max_tokens" in lines
+
+
+def test_show_no_budget(with_budget):
+    """RT-9: nothing is said of the budget where nothing is retried, or where nobody asks for calls."""
+    with_budget.write_text('[methods."a.B"]\nretry = 1\n' + BUDGET)
+
+    assert "budget" not in run("show", "backoff.toml", "--method", "c.D/E").stdout
+    assert "budget" not in run("show", "backoff.toml", "--target", "x").stdout
+    assert "budget" not in run("show", "backoff.toml").stdout
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ("max_tokens = 10", "retry_budget.max_tokens = 10 is not allowed; it is with token_ratio beside it"),
+        (
+            "max_tokens = 0\ntoken_ratio = 1",
+            "retry_budget.max_tokens = 0 is not allowed; a number above 0 and at most 1000 is",
+        ),
+        (
+            "ratio = 1",
+            "retry_budget.ratio = 1 is not allowed; no setting has this name, did you mean 'retry_budget.token_ratio'?",
+        ),
+    ],
+)
+def test_bad_budget(file, budget, message):
+    """BP-4: a bad retry budget is told as everything else that is wrong with a file."""
+    file.write_text(f"{FILE}\n[retry_budget]\n{budget}\n")
+
+    for arguments in (["check"], ["show"], ["show", "--method", "a.B/C"]):
+        done = run(arguments[0], "backoff.toml", *arguments[1:])
+        assert done.exit_code == 2
+        assert done.stdout == ""
+        assert done.stderr == f"Error: backoff.toml: {message}\n"
+
+
 def test_warning(file):
     """BP-2: what has no effect on a method is said on standard error, and the file is good all the same."""
     file.write_text('[policies.a]\nbackoff = "linear"\n[methods."a.B"]\npreset = "a"\nretry = 2\n')

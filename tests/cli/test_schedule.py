@@ -133,6 +133,17 @@ def test_file(run, tmp_path):
     assert cells(one.output) == [["1", "3 s", "3 s", "3 s", "3 s"], ["2", "3 s", "3 s", "3 s", "6 s"]]
 
 
+def test_file_with_a_budget(run, tmp_path):
+    """RT-9: a retry budget has no waits to show; the file's policies are shown as ever."""
+    file = tmp_path / "backoff.toml"
+    file.write_text('[policies.a]\nretry = 1\ndelay = "3s"\n[retry_budget]\nmax_tokens = 10\ntoken_ratio = 0.1\n')
+
+    done = run(str(file), "--json")
+
+    assert done.exit_code == 0
+    assert [policy["policy"] for policy in json.loads(done.stdout)] == ["connection", "policies.a"]
+
+
 @pytest.mark.parametrize(
     ("policy", "message"),
     [

@@ -22,6 +22,8 @@ NUMBERS = (
     checks.fraction,
     checks.factor,
     checks.retries,
+    checks.max_tokens,
+    checks.token_ratio,
 )
 anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.lists(st.integers())
 
@@ -180,6 +182,33 @@ def test_retries():
 def test_codes(value):
     """RT-2: a set of codes, in whatever kind of list."""
     assert checks.codes("key", value) == frozenset({"ABORTED"})
+
+
+@pytest.mark.parametrize("entry", [["ABORTED"], {"ABORTED": 1}, {"ABORTED"}, b"ABORTED", 10, None, "OK", "ABORTED "])
+def test_no_code_in_a_list(entry):
+    """RT-2: whatever stands in the list is looked at, also what no set can hold; it is what is told (CH-10)."""
+    with pytest.raises(OptionError) as caught:
+        checks.codes("key", ["UNAVAILABLE", entry])
+
+    assert str(caught.value).startswith(f"key = {entry!r} is not allowed; 'CANCELLED' or 'UNKNOWN' or ")
+    assert (caught.value.key, caught.value.value) == ("key", entry)
+
+
+def test_codes_in_any_case():
+    """RT-2: codes are names in any case, as in a service config, and one is one however often it stands there."""
+    assert checks.codes("key", ["aborted", "Aborted", "ABORTED"]) == {"ABORTED"}
+
+
+@pytest.mark.parametrize(
+    ("check", "least", "most"), [(checks.max_tokens, 1e-300, 1000), (checks.token_ratio, 0.001, 1000)]
+)
+@pytest.mark.parametrize("unit", Unit)
+def test_tokens(check, least, most, unit):
+    """RT-9: the limits of gRFC A6, whatever a place counts its times in: tokens are no times."""
+    assert [check("key", value, unit) for value in (least, 1, most)] == [least, 1, most]
+    for value in (0, -1, most + 0.001, math.nan, math.inf, "1", True, None):
+        with pytest.raises(OptionError, match=r"^key = "):
+            check("key", value, unit)
 
 
 def test_several_codes():

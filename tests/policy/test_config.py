@@ -11,6 +11,7 @@ import pytest
 
 from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.config import ENVIRONMENT_VARIABLE, TABLES, read_config
 from grpc_backoff.policy.connect import Reconnect
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional
@@ -28,6 +29,8 @@ JITTER = (
     "a number from 0 to below 1 is, or one of: none, proportional(PART[, then_cap]), scaled(LOW, HIGH), "
     "additive(PART), full, equal"
 )
+TOKENS = "a number above 0 and at most 1000 is"
+RATIO = "a number from 0.001 to 1000 is"
 FLAG = "True or False (or 1 or 0) is"
 STRATEGY = "'fixed' or 'linear' or 'exponential' or 'steps' or 'decorrelated' is"
 CODES = (
@@ -46,6 +49,7 @@ METHOD_KEYS = (
     'methods."*".timeout, methods."*".deadline, methods."*".codes, methods."*".server_delay_jitter, '
     'methods."*".max_server_delay'
 )
+BUDGET_KEYS = "no setting has this name, choose from: retry_budget.max_tokens, retry_budget.token_ratio"
 PRESETS = "grpc, contention, steps, standard, aggressive, conservative, background, fixed, linear, exponential"
 
 
@@ -126,6 +130,8 @@ BAD_METHODS = [
     ('codes = "NOPE"', "'NOPE'", CODES),
     ('codes = ["unavailible"]', "'unavailible'", CODES),
     ('codes = ["UNAVAILABLE", 14]', "14", CODES),
+    ('codes = ["UNAVAILABLE", ["ABORTED"]]', "['ABORTED']", CODES),
+    ("codes = [{a = 1}]", "{'a': 1}", CODES),
     ("codes = []", "[]", "a list of at least one status code is"),
     ('codes = ""', "''", "a list of at least one status code is"),
     ("codes = 14", "14", "a list of at least one status code is"),
@@ -134,6 +140,27 @@ BAD_METHODS = [
     ("retries = 3", "3", meant('methods."*".retry')),
     ('"max delay" = 3', "3", meant('methods."*".max_delay')),
     ("xyz = 0", "0", f"no setting has this name, choose from: {METHOD_KEYS}"),
+]
+
+# One line of [retry_budget], in the same way.
+BAD_BUDGETS = [
+    ("max_tokens = 0", "0", TOKENS),
+    ("max_tokens = -0.5", "-0.5", TOKENS),
+    ("max_tokens = 1000.1", "1000.1", TOKENS),
+    ("max_tokens = nan", "nan", TOKENS),
+    ("max_tokens = inf", "inf", TOKENS),
+    ('max_tokens = "10"', "'10'", TOKENS),
+    ("max_tokens = true", "True", TOKENS),
+    ("max_tokens = [10]", "[10]", TOKENS),
+    ("token_ratio = 0", "0", RATIO),
+    ("token_ratio = 0.0009", "0.0009", RATIO),
+    ("token_ratio = -1", "-1", RATIO),
+    ("token_ratio = 1001", "1001", RATIO),
+    ('token_ratio = "10%"', "'10%'", RATIO),
+    ("max_token = 10", "10", meant("retry_budget.max_tokens")),
+    ("maxTokens = 10", "10", meant("retry_budget.max_tokens")),
+    ("tokenRatio = 0.1", "0.1", meant("retry_budget.token_ratio")),
+    ("xyz = 1", "1", BUDGET_KEYS),
 ]
 
 # Values that are right, each on its own: the file, the key in question, its value, and what is allowed.
@@ -252,6 +279,12 @@ NOT_TOGETHER = [
     ('[methods."a.B/*"]', 'methods."a.B/*"', "'a.B/*'", "'package.Service/Method', 'package.Service' or '*' is"),
     ("[methods.5]", 'methods."5"', "'5'", "'package.Service/Method', 'package.Service' or '*' is"),
     ('[methods.""]', 'methods.""', "''", "'package.Service/Method', 'package.Service' or '*' is"),
+    ("[retry_budget]\nmax_tokens = 10", "retry_budget.max_tokens", "10", "it is with token_ratio beside it"),
+    ("[retry_budget]\ntoken_ratio = 0.1", "retry_budget.token_ratio", "0.1", "it is with max_tokens beside it"),
+    ("retry_budget = 5", "retry_budget", "5", "a table is"),
+    ("[[retry_budget]]", "retry_budget", "[{}]", "a table is"),
+    ("[retry_budget.x]", "retry_budget.x", "{}", BUDGET_KEYS),
+    ("[retry_buget]\nmax_tokens = 10", "retry_buget", "{'max_tokens': 10}", meant("retry_budget", "table")),
     ("connection = 5", "connection", "5", "a table is"),
     ("[[connection]]", "connection", "[{}]", "a table is"),
     ("policies = []", "policies", "[]", "a table is"),
@@ -340,6 +373,14 @@ def test_bad_method(file, line, value, allowed):
     file.write_text(f'[methods."*"]\n{line}\n')
 
     check_refused(file, f'methods."*".{key_of(line)}', value, allowed)
+
+
+@pytest.mark.parametrize(("line", "value", "allowed"), BAD_BUDGETS, ids=[row[0] for row in BAD_BUDGETS])
+def test_bad_budget(file, line, value, allowed):
+    """BP-4: and with the table of the retry budget (RT-9)."""
+    file.write_text(f"[retry_budget]\n{line}\n")
+
+    check_refused(file, f"retry_budget.{key_of(line)}", value, allowed)
 
 
 @pytest.mark.parametrize(
@@ -742,6 +783,29 @@ def test_every_setting_of_calls(file):
     assert config.policy("list").policy.max_attempts is None
 
 
+@pytest.mark.parametrize("content", ["", "[retry_budget]\n"])
+def test_no_budget(file, content):
+    """RT-9: there is no budget where the file says nothing of one."""
+    file.write_text(content)
+    config = read_config(file)
+
+    assert config.budget() is None
+    assert "retry_budget" not in dict(config.sections())
+
+
+def test_budget(file):
+    """RT-9: the file's table is the budget of each target, and one of the sections that the file describes."""
+    file.write_text("[retry_budget]\ntoken_ratio = 0.1\nmax_tokens = 100\n")
+    config = read_config(file)
+
+    assert config.budget().policy == RetryBudget(100.0, 0.1)
+    assert {value.part: value.origin for value in config.budget().effective} == {
+        "max_tokens": f"file {file}: retry_budget.max_tokens",
+        "token_ratio": f"file {file}: retry_budget.token_ratio",
+    }
+    assert dict(config.sections())["retry_budget"] == config.budget()
+
+
 def test_no_effect(file):
     """BP-2: what a table of the file says of growth without a delay is warned of, with file and key."""
     file.write_text('[methods."*"]\nretry = 3\nbackoff = "exponential"\n')
@@ -753,6 +817,7 @@ def test_no_effect(file):
         f'{file}: methods."*".backoff has no effect without a delay'
     ]
     assert caught[0].filename == __file__
+    assert caught[0].lineno == test_no_effect.__code__.co_firstlineno + 5
     assert config.retry_policy("a.B/C").policy.bounds(3) == (0.0, 0.0)
 
 

@@ -157,3 +157,14 @@ def test_bad_method_names(entry):
     assert str(caught.value) == (
         f"methods.\"{entry}\" = {entry!r} is not allowed; 'package.Service/Method', 'package.Service' or '*' is"
     )
+
+
+@pytest.mark.parametrize("entry", [5, None, b"a.B/C", ("a.B", "C"), True])
+def test_method_names_are_text(entry):
+    """CH-10: what is no text at all, which a program may hand over, is told in the same way."""
+    with pytest.raises(OptionError) as caught:
+        check_methods("retry", ["*", entry])
+
+    assert str(caught.value) == (
+        f"retry.\"{entry}\" = {entry!r} is not allowed; 'package.Service/Method', 'package.Service' or '*' is"
+    )

@@ -105,6 +105,37 @@ def test_attempts(attempts):
     assert replace(STANDARD, max_attempts=attempts).max_attempts == attempts
 
 
+@pytest.mark.parametrize(
+    ("jitter", "cap", "asked", "exact", "least", "most"),
+    [
+        (0.0, None, 7.0, 7.0, 7.0, 7.0),
+        (5.0, None, 7.0, 7.0, 7.0, 12.0),
+        (5.0, 3.0, 7.0, 3.0, 3.0, 8.0),
+        (5.0, 7.0, 7.0, 7.0, 7.0, 12.0),
+        (5.0, 60.0, 0.0, 0.0, 0.0, 5.0),
+        (0.0, 60.0, 9e9, 60.0, 60.0, 60.0),
+        (5.0, None, 9.2e18, 9.2e18, 9.2e18, 9.2e18 + 5.0),
+    ],
+)
+def test_obey(jitter, cap, asked, exact, least, most):
+    """RT-3: the server's wait, at most `max_server_delay`; jitter goes on top of that, if there is chance."""
+    policy = replace(STANDARD, server_delay_jitter=jitter, max_server_delay=cap)
+
+    assert policy.obey(asked) == exact
+    assert [policy.obey(asked, Always(drawn)) for drawn in (0.0, 1.0)] == [least, most]
+
+
+@unhurried
+@given(policy=retry_policies, asked=st.floats(0, 1e19), seed=st.integers())
+def test_obey_is_never_shorter(policy, asked, seed):
+    """RT-3: no wait is shorter than the server asked for, but where the cap cuts it; jitter adds its share at most."""
+    wait = policy.obey(asked, random.Random(seed))
+    least = min(asked, policy.max_server_delay or math.inf)
+
+    assert least <= wait <= least + policy.server_delay_jitter
+    assert policy.obey(asked) == least
+
+
 def test_parse():
     """BP-2: words are read into the same value."""
     policy = RetryPolicy.parse("preset: standard, timeout: 5s")
@@ -118,3 +149,4 @@ def test_parse_warns_its_caller():
         RetryPolicy.parse("retry: 3, backoff: exponential")
 
     assert caught[0].filename == __file__
+    assert caught[0].lineno == test_parse_warns_its_caller.__code__.co_firstlineno + 3

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import STATUS_CODES
 from grpc_backoff.policy.jitter import Full, NoJitter, Proportional
 from grpc_backoff.policy.presets import RETRY
@@ -19,8 +20,11 @@ from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.service_config import (
     Conversion,
     from_service_config,
+    method_configs,
     method_paths,
     read_duration,
+    read_json,
+    read_throttling,
     to_service_config,
 )
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
@@ -286,7 +290,7 @@ def test_bad(key, value, allowed):
     assert str(caught.value) == f"retryPolicy.{key} = {value!r} is not allowed; {allowed}"
 
 
-@pytest.mark.parametrize("code", ["OK", 0, 17, -1, True, None, "NOPE", 14.0])
+@pytest.mark.parametrize("code", ["OK", 0, 17, -1, True, None, "NOPE", 14.0, ["ABORTED"], {}])
 def test_bad_code(code):
     """BP-5: each of the codes is looked at."""
     with pytest.raises(OptionError, match=r"^retryPolicy\.retryableStatusCodes = .* is not allowed; 'CANCELLED' or "):
@@ -303,12 +307,16 @@ def test_no_object(value):
 
 
 def accepted_by_grpc(retry_policy):
-    """Return whether grpc takes a retryPolicy: every call on a channel whose service config it refuses says so."""
-    service_config = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": retry_policy}]})
+    """Return whether grpc takes a retryPolicy."""
+    return taken_by_grpc(json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": retry_policy}]}))
+
+
+def taken_by_grpc(service_config):
+    """Return whether grpc takes a service config: every call on a channel that was given one it refuses says so."""
     channel = grpc.insecure_channel("ipv4:127.0.0.1:1", options=[("grpc.service_config", service_config)])
     with channel, pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary("/a.B/C")(b"", timeout=10)  # nobody listens there
-    refused = "errors validating service config" in caught.value.details()
+    refused = caught.value.details().startswith("Failed to create channel")
     assert refused or caught.value.code() is grpc.StatusCode.UNAVAILABLE
     return not refused
 
@@ -392,3 +400,110 @@ def test_durations(text, seconds):
 def test_method_paths(names, paths):
     """BP-5: what an entry is for: methods, whole services, or all; what is no name is passed over, as grpc does it."""
     assert list(method_paths({"name": names})) == paths
+
+
+@pytest.mark.parametrize(
+    ("throttling", "budget"),
+    [
+        ({"maxTokens": 10, "tokenRatio": 0.1}, RetryBudget(10, 0.1)),
+        ({"maxTokens": 1000, "tokenRatio": 1}, RetryBudget(1000, 1)),
+        ({"maxTokens": 1, "tokenRatio": 0.0015, "else": 1}, RetryBudget(1, 0.0015)),
+    ],
+)
+def test_throttling(throttling, budget):
+    """RT-9: a service config's `retryThrottling` is a retry budget, and grpc takes it for one as well."""
+    assert read_throttling({"retryThrottling": throttling}) == budget
+    assert taken_by_grpc(json.dumps({"retryThrottling": throttling}))
+
+
+@pytest.mark.parametrize("config", [{}, {"retryThrottling": None}, {"methodConfig": []}])
+def test_no_throttling(config):
+    """RT-9: without one there is no budget; null is none, for grpc as well."""
+    assert read_throttling(config) is None
+    assert taken_by_grpc(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("throttling", "message"),
+    [
+        ({}, "RetryBudget.max_tokens = None"),
+        ({"maxTokens": 10}, "RetryBudget.token_ratio = None"),
+        ({"tokenRatio": 1}, "RetryBudget.max_tokens = None"),
+        ({"maxTokens": 0, "tokenRatio": 1}, "RetryBudget.max_tokens = 0"),
+        ({"maxTokens": -1, "tokenRatio": 1}, "RetryBudget.max_tokens = -1"),
+        ({"maxTokens": 10, "tokenRatio": 0}, "RetryBudget.token_ratio = 0"),
+        ({"maxTokens": 10, "tokenRatio": -0.5}, "RetryBudget.token_ratio = -0.5"),
+        ({"maxTokens": 10, "tokenRatio": 0.0005}, "RetryBudget.token_ratio = 0.0005"),
+        ({"maxTokens": True, "tokenRatio": 1}, "RetryBudget.max_tokens = True"),
+        ([], "retryThrottling = []"),
+        ("10", "retryThrottling = '10'"),
+        (False, "retryThrottling = False"),
+    ],
+)
+def test_bad_throttling(throttling, message):
+    """RT-9: what gRPC would refuse is refused, a missing number as well."""
+    assert not taken_by_grpc(json.dumps({"retryThrottling": throttling}))
+    with pytest.raises(OptionError) as caught:
+        read_throttling({"retryThrottling": throttling})
+
+    assert str(caught.value).startswith(f"{message} is not allowed; ")
+
+
+def test_too_many_tokens():
+    """RT-9: a thousand are the most, as gRFC A6 has it; grpc's C-core has no such limit."""
+    with pytest.raises(OptionError, match=r"^RetryBudget\.max_tokens = 1001 is not allowed; "):
+        read_throttling({"retryThrottling": {"maxTokens": 1001, "tokenRatio": 1}})
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ('{"a": [1, 2.5, "x", null, true]}', {"a": [1, 2.5, "x", None, True]}),
+        (b' {"a": "\xc3\xa4"}\n', {"a": "ä"}),
+        ("5", 5),
+        ("[]", []),
+        ('{"a": {"b": 1}, "b": 1}', {"a": {"b": 1}, "b": 1}),
+    ],
+)
+def test_json(text, read):
+    """CH-8: a service config is JSON, as text or as UTF-8."""
+    assert read_json(text) == read
+
+
+NO_JSON = [
+    *("", "{", "{'a': 1}", '{"a": 1}//', '{"a": NaN}', '{"a": [Infinity]}', "-Infinity", "\ufeff{}", "[" * 100_000),
+    *('{"methodConfig": [], "methodConfig": []}', '[{"a": {"b": 1, "c": 2, "b": 1}}]'),
+    *(b"\xff", b"\xef\xbb\xbf{}", "{}".encode("utf-16"), "{}".encode("utf-32")),
+]
+
+
+@pytest.mark.parametrize("text", NO_JSON, ids=lambda text: ascii(text)[:30])
+def test_no_json(text):
+    """CH-8: what grpc's core does not take for JSON is none here either: no key twice, no NaN, no other coding."""
+    assert read_json(text) is None
+    assert not taken_by_grpc(text)
+
+
+@pytest.mark.parametrize("text", [None, 5, {}, [], "9" * 5000], ids=lambda text: ascii(text)[:30])
+def test_no_text(text):
+    """CH-8: what is no text says nothing, and so does a number that Python does not read."""
+    assert read_json(text) is None
+
+
+@given(text=st.text() | st.binary() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
+def test_json_or_nothing(text):
+    """CH-8: whatever text comes, nothing is raised."""
+    read_json(text)
+
+
+@pytest.mark.parametrize(
+    ("config", "entries"),
+    [
+        ({"methodConfig": [{"name": []}, {"timeout": "1s"}]}, [{"name": []}, {"timeout": "1s"}]),
+        ({"methodConfig": [5, None, [], "x", {}]}, [{}]),
+        *((config, []) for config in ({"methodConfig": {}}, {"methodConfig": None}, {}, [], None, "x")),
+    ],
+)
+def test_method_configs(config, entries):
+    """CH-8: the entries for methods, as far as they are any."""
+    assert method_configs(config) == entries

@@ -7,17 +7,20 @@ from dataclasses import fields, replace
 import pytest
 
 from grpc_backoff.errors import OptionError
+from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.policy.compose import Said, say
+from grpc_backoff.policy.compose import Effective, Resolved, Said, say
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import Full, Proportional
 from grpc_backoff.policy.presets import CONNECT, RETRY
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.settings import (
+    BUDGETING,
     CONNECTING,
     PREFIX,
     RETRYING,
     read_source,
+    resolve_budget,
     resolve_connect,
     resolve_retry,
     suggestion,
@@ -41,6 +44,37 @@ def test_retrying_is_complete():
     """BP-2: all that a retry policy holds can be set, by one name each, and the number of tries by two."""
     assert parts(RETRYING) - BACKOFF == {field.name for field in fields(RetryPolicy)} | {"max_exponent", "steps"}
     assert len({setting.name for setting in RETRYING}) == len(RETRYING) == len(parts(RETRYING)) + 1
+
+
+def test_budgeting_is_complete():
+    """RT-9: both numbers of a retry budget can be set, by one name each."""
+    assert [setting.name for setting in BUDGETING] == [field.name for field in fields(RetryBudget)]
+
+
+def budget_of(**given):
+    return resolve_budget(read_source(BUDGETING, {name: (f"b.{name}", value) for name, value in given.items()}, "s"))
+
+
+def test_budget():
+    """RT-9: the two numbers are a budget, and each says where it came from."""
+    assert budget_of(max_tokens=10, token_ratio=0.1) == Resolved(
+        RetryBudget(10, 0.1),
+        (Effective("max_tokens", 10.0, "s: b.max_tokens"), Effective("token_ratio", 0.1, "s: b.token_ratio")),
+    )
+
+
+def test_no_budget():
+    """RT-9: where nothing is said there is no budget; no number is a default."""
+    assert budget_of() is None
+
+
+@pytest.mark.parametrize(("said", "missing"), [("max_tokens", "token_ratio"), ("token_ratio", "max_tokens")])
+def test_half_a_budget(said, missing):
+    """RT-9: one number without the other is told with what is missing: there is no default for either."""
+    with pytest.raises(OptionError) as caught:
+        budget_of(**{said: 1})
+
+    assert str(caught.value) == f"b.{said} = 1 is not allowed; it is with {missing} beside it"
 
 
 def test_words_of_the_rfc():

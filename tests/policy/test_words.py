@@ -210,6 +210,14 @@ def test_bad_words(text, key, message):
     assert message in (None, str(caught.value))
 
 
+def test_who_asked():
+    """BP-4: a text that is no list of words is called what its user calls it; a word is its own name."""
+    with pytest.raises(OptionError, match=r"^retry = 'no words' is not allowed; "):
+        parse_retry("no words", key="retry")
+    with pytest.raises(OptionError, match=r"^delay = 0 is not allowed; "):
+        parse_retry("delay: 0", key="retry")
+
+
 pieces = st.sampled_from(
     ["retry", "delay", "jitter", "steps", ": ", ",", "(", ")", "1", "s", "full", "5ms", "true", " "]
 )
