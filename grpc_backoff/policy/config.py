@@ -35,10 +35,8 @@ Which values are allowed is not decided here: `settings.py` has the tables.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeGuard
 
 from grpc_backoff.errors import ConfigError, OptionError
@@ -157,7 +155,7 @@ def read_config(path: str | os.PathLike[str]) -> Config:
 
 def _parse(name: str) -> dict[str, Any]:
     try:
-        with Path(name).open("rb") as file:
+        with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes its time to import
             content = file.read(_LARGEST + 1)
     except OSError as error:
         raise ConfigError(name, f"cannot be read: {error.strerror}") from error
@@ -165,6 +163,8 @@ def _parse(name: str) -> dict[str, Any]:
         raise ConfigError(name, f"cannot be read: {error}") from error
     if len(content) > _LARGEST:
         raise ConfigError(name, f"is larger than {_LARGEST} bytes")
+    import tomllib  # noqa: PLC0415 - it takes its time, and most channels have no file
+
     try:
         return tomllib.loads(content.decode("utf-8-sig"))  # some editors begin a file with a byte-order mark
     except UnicodeDecodeError as error:

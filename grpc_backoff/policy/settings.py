@@ -7,7 +7,6 @@ is the file's `[retry_budget]`. Nothing is read from anywhere here, and no defau
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -261,6 +260,8 @@ def suggestion(word: str, keys: Mapping[str, str], kind: str) -> str:
         keys: the right key by each word that may have been meant for it.
         kind: what such a key is called: "option", say.
     """
+    import difflib  # noqa: PLC0415 - for an error only
+
     near = difflib.get_close_matches(word.lower(), keys, n=1)
     if near:
         return f"no {kind} has this name, did you mean {keys[near[0]]!r}?"

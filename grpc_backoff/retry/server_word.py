@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC
 from functools import cache
 from typing import Any
 
@@ -104,7 +103,8 @@ def _read_retry_after(value: str | bytes | None, wall_clock: Callable[[], float]
         return None
     if _SECONDS.fullmatch(value):
         return float(value)
-    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - as late as protobuf
+    from datetime import UTC  # noqa: PLC0415 - as late as protobuf
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415
 
     try:
         date = parsedate_to_datetime(value)

@@ -467,7 +467,7 @@ def test_permission_denied(file, monkeypatch):
     def denied(_path, _mode):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("pathlib.Path.open", denied)
+    monkeypatch.setattr("builtins.open", denied)
 
     with pytest.raises(ConfigError) as caught:
         read_config(file)
