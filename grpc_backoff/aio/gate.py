@@ -207,6 +207,9 @@ class WaitingCall(grpc.aio.Call):
         """Make the real call; return False, and go on waiting, if there is no live connection."""
         if self._begin is None:
             return True
+        if self._end is not None and self._end <= self._gate.clock.now():
+            self._deadline_passed()  # before its timer could say so
+            return True
         try:
             call = self._context.run(self._begin, self._until(self._end))
         except Exception as error:  # noqa: BLE001 - it is the caller's, who awaits the call

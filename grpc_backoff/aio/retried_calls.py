@@ -107,13 +107,13 @@ class RetriedStreamRequest(StreamRequest, RetriedCall):
         self.takes_writes = requests is None
         super().__init__(retries, policy, method, make, timeout, limit)
         if requests is not None:
-            pump = retries.beside_call(self._consume(requests), self._context)
+            pump = retries.spawn(self._consume(requests), self._context)
             self.add_done_callback(lambda _: _cancel(pump))
 
     def _try(self) -> grpc.aio.Call:
         attempt = super()._try()
         if self._buffer.end or self._buffer.closed:  # a later try
-            self._retries.beside_call(self._replay(), self._context)
+            self._retries.spawn(self._replay(), self._context)
         return attempt
 
     @property

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextvars import Context
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.policy.backoff import Random
@@ -18,9 +19,17 @@ from grpc_backoff.retry.budget import RetryTokens
 from grpc_backoff.retry.events import CallEvent
 from grpc_backoff.retry.hooks import FailedCall, Hook, RetryHooks
 
-__all__ = ["Retries"]
+__all__ = ["Pairs", "Retries"]
 
 _LOG = logging.getLogger(__name__)
+
+HookT = TypeVar("HookT")
+
+Pairs = tuple[tuple[str, str | bytes], ...]
+"""Pairs of metadata."""
+
+_REFRESHING: ContextVar[asyncio.Task[Any] | None] = ContextVar("grpc_backoff_refreshing", default=None)
+"""The renewal of credentials that the running code is part of: it must not wait for itself."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -52,87 +61,126 @@ class Retries:
     listeners: Sequence[Any]
     wall_clock: Callable[[], float] = time.time
     closed: bool = False
-    _between_tries: set[asyncio.Task[Any]] = field(default_factory=set)
-    _of_calls: set[asyncio.Task[Any]] = field(default_factory=set)
-    _refreshing: asyncio.Future[Any] | None = None
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    _between: set[asyncio.Task[Any]] = field(default_factory=set)
+    _refreshing: asyncio.Task[Pairs] | None = None
+    _refreshed_at: float = -math.inf
 
-    def between_tries(self, work: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
-        """Run what follows on a failed try, until the next one; closing the channel cancels it."""
-        return self._run(work, context, self._between_tries)
-
-    def beside_call(self, work: Coroutine[Any, Any, Any], context: Context) -> asyncio.Task[Any]:
-        """Run what ends with its call, such as sending its requests; closing the channel waits for that."""
-        return self._run(work, context, self._of_calls)
-
-    def _run(
-        self, work: Coroutine[Any, Any, Any], context: Context | None, tasks: set[asyncio.Task[Any]]
-    ) -> asyncio.Task[Any]:
+    def spawn(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
+        """Run something beside a try; it may go on in a channel that is closing, as the try may."""
         task = self.loop.create_task(work, context=context)
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def between_tries(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
+        """Run what a call needs behind its failure; `close` ends it."""
+        task = self.spawn(work, context)
+        self._between.add(task)
+        task.add_done_callback(self._between.discard)
         return task
 
     def close(self) -> None:
-        """Retry nothing any more: calls between two tries are over, and those that run have their last one."""
+        """Retry nothing any more: calls between two tries end, and so do the hooks. Running tries are not touched."""
         self.closed = True
-        for task in self._between_tries - {asyncio.current_task()}:  # a hook may close the channel
+        for task in self._others(self._between):
             task.cancel()
 
     async def all_closed(self) -> None:
-        """Return once nothing runs any more; the calls have been ended by then."""
-        tasks = (self._between_tries | self._of_calls) - {asyncio.current_task()}
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Return once everything has ended; the tries have, by now."""
+        for task in self._others(self._tasks - self._between):  # those were cancelled, and may be cleaning up
+            task.cancel()
+        await asyncio.gather(*self._others(self._tasks), return_exceptions=True)
+
+    def _others(self, tasks: set[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
+        """Return all of them but the one that asks: a hook may close the channel."""
+        return tasks - {asyncio.current_task()}
 
     async def sleep(self, seconds: float) -> None:
         """Return after so many seconds of the channel's clock."""
-        over = self.loop.create_future()
+        await self._until(self.loop.create_future(), seconds)
+
+    async def _until(self, over: asyncio.Future[None], seconds: float | None) -> None:
+        """Return when something is over, or after so many seconds of the channel's clock."""
+        if seconds is None:
+            await over
+            return
         timer = self.clock.call_at(self.clock.now() + seconds, partial(_wake, over))
         try:
             await over
         finally:
             timer.cancel()
 
-    async def refresh(self, failed: FailedCall, left: float | None) -> tuple[bool, Any]:
-        """Have the credentials renewed; return whether they are, and what the hook returned (RT-4).
+    def can_refresh(self) -> bool:
+        """Return whether there is a way to new credentials (RT-4): not for the calls that the hook itself makes."""
+        own = _REFRESHING.get()
+        return self.hooks.refresh_credentials is not None and (own is None or own.done() or own is not self._refreshing)
 
-        Calls that fail while the hook runs wait for it instead of calling it again.
+    async def refresh(self, failed: FailedCall, tried_at: float, left: float | None) -> Pairs | None:
+        """Have the credentials renewed; return the metadata that the hook gives, None if they are not renewed (RT-4).
+
+        One run of the hook is for all calls whose tries began before its end: they had the old credentials.
+
+        Args:
+            failed: the try that failed.
+            tried_at: when it began.
+            left: the seconds until the call's deadline; None without one.
         """
-        assert self.hooks.refresh_credentials is not None
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = self._start(self.hooks.refresh_credentials, failed)
         refreshing = self._refreshing
-        await asyncio.wait([refreshing], timeout=left)
-        if not refreshing.done() or refreshing.cancelled() or refreshing.exception() is not None:
-            return False, None
-        return True, refreshing.result()
+        if refreshing is None or (refreshing.done() and tried_at >= self._refreshed_at):
+            assert self.hooks.refresh_credentials is not None, "asked only where it can be"
+            refreshing = self._refreshing = self._start(self._renew(self.hooks.refresh_credentials, failed))
+        await self._wait_for(refreshing, left)
+        renewed = refreshing.done() and not refreshing.cancelled() and refreshing.exception() is None
+        return refreshing.result() if renewed else None
+
+    async def _renew(self, hook: Hook, failed: FailedCall) -> Pairs:
+        _REFRESHING.set(asyncio.current_task())  # in the context of this task, and of what it starts
+        try:
+            renewed = _metadata(await _call(hook, failed))
+        except BaseException:
+            self._refreshing = None  # the next call may have more luck
+            raise
+        self._refreshed_at = self.clock.now()
+        return renewed
 
     async def tell(self, hook: Hook | None, failed: FailedCall, left: float | None) -> None:
         """Call a hook, and wait for it as long as the call has time."""
         if hook is not None:
-            await asyncio.wait([self._start(hook, failed)], timeout=left)
+            await self._wait_for(self._start(_call(hook, failed)), left)
 
-    def _start(self, hook: Hook, failed: FailedCall) -> asyncio.Future[Any]:
-        """Call a hook; return what its answer will be. One that is no coroutine function has run by then."""
-        answer: asyncio.Future[Any] = self.loop.create_future()
-        try:
-            returned = hook(failed)
-            if inspect.isawaitable(returned):
-                answer = self.between_tries(_wait_for(returned))
-            else:
-                answer.set_result(returned)
-        except Exception as error:  # noqa: BLE001 - it is the hook's
-            answer.set_exception(error)
-        answer.add_done_callback(self._hook_ended)
-        return answer
+    def _start(self, hook: Coroutine[Any, Any, HookT]) -> asyncio.Task[HookT]:
+        task: asyncio.Task[HookT] = self.loop.create_task(hook)
+        for tasks in (self._tasks, self._between):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        task.add_done_callback(self._hook_ended)
+        return task
 
-    def _hook_ended(self, answer: asyncio.Future[Any]) -> None:
-        error = None if answer.cancelled() else answer.exception()
+    async def _wait_for(self, task: asyncio.Task[Any], seconds: float | None) -> None:
+        """Return when a task has ended, or after so many seconds: it goes on then."""
+        over = self.loop.create_future()
+        task.add_done_callback(lambda _: _wake(over))
+        await self._until(over, seconds)
+
+    def _hook_ended(self, task: asyncio.Task[Any]) -> None:
+        error = None if task.cancelled() else task.exception()
         if error is not None:
             _LOG.error("a hook of the channel to %s raised", self.target, exc_info=error)
 
 
-async def _wait_for(answer: Awaitable[Any]) -> Any:
-    return await answer
+async def _call(hook: Hook, failed: FailedCall) -> Any:
+    answer = hook(failed)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _metadata(given: Any) -> Pairs:
+    """Return the pairs that a hook gave; TypeError, without the value, if it gave anything else."""
+    try:
+        return tuple((key, value) for key, value in given or ())
+    except (TypeError, ValueError):
+        kind = type(given).__qualname__
+        raise TypeError(f"refresh_credentials returned {kind}; pairs of metadata, or None, are allowed") from None
 
 
 def _wake(future: asyncio.Future[None]) -> None:

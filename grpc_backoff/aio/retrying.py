@@ -12,6 +12,7 @@ committed, and ends as that try ends.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
 from typing import Any, TypeVar
@@ -19,10 +20,10 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.retries import Retries
+from grpc_backoff.aio.retries import Pairs, Retries
 from grpc_backoff.errors import GrpcBackoffError
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.retry.decision import Failure, GiveUp, Progress, costs_token, decide, is_conflict
+from grpc_backoff.retry.decision import Failure, GiveUp, Progress, Retry, costs_token, decide, is_conflict
 from grpc_backoff.retry.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.retry.hooks import FailedCall
 from grpc_backoff.retry.server_word import hear
@@ -30,15 +31,15 @@ from grpc_backoff.telemetry.trace import current_trace_id
 
 __all__ = ["MakeAttempt", "Pairs", "RetriedCall", "RetriesExhaustedError"]
 
-Pairs = tuple[tuple[str, str | bytes], ...]
-
 MakeAttempt = Callable[[float | None, Pairs], grpc.aio.Call]
 """Makes one try, with this many seconds, and with metadata in place of the caller's own under the same keys."""
 
 AnswerT = TypeVar("AnswerT")
 
 _ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
-_GOAWAY = "GOAWAY received"
+_REFUSED = re.compile(r"(Stream removed \()?GOAWAY received")
+"""How the core's words begin for a call that a GOAWAY says was not taken. Farther behind, the connection of a call that
+was taken has broken after a GOAWAY."""
 _CANCELLED_DETAILS = "Locally cancelled by application!"
 
 
@@ -113,13 +114,11 @@ class RetriedCall(grpc.aio.Call):
         self._retries = retries
         self._policy = policy
         self._method = method
-        self._make = make
+        self._make: MakeAttempt | None = make
         self._context = copy_context()  # later tries belong to the caller's trace as well
         self._began = now = retries.clock.now()
-        self._shown = timeout is not None or policy.deadline is not None
-        self._end: float | None = None
-        if self._shown or limit is not None:
-            self._end = now + min(bound for bound in (timeout, policy.deadline, limit) if bound is not None)
+        self._shown_end = _earliest(now, timeout, policy.deadline)
+        self._end = self._shown_end if limit is None else _earliest(now, timeout, policy.deadline, limit)
         self._progress = _FIRST
         self._instead: Pairs = ()
         self._committed = False
@@ -133,7 +132,9 @@ class RetriedCall(grpc.aio.Call):
 
     def _try(self) -> grpc.aio.Call:
         """Make a try, and listen for its end."""
-        left = self._left()
+        assert self._make is not None, "a call that has ended is not tried again"
+        self._tried_at = now = self._retries.clock.now()
+        left = None if self._end is None else self._end - now  # negative or NaN is for grpc to refuse (CH-1)
         own = self._policy.timeout
         self._own_timeout = own is not None and (left is None or own < left)
         self._attempt = attempt = self._make(own if self._own_timeout else left, self._instead)
@@ -141,7 +142,10 @@ class RetriedCall(grpc.aio.Call):
         return attempt
 
     def _left(self) -> float | None:
-        return None if self._end is None else max(0.0, self._end - self._retries.clock.now())
+        return self._until(self._end)
+
+    def _until(self, when: float | None) -> float | None:
+        return None if when is None else max(0.0, when - self._retries.clock.now())
 
     def _ended(self, attempt: grpc.aio.Call) -> None:
         """Take note of a try's end, in the moment of it."""
@@ -159,45 +163,31 @@ class RetriedCall(grpc.aio.Call):
             self._settle(attempt)
             if self._progress.attempt > 1 or len(retries.listeners) > 1:
                 retries.emit(CallSucceeded(**self._at(), took=retries.clock.now() - self._began))
-        elif self._committed or retries.closed or attempt.cancelled():
+        elif retries.closed or _cancelled_here(attempt):
             self._settle(attempt)
         else:
             self._work = retries.between_tries(self._after(attempt, code), self._context)
+            self._work.add_done_callback(self._closed)
+
+    def _closed(self, work: asyncio.Task[None]) -> None:
+        """End the call if the channel was closed between two tries, perhaps before the work took its first step."""
+        if work.cancelled():
+            self._settle(_CANCELLED)
 
     async def _after(self, attempt: grpc.aio.Call, code: grpc.StatusCode) -> None:
         """Do what follows from a failed try."""
         try:
             if not await self._again(attempt, code):
                 self._settle(attempt)
-        except asyncio.CancelledError:
-            self._settle(_CANCELLED)  # the channel is closed
-            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller must not wait for ever
             self._settle(error)
 
     async def _again(self, attempt: grpc.aio.Call, code: grpc.StatusCode) -> bool:
         """Make another try; return False if the call ends with the one that failed."""
-        retries, policy = self._retries, self._policy
+        retries = self._retries
         trailing = _pairs(await attempt.trailing_metadata())
-        failure = Failure(
-            code=code.name,
-            word=hear(trailing, _pairs(await attempt.initial_metadata()), retries.wall_clock),
-            own_timeout=self._own_timeout,
-            refused=retries.stands_in and _GOAWAY in (await attempt.details() or ""),
-            committed=self._committed,
-        )
-        tokens = retries.tokens
-        if tokens is not None and costs_token(policy, failure):
-            tokens.failed()
-        decision = decide(
-            policy,
-            self._progress,
-            failure,
-            left=self._left(),
-            budget_spent=tokens is not None and tokens.spent,
-            can_refresh=retries.hooks.refresh_credentials is not None,
-            rng=retries.rng,
-        )
+        failure = await self._failure(attempt, code, trailing)
+        decision = self._decide(failure)
         if isinstance(decision, GiveUp):
             await self._give_up(attempt, code, trailing, failure, decision)
             return False
@@ -212,23 +202,53 @@ class RetriedCall(grpc.aio.Call):
                 trace_id=current_trace_id(),
             )
         )
-        self._progress = decision.progress
         if decision.delay:
             await retries.sleep(decision.delay)
         if self._committed or self._outcome is not None:  # in the meantime
             return False
+        if self._left() == 0.0:  # RT-7: woken too late, or the hook took all the time
+            await self._give_up(attempt, code, trailing, failure, GiveUp(Reason.DEADLINE))
+            return False
+        self._progress = decision.progress
         if self._progress.attempt > 1:
             self._replace(((_ATTEMPTS_BEFORE, str(self._progress.attempt - 1)),))
         self._try()
         self._wake()
         return True
 
+    async def _failure(self, attempt: grpc.aio.Call, code: grpc.StatusCode, trailing: Pairs) -> Failure:
+        retries = self._retries
+        refused = retries.stands_in and not self._progress.refused
+        return Failure(
+            code=code.name,
+            word=hear(trailing, _pairs(await attempt.initial_metadata()), retries.wall_clock),
+            own_timeout=self._own_timeout,
+            refused=refused and _REFUSED.match(await attempt.details() or "") is not None,
+            committed=self._committed,
+        )
+
+    def _decide(self, failure: Failure) -> Retry | GiveUp:
+        retries = self._retries
+        tokens = retries.tokens
+        if tokens is not None and not failure.refused and costs_token(self._policy, failure):  # RT-9
+            tokens.failed()
+        return decide(
+            self._policy,
+            self._progress,
+            failure,
+            left=self._left(),
+            budget_spent=tokens is not None and tokens.spent,
+            can_refresh=retries.can_refresh(),
+            rng=retries.rng,
+        )
+
     async def _refresh(self, attempt: grpc.aio.Call, code: grpc.StatusCode, trailing: Pairs) -> bool:
         failed = await self._failed(attempt, code, trailing)
-        renewed, metadata = await self._retries.refresh(failed, self._left())
-        if renewed and metadata:
-            self._replace(tuple((key, value) for key, value in metadata))
-        return renewed
+        metadata = await self._retries.refresh(failed, self._tried_at, self._left())
+        if metadata is None:
+            return False
+        self._replace(metadata)
+        return True
 
     def _replace(self, metadata: Pairs) -> None:
         """Have the next tries made with these pairs, in place of others under the same keys."""
@@ -252,7 +272,7 @@ class RetriedCall(grpc.aio.Call):
             code,
             await attempt.initial_metadata(),
             await attempt.trailing_metadata(),
-            f"{failed.details}; {_account(failed, failure, decision, self._left())}",
+            "; ".join(filter(None, (failed.details, _account(failed, failure, decision, self._left())))),
             await attempt.debug_error_string(),  # type: ignore[attr-defined] # all of grpc's calls have it
             attempts=failed.attempt,
             took=failed.took,
@@ -289,6 +309,7 @@ class RetriedCall(grpc.aio.Call):
         if self._outcome is not None:
             return
         self._outcome = outcome
+        self._make = None  # with it go the request and the channel
         self._wake()
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
@@ -313,8 +334,7 @@ class RetriedCall(grpc.aio.Call):
 
         Raises what the caller of a failed call gets, unless the outcome is what the failed try itself says.
         """
-        while self._attempt is attempt and self._outcome is None:
-            await self._change()
+        await self._known(attempt)
         if self._attempt is not attempt:
             return True
         if isinstance(self._outcome, _Cancelled):
@@ -330,6 +350,11 @@ class RetriedCall(grpc.aio.Call):
         except asyncio.CancelledError:
             self.cancel()
             raise
+
+    async def _known(self, attempt: grpc.aio.Call) -> None:
+        """Return once it is known what follows on a try that has ended."""
+        while self._attempt is attempt and self._outcome is None:
+            await self._change()
 
     async def _change(self) -> None:
         """Return with the next try, or with the outcome."""
@@ -354,8 +379,11 @@ class RetriedCall(grpc.aio.Call):
         return outcome.done() if isinstance(outcome, grpc.aio.Call) else outcome is not None
 
     def time_remaining(self) -> float | None:
-        """Return the seconds until the deadline of the call as a whole, None without one."""
-        return self._left() if self._shown else None
+        """Return the seconds until the deadline of the call as a whole, None without one.
+
+        As on a plain call, what the service config says is not shown.
+        """
+        return self._until(self._shown_end)
 
     def cancel(self) -> bool:
         """Cancel the call; return whether it was still running."""
@@ -384,15 +412,9 @@ class RetriedCall(grpc.aio.Call):
             if not attempt.done():
                 self.commit()
                 return metadata
-            if not await self._follows(attempt):
+            await self._known(attempt)
+            if self._attempt is attempt:
                 return metadata
-
-    async def _follows(self, attempt: grpc.aio.Call) -> bool:
-        """Like `_following`, for those who ask a call instead of waiting for its answer: they get no error."""
-        try:
-            return await self._following(attempt)
-        except grpc.aio.AioRpcError:
-            return False
 
     async def _ask(self, question: str, if_cancelled: Any) -> Any:
         while self._outcome is None:
@@ -439,6 +461,11 @@ class RetriedCall(grpc.aio.Call):
         return f"<{type(self).__name__}, attempt {self._progress.attempt}: {self._attempt!r}>"
 
 
+def _earliest(now: float, *bounds: float | None) -> float | None:
+    """Return the first end of some spans that begin now; None if none of them ends."""
+    return min((now + bound for bound in bounds if bound is not None), default=None)
+
+
 def _answer_of(question: Coroutine[Any, Any, AnswerT]) -> AnswerT:
     """Return what a call that has ended answers, for which nobody has to wait."""
     try:
@@ -450,14 +477,20 @@ def _answer_of(question: Coroutine[Any, Any, AnswerT]) -> AnswerT:
     raise RuntimeError("a call that has ended does not say how")
 
 
+def _cancelled_here(attempt: grpc.aio.Call) -> bool:
+    """Return whether the caller has cancelled a try that has ended; a server may say CANCELLED as well."""
+    return attempt.cancelled() and _answer_of(attempt.details()) == _CANCELLED_DETAILS
+
+
 def _pairs(metadata: Iterable[Any] | None) -> Pairs:
     return tuple((key, value) for key, value in metadata or ())
 
 
 def _account(failed: FailedCall, failure: Failure, decision: GiveUp, left: float | None) -> str:
     """Say how often a call was tried, for how long, and why no more (RT-6)."""
+    assert failed.reason is not None, "asked where a call gives up"
     tries = "1 try" if failed.attempt == 1 else f"{failed.attempt} tries"
-    said = f"gave up after {tries} in {failed.took:.3g} s: {failed.reason.value}" if failed.reason else tries
+    said = f"gave up after {tries} in {failed.took:.3g} s: {failed.reason.value}"
     if decision.wait is None or left is None:
         return said
     who = "the schedule has" if failure.word is None else f"the server asks by {failure.word.source.value} for"

@@ -1,0 +1,304 @@
+"""How a retried call ends before its time: cancelled, its channel closed or dropped, in every phase it can be in."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+
+import grpc
+import grpc.aio
+import pytest
+
+from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, RetryHooks, aio
+from tests.aio.retry_service import CODE, HANG, OK, RetryService, Say, answered, failing, peer, peer_of
+from tests.aio.test_channel import is_ours, settle
+from tests.echo import EchoStub, Message
+
+__all__ = ["peer"]
+
+DOWN = Say()
+LONG = "retry: 2, delay: 1h, max_delay: 1h"
+QUICK = "retry: 2, delay: 10ms"
+
+IN_FLIGHT = {
+    "first try": (QUICK, [HANG]),
+    "second try": (QUICK, [DOWN, HANG]),
+}
+BETWEEN = {
+    "sleeping": (LONG, [DOWN]),
+    "refreshing": (QUICK, [Say(CODE.UNAUTHENTICATED)]),
+    "settling a conflict": (QUICK, [Say(CODE.ABORTED)]),
+    "exhausted": (QUICK, [DOWN] * 3),
+}
+PHASES = IN_FLIGHT | BETWEEN
+HOOKS = {"refreshing", "settling a conflict", "exhausted"}
+
+
+class Hanging:
+    """Hooks that never end by themselves."""
+
+    def __init__(self):
+        self.running = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self.hooks = RetryHooks(refresh_credentials=self.hang, on_conflict=self.hang, on_exhausted=self.hang)
+
+    async def hang(self, _failed):
+        self.running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)  # it has something to clean up
+            self.cancelled.set()
+
+
+class Phase:
+    """A call that has come to a phase of its life."""
+
+    def __init__(self, peer, name):
+        self.hanging = Hanging()
+        self.before = asyncio.all_tasks()
+        self.callbacks = []
+        words, self.script = PHASES[name]
+        self.name = name
+        self.service = peer.service
+        self.service.scripts["a"] = self.script
+        self.client = peer.client(words, retry_hooks=self.hanging.hooks)
+
+    async def reach(self):
+        """Make the call, and return it in its phase."""
+        call = self.client.call()
+        call.add_done_callback(self.callbacks.append)
+        await self.service.until(len(self.script))
+        async with asyncio.timeout(30):
+            if self.name == "sleeping":
+                await self.client.until(CallRetried)
+            elif self.name in HOOKS:
+                await self.hanging.running.wait()
+        assert not call.done()
+        return call
+
+    def tasks(self):
+        """Return the channel's own tasks that are left."""
+        return [task for task in asyncio.all_tasks() - self.before if is_ours(task)]
+
+
+@pytest.fixture(params=PHASES)
+async def phase(peer, request):
+    """A call that comes to each phase."""
+    return Phase(peer, request.param)
+
+
+async def ends_cancelled(phase, call):
+    """Hold a call to what grpc's own cancelled calls are like, and to have ended once."""
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(asyncio.shield(_result(call)), 30)
+    assert call.done()
+    assert call.cancelled()
+    assert not call.cancel()
+    assert await call.code() is CODE.CANCELLED
+    assert await call.details() == "Locally cancelled by application!"
+    assert isinstance(await call.initial_metadata(), grpc.aio.Metadata)
+    assert isinstance(await call.trailing_metadata(), grpc.aio.Metadata)
+    assert isinstance(repr(call), str)
+    assert phase.callbacks == [call]
+    late = []
+    call.add_done_callback(late.append)
+    assert late == [call]
+
+
+async def _result(call):
+    return await call
+
+
+async def no_more_tries(phase):
+    """Hold a call that has ended to no further try, and the server to have heard of the end."""
+    await settle()
+    assert len(phase.service.tries["a"]) == len(phase.script)
+    assert phase.service.cancelled == (phase.name in IN_FLIGHT)
+
+
+@pytest.mark.parametrize("way", ["call", "task", "wait_for", "question"])
+async def test_cancelled(phase, way):
+    """CH-1: in every phase a call can be cancelled, and so ends once and for good; a question alone cancels nothing."""
+    call = await phase.reach()
+    if way == "question":
+        asking = asyncio.ensure_future(call.initial_metadata() if phase.name in BETWEEN else call.code())
+        await asyncio.sleep(0.01)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert not call.done()
+    if way in {"call", "question"}:
+        assert call.cancel()
+    elif way == "task":
+        task = asyncio.ensure_future(_result(call))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(_result(call), 0.05)
+    await ends_cancelled(phase, call)
+    await no_more_tries(phase)
+    if phase.name not in HOOKS:
+        assert [task for task in phase.tasks() if "aio/retr" in repr(task)] == []
+
+
+@pytest.mark.parametrize("grace", [None, 0.1])
+async def test_channel_closed(phase, grace):
+    """CB-10: closing the channel ends the call in every phase, hooks and all, and leaves no task."""
+    call = await phase.reach()
+    awaiting = asyncio.ensure_future(_result(call))
+    await asyncio.sleep(0.01)
+    await asyncio.wait_for(phase.client.channel.close(grace), 30)
+    await ends_cancelled(phase, call)
+    await asyncio.gather(awaiting, return_exceptions=True)
+    assert awaiting.cancelled()
+    await no_more_tries(phase)
+    assert phase.tasks() == []
+    assert phase.hanging.cancelled.is_set() == (phase.name in HOOKS)
+    with pytest.raises(grpc.aio.UsageError):
+        phase.client.call()
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+async def test_closing_does_not_wait_for_retries(peer, name):
+    """CB-10: a call between two tries is not let run for the grace, however long that is."""
+    phase = Phase(peer, name)
+    call = await phase.reach()
+    await asyncio.wait_for(phase.client.channel.close(600), 30)
+    await ends_cancelled(phase, call)
+
+
+@pytest.mark.parametrize("said", [OK, DOWN], ids=["answered", "failing"])
+async def test_a_try_that_ends_within_the_grace(peer, said):
+    """CB-10: a try that runs may end within the grace, and its end is the call's, whatever it is: no further try."""
+    client = peer.client(QUICK)
+    peer.service.scripts["a"] = [Say(said.code, hold=0.3)]
+    call = client.call()
+    await peer.service.until(1)
+    await asyncio.wait_for(client.channel.close(60), 30)
+    if said is OK:
+        assert await answered(call) == "a"
+    else:
+        error = await failing(call)
+        assert (type(error), error.code()) == (grpc.aio.AioRpcError, CODE.UNAVAILABLE)
+    assert len(peer.service.tries["a"]) == 1
+
+
+async def test_requests_that_end_within_the_grace(peer):
+    """CB-10: a call whose requests are still being sent may go on sending them within the grace."""
+
+    async def requests():
+        for text in "abc":
+            yield Message(text=text)
+            await asyncio.sleep(0.1)
+
+    client = peer.client(QUICK)
+    await client.channel.channel_ready()
+    call = client.stub.Up(requests())
+    await call.wait_for_connection()
+    await asyncio.wait_for(client.channel.close(60), 30)
+    assert await answered(call) == "abc"
+
+
+async def test_a_hook_that_closes_the_channel(peer):
+    """CB-10: it may; the call that it was called for ends with the channel."""
+    clients = []
+
+    async def give_up(_failed):
+        await clients[0].channel.close()
+
+    clients.append(peer.client(QUICK, retry_hooks=RetryHooks(on_exhausted=give_up)))
+    peer.service.scripts["a"] = [DOWN] * 3
+    call = clients[0].call()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(asyncio.shield(_result(call)), 30)
+    assert await call.code() is CODE.CANCELLED
+
+
+async def test_a_listener_that_cancels_the_call(peer):
+    """CH-1: it may, and there is no further try, also where that would follow at once."""
+    for delay in ("0.01", "0.0"):
+        calls, text = [], f"at {delay}"
+        pushed = Say(trailing=(("grpc-retry-pushback-ms", str(int(float(delay) * 1000))),))
+        client = peer.client(QUICK)
+        client.channel.add_listener(lambda event, calls=calls: isinstance(event, CallRetried) and calls[0].cancel())
+        peer.service.scripts[text] = [pushed]
+        calls.append(client.call(text))
+        assert await asyncio.wait_for(calls[0].code(), 30) is CODE.CANCELLED
+        await settle()
+        assert len(peer.service.tries[text]) == 1
+
+
+OUTCOMES = {
+    "answered at once": ([OK], []),
+    "answered later": ([DOWN, DOWN], ["CallSucceeded"]),
+    "exhausted": ([DOWN] * 3, ["CallExhausted"]),
+    "not retried": ([Say(CODE.INTERNAL)], []),
+    "not retried later": ([DOWN, Say(CODE.INTERNAL)], []),
+    "conflict": ([Say(CODE.ABORTED)], []),
+}
+
+
+@pytest.mark.parametrize(("script", "ends"), OUTCOMES.values(), ids=OUTCOMES)
+@pytest.mark.parametrize("raises", [False, True])
+async def test_done_callbacks(peer, script, ends, raises):
+    """CH-1: called once, with the call, when it has ended; one that raises is reported and harms nobody."""
+    reported, seen = [], []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
+    client = peer.client(QUICK)
+    peer.service.scripts["a"] = script
+    call = client.call()
+    if raises:
+        call.add_done_callback(lambda _call: 1 / 0)
+    call.add_done_callback(lambda call: seen.append((call, call.done())))
+    await asyncio.wait_for(call.code(), 30)
+    await settle()
+    assert seen == [(call, True)]
+    # grpc's own poller reports its BlockingIOErrors there, too.
+    assert len([error for error in reported if isinstance(error, ZeroDivisionError)]) == raises
+    assert [end for end in client.ends if end == "CallExhausted" or "CallSucceeded" in ends] == ends
+
+
+async def test_listeners_that_raise(peer, caplog):
+    """CH-11: a listener that raises at an event of a call is logged, and harms nothing."""
+
+    def broken(event):
+        raise ZeroDivisionError(type(event).__name__)
+
+    client = peer.client(QUICK, listeners=[broken])
+    peer.service.scripts |= {"a": [DOWN], "b": [DOWN] * 3}
+    assert await answered(client.call()) == "a"
+    assert (await failing(client.call("b"))).attempts == 3
+    for kind in (CallRetried, CallSucceeded, CallExhausted):
+        assert f"ZeroDivisionError: {kind.__name__}" in caplog.text
+
+
+@pytest.mark.parametrize("script", [[DOWN], [DOWN] * 2], ids=["answered", "exhausted"])
+async def test_a_call_keeps_its_channel_until_it_ends(script):
+    """CB-10: a call between two tries keeps its channel alive; one that has ended does not, whoever holds it."""
+
+    def drop():
+        opened.clear()
+        gc.collect()
+
+    async def ended_for_good(call):
+        await call.code()
+        await settle()
+        gc.collect()
+
+    async with peer_of(RetryService(), secure=False) as peer:
+        peer.service.scripts["a"] = script
+        opened = [aio.insecure_channel(peer.target, retry="retry: 1, delay: 300ms")]
+        call = EchoStub(opened[0]).Unary(Message(text="a"))
+        gone = weakref.ref(opened[0])
+        await peer.service.until(1)
+        drop()
+        assert gone() is not None
+        with pytest.warns(ResourceWarning, match="unclosed channel"):
+            await ended_for_good(call)
+        assert gone() is None
+        assert call.done()
+        assert len(peer.service.tries["a"]) == 2

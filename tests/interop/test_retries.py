@@ -1,0 +1,363 @@
+"""Retries where connections break: what may run twice, what the core still does by itself, and no storm.
+
+Real sockets and real time. Durations are small and the slack is generous: a machine with two busy cores must not make
+the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import math
+import random
+import sys
+import time
+from collections import Counter
+
+import grpc
+import grpc.aio
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import RequestReceived
+from hyperframe.frame import GoAwayFrame
+
+from grpc_backoff import CallRetried, RetryBudget, RetryPolicy, WaitSource, aio
+from grpc_backoff.testing.front import FlakyFront, healthy, settings_then_close
+from tests.aio.retry_service import RetryService, Say, failing
+from tests.echo import EchoStub, Message, serving
+from tests.interop.processes import ServerProcess, free_port
+
+_LOG = logging.getLogger(__name__)
+
+QUICK = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
+UNARY, OTHER = "echo.v1.Echo/Unary", "echo.v1.Echo/Down"
+CODE = grpc.StatusCode
+
+
+def service_config(tries, backoff="0.001s"):
+    policy = {
+        "maxAttempts": tries,
+        "initialBackoff": backoff,
+        "maxBackoff": backoff,
+        "backoffMultiplier": 1,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    return [("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]}))]
+
+
+# A server that is killed under its calls.
+
+
+class NotingProcess(ServerProcess):
+    """A server as a process that notes in a file what it begins to execute, and takes 0.1 s for each call."""
+
+    def __init__(self, port, notes):
+        super().__init__(port)
+        self.notes = notes
+        notes.touch()
+
+    async def start(self):
+        program = ("-m", "tests.aio.retry_service", str(self.port), str(self.notes))
+        self.process = await asyncio.create_subprocess_exec(sys.executable, *program, stdout=asyncio.subprocess.PIPE)
+        await asyncio.wait_for(self.process.stdout.readline(), 60)
+
+    def executed(self):
+        """Return how often each text was."""
+        return Counter(self.notes.read_text().split())
+
+
+class Caller:
+    """Ten workers that call one after the other, each text once, and note what became of it."""
+
+    def __init__(self, name, channel, server):
+        self.name = name
+        self.stub = EchoStub(channel)
+        self.server = server
+        self.outcomes = {}
+        self.stopping = False
+
+    async def work(self, worker):
+        number = 0
+        while not self.stopping:
+            number += 1
+            text = f"{self.name}-{worker}-{number}"
+            call = self.stub.Unary(Message(text=text), timeout=60)
+            self.outcomes[text] = await call.code()
+            await asyncio.sleep(0.01)
+
+    def executed(self):
+        """Return how often each of this caller's texts was executed."""
+        counted = self.server.executed()
+        return {text: counted[text] for text in self.outcomes}
+
+
+async def in_flight(server, callers):
+    """Return once each caller has a call that is being executed."""
+    before = server.executed()
+    async with asyncio.timeout(30):
+        while not all(
+            any(text.startswith(caller.name) for text in server.executed() - before if text not in caller.outcomes)
+            for caller in callers
+        ):
+            await asyncio.sleep(0.005)
+
+
+async def answered(callers, more):
+    """Return once each caller has so many more answers; the first of them may be to calls that were disturbed."""
+    goals = {caller: Counter(caller.outcomes.values())[CODE.OK] + more for caller in callers}
+    async with asyncio.timeout(60):
+        while any(Counter(caller.outcomes.values())[CODE.OK] < goal for caller, goal in goals.items()):
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("transparent", [True, False], ids=["beside a core that retries", "alone"])
+async def test_server_killed_under_calls(tmp_path, transparent):
+    """CH-7, RT-10: without a policy nothing runs twice; with UNAVAILABLE retried, what was in flight runs again.
+
+    Three times SIGKILL under two channels of ten workers. The server writes down what it begins to execute.
+    """
+    retry = "max_attempts: 50, delay: 50ms, backoff: exponential, max_delay: 300ms"
+    heard = []
+    async with NotingProcess(free_port(), tmp_path / "executed") as server:
+        target = f"127.0.0.1:{server.port}"
+        async with (
+            aio.insecure_channel(target, options=QUICK, retry={OTHER: retry} if transparent else None) as once,
+            aio.insecure_channel(
+                target, options=QUICK, retry={UNARY: retry} if transparent else retry, listeners=[heard.append]
+            ) as again,
+        ):
+            callers = [Caller("once", once, server), Caller("again", again, server)]
+            workers = [asyncio.ensure_future(caller.work(worker)) for caller in callers for worker in range(10)]
+            for _ in range(3):
+                await in_flight(server, callers)
+                await server.kill()
+                await asyncio.sleep(0.2)
+                await server.start()
+                await answered(callers, 30)
+            for caller in callers:
+                caller.stopping = True
+            await asyncio.wait_for(asyncio.gather(*workers), 60)
+        without, with_retries = (caller.executed() for caller in callers)
+        outcomes = [Counter(caller.outcomes.values()) for caller in callers]
+
+    assert max(without.values()) == 1
+    assert all(without[text] == 1 for text, code in callers[0].outcomes.items() if code is CODE.OK)
+    lost = [text for text, code in callers[0].outcomes.items() if code is CODE.UNAVAILABLE and without[text]]
+    assert len(lost) >= 3, "calls that were executed, and whose callers were told UNAVAILABLE"
+    assert set(outcomes[0]) == {CODE.OK, CODE.UNAVAILABLE}
+
+    assert set(outcomes[1]) == {CODE.OK}, "every call outlasts the restarts"
+    assert min(with_retries.values()) == 1, "a call that nothing disturbed was executed once"
+    assert max(with_retries.values()) <= 1 + 3, "once more for each kill"
+    twice = sum(count - 1 for count in with_retries.values())
+    assert 3 <= twice <= 3 * 10, "one for each call that was in flight, in each of three kills"
+    assert twice <= len([event for event in heard if isinstance(event, CallRetried)]), "never more than once a try"
+
+
+# GOAWAY: what the core still does, and what this layer does where the core cannot.
+
+
+def goaway(times, last_stream, *, breaks=False):
+    """Return a behaviour that answers so many first requests, one a connection, with GOAWAY; then it is healthy."""
+    left = times
+
+    async def behave(visit):
+        nonlocal left
+        if not left:
+            await healthy(visit)
+            return
+        left -= 1
+        h2 = H2Connection(H2Configuration(client_side=False))
+        h2.initiate_connection()
+        visit.writer.write(h2.data_to_send())
+        while data := await visit.reader.read(65536):
+            events = h2.receive_data(data)
+            visit.writer.write(h2.data_to_send())
+            if any(isinstance(event, RequestReceived) for event in events):
+                visit.writer.write(GoAwayFrame(0, last_stream_id=last_stream).serialize())
+                await visit.writer.drain()
+                await (asyncio.sleep(0.05) if breaks else visit.until_closed())
+                return
+
+    return behave
+
+
+class Refused:
+    """A call to a server whose first connections say GOAWAY to it."""
+
+    def __init__(self, behaviour, retry):
+        self.behaviour, self.retry = behaviour, retry
+        self.service, self.heard = RetryService(), []
+
+    async def outcome(self):
+        async with (
+            serving(self.service) as port,
+            FlakyFront(self.behaviour, upstream=("127.0.0.1", port)) as front,
+            aio.insecure_channel(
+                front.target, options=QUICK, retry=self.retry, listeners=[self.heard.append]
+            ) as channel,
+        ):
+            call = EchoStub(channel).Unary(Message(text="a"), timeout=60)
+            code = await call.code()
+            self.connections = len(front.visits)
+        self.retries = [event.source for event in self.heard if isinstance(event, CallRetried)]
+        self.before = [seen.before for seen in self.service.tries["a"]]
+        return code
+
+
+@pytest.mark.parametrize("retry", [None, {OTHER: "retry: 3"}, {UNARY: "retry: 3, delay: 10ms"}])
+async def test_the_core_still_makes_a_refused_call_again(retry):
+    """RT-10, A6: with no policies, or some, the core's own transparent retry stays: once, unseen, uncounted."""
+    refused = Refused(goaway(1, 0), retry)
+    assert await refused.outcome() is CODE.OK
+    assert refused.retries == []
+    assert refused.before == [None]
+    assert refused.connections == 2
+
+
+async def test_a_refused_call_is_made_again_once():
+    """RT-10, A6: where all methods are retried this layer does it in the core's place, once; then it is a failure."""
+    refused = Refused(goaway(1, 0), "retry: 3, delay: 10ms")
+    assert await refused.outcome() is CODE.OK
+    assert refused.retries == [WaitSource.REFUSED]
+    assert refused.before == [None], "such a try does not count"
+    refused = Refused(goaway(2, 0), "retry: 3, delay: 10ms")
+    assert await refused.outcome() is CODE.OK
+    assert refused.retries == [WaitSource.REFUSED, WaitSource.SCHEDULE]
+    assert refused.before == ["1"]
+
+
+async def test_a_refused_call_costs_no_token():
+    """RT-9, A6: a call that no server took says nothing of the server's health."""
+    budget = RetryBudget(max_tokens=2, token_ratio=0.1)  # one failure is too many
+    async with (
+        serving(RetryService()) as port,
+        FlakyFront(goaway(1, 0), upstream=("127.0.0.1", port)) as front,
+        aio.insecure_channel(front.target, options=QUICK, retry="retry: 3", retry_budget=budget) as channel,
+    ):
+        assert (await EchoStub(channel).Unary(Message(text="a"), timeout=60)).text == "a"
+        assert channel.retries.tokens.left == 2
+
+
+async def test_a_call_that_was_taken_is_not_refused():
+    """RT-10, A6: a connection that breaks behind a GOAWAY had taken the call: that try counts, and is told of."""
+    refused = Refused(goaway(1, 1, breaks=True), "retry: 3, delay: 10ms")
+    assert await refused.outcome() is CODE.OK
+    assert refused.retries == [WaitSource.SCHEDULE]
+    assert refused.before == ["1"]
+
+
+# The core's own retries are off, and it dials for none.
+
+
+@pytest.mark.parametrize("tries", [2, 4, 7])
+async def test_a_service_config_is_obeyed_once(tries):
+    """RT-10, BP-5: its retryPolicy is carried out here, not in the core: exactly so many tries, more than five too."""
+    service = RetryService(always=Say())
+    async with serving(service) as port:
+        async with aio.insecure_channel(f"127.0.0.1:{port}", options=service_config(tries)) as channel:
+            error = await failing(EchoStub(channel).Unary(Message(text="config")))
+        both = aio.insecure_channel(f"127.0.0.1:{port}", options=service_config(tries), retry="retry: 2")
+        async with both as channel:
+            await failing(EchoStub(channel).Unary(Message(text="both")))
+    assert len(service.tries["config"]) == error.attempts == tries
+    assert [seen.before for seen in service.tries["config"]] == [None, *map(str, range(1, tries))]
+    assert len(service.tries["both"]) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lives", [0.0, 0.02])
+@pytest.mark.parametrize("source", ["service config", "argument"])
+async def test_retries_do_not_make_the_core_dial(lives, source):
+    """CB-7, RT-10: a peer that hangs up behind SETTINGS is dialled once an INITIAL_BACKOFF, whatever is retried.
+
+    Five seconds of real time under eight workers whose every call is tried five times.
+    """
+    initial, seconds, failed, heard = 1.0, 5.0, Counter(), []
+    how = {"options": service_config(5)} if source == "service config" else {"retry": "retry: 4, delay: 1ms"}
+    async with FlakyFront(settings_then_close(lives)) as front:
+        async with aio.insecure_channel(front.target, **how, listeners=[heard.append]) as channel:
+            stub, end = EchoStub(channel), time.monotonic() + seconds
+
+            async def worker():
+                while time.monotonic() < end:
+                    failed[(await failing(stub.Unary(Message(), timeout=3))).code()] += 1
+
+            await asyncio.gather(*(worker() for _ in range(8)))
+        first = front.visits[0].at
+        dialled = [visit.at - first for visit in front.visits if visit.at - first <= seconds]
+    assert 3 <= len(dialled) <= seconds / initial + 1
+    assert set(failed) <= {CODE.UNAVAILABLE, CODE.DEADLINE_EXCEEDED}
+    assert len([event for event in heard if isinstance(event, CallRetried)]) >= 8
+
+
+# No storm (RT-9).
+
+CLIENTS = 200
+OUTAGE = 5.0
+EVERY = 1.0
+STORM = RetryPolicy.parse("max_attempts: 5, delay: 50ms, backoff: exponential, jitter: full")
+
+
+class Storm:
+    """Two hundred clients with connections of their own, each of which calls once a second, and a server in trouble."""
+
+    def __init__(self, budget):
+        self.budget = budget
+        self.service = RetryService()
+        self.failed = Counter()
+        self.over = asyncio.Event()
+
+    async def run(self):
+        """Let the server be well, answer UNAVAILABLE for the outage, and be well again."""
+        async with serving(self.service) as port, asyncio.TaskGroup() as tasks:
+            for number in range(CLIENTS):
+                tasks.create_task(self._client(f"127.0.0.1:{port}", number))
+            await asyncio.sleep(EVERY + 2)  # for everybody to be connected
+            self.service.always = Say()
+            self.service.tries.clear()
+            await asyncio.sleep(OUTAGE)
+            self.calls, self.requests = len(self.service.tries), sum(map(len, self.service.tries.values()))
+            self.service.always = Say(CODE.OK)
+            await asyncio.sleep(EVERY)  # for the last ones that began in the outage
+            self.failed.clear()
+            await asyncio.sleep(2 * EVERY)
+            self.over.set()
+
+    async def _client(self, target, number):
+        rng = random.Random(number)
+        async with aio.insecure_channel(target, retry={"*": STORM}, retry_budget=self.budget, rng=rng) as channel:
+            stub = EchoStub(channel)
+            await asyncio.sleep(EVERY * rng.random())
+            for call in itertools.count():
+                if self.over.is_set():
+                    return
+                code = await stub.Unary(Message(text=f"{number}-{call}"), timeout=10).code()
+                self.failed[code] += code is not CODE.OK
+                await asyncio.sleep(EVERY)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_no_storm():
+    """RT-9: while a server answers UNAVAILABLE for 5 s, 200 clients send it little more than their calls' first tries.
+
+    A6: a retry needs more than half of the tokens behind the failure that it follows. So from a full budget of M, with
+    nothing but failures, the k-th failure is retried while M - k > M / 2: at most ceil(M / 2) - 1 retries in all, for
+    all clients of the target in this process. Takes about twenty seconds of real time; `--log-cli-level=INFO` shows the
+    two figures.
+    """
+    budget = RetryBudget(max_tokens=100, token_ratio=0.1)
+    retries = math.ceil(budget.max_tokens / 2) - 1
+    spared, unspared = Storm(budget), Storm(None)
+    await spared.run()
+    await unspared.run()
+    for name, storm in (("with", spared), ("without", unspared)):
+        _LOG.info("%s the budget: %d requests for %d calls", name, storm.requests, storm.calls)
+    assert spared.calls > CLIENTS
+    assert spared.requests <= spared.calls + retries
+    assert unspared.requests > 3 * unspared.calls
+    assert not +spared.failed, "calls that began after the outage are answered"
