@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterable
 from typing import Any
 
 import grpc.aio
 
 from grpc_backoff.aio.retries import Retries
 from grpc_backoff.aio.retrying import MakeAttempt, RetriedCall
+from grpc_backoff.aio.stream_tries import StreamTry
 from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.retry.replay import ReplayBuffer
@@ -100,21 +101,40 @@ class RetriedStreamRequest(StreamRequest, RetriedCall):
         """
         self._serialize = serialize
         self._buffer = ReplayBuffer(retries.replay_limit)
+        self._complete = True
         self._sent = 0
         self._half_closed = False
         self._sending = asyncio.Lock()
         self._sent_to: grpc.aio.Call | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.takes_writes = requests is None
-        super().__init__(retries, policy, method, make, timeout, limit)
+        super().__init__(retries, policy, method, lambda *how: StreamTry(make(*how)), timeout, limit)
         if requests is not None:
-            pump = retries.spawn(self._consume(requests), self._context)
-            self.add_done_callback(lambda _: _cancel(pump))
+            self._run(self._consume(requests))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run what sends requests, until the call ends."""
+        task = self._retries.spawn(work, self._context)
+        self._tasks = [other for other in self._tasks if not other.done()] + [task]
+
+    def _settle(self, outcome: Any) -> None:
+        super()._settle(outcome)
+        for task in self._tasks:
+            task.cancel()
 
     def _try(self) -> grpc.aio.Call:
         attempt = super()._try()
+        if not self._complete:
+            self.commit()
         if self._buffer.end or self._buffer.closed:  # a later try
-            self._retries.spawn(self._replay(), self._context)
+            self._run(self._replay())
         return attempt
+
+    def commit(self) -> None:
+        """Hold the call to the try that runs; what that has got will not be sent again."""
+        super().commit()
+        if self._sent_to is self._attempt:
+            self._buffer.release(self._sent)
 
     @property
     def _done_writing_flag(self) -> bool:
@@ -124,14 +144,27 @@ class RetriedStreamRequest(StreamRequest, RetriedCall):
     async def _write(self, request: Any) -> None:
         if self._buffer.closed:
             raise asyncio.InvalidStateError(_HALF_CLOSED)
-        if not self._buffer.add(self._serialize(request)):
-            self.commit()  # RT-8: this one cannot be sent again as a whole
+        if not self._buffer.add(self._serialized(request)):  # RT-8
+            self._complete = False  # from the next request on; so a try that has ended may have one more after it
+            if not self._attempt.done():
+                self.commit()
         await self._deliver()
+
+    def _serialized(self, request: Any) -> bytes:
+        try:
+            data = self._serialize(request)
+        except Exception:  # noqa: BLE001 - it is the serializer's
+            _LOG.exception("a request cannot be serialized; as with grpc, an empty one takes its place")
+            return b""
+        if data is not None and not isinstance(data, bytes):
+            raise TypeError(f"a serialized request is bytes, not {type(data).__name__}")
+        return data or b""
 
     async def _done_writing(self) -> None:
         if not self._buffer.closed:
             self._buffer.closed = True
-            await self._deliver()
+            with contextlib.suppress(asyncio.InvalidStateError):  # a call that has ended needs no end of requests
+                await self._deliver()
 
     async def _deliver(self) -> None:
         """Return once a try has got everything; raise the call's error if there is none that can."""
@@ -139,14 +172,19 @@ class RetriedStreamRequest(StreamRequest, RetriedCall):
             attempt = self._attempt
             try:
                 await self._send()
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # it has ended
-                if not await self._goes_on(attempt):
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # it has ended, or takes no more
+                if self._is_answered():
+                    self.commit()
+                if self._committed or not await self._goes_on(attempt):
                     raise
             except asyncio.CancelledError:
                 self.cancel()
                 raise
             else:
                 return
+
+    def _is_answered(self) -> bool:
+        return isinstance(self._attempt, StreamTry) and self._attempt.answered
 
     async def _send(self) -> None:
         """Send the try that runs whatever it has not got yet."""
@@ -172,13 +210,13 @@ class RetriedStreamRequest(StreamRequest, RetriedCall):
         try:
             if isinstance(requests, AsyncIterable):
                 async for request in requests:
-                    await self._write(request)
+                    if not await self._is_taken(self._write(request)):
+                        return
             else:
                 for request in requests:
-                    await self._write(request)
-            await self._done_writing()
-        except grpc.aio.AioRpcError:
-            pass  # whoever waits for the call's answer hears of it
+                    if not await self._is_taken(self._write(request)):
+                        return
+            await self._is_taken(self._done_writing())
         except asyncio.CancelledError:
             self.cancel()
             raise
@@ -186,9 +224,14 @@ class RetriedStreamRequest(StreamRequest, RetriedCall):
             _LOG.debug("the iterator of a call's requests raised", exc_info=True)
             self.cancel()
 
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
+    @staticmethod
+    async def _is_taken(sending: Coroutine[Any, Any, None]) -> bool:
+        """Return whether the call goes on; whoever waits for its answer hears of its end."""
+        try:
+            await sending
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return False
+        return True
 
 
 class _RetriedUnaryUnaryCall(_UnaryResponse, grpc.aio.UnaryUnaryCall[Any, Any]):

@@ -12,6 +12,7 @@ committed, and ends as that try ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
@@ -29,7 +30,7 @@ from grpc_backoff.retry.hooks import FailedCall
 from grpc_backoff.retry.server_word import hear
 from grpc_backoff.telemetry.trace import current_trace_id
 
-__all__ = ["MakeAttempt", "Pairs", "RetriedCall", "RetriesExhaustedError"]
+__all__ = ["MakeAttempt", "Pairs", "RetriedCall", "RetriesExhaustedError", "answer_of"]
 
 MakeAttempt = Callable[[float | None, Pairs], grpc.aio.Call]
 """Makes one try, with this many seconds, and with metadata in place of the caller's own under the same keys."""
@@ -40,6 +41,7 @@ _ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
 _REFUSED = re.compile(r"(Stream removed \()?GOAWAY received")
 """How the core's words begin for a call that a GOAWAY says was not taken. Farther behind, the connection of a call that
 was taken has broken after a GOAWAY."""
+_CLOSE_BEHIND = 0.02
 _CANCELLED_DETAILS = "Locally cancelled by application!"
 
 
@@ -152,7 +154,7 @@ class RetriedCall(grpc.aio.Call):
         if self._outcome is not None or attempt is not self._attempt:
             return
         try:
-            code = _answer_of(attempt.code())
+            code = answer_of(attempt.code())
         except Exception as error:  # noqa: BLE001 - a request that cannot be serialized, say: it is the caller's
             self._settle(error)
             return
@@ -405,16 +407,25 @@ class RetriedCall(grpc.aio.Call):
     # grpc.aio.Call
 
     async def initial_metadata(self) -> grpc.aio.Metadata:
-        """Return the server's initial metadata; who has seen those of a try is bound to it."""
+        """Return the server's initial metadata; who has seen any of a try is bound to it."""
         while True:
             attempt = self._attempt
             metadata: grpc.aio.Metadata = await attempt.initial_metadata()
+            if not metadata and not attempt.done():
+                await self._end_close_behind(attempt)
             if not attempt.done():
-                self.commit()
+                if metadata:
+                    self.commit()
                 return metadata
             await self._known(attempt)
             if self._attempt is attempt:
                 return metadata
+
+    async def _end_close_behind(self, attempt: grpc.aio.Call) -> None:
+        """Give a try a moment to end: a status without headers begins with empty ones, which may be there before it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_BEHIND):
+                await self._known(attempt)
 
     async def _ask(self, question: str, if_cancelled: Any) -> Any:
         while self._outcome is None:
@@ -466,7 +477,7 @@ def _earliest(now: float, *bounds: float | None) -> float | None:
     return min((now + bound for bound in bounds if bound is not None), default=None)
 
 
-def _answer_of(question: Coroutine[Any, Any, AnswerT]) -> AnswerT:
+def answer_of(question: Coroutine[Any, Any, AnswerT]) -> AnswerT:
     """Return what a call that has ended answers, for which nobody has to wait."""
     try:
         question.send(None)
@@ -479,7 +490,7 @@ def _answer_of(question: Coroutine[Any, Any, AnswerT]) -> AnswerT:
 
 def _cancelled_here(attempt: grpc.aio.Call) -> bool:
     """Return whether the caller has cancelled a try that has ended; a server may say CANCELLED as well."""
-    return attempt.cancelled() and _answer_of(attempt.details()) == _CANCELLED_DETAILS
+    return attempt.cancelled() and answer_of(attempt.details()) == _CANCELLED_DETAILS
 
 
 def _pairs(metadata: Iterable[Any] | None) -> Pairs:

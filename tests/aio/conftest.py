@@ -1,6 +1,9 @@
-"""Channels of both kinds, plain and ours, before and after READY: what the drop-in tests run on."""
+"""Channels of three kinds, plain, ours and ours with retries, before and after READY: for the drop-in tests."""
 
 from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
 
 import grpc.aio
 import pytest
@@ -9,10 +12,16 @@ import grpc_backoff.aio
 from tests.aio.service import Scripted
 from tests.echo import EchoStub, serving
 
+RETRY = "retry: 3, delay: 10ms"
+RETRYING = SimpleNamespace(
+    insecure_channel=partial(grpc_backoff.aio.insecure_channel, retry=RETRY),
+    secure_channel=partial(grpc_backoff.aio.secure_channel, retry=RETRY),
+)
 
-@pytest.fixture(params=[grpc.aio, grpc_backoff.aio], ids=["plain", "ours"])
+
+@pytest.fixture(params=[grpc.aio, grpc_backoff.aio, RETRYING], ids=["plain", "ours", "retrying"])
 def kind(request):
-    """The module that makes the channels: grpc's own, or ours in its place."""
+    """What makes the channels: grpc's own module, ours in its place, or ours with retries for every call."""
     return request.param
 
 
@@ -33,7 +42,7 @@ async def server():
 
 @pytest.fixture
 async def channel(kind, phase, server):
-    """A channel of either kind to the server, in either phase."""
+    """A channel of each kind to the server, in either phase."""
     async with kind.insecure_channel(server.target) as channel:
         if phase == "ready":
             await channel.channel_ready()

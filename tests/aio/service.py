@@ -1,4 +1,6 @@
-"""The service behind the channel tests: does what a request's text says, and remembers what reached it.
+"""The services behind the channel tests, which remember what reached them.
+
+`Scripted` does what a request's text says, `Tries` with each try of a call what the test says.
 
 How a channel is made does not belong here; see `conftest.py`.
 """
@@ -16,7 +18,7 @@ TRAILING = (("last", "2"), ("last-bin", b"\xfe\x00"))
 
 
 class Scripted(Echo):
-    """`abort`, `metadata` and `hang` do as they say; every other text is answered as by `Echo`."""
+    """`abort`, `cancelled`, `metadata`, `hang` and `enough` do as they say; other texts are answered as by `Echo`."""
 
     target = ""
 
@@ -43,6 +45,8 @@ class Scripted(Echo):
         async for request in request_iterator:
             texts.append(request.text)
             await self._obey(request.text, context, note=False)
+            if request.text == "enough":
+                break
         return Message(text="".join(texts), count=len(texts))
 
     async def Both(self, request_iterator, context):  # noqa: N802
@@ -50,6 +54,8 @@ class Scripted(Echo):
         async for request in request_iterator:
             await self._obey(request.text, context, note=False)
             yield request
+            if request.text == "enough":
+                break
 
     async def _obey(self, text, context, *, note=True):
         if note:
@@ -57,6 +63,8 @@ class Scripted(Echo):
             self.remaining.append(context.time_remaining())
         if text == "abort":
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not now", trailing_metadata=TRAILING)
+        if text == "cancelled":
+            await context.abort(grpc.StatusCode.CANCELLED, "the server's own")
         if text == "metadata":
             await context.send_initial_metadata(INITIAL)
             context.set_trailing_metadata(TRAILING)
@@ -69,3 +77,118 @@ class Scripted(Echo):
                 await asyncio.Event().wait()
             finally:
                 self.cancelled.set()
+
+
+class Tries(Echo):
+    """Does with each try of a call what the next of these behaviours says, with those after them what `echo` does.
+
+    A behaviour is given the requests of a try and its context, and yields responses; where there is to be one, their
+    texts are put together.
+
+    Attributes:
+        got: the texts of the requests of each try.
+        metadata: the metadata of each try.
+        ended: how many tries are over, whether they were cancelled or not.
+    """
+
+    def __init__(self, *behaviours):
+        super().__init__()
+        self.behaviours = behaviours
+        self.got = []
+        self.metadata = []
+        self.ended = 0
+
+    async def Unary(self, request, context):  # noqa: N802
+        return await self._one(_each(request), context)
+
+    async def Down(self, request, context):  # noqa: N802
+        async for response in self._many(_each(request), context):
+            yield response
+
+    async def Up(self, request_iterator, context):  # noqa: N802
+        return await self._one(request_iterator, context)
+
+    async def Both(self, request_iterator, context):  # noqa: N802
+        async for response in self._many(request_iterator, context):
+            yield response
+
+    async def _one(self, requests, context):
+        texts = [response.text async for response in self._many(requests, context)]
+        return Message(text="".join(texts), count=len(texts))
+
+    async def _many(self, requests, context):
+        got = []
+        self.got.append(got)
+        self.metadata.append(dict(context.invocation_metadata()))
+        count = len(self.got)
+        behave = self.behaviours[count - 1] if count <= len(self.behaviours) else echo
+        try:
+            async for response in behave(_noted(requests, got), context):
+                yield response
+        finally:
+            self.ended += 1
+
+    @property
+    def previous(self):
+        """What each try said of those before it."""
+        return [metadata.get("grpc-previous-rpc-attempts") for metadata in self.metadata]
+
+    async def until(self, condition):
+        """Return once a condition, a function of this service, holds."""
+        async with asyncio.timeout(30):
+            while not condition(self):
+                await asyncio.sleep(0.002)
+
+
+async def _each(*requests):
+    for request in requests:
+        yield request
+
+
+async def _noted(requests, got):
+    async for request in requests:
+        got.append(request.text)
+        yield request
+
+
+async def echo(requests, context):
+    """Answer each request with itself."""
+    async for request in requests:
+        yield request
+
+
+async def counts(requests, context):
+    """Take all requests, and answer how many they were."""
+    taken = 0
+    async for _ in requests:
+        taken += 1
+    yield Message(text=str(taken))
+
+
+async def hangs(requests, context):
+    """Take no request and answer nothing, for ever."""
+    await asyncio.Event().wait()
+    yield Message()
+
+
+def fails(after=0, *, headers=(), answers=0, when=None, code=grpc.StatusCode.UNAVAILABLE, trailing=()):
+    """Return a behaviour that fails: after so many requests, None for all, and behind headers and answers, if any.
+
+    With `when`, an event, it waits for that before it fails.
+    """
+
+    async def behave(requests, context):
+        taken = 0
+        while after is None or taken < after:
+            if await anext(requests, None) is None:
+                break
+            taken += 1
+        if headers:
+            await context.send_initial_metadata(headers)
+        for number in range(answers):
+            yield Message(text=f"answer {number}")
+        if when is not None:
+            await when.wait()
+        await context.abort(code, "not now", trailing)
+
+    return behave

@@ -319,6 +319,49 @@ async def test_serializer_that_raises(channel):
     assert await call("anything") == b""
 
 
+@pytest.mark.parametrize("arity", ["stream_unary", "stream_stream"])
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("serializer", [lambda _request: 1 / 0, lambda _request: None], ids=["raises", "none"])
+async def test_serializer_of_a_stream_that_fails(channel, arity, written, serializer):
+    """CH-1: in a stream, too, an empty message takes the place of what cannot be serialized."""
+    method = "/echo.v1.Echo/" + ("Up" if arity == "stream_unary" else "Both")
+    made = getattr(channel, arity)(method, serializer, Message.FromString)
+    call = made() if written else made(["anything"] * 2)
+    if written:
+        await call.write("anything")
+        await call.write("anything")
+        await call.done_writing()
+    if arity == "stream_unary":
+        assert (await call).count == 2
+    else:
+        assert [response.text for response in [response async for response in call]] == ["", ""]
+
+
+@pytest.mark.parametrize("arity", ["stream_unary", "stream_stream"])
+@pytest.mark.parametrize("serializer", [lambda _request: "text", None], ids=["text", "none at all"])
+async def test_serializer_of_no_bytes(channel, arity, serializer):
+    """CH-1: what is no bytes is a TypeError to who writes it, and cancels a call with an iterator of it."""
+    made = getattr(channel, arity)("/echo.v1.Echo/Both", serializer, None)
+    call = made()
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            await call.write("text")
+    assert not call.done()
+    call.cancel()
+    assert await made(["text"]).code() is grpc.StatusCode.CANCELLED
+
+
+async def test_deserializer_that_raises(channel):
+    """CH-1: grpc logs it, and the response is None; for one arity here as for the other."""
+    data = Message(text="x", count=1).SerializeToString()
+
+    def raises(_data):
+        raise ZeroDivisionError
+
+    assert await channel.unary_unary("/echo.v1.Echo/Unary", None, raises)(data) is None
+    assert [got async for got in channel.stream_stream("/echo.v1.Echo/Both", None, raises)([data])] == [None]
+
+
 async def test_without_serializers(channel):
     """CH-1: bytes in, bytes out."""
     data = Message(text="x", count=1).SerializeToString()
@@ -433,6 +476,7 @@ async def test_done_callback_of_a_cancelled_call(stub):
     await asyncio.sleep(0)
     assert len(seen) == 1
     assert seen[0] is call
+    assert seen[0].done()
 
 
 async def test_context_variables(stub):

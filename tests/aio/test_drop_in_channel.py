@@ -168,6 +168,31 @@ async def test_close_with_grace_lets_calls_end(channel, stub, server):
     assert [(await call).text for call in calls] == ["a"] * 3
 
 
+@pytest.mark.parametrize("method", ["Up", "Both"])
+async def test_close_with_grace_lets_requests_be_sent(channel, stub, method):
+    """CH-1: a stream that runs may go on within the grace, written or from an iterator."""
+    go_on = asyncio.Event()
+
+    async def requests():
+        yield Message(text="a")
+        await go_on.wait()
+        yield Message(text="b")
+
+    iterated, written = getattr(stub, method)(requests()), getattr(stub, method)()
+    await written.write(Message(text="a"))
+    closing = asyncio.create_task(channel.close(60))
+    await asyncio.sleep(0.1)
+    go_on.set()
+    await written.write(Message(text="b"))
+    await written.done_writing()
+    async with asyncio.timeout(20):
+        if method == "Up":
+            assert [(await call).text for call in (iterated, written)] == ["ab", "ab"]
+        else:
+            assert [[one.text async for one in call] for call in (iterated, written)] == [["a", "b"]] * 2
+        await closing
+
+
 @pytest.mark.parametrize("grace", [None, 0.1])
 @pytest.mark.parametrize("refusing", [True, False])
 async def test_close_without_a_connection(kind, grace, refusing):

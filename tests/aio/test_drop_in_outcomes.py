@@ -285,18 +285,131 @@ async def test_read_without_a_connection(kind):
                 assert caught.value.code() is CODE.UNAVAILABLE
 
 
+ERRORS = [
+    RuntimeError("no more"),
+    asyncio.CancelledError(),
+    grpc.aio.AioRpcError(CODE.ABORTED, *[grpc.aio.Metadata()] * 2),
+]
+
+
 @pytest.mark.parametrize("method", ["Up", "Both"])
-async def test_request_iterator_that_raises(stub, method):
-    """CH-1: the call is cancelled."""
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("asynchronous", [True, False])
+async def test_request_iterator_that_raises(stub, method, error, asynchronous):
+    """CH-1: the call is cancelled, also by an error that looks like one of its own."""
 
     async def requests():
         yield Message()
-        raise RuntimeError("no more")
+        raise error
 
-    call = getattr(stub, method)(requests())
+    def requests_at_once():
+        yield Message()
+        raise error
+
+    call = getattr(stub, method)(requests() if asynchronous else requests_at_once())
     with pytest.raises(asyncio.CancelledError):
-        await finish(call, method)
+        async with asyncio.timeout(30):
+            await finish(call, method)
     assert await call.code() is CODE.CANCELLED
+
+
+@pytest.mark.parametrize("method", ["Up", "Both"])
+async def test_request_iterator_that_is_none(stub, method):
+    """CH-1: what cannot be iterated over cancels the call, too."""
+    assert await getattr(stub, method)(5).code() is CODE.CANCELLED
+
+
+@METHODS
+@pytest.mark.parametrize("text", ["abort", "hang"])
+async def test_questions_asked_before_the_end(stub, method, text):
+    """CH-1: whoever asks a call about its end before that is answered with it; a cancelled one is no exception."""
+    call = make(stub, method, text)
+    asking = {
+        question: asyncio.create_task(getattr(call, question)())
+        for question in ("code", "details", "trailing_metadata", "initial_metadata", "debug_error_string")
+    }
+    await asyncio.sleep(0.05)
+    if text == "hang":
+        call.cancel()
+    async with asyncio.timeout(30):
+        if method in RESPONSE_STREAMS and text == "abort":
+            await outcome(call, method)
+        answers = dict(zip(asking, await asyncio.gather(*asking.values()), strict=True))
+    assert answers["code"] is (CODE.CANCELLED if text == "hang" else CODE.FAILED_PRECONDITION)
+    assert answers["details"] == ("Locally cancelled by application!" if text == "hang" else "not now")
+    assert isinstance(answers["initial_metadata"], grpc.aio.Metadata)
+    assert isinstance(answers["trailing_metadata"], grpc.aio.Metadata)
+    assert text == "hang" or set(TRAILING) <= set(answers["trailing_metadata"])
+
+
+@METHODS
+async def test_wait_for_connection_of_a_failed_call(stub, method):
+    """CH-1: it raises the call's error."""
+    call = make(stub, method, "abort")
+    await outcome(call, method)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.wait_for_connection()
+    assert caught.value.code() is CODE.FAILED_PRECONDITION
+
+
+@METHODS
+async def test_wait_for_connection_of_a_cancelled_call(stub, server, method):
+    """CH-1: it raises CancelledError."""
+    call = make(stub, method)
+    await server.started.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call.wait_for_connection()
+
+
+@pytest.mark.parametrize("method", ["Up", "Both"])
+async def test_writer_of_a_cancelled_call(stub, method):
+    """CH-1: writing to it is an InvalidStateError, half-closing it is nothing."""
+    call = getattr(stub, method)()
+    await call.write(Message())
+    call.cancel()
+    with pytest.raises(asyncio.InvalidStateError):
+        await call.write(Message())
+    await call.done_writing()
+
+
+@pytest.mark.parametrize("method", ["Down", "Both"])
+async def test_reader_of_a_cancelled_call(stub, server, method):
+    """CH-1: reading from it is a CancelledError, each time."""
+    call = make(stub, method)
+    await server.started.wait()
+    call.cancel()
+    for _ in range(2):
+        with pytest.raises(asyncio.CancelledError):
+            await call.read()
+
+
+@METHODS
+async def test_cancelled_by_the_server(stub, method):
+    """CH-1: a server may say CANCELLED; that is an error to the caller, and no cancellation of a task."""
+    call = make(stub, method, "cancelled")
+    error = await outcome(call, method)
+    assert type(error) is grpc.aio.AioRpcError
+    assert error.code() is await call.code() is CODE.CANCELLED
+    assert error.details() == "the server's own"
+    assert call.cancelled()
+    assert not call.cancel()
+
+
+@pytest.mark.parametrize("method", ["Up", "Both"])
+async def test_answer_in_front_of_the_requests(stub, method):
+    """CH-1: a server may answer as soon as a call begins."""
+    call = getattr(stub, method)()
+    await call.write(Message(text="enough"))
+    assert [response.text for response in await early(call, method)] == ["enough"]
+    assert await call.code() is CODE.OK
+    with pytest.raises(asyncio.InvalidStateError):
+        await call.write(Message())
+    await call.done_writing()
+
+
+async def early(call, method):
+    return [await call] if method == "Up" else await finish(call, method)
 
 
 async def test_errors_can_be_pickled(stub, kind):

@@ -1,4 +1,4 @@
-"""CH-1: OpenTelemetry's instrumentation of grpc.aio sees each call once and whole, the wait for a connection too."""
+"""CH-1: OpenTelemetry's instrumentation of grpc.aio sees each call once and whole, with its waits and all its tries."""
 
 from __future__ import annotations
 
@@ -14,25 +14,33 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from grpc_backoff import aio
 from grpc_backoff.testing.front import FlakyFront
+from tests.aio.service import fails
 from tests.aio.test_drop_in_interceptors import notes
+from tests.aio.trying import ANSWERS, CALLS, CODE, METHODS, failing, finish, make, trying
 from tests.echo import EchoStub, Message, serving
 
 QUICK = [("grpc.initial_reconnect_backoff_ms", 100)]
 
 
 @pytest.fixture
-def spans():
-    """Return the names and codes of the spans that have ended."""
+def exporter():
+    """Instrument grpc.aio; give what keeps the spans that have ended."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     instrumentor = GrpcAioInstrumentorClient()
     instrumentor.instrument(tracer_provider=provider)
     try:
-        yield lambda: [(span.name, span.attributes["rpc.grpc.status_code"]) for span in exporter.get_finished_spans()]
+        yield exporter
     finally:
         instrumentor.uninstrument()
         provider.shutdown()
+
+
+@pytest.fixture
+def spans(exporter):
+    """Return the names and codes of the spans that have ended."""
+    return lambda: [(span.name, span.attributes["rpc.grpc.status_code"]) for span in exporter.get_finished_spans()]
 
 
 @pytest.mark.parametrize("interceptors", [False, True])
@@ -56,3 +64,28 @@ async def test_one_span_each(spans, interceptors):
     unary = "/echo.v1.Echo/Unary"
     assert spans() == [(unary, 14), (unary, 0), (unary, 0), ("/echo.v1.Echo/Down", 0)]
     assert len(noted) == (4 if interceptors else 0)
+
+
+# Not where a single answer is waited for while requests are written: the instrumentation, on plain channels too, lets
+# nothing be written before the answer is there.
+@pytest.mark.parametrize(("method", "style"), [way for way in CALLS.args[1] if way != ("Up", "written")])
+async def test_a_retried_call_is_one_span(exporter, spans, method, style):
+    """CH-1: the span of a retried call has the last status, lasts over the waits, and is the trace of every try."""
+    retry = "retry: 3, delay: 50ms, jitter: none"
+    async with trying(fails(), fails(1), retry=retry) as service:
+        assert await finish(make(service.stub, method, style=style)) == ANSWERS[method]
+    assert spans() == [(f"/echo.v1.Echo/{method}", 0)]
+    (span,) = exporter.get_finished_spans()
+    assert span.end_time - span.start_time >= 95e6  # nanoseconds; two waits of 50 ms
+    own = [f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}"]
+    assert [metadata["traceparent"].split("-")[1:3] for metadata in service.metadata] == [own] * 3
+
+
+@METHODS
+@pytest.mark.parametrize("code", [CODE.UNAVAILABLE, CODE.NOT_FOUND])
+async def test_a_retried_call_that_fails_is_one_span(spans, method, code):
+    """RT-6: so does that of a call that is given up, or that fails in another way in the end."""
+    async with trying(fails(), fails(code=code), retry="retry: 1, delay: 10ms") as service:
+        await failing(make(service.stub, method))
+        assert len(service.got) == 2
+    assert spans() == [(f"/echo.v1.Echo/{method}", code.value[0])]

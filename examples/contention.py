@@ -1,0 +1,117 @@
+"""Many clients commit to one key of etcd at the same moment: how many get through, and what it takes them.
+
+    python examples/contention.py [--clients 2,5,10,20] [--commits K] [--work MS] [--steady] [--against POLICY]
+                                  [--seed S] [--json FILE]
+
+The clients are in `race.py`, the service that they call in `gateway.py`, the etcd behind it in `etcd.py`. What came out
+is in `docs/contention.md`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where `examples` is, for who runs this file
+
+from examples.etcd import EtcdError
+from examples.race import Plan, Result, measure
+from grpc_backoff import OptionError
+
+__all__ = ["POLICIES", "main"]
+
+POLICIES = {
+    "linear, 3 retries": "retry: 3, delay: 10ms, backoff: linear, codes: ABORTED",
+    "contention": "contention",
+}
+"""The old way, which has no jitter, and the preset that is made for this."""
+
+_WIDE = 120
+
+
+def _numbers(_context: click.Context, _parameter: click.Parameter, text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = [0]
+    if min(numbers) < 1:
+        raise click.BadParameter(f"{text!r} is not allowed; numbers from 1 on are, such as 2,5,10,20")
+    return numbers
+
+
+@click.command()
+@click.option("--clients", default="2,5,10,20", show_default=True, callback=_numbers, help="How many at a time.")
+@click.option("--commits", default=20, show_default=True, type=click.IntRange(1), help="How many each client makes.")
+@click.option("--work", default=5.0, show_default=True, type=click.FloatRange(0), help="Milliseconds in each commit.")
+@click.option("--steady", is_flag=True, help="Each client goes on by itself, instead of all at once.")
+@click.option("--against", multiple=True, metavar="POLICY", help="One more: a preset's name, or words.")
+@click.option("--seed", type=int, help="Draw the jitter from this; times differ all the same.")
+@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the results here too.")
+def main(file: Path | None, work: float, against: Sequence[str], **measured: Any) -> None:
+    """Let many clients commit to one key of an etcd, with the old way of retrying and with the preset `contention`."""
+    policies = POLICIES | {policy: policy for policy in against}
+    plan = Plan(work=work / 1000, policies=policies, **measured)
+    console = Console(width=None if sys.stdout.isatty() else _WIDE, markup=False)
+    try:
+        with console.status("etcd") as status:
+            results = asyncio.run(_measure(plan, status.update))
+    except (EtcdError, OptionError) as error:
+        raise click.ClickException(str(error)) from error
+    except asyncio.CancelledError:
+        raise click.Abort from None
+    console.print(_table(plan, results))
+    if file is not None:
+        file.write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n")
+    _check(results)
+
+
+async def _measure(plan: Plan, begins: Callable[[str], object]) -> list[Result]:
+    """Measure, and end in good order when told to: etcd shall not outlive this process."""
+    measuring = asyncio.ensure_future(measure(plan, begins))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, measuring.cancel)
+    return await measuring
+
+
+def _table(plan: Plan, results: Sequence[Result]) -> Table:
+    pace = "each by itself" if plan.steady else "all at once"
+    title = f"{plan.commits} commits of each client, {pace}, {plan.work * 1000:g} ms of work in each"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("clients", "retries", "done", "tries per commit", "median", "largest"):
+        table.add_column(column, justify="left" if column == "retries" else "right", overflow="fold")
+    for result in results:
+        table.add_row(
+            str(result.clients),
+            result.policy,
+            f"{result.done / result.commits:.1%}",
+            f"{result.tries / result.commits:.2f}",
+            f"{result.median * 1000:.0f} ms",
+            f"{result.largest * 1000:.0f} ms",
+        )
+    return table
+
+
+def _check(results: Sequence[Result]) -> None:
+    """Say what clients were told and what etcd has; fail if the two do not agree."""
+    done, stored = sum(result.done for result in results), sum(result.counter for result in results)
+    unknown = sum(result.unknown for result in results)
+    found = f"{done} commits reported as done, {stored} in etcd, {unknown} tries of unknown outcome"
+    if not all(result.adds_up for result in results):
+        raise click.ClickException(f"this does not add up: {found}")
+    click.echo(found)
+
+
+if __name__ == "__main__":
+    logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # commits that are given up are figures here
+    main()

@@ -1,0 +1,87 @@
+"""An etcd of one's own: the real server, on loopback, with its data in a temporary directory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import AsyncIterator
+
+from grpc_backoff import aio
+
+__all__ = ["EtcdError", "running"]
+
+_LIMIT = 30.0
+"""The most seconds that etcd may take to start."""
+
+_SOON = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200)]
+"""Options of the channel that waits for it."""
+
+
+class EtcdError(Exception):
+    """There is no etcd: it is not installed, or it does not start."""
+
+
+@contextlib.asynccontextmanager
+async def running() -> AsyncIterator[str]:
+    """Run etcd; give its target once it answers. However this ends, it is stopped, and its data are removed.
+
+    Raises:
+        EtcdError: says in one line why there is none.
+    """
+    command = shutil.which("etcd")
+    if command is None:
+        raise EtcdError("the command etcd is not there: install Debian's package etcd-server")
+    with tempfile.TemporaryDirectory(prefix="etcd-") as folder, tempfile.TemporaryFile() as log:
+        target, peer = f"127.0.0.1:{_free_port()}", f"127.0.0.1:{_free_port()}"
+        process = await asyncio.create_subprocess_exec(
+            command,
+            *_arguments(f"http://{target}", f"http://{peer}", folder),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "ETCD_UNSUPPORTED_ARCH": os.uname().machine},
+        )
+        try:
+            if not await _is_ready(target, process):
+                log.seek(0)
+                raise EtcdError(f"etcd did not start: {_last_line(log.read())}")
+            yield target
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                process.kill()  # nobody will read its data again
+            await process.wait()
+
+
+def _arguments(client: str, peer: str, data: str) -> list[str]:
+    return [
+        *("--name", "one", "--data-dir", data),
+        *("--listen-client-urls", client, "--advertise-client-urls", client),
+        *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}"),
+        *("--logger", "zap", "--log-level", "error"),
+    ]
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+async def _is_ready(target: str, process: asyncio.subprocess.Process) -> bool:
+    """Wait until etcd takes connections, which it does once it can answer; False if it ends instead, or never does."""
+    async with aio.insecure_channel(target, _SOON) as channel:
+        ready, ended = asyncio.ensure_future(channel.channel_ready()), asyncio.ensure_future(process.wait())
+        await asyncio.wait({ready, ended}, timeout=_LIMIT, return_when=asyncio.FIRST_COMPLETED)
+        is_ready = ready.done()
+        for either in (ready, ended):
+            either.cancel()
+    return is_ready
+
+
+def _last_line(log: bytes) -> str:
+    return ["it said nothing", *log.decode("utf-8", "replace").splitlines()][-1]

@@ -1,0 +1,68 @@
+"""A gRPC service that keeps counters in etcd. A commit reads, computes, and writes by compare-and-swap, with no lock.
+
+Who finds at the end that another was faster has written nothing and answers ABORTED. What to do then is the client's
+to say; a retry does all of it anew, so it computes from what the other wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from examples.protos import counters, counters_services, etcd, etcd_services
+from grpc_backoff import aio
+
+__all__ = ["Gateway", "serving"]
+
+_GRACE = 1.0
+"""Seconds that clients have in the end; those whose channels are closed need none."""
+
+
+class Gateway(counters_services.CountersServicer):  # type: ignore[name-defined,misc] # generated
+    """The service."""
+
+    def __init__(self, store: grpc.aio.Channel, work: float) -> None:
+        """Keep the counters in the etcd at the channel's other end; compute for `work` seconds in each commit."""
+        self._store = etcd_services.KVStub(store)
+        self._work = work
+
+    async def Commit(self, request: Any, context: Any) -> Any:  # noqa: N802 - the method's name
+        """Add to a counter."""
+        value, revision = await self.read(request.key)
+        await asyncio.sleep(self._work)
+        value += request.change
+        if not await self._swap(request.key, revision, value):
+            await context.abort(grpc.StatusCode.ABORTED, "another commit to this key was faster")
+        return counters.CommitResponse(value=value)
+
+    async def read(self, key: str) -> tuple[int, int]:
+        """Return a counter's value and the revision at which it was written; both are 0 if it never was."""
+        found = await self._store.Range(etcd.RangeRequest(key=key.encode()))
+        return (int(found.kvs[0].value), found.kvs[0].mod_revision) if found.kvs else (0, 0)
+
+    async def _swap(self, key: str, revision: int, value: int) -> bool:
+        """Write a value if the key was not written since `revision`; return whether that was so."""
+        name = key.encode()
+        unchanged = etcd.Compare(key=name, target=etcd.Compare.MOD, result=etcd.Compare.EQUAL, mod_revision=revision)
+        put = etcd.RequestOp(request_put=etcd.PutRequest(key=name, value=str(value).encode()))
+        answer = await self._store.Txn(etcd.TxnRequest(compare=[unchanged], success=[put]))
+        return bool(answer.succeeded)
+
+
+@contextlib.asynccontextmanager
+async def serving(etcd_target: str, work: float) -> AsyncIterator[tuple[str, Gateway]]:
+    """Run the service on a free port of loopback; give its target, and itself."""
+    async with aio.insecure_channel(etcd_target) as store:
+        server, gateway = grpc.aio.server(), Gateway(store, work)
+        counters_services.add_CountersServicer_to_server(gateway, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            yield f"127.0.0.1:{port}", gateway
+        finally:
+            await server.stop(_GRACE)

@@ -1,0 +1,170 @@
+"""Clients that commit to one key of etcd at the same time, and what becomes of their commits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import statistics
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import grpc
+import grpc.aio
+
+from examples import etcd
+from examples.gateway import Gateway, serving
+from examples.protos import counters, counters_services
+from grpc_backoff import aio
+from grpc_backoff.retry.events import CallRetried
+
+__all__ = ["Plan", "Result", "measure"]
+
+_DONE, _LOST = grpc.StatusCode.OK.name, grpc.StatusCode.ABORTED.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is measured.
+
+    Attributes:
+        clients: how many at a time, one number after the other.
+        commits: how many each client makes.
+        work: how many seconds the gateway computes between reading and writing.
+        steady: whether a client goes on as soon as its own commit has ended, instead of when those of all have.
+        policies: how the clients retry, by what that is called.
+        seed: what jitter is drawn from; None for another in each run.
+    """
+
+    clients: Sequence[int]
+    commits: int
+    work: float
+    steady: bool
+    policies: Mapping[str, str]
+    seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of one client: how each try ended, and how many seconds the call took, its waits included."""
+
+    codes: Sequence[str]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of the commits of so many clients with one policy.
+
+    Attributes:
+        clients: how many.
+        policy: what it is called.
+        commits: how many were asked for.
+        done: how many were reported as done.
+        tries: how many tries they took in all.
+        most_tries: how many the one took that needed the most.
+        unknown: how many tries ended neither well nor with ABORTED: nobody knows whether those wrote.
+        median: how many seconds a call took, done or not.
+        largest: the most seconds that one took.
+        counter: what etcd has in the end.
+    """
+
+    clients: int
+    policy: str
+    commits: int
+    done: int
+    tries: int
+    most_tries: int
+    unknown: int
+    median: float
+    largest: float
+    counter: int
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether no commit that was reported as done is missing, and none was written twice."""
+        return self.done <= self.counter <= self.done + self.unknown
+
+
+class Client:
+    """Adds 1 to a counter, through a channel of its own."""
+
+    def __init__(self, target: str, key: str, retry: str, rng: random.Random) -> None:
+        """Retry as told: the name of a preset, or words."""
+        self.channel = aio.insecure_channel(target, retry=retry, rng=rng, listeners=[self._heard])
+        self._stub = counters_services.CountersStub(self.channel)
+        self._request = counters.CommitRequest(key=key, change=1)
+        self._codes: list[str] = []
+
+    async def commit(self) -> Commit:
+        """Make one call, which the channel tries as often as its policy says."""
+        self._codes = []
+        began = time.perf_counter()
+        try:
+            await self._stub.Commit(self._request)
+        except grpc.aio.AioRpcError as error:
+            self._codes.append(error.code().name)
+        else:
+            self._codes.append(_DONE)
+        return Commit(self._codes, time.perf_counter() - began)
+
+    def _heard(self, event: object) -> None:
+        if isinstance(event, CallRetried):
+            self._codes.append(event.code)
+
+
+async def measure(plan: Plan, begins: Callable[[str], object]) -> list[Result]:
+    """Return the results of all numbers of clients with all policies; `begins` is told of each."""
+    results = []
+    async with etcd.running() as store, serving(store, plan.work) as (target, gateway):
+        for number in plan.clients:
+            for policy in plan.policies:
+                begins(f"{number} clients, {policy}")
+                results.append(await _race(plan, number, policy, target, gateway))
+    return results
+
+
+async def _race(plan: Plan, number: int, policy: str, target: str, gateway: Gateway) -> Result:
+    key, rng = uuid.uuid4().hex, random.Random(plan.seed)
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [Client(target, key, plan.policies[policy], random.Random(rng.random())) for _ in range(number)]
+        for client in clients:
+            await stack.enter_async_context(client.channel)
+            await client.channel.channel_ready()
+        commits = await (_steadily if plan.steady else _at_once)(clients, plan.commits)
+    counter, _ = await gateway.read(key)
+    return _result(number, policy, commits, counter)
+
+
+async def _at_once(clients: Sequence[Client], times: int) -> list[Commit]:
+    """Let all commit in the same moment, and again when the last of them is through."""
+    rounds = [await asyncio.gather(*(client.commit() for client in clients)) for _ in range(times)]
+    return [commit for commits in rounds for commit in commits]
+
+
+async def _steadily(clients: Sequence[Client], times: int) -> list[Commit]:
+    """Let each commit again as soon as it is through itself."""
+
+    async def work(client: Client) -> list[Commit]:
+        return [await client.commit() for _ in range(times)]
+
+    return [commit for commits in await asyncio.gather(*map(work, clients)) for commit in commits]
+
+
+def _result(number: int, policy: str, commits: Sequence[Commit], counter: int) -> Result:
+    codes = [code for commit in commits for code in commit.codes]
+    times = [commit.seconds for commit in commits]
+    return Result(
+        clients=number,
+        policy=policy,
+        commits=len(commits),
+        done=codes.count(_DONE),
+        tries=len(codes),
+        most_tries=max(len(commit.codes) for commit in commits),
+        unknown=sum(code not in {_DONE, _LOST} for code in codes),
+        median=statistics.median(times),
+        largest=max(times),
+        counter=counter,
+    )

@@ -1,0 +1,369 @@
+"""How retried calls of all four arities end: waits that the server asks for, limits, cancellation, closing.
+
+Limits and pauses are real time. A slow machine makes these tests slower, not wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import grpc
+import grpc.aio
+import pytest
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.rpc import error_details_pb2, status_pb2
+
+from grpc_backoff import CallExhausted, CallRetried, aio
+from grpc_backoff.retry.events import Reason, WaitSource
+from tests.aio.service import Tries, counts, echo, fails, hangs
+from tests.aio.trying import (
+    ANSWERS,
+    BUFFER,
+    CALLS,
+    CODE,
+    METHODS,
+    REQUEST_STREAMS,
+    RESPONSE_STREAMS,
+    failing,
+    finish,
+    make,
+    trying,
+)
+from tests.echo import EchoStub, Message, serving
+
+LATER = "retry: 3, delay: 60s"
+
+
+def retry_info(seconds):
+    """Return the trailer of a rich status that asks for such a wait."""
+    info = error_details_pb2.RetryInfo(retry_delay=Duration(nanos=round(seconds * 1e9)))
+    detail = Any()
+    detail.Pack(info)
+    status = status_pb2.Status(code=CODE.UNAVAILABLE.value[0], message="not now", details=[detail])
+    return (("grpc-status-details-bin", status.SerializeToString()),)
+
+
+def retried(service):
+    return [(event.source, event.delay) for event in service.events if isinstance(event, CallRetried)]
+
+
+# What the server says.
+
+
+@METHODS
+@pytest.mark.parametrize(
+    ("trailing", "source", "delay"),
+    [
+        ((("grpc-retry-pushback-ms", "0"),), WaitSource.PUSHBACK, 0),
+        ((("grpc-retry-pushback-ms", "30"),), WaitSource.PUSHBACK, 0.03),
+        (retry_info(0.03), WaitSource.RETRY_INFO, 0.03),
+        ((("retry-after", "0"),), WaitSource.RETRY_AFTER, 0),
+    ],
+)
+@pytest.mark.parametrize("after", [0, None])
+async def test_the_server_says_when(method, trailing, source, delay, after):
+    """RT-3: a wait that the server asks for in the trailers of a stream takes the place of the schedule's."""
+    retry = f"{LATER}, server_delay_jitter: 0"
+    async with trying(fails(after, trailing=trailing), retry=retry) as service:
+        assert await finish(make(service.stub, method)) == ANSWERS[method]
+        assert retried(service) == [(source, pytest.approx(delay))]
+
+
+@METHODS
+@pytest.mark.parametrize("value", ["-1", "abc", "2147483648"])
+async def test_the_server_wants_no_retry(method, value):
+    """RT-3: a pushback that is negative or no number ends the call, of every arity."""
+    async with trying(fails(trailing=(("grpc-retry-pushback-ms", value),))) as service:
+        error = await failing(make(service.stub, method))
+        assert error.reason is Reason.STOPPED
+        assert len(service.got) == 1
+
+
+# Limits.
+
+
+@METHODS
+async def test_time_for_each_try(method):
+    """RT-7: a try that takes too long is cancelled at the server, and followed by another."""
+    async with trying(hangs, hangs, retry="retry: 9, delay: 10ms, timeout: 300ms") as service:
+        call = make(service.stub, method)
+        assert await finish(call) == ANSWERS[method]
+        assert len(service.got) >= 3
+        await service.until(lambda service: service.ended == len(service.got))
+
+
+async def answers_and_hangs(requests, context):
+    yield await anext(requests)
+    await asyncio.Event().wait()
+
+
+@RESPONSE_STREAMS
+async def test_time_for_a_try_that_has_answered(method):
+    """RT-7: the time for a try bounds the last one too: behind the first answer it ends the call."""
+    async with trying(answers_and_hangs, retry="retry: 3, delay: 10ms, timeout: 1s") as service:
+        call = make(service.stub, method)
+        responses = aiter(call)
+        await anext(responses)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await anext(responses)
+        assert type(caught.value) is grpc.aio.AioRpcError
+        assert caught.value.code() is CODE.DEADLINE_EXCEEDED
+        assert len(service.got) == 1
+
+
+@METHODS
+@pytest.mark.parametrize("retry", ["retry: 9, delay: 10ms", "retry: 9, delay: 10ms, timeout: 150ms"])
+async def test_deadline_of_the_whole(method, retry):
+    """RT-7: one deadline bounds all tries; how many there were depends on the time for each."""
+    async with trying(fails(), *[hangs] * 9, retry=retry) as service:
+        began = time.monotonic()
+        call = make(service.stub, method, timeout=0.4)
+        assert 0 < call.time_remaining() <= 0.41
+        error = await failing(call)
+        assert error.code() is CODE.DEADLINE_EXCEEDED
+        assert error.reason is Reason.DEADLINE
+        assert 0.39 <= time.monotonic() - began < 30
+        assert len(service.got) <= (4 if "timeout" in retry else 2)
+        assert call.time_remaining() == 0
+
+
+@METHODS
+async def test_wait_past_the_deadline(method):
+    """RT-3: a wait for which the deadline leaves no time ends the call at once."""
+    async with trying(fails(None), retry=LATER) as service:
+        error = await failing(make(service.stub, method, timeout=30))
+        assert (error.reason, error.attempts) == (Reason.DEADLINE, 1)
+        assert len(service.got) == 1
+
+
+@REQUEST_STREAMS
+async def test_deadline_of_a_blocked_writer(method):
+    """RT-7: the deadline frees a writer whose server does not read."""
+    async with trying(hangs, options=[(BUFFER, 100_000_000)]) as service:
+        call = make(service.stub, method, ["x" * 1_000_000] * 40, "written", timeout=0.5)
+        with pytest.raises((grpc.aio.AioRpcError, asyncio.InvalidStateError)):
+            await finish(call)
+        assert await call.code() is CODE.DEADLINE_EXCEEDED
+        assert service.got == [[]]
+
+
+# Cancelling.
+
+
+PHASES = {
+    "in the first try": ([hangs], "retry: 3, delay: 10ms", lambda service: service.got),
+    "between two tries": ([fails()], LATER, retried),
+    "in a later try": ([fails(), hangs], "retry: 3, delay: 10ms", lambda service: len(service.got) == 2),
+}
+IN_EACH_PHASE = pytest.mark.parametrize("phase", PHASES)
+
+
+@CALLS
+@IN_EACH_PHASE
+@pytest.mark.parametrize("how", ["call", "task"])
+async def test_cancel(method, style, phase, how):
+    """CH-1: whenever and however a call is cancelled, that is its end, here and at the server."""
+    behaviours, retry, there = PHASES[phase]
+    async with trying(*behaviours, retry=retry) as service:
+        call, seen = make(service.stub, method, style=style), []
+        call.add_done_callback(lambda ended: seen.append((ended is call, ended.done(), ended.cancelled())))
+        finishing = asyncio.create_task(finish(call))
+        await service.until(there)
+        assert not call.done()
+        assert call.cancel() if how == "call" else finishing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await finishing
+        assert await call.code() is CODE.CANCELLED
+        assert await call.details() == "Locally cancelled by application!"
+        assert call.cancelled()
+        assert call.done()
+        assert not call.cancel()
+        assert len(await call.initial_metadata()) == len(await call.trailing_metadata()) == 0
+        tries = len(service.got)
+        await service.until(lambda service: service.ended == tries)
+        await asyncio.sleep(0.02)
+        assert len(service.got) == tries
+        assert seen == [(True, True, True)]
+
+
+@IN_EACH_PHASE
+@pytest.mark.parametrize("who", ["reader", "writer"])
+async def test_cancel_one_of_two_tasks(phase, who):
+    """CH-1: a task that is cancelled while it reads or writes takes the call along, and so the other task."""
+    behaviours, retry, there = PHASES[phase]
+    async with trying(*behaviours, retry=retry, options=[(BUFFER, 100_000_000)]) as service:
+        call = service.stub.Both()
+
+        async def write():
+            while True:
+                await call.write(Message(text="x" * 1_000_000))
+
+        tasks = {"reader": asyncio.create_task(call.read()), "writer": asyncio.create_task(write())}
+        await service.until(there)
+        await asyncio.sleep(0.1)  # the writer is blocked, by the window or the wait
+        tasks[who].cancel()
+        await asyncio.wait(tasks.values(), timeout=30)
+        assert tasks["reader"].cancelled()
+        # Who wrote between two tries hears of it as of any end; who waits for a window is cancelled with the RPC.
+        assert tasks["writer"].cancelled() or isinstance(tasks["writer"].exception(), asyncio.InvalidStateError)
+        assert call.cancelled()
+
+
+@IN_EACH_PHASE
+async def test_cancel_a_question(phase):
+    """CH-1: a task that only asks can be cancelled at any time, and the call goes on."""
+    behaviours, retry, there = PHASES[phase]
+    async with trying(*behaviours, retry=retry) as service:
+        call = make(service.stub, "Both")
+        asking = [
+            asyncio.create_task(question())
+            for question in (call.code, call.details, call.trailing_metadata, call.initial_metadata)
+        ]
+        await service.until(there)
+        for task in asking:
+            task.cancel()
+        await asyncio.wait(asking)
+        assert all(task.cancelled() for task in asking)
+        assert not call.done()
+        call.cancel()
+
+
+@REQUEST_STREAMS
+@pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError, grpc.aio.AioRpcError])
+@pytest.mark.parametrize("style", ["async iterator", "iterator"])
+@pytest.mark.parametrize("behaviours", [[], [fails(), hangs]])
+async def test_iterator_that_raises(method, error, style, behaviours):
+    """CH-1: whatever an iterator of requests raises, at whatever point, the call is cancelled."""
+    raised = error() if error is not grpc.aio.AioRpcError else error(CODE.ABORTED, *[grpc.aio.Metadata()] * 2)
+    go_on = asyncio.Event()
+
+    async def requests():
+        yield Message(text="a")
+        if behaviours:
+            await go_on.wait()
+        raise raised
+
+    def at_once():
+        yield Message(text="a")
+        raise raised
+
+    async with trying(*behaviours) as service:
+        call = getattr(service.stub, method)(requests() if style == "async iterator" else at_once())
+        if behaviours and style == "async iterator":
+            await service.until(lambda service: len(service.got) == 2)
+            go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await finish(call)
+        assert await call.code() is CODE.CANCELLED
+        await service.until(lambda service: service.ended == len(service.got))
+
+
+@REQUEST_STREAMS
+async def test_iterator_of_a_call_that_has_ended(method):
+    """RT-8: an iterator that waits for its next request is not waited for when the call has ended."""
+    over = asyncio.Event()
+
+    async def requests():
+        try:
+            yield Message(text="a")
+            await asyncio.Event().wait()
+        finally:
+            over.set()
+
+    async with trying(fails(1, code=CODE.NOT_FOUND)) as service:
+        await failing(getattr(service.stub, method)(requests()))
+        async with asyncio.timeout(30):
+            await over.wait()
+
+
+# Closing the channel.
+
+
+@CALLS
+@IN_EACH_PHASE
+@pytest.mark.parametrize("grace", [None, 0.05])
+async def test_close(method, style, phase, grace):
+    """CB-10: closing the channel cancels its calls in whatever phase, and nothing is left of them."""
+    behaviours, retry, there = PHASES[phase]
+    async with trying(*behaviours, retry=retry) as service:
+        call = make(service.stub, method, style=style)
+        finishing = asyncio.create_task(finish(call))
+        await service.until(there)
+        async with asyncio.timeout(30):
+            await service.channel.close(grace)
+            with pytest.raises(asyncio.CancelledError):
+                await finishing
+        assert call.cancelled()
+        assert await call.code() is CODE.CANCELLED
+        await service.until(lambda service: service.ended == len(service.got))
+
+
+@METHODS
+@pytest.mark.parametrize("behaviours", [[], [fails()]], ids=["first try", "later try"])
+async def test_close_with_grace(method, behaviours):
+    """CB-10: a call that runs may end within the grace, requests that are still to be sent included."""
+    go_on = asyncio.Event()
+
+    async def requests():
+        yield Message(text="a")
+        await go_on.wait()
+        yield Message(text="b")
+
+    async def when_told(requests, context):
+        await go_on.wait()
+        async for response in echo(requests, context):
+            yield response
+
+    async with trying(*behaviours, when_told) as service:
+        one_request = method in {"Unary", "Down"}
+        call = make(service.stub, method) if one_request else getattr(service.stub, method)(requests())
+        finishing = asyncio.create_task(finish(call))
+        await service.until(lambda service: len(service.got) > len(behaviours))
+        closing = asyncio.create_task(service.channel.close(60))
+        await asyncio.sleep(0.05)
+        go_on.set()
+        assert await finishing == ANSWERS[method]
+        async with asyncio.timeout(30):
+            await closing
+
+
+@METHODS
+async def test_closing_ends_the_retries(method):
+    """CB-10: what fails within the grace is not tried again."""
+    go_on = asyncio.Event()
+    async with trying(fails(when=go_on)) as service:
+        finishing = asyncio.create_task(failing(make(service.stub, method)))
+        await service.until(lambda service: service.got)
+        closing = asyncio.create_task(service.channel.close(60))
+        await asyncio.sleep(0.05)
+        go_on.set()
+        assert (await finishing).code() is CODE.UNAVAILABLE
+        async with asyncio.timeout(30):
+            await closing
+        assert len(service.got) == 1
+
+
+async def test_exhausted_is_said_once():
+    """RT-6: many streams that fail are one event each."""
+    async with trying(*[fails()] * 40, retry="retry: 1, delay: 10ms") as service:
+        calls = [make(service.stub, method) for method in ANSWERS for _ in range(5)]
+        errors = await asyncio.gather(*(failing(call) for call in calls))
+        assert [error.attempts for error in errors] == [2] * 20
+        assert len([event for event in service.events if isinstance(event, CallExhausted)]) == 20
+
+
+async def test_many_at_once():
+    """CH-7: a hundred streams at once on a channel, half of whose tries fail, each get their own answer."""
+    service = Tries(*[fails(1), counts] * 200)
+    async with (
+        serving(service) as port,
+        aio.insecure_channel(f"127.0.0.1:{port}", retry="retry: 100, delay: 5ms") as channel,
+    ):
+        stub = EchoStub(channel)
+        calls = [
+            make(stub, "Both", ["x"] * count, style) for count in range(1, 51) for style in ("written", "iterator")
+        ]
+        answers = await asyncio.gather(*(finish(call) for call in calls))
+    assert answers == [[str(count)] for count in range(1, 51) for _ in range(2)]

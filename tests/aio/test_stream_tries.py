@@ -1,0 +1,247 @@
+"""RT-8: what becomes of a call whose requests are a stream when the server ends it under the writer's hands.
+
+grpcio gives such a call a status of its own. What is held here is that the server's counts, and that nobody waits for
+ever: neither for a status that comes behind answers that nobody reads, nor for a window that the server never opens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import grpc.aio
+import pytest
+
+from grpc_backoff import aio
+from grpc_backoff.aio.stream_tries import StreamTry
+from grpc_backoff.testing.front import FlakyFront
+from tests.aio.service import INITIAL, TRAILING, counts, fails
+from tests.aio.trying import BUFFER, CODE, REQUEST_STREAMS, STYLES, failing, finish, make, trying
+from tests.echo import EchoStub, Message, serving
+
+LARGE = [f"{number}" + "x" * 100_000 for number in range(20)]
+HUGE = [f"{number}" + "x" * 1_000_000 for number in range(40)]  # more than HTTP/2's windows and the sockets hold
+WIDE = [(BUFFER, 100_000_000)]
+
+
+async def answers_early(requests, context):
+    yield await anext(requests)
+
+
+async def answers_early_and_fails(requests, context):
+    yield await anext(requests)
+    await context.abort(CODE.UNAVAILABLE, "not now")
+
+
+async def write_all(call, texts=LARGE):
+    for text in texts:
+        await call.write(Message(text=text))
+    await call.done_writing()
+
+
+def counted(method, texts):
+    """Return what `counts` answers."""
+    return str(len(texts)) if method == "Up" else [str(len(texts))]
+
+
+@REQUEST_STREAMS
+@STYLES
+@pytest.mark.parametrize("after", [0, 1])
+async def test_the_status_is_the_servers(method, style, after):
+    """RT-2: an error that is not retried reaches the caller as the server said it, writers too."""
+    async with trying(fails(after, code=CODE.NOT_FOUND, trailing=TRAILING)) as service:
+        call = make(service.stub, method, LARGE, style)
+        error = await failing(call)
+        assert type(error) is grpc.aio.AioRpcError
+        assert error.code() is await call.code() is CODE.NOT_FOUND
+        assert error.details() == await call.details() == "not now"
+        assert set(TRAILING) <= set(error.trailing_metadata())
+        assert set(TRAILING) <= set(await call.trailing_metadata())
+        assert call.done()
+        assert not call.cancelled()
+        assert len(service.got) == 1
+
+
+@REQUEST_STREAMS
+@pytest.mark.parametrize("texts", [["a"] * 20, LARGE], ids=["small", "large"])
+async def test_an_early_answer_to_an_iterator(method, texts):
+    """CH-7: a server may answer before it has read everything; that is the call's answer, and there is one try."""
+    async with trying(answers_early) as service:
+        call = make(service.stub, method, texts)
+        assert await finish(call) == (texts[0] if method == "Up" else texts[:1])
+        assert await call.code() is CODE.OK
+        assert len(service.got) == 1
+
+
+@REQUEST_STREAMS
+@pytest.mark.parametrize("read", [False, True])
+async def test_an_early_answer_to_a_writer(method, read):
+    """CH-7: a writer hears that the call is over, and the answer is still there to be read."""
+    async with trying(answers_early, options=WIDE) as service:
+        call = getattr(service.stub, method)()
+        for _ in range(2):
+            with pytest.raises(asyncio.InvalidStateError):
+                await write_all(call, HUGE)
+        await call.done_writing()
+        assert await finish(call, read=read) == (HUGE[0] if method == "Up" else HUGE[:1])
+        assert await call.code() is CODE.OK
+        assert len(service.got) == 1
+
+
+@pytest.mark.parametrize("read", [False, True])
+async def test_an_early_answer_and_a_failure(read):
+    """RT-8: an answer that came before the failure, though nobody had read it yet, is the caller's, and so is that."""
+    async with trying(answers_early_and_fails, options=WIDE) as service:
+        call = service.stub.Both()
+        with pytest.raises(asyncio.InvalidStateError):
+            await write_all(call, HUGE)
+        responses = None if read else aiter(call)
+        assert (await (call.read() if read else anext(responses))).text == HUGE[0]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await (call.read() if read else anext(responses))
+        assert caught.value.code() is await call.code() is CODE.UNAVAILABLE
+        assert len(service.got) == 1
+
+
+async def test_an_early_answer_that_nobody_reads():
+    """CB-10: a call with an answer that was read ahead can be left, and cancelled."""
+    async with trying(answers_early, options=WIDE) as service:
+        call = service.stub.Both()
+        with pytest.raises(asyncio.InvalidStateError):
+            await write_all(call, HUGE)
+        assert not call.done()
+        assert call.cancel()
+        assert call.cancelled()
+        assert await call.code() is CODE.CANCELLED
+        with pytest.raises(asyncio.CancelledError):
+            await call.read()
+
+
+@pytest.mark.parametrize("texts", [["a"] * 20, HUGE], ids=["small", "large"])
+async def test_reader_beside_a_writer(texts):
+    """RT-8: one task reads while another writes; both go over to the next try."""
+    async with trying(fails(1), fails(2), options=WIDE) as service:
+        call = service.stub.Both()
+        reading = asyncio.create_task(finish(call))
+        await asyncio.sleep(0)
+        await write_all(call, texts)
+        assert await reading == texts
+        assert service.got[-1] == texts
+
+
+@REQUEST_STREAMS
+@STYLES
+@pytest.mark.parametrize("code", [CODE.UNAVAILABLE, CODE.NOT_FOUND])
+async def test_blocked_by_flow_control(method, style, code):
+    """RT-8: a writer that waits for a server which does not read is freed by the end of the try."""
+    enough = asyncio.Event()
+    async with trying(fails(when=enough, code=code), counts, options=WIDE) as service:
+        call = make(service.stub, method, HUGE, style)
+        finishing = asyncio.create_task(finish(call))
+        await asyncio.wait([finishing], timeout=0.2)
+        assert call._buffer.end < len(HUGE)
+        enough.set()
+        if code is CODE.UNAVAILABLE:
+            assert await finishing == counted(method, HUGE)
+            assert service.got == [[], HUGE]
+        else:
+            with pytest.raises(grpc.aio.AioRpcError, match="not now"):
+                await finishing
+            assert len(service.got) == 1
+
+
+@REQUEST_STREAMS
+@STYLES
+async def test_blocked_by_flow_control_in_a_later_try(method, style):
+    """RT-8: so is the one that sends the requests once more, which nobody waits for."""
+    enough = asyncio.Event()
+    async with trying(fails(None), fails(when=enough), counts, options=WIDE) as service:
+        finishing = asyncio.create_task(finish(make(service.stub, method, HUGE, style)))
+        await service.until(lambda service: len(service.got) == 2)
+        await asyncio.wait([finishing], timeout=0.2)
+        enough.set()
+        assert await finishing == counted(method, HUGE)
+        assert service.got == [HUGE, [], HUGE]
+
+
+@REQUEST_STREAMS
+@STYLES
+async def test_broken_connection(method, style):
+    """RT-8: what holds for a status holds for a connection that breaks while requests are written."""
+    async with trying(fails(1, when=asyncio.Event()), *[counts] * 20, options=WIDE) as service:
+        async with FlakyFront(upstream=("127.0.0.1", service.port)) as front:
+            options = [*WIDE, ("grpc.initial_reconnect_backoff_ms", 50)]
+            async with aio.insecure_channel(front.target, options=options, retry="retry: 20, delay: 50ms") as channel:
+                finishing = asyncio.create_task(finish(make(EchoStub(channel), method, LARGE, style)))
+                await service.until(lambda service: service.got and service.got[0])
+                await front.break_all()
+                assert await finishing == counted(method, LARGE)
+        assert service.got[-1] == LARGE
+
+
+@REQUEST_STREAMS
+async def test_questions_beside_a_failing_writer(method):
+    """RT-8: grpcio's own end of a try is nobody's answer, and binds nobody who waits for the initial metadata."""
+
+    async def behind_headers(requests, context):
+        await context.send_initial_metadata(INITIAL)
+        async for response in counts(requests, context):
+            yield response
+
+    async with trying(fails(), fails(), behind_headers, options=WIDE) as service:
+        call = make(service.stub, method, LARGE, "written")
+        asking = [asyncio.create_task(question()) for question in (call.initial_metadata, call.code, call.details)]
+        assert await finish(call) == counted(method, LARGE)
+        metadata, code, details = await asyncio.gather(*asking)
+        assert set(metadata) in (set(), set(INITIAL))  # those of a try that failed are empty, and may be seen first
+        assert (code, details) == (CODE.OK, "")
+
+
+@REQUEST_STREAMS
+async def test_done_callback(method):
+    """CH-1: a done callback is called once, with the call and the server's status, however a write failed."""
+    async with trying(fails(1, code=CODE.NOT_FOUND)) as service:
+        call, seen = make(service.stub, method, LARGE, "written"), []
+        call.add_done_callback(lambda ended: seen.append((ended is call, ended.done())))
+        await failing(call)
+        await asyncio.sleep(0.05)
+        assert seen == [(True, True)]
+
+
+async def test_write_without_a_connection():
+    """CH-4: where no connection comes a writer hears why, in our own error's words and type."""
+    async with FlakyFront() as front:
+        await front.refuse()
+        retry = "retry: 2, delay: 10ms, codes: ABORTED"
+        async with aio.insecure_channel(front.target, retry=retry) as channel:
+            call = EchoStub(channel).Both()
+            for question in (lambda: call.write(Message()), call.read, call.read):
+                with pytest.raises(aio.NoConnectionError) as caught:
+                    await question()
+                assert caught.value.status.last_error is not None
+
+
+@REQUEST_STREAMS
+async def test_half_close_of_a_call_that_fails(method):
+    """RT-8: where grpcio's `done_writing` raises an error that says nothing, the status says it."""
+    async with FlakyFront() as front:
+        await front.refuse()
+        async with grpc.aio.insecure_channel(front.target) as channel:
+            attempt = StreamTry(getattr(EchoStub(channel), method)())
+            await attempt.done_writing()
+            assert await attempt.code() is CODE.UNAVAILABLE
+            with pytest.raises(grpc.aio.AioRpcError, match="failed to connect"):
+                await attempt.wait_for_connection()
+            with pytest.raises(asyncio.InvalidStateError):
+                await attempt.write(b"")
+
+
+async def test_serving_is_not_disturbed():
+    """CH-1: a call that was left in the middle of its requests does not hold up the next one on the connection."""
+    async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}", retry="retry: 1, delay: 10ms") as channel:
+        stub = EchoStub(channel)
+        call = stub.Both()
+        await call.write(Message(text="a"))
+        call.cancel()
+        async with asyncio.timeout(30):
+            assert (await stub.Unary(Message(text="b"))).text == "b"

@@ -1,0 +1,112 @@
+"""The contention example without an etcd: what it says then, how it checks itself, and the page about it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from examples import contention
+from examples.race import Result
+from grpc_backoff import RetryPolicy
+from grpc_backoff.policy.presets import RETRY
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "contention.md").read_text("utf-8")
+COMMANDS = re.findall(r"^python (examples/\S+)(.*)$", PAGE, re.MULTILINE)
+
+
+def test_without_etcd(tmp_path, monkeypatch):
+    """RT-5: one line says what to install."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "contention.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.returncode == 1
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+    assert "install Debian's package etcd-server" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["0", "2,", "2,-1", "two", ""])
+def test_numbers_of_clients(text):
+    """RT-5: what is no list of numbers is refused with what is allowed."""
+    done = CliRunner().invoke(contention.main, ["--clients", text])
+
+    assert done.exit_code == 2
+    assert f"{text!r} is not allowed" in done.output
+
+
+@pytest.mark.parametrize(
+    ("done", "unknown", "counter", "adds_up"),
+    [
+        (5, 0, 5, True),
+        (5, 0, 4, False),  # a commit was reported as done and is not there
+        (5, 0, 6, False),  # one was written twice, or in spite of ABORTED
+        (5, 2, 7, True),  # two calls broke off behind their commits
+        (5, 2, 8, False),
+        (5, 2, 4, False),
+    ],
+)
+def test_adding_up(done, unknown, counter, adds_up):
+    """RT-5: every commit that was reported as done is there once; those of unknown outcome may be there as well."""
+    result = Result(
+        clients=2,
+        policy="contention",
+        commits=9,
+        done=done,
+        tries=20,
+        most_tries=7,
+        unknown=unknown,
+        median=0.1,
+        largest=0.2,
+        counter=counter,
+    )
+
+    assert result.adds_up is adds_up
+
+
+def test_the_commands_on_the_page():
+    """RT-5: every command on the page exists, and its options are understood."""
+    assert len(COMMANDS) >= 3
+    for file, arguments in COMMANDS:
+        assert (ROOT / file).is_file()
+        assert contention.main.make_context("contention", shlex.split(arguments)).params["commits"] > 0
+
+
+def test_the_tables_on_the_page():
+    """RT-5: each table is of the command above it: the same options, the same policies, the same numbers of clients."""
+    shown = re.findall(r"```\npython examples/contention.py(.*?)\n```\n\n```text\n(.*?)\n```", PAGE, re.DOTALL)
+    assert len(shown) == len(COMMANDS)
+    for arguments, table in shown:
+        options = contention.main.make_context("contention", shlex.split(arguments)).params
+        policies = [*contention.POLICIES, *options["against"]]
+        rows = re.findall(r"^ +(\d+)   (\S.*?) {2,}[\d.]+%", table, re.MULTILINE)
+        assert rows == [(str(number), policy) for number in options["clients"] for policy in policies]
+        assert table.startswith(f"{options['commits']} commits of each client")
+        assert f"{options['work']:g} ms of work" in table
+        assert ("each by itself" in table) is options["steady"]
+
+
+def test_the_policies_on_the_page():
+    """BP-1: the words, tries and waits that the page gives for the two policies are theirs."""
+    old_way, preset = RetryPolicy.parse(contention.POLICIES["linear, 3 retries"]), RETRY["contention"]
+    assert f"`{contention.POLICIES['linear, 3 retries']}`" in PAGE
+    assert f"| at most | {old_way.max_attempts} tries | {preset.max_attempts} tries |" in PAGE
+    assert f"| waits | {waits(old_way)} ms | {waits(preset)} ms |" in PAGE
+
+
+def waits(policy):
+    bounds = [policy.bounds(n) for n in range(1, policy.max_attempts)]
+    return ", ".join("-".join(f"{1000 * wait:g}" for wait in sorted({low, high})) for low, high in bounds)
