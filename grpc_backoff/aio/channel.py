@@ -315,7 +315,7 @@ def insecure_channel(
         retry: how calls are retried: a policy, the name of one, or RFC-006's words; or a mapping from methods,
             services and `*` to such. It overrides the service config and the file. Without any, nothing is retried.
         retry_budget: what limits the retries of this target while most of its calls fail (RT-9).
-        retry_hooks: what to call when calls fail (RT-4 to RT-6).
+        retry_hooks: what to call when calls fail that have a policy (RT-4 to RT-6).
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
@@ -371,7 +371,7 @@ def secure_channel(
         retry: how calls are retried: a policy, the name of one, or RFC-006's words; or a mapping from methods,
             services and `*` to such. It overrides the service config and the file. Without any, nothing is retried.
         retry_budget: what limits the retries of this target while most of its calls fail (RT-9).
-        retry_hooks: what to call when calls fail (RT-4 to RT-6).
+        retry_hooks: what to call when calls fail that have a policy (RT-4 to RT-6).
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
