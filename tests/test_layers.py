@@ -14,6 +14,7 @@ TESTS = Path(__file__).parent
 
 WITHOUT = {
     "aio/calls.py": "the modules test_drop_in_* hold every way of calling to what grpc's own channel does",
+    "aio/outcome.py": "what waiting and retried calls share; their tests and test_drop_in_* ask calls of every outcome",
     "cli/attempts.py": "what it counts is what test_connect.py and test_view.py read in the output",
     "cli/commands.py": "the group alone; test_cli.py calls it",
     "cli/live.py": "the view for a terminal; test_connect.py runs it in one",

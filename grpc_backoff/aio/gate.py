@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from grpc_backoff.aio.outcome import CANCELLED, Cancelled, Ending, Outcome, notify
 from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.events import ConnectionStatus
@@ -30,8 +31,6 @@ __all__ = [
 
 Begin = Callable[[float | None], "grpc.aio.Call | None"]
 """Makes the real call with this many seconds left; None when there is no live connection after all."""
-
-_CANCELLED_DETAILS = "Locally cancelled by application!"
 
 
 class NoConnectionError(GrpcBackoffError, grpc.aio.AioRpcError):
@@ -164,15 +163,7 @@ def _explain(target: str, status: ConnectionStatus) -> str:
     return "; ".join(said)
 
 
-class _Cancelled:
-    """The outcome of a call that was cancelled while it waited."""
-
-
-_CANCELLED = _Cancelled()
-_Outcome = grpc.aio.Call | BaseException | _Cancelled
-
-
-class WaitingCall(grpc.aio.Call):
+class WaitingCall(Ending):
     """What the four arities share: waiting, the outcome, and everything that is only passed on."""
 
     # grpcio up to 1.7x, closing any channel, looks at the calls of all tasks and wants to know whose they are.
@@ -189,7 +180,7 @@ class WaitingCall(grpc.aio.Call):
         self.missed = False
         self._gate = gate
         self._begin: Begin | None = begin
-        self._outcome: asyncio.Future[_Outcome] = gate.loop.create_future()
+        self._outcome: asyncio.Future[Outcome] = gate.loop.create_future()
         self._callbacks: list[Callable[[Any], None]] = []
         self._context = copy_context()  # the call is made later, and belongs to the caller's trace all the same
         now = gate.clock.now()
@@ -241,7 +232,7 @@ class WaitingCall(grpc.aio.Call):
     def _deadline_passed(self) -> None:
         self._settle(self._gate.deadline_exceeded())
 
-    def _settle(self, outcome: _Outcome) -> None:
+    def _settle(self, outcome: Outcome) -> None:
         if self._outcome.done():
             return  # somebody's done callback was faster
         self._begin = None  # with it go the request and the channel
@@ -252,25 +243,18 @@ class WaitingCall(grpc.aio.Call):
         self._outcome.set_result(outcome)
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            self._notify(callback)
-
-    def _notify(self, callback: Callable[[Any], None]) -> None:
-        try:
-            callback(self)
-        except Exception as error:  # noqa: BLE001 - it is the callback's
-            context = {"message": "a done callback of a call raised", "exception": error}
-            self._gate.loop.call_exception_handler(context)
+            notify(self, callback, self._gate.loop)
 
     def _pass_on(self, call: grpc.aio.Call, callback: Callable[[Any], None]) -> None:
         call.add_done_callback(lambda _call: callback(self))
 
-    def _settled(self) -> _Outcome | None:
+    def _settled(self) -> Outcome | None:
         return self._outcome.result() if self._outcome.done() else None
 
     async def _call(self) -> Any:
         """Return the real call once there is one; raise what the caller of a failed call gets."""
         outcome = await asyncio.shield(self._outcome)
-        if isinstance(outcome, _Cancelled):
+        if isinstance(outcome, Cancelled):
             raise asyncio.CancelledError
         if isinstance(outcome, BaseException):
             raise outcome
@@ -291,7 +275,7 @@ class WaitingCall(grpc.aio.Call):
         outcome = self._settled()
         if isinstance(outcome, grpc.aio.Call):
             return outcome.cancelled()
-        return outcome is _CANCELLED
+        return outcome is CANCELLED
 
     def done(self) -> bool:
         """Return whether the call has ended."""
@@ -314,7 +298,7 @@ class WaitingCall(grpc.aio.Call):
             return outcome.cancel()
         if outcome is not None:
             return False
-        self._settle(_CANCELLED)
+        self._settle(CANCELLED)
         return True
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
@@ -329,35 +313,12 @@ class WaitingCall(grpc.aio.Call):
 
     # grpc.aio.Call
 
-    async def _ask(self, question: str, if_cancelled: Any) -> Any:
-        outcome = await asyncio.shield(self._outcome)
-        if isinstance(outcome, grpc.aio.Call):
-            return await getattr(outcome, question)()
-        if isinstance(outcome, grpc.aio.AioRpcError):
-            return getattr(outcome, question)()
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return if_cancelled
+    async def _known_outcome(self) -> Outcome:
+        return await asyncio.shield(self._outcome)
 
     async def initial_metadata(self) -> grpc.aio.Metadata:
         """Return the server's initial metadata."""
         return await self._ask("initial_metadata", grpc.aio.Metadata())  # type: ignore[no-any-return]
-
-    async def trailing_metadata(self) -> grpc.aio.Metadata:
-        """Return the trailing metadata."""
-        return await self._ask("trailing_metadata", grpc.aio.Metadata())  # type: ignore[no-any-return]
-
-    async def code(self) -> grpc.StatusCode:
-        """Return the status code, once there is one."""
-        return await self._ask("code", grpc.StatusCode.CANCELLED)  # type: ignore[no-any-return]
-
-    async def details(self) -> str:
-        """Return the status details."""
-        return await self._ask("details", _CANCELLED_DETAILS)  # type: ignore[no-any-return]
-
-    async def debug_error_string(self) -> str | None:
-        """Return grpc's own text for debugging, where it has one."""
-        return await self._ask("debug_error_string", "")  # type: ignore[no-any-return]
 
     async def wait_for_connection(self) -> None:
         """Return once the call is on its way; raise its error if it failed before."""

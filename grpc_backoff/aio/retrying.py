@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from grpc_backoff.aio.outcome import CANCELLED, CANCELLED_DETAILS, Cancelled, Ending, Outcome, notify
 from grpc_backoff.aio.retries import Pairs, Retries
 from grpc_backoff.errors import GrpcBackoffError
 from grpc_backoff.policy.retry import RetryPolicy
@@ -42,7 +43,6 @@ _REFUSED = re.compile(r"(Stream removed \()?GOAWAY received")
 """How the core's words begin for a call that a GOAWAY says was not taken. Farther behind, the connection of a call that
 was taken has broken after a GOAWAY."""
 _CLOSE_BEHIND = 0.02
-_CANCELLED_DETAILS = "Locally cancelled by application!"
 
 
 class RetriesExhaustedError(GrpcBackoffError, grpc.aio.AioRpcError):
@@ -79,16 +79,10 @@ class RetriesExhaustedError(GrpcBackoffError, grpc.aio.AioRpcError):
         return type(self), (*said, self.attempts, self.took, self.reason)
 
 
-class _Cancelled:
-    """The outcome of a call that was cancelled between two tries."""
-
-
-_CANCELLED = _Cancelled()
 _FIRST = Progress()
-_Outcome = grpc.aio.Call | BaseException | _Cancelled
 
 
-class RetriedCall(grpc.aio.Call):
+class RetriedCall(Ending):
     """What the four arities share: the tries, the outcome, and everything that is only passed on."""
 
     # grpcio up to 1.7x, closing any channel, looks at the calls of all tasks and wants to know whose they are.
@@ -124,7 +118,7 @@ class RetriedCall(grpc.aio.Call):
         self._progress = _FIRST
         self._instead: Pairs = ()
         self._committed = False
-        self._outcome: _Outcome | None = None
+        self._outcome: Outcome | None = None
         self._changed: asyncio.Future[None] | None = None
         self._callbacks: list[Callable[[Any], None]] = []
         self._work: asyncio.Task[None] | None = None
@@ -174,7 +168,7 @@ class RetriedCall(grpc.aio.Call):
     def _closed(self, work: asyncio.Task[None]) -> None:
         """End the call if the channel was closed between two tries, perhaps before the work took its first step."""
         if work.cancelled():
-            self._settle(_CANCELLED)
+            self._settle(CANCELLED)
 
     async def _after(self, attempt: grpc.aio.Call, code: grpc.StatusCode) -> None:
         """Do what follows from a failed try."""
@@ -307,7 +301,7 @@ class RetriedCall(grpc.aio.Call):
             "attempt": self._progress.attempt,
         }
 
-    def _settle(self, outcome: _Outcome) -> None:
+    def _settle(self, outcome: Outcome) -> None:
         if self._outcome is not None:
             return
         self._outcome = outcome
@@ -315,14 +309,7 @@ class RetriedCall(grpc.aio.Call):
         self._wake()
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            self._notify(callback)
-
-    def _notify(self, callback: Callable[[Any], None]) -> None:
-        try:
-            callback(self)
-        except Exception as error:  # noqa: BLE001 - it is the callback's
-            context = {"message": "a done callback of a call raised", "exception": error}
-            self._retries.loop.call_exception_handler(context)
+            notify(self, callback, self._retries.loop)
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, None
@@ -339,7 +326,7 @@ class RetriedCall(grpc.aio.Call):
         await self._known(attempt)
         if self._attempt is not attempt:
             return True
-        if isinstance(self._outcome, _Cancelled):
+        if isinstance(self._outcome, Cancelled):
             raise asyncio.CancelledError
         if isinstance(self._outcome, BaseException):
             raise self._outcome
@@ -373,7 +360,7 @@ class RetriedCall(grpc.aio.Call):
     def cancelled(self) -> bool:
         """Return whether the call was cancelled."""
         outcome = self._outcome
-        return outcome.cancelled() if isinstance(outcome, grpc.aio.Call) else outcome is _CANCELLED
+        return outcome.cancelled() if isinstance(outcome, grpc.aio.Call) else outcome is CANCELLED
 
     def done(self) -> bool:
         """Return whether the call has ended."""
@@ -394,7 +381,7 @@ class RetriedCall(grpc.aio.Call):
         running = self._attempt.cancel()
         if self._work is not None:
             self._work.cancel()
-        self._settle(self._attempt if running else _CANCELLED)
+        self._settle(self._attempt if running else CANCELLED)
         return True
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
@@ -427,33 +414,10 @@ class RetriedCall(grpc.aio.Call):
             async with asyncio.timeout(_CLOSE_BEHIND):
                 await self._known(attempt)
 
-    async def _ask(self, question: str, if_cancelled: Any) -> Any:
+    async def _known_outcome(self) -> Outcome:
         while self._outcome is None:
             await self._change()
-        outcome = self._outcome
-        if isinstance(outcome, grpc.aio.Call):
-            return await getattr(outcome, question)()
-        if isinstance(outcome, grpc.aio.AioRpcError):
-            return getattr(outcome, question)()
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return if_cancelled
-
-    async def trailing_metadata(self) -> grpc.aio.Metadata:
-        """Return the trailing metadata of the last try."""
-        return await self._ask("trailing_metadata", grpc.aio.Metadata())  # type: ignore[no-any-return]
-
-    async def code(self) -> grpc.StatusCode:
-        """Return the status code, once there is one."""
-        return await self._ask("code", grpc.StatusCode.CANCELLED)  # type: ignore[no-any-return]
-
-    async def details(self) -> str:
-        """Return the status details."""
-        return await self._ask("details", _CANCELLED_DETAILS)  # type: ignore[no-any-return]
-
-    async def debug_error_string(self) -> str | None:
-        """Return grpc's own text for debugging, where it has one."""
-        return await self._ask("debug_error_string", "")  # type: ignore[no-any-return]
+        return self._outcome
 
     async def wait_for_connection(self) -> None:
         """Return once the call is on its way; raise its error if it failed before."""
@@ -490,7 +454,7 @@ def answer_of(question: Coroutine[Any, Any, AnswerT]) -> AnswerT:
 
 def _cancelled_here(attempt: grpc.aio.Call) -> bool:
     """Return whether the caller has cancelled a try that has ended; a server may say CANCELLED as well."""
-    return attempt.cancelled() and answer_of(attempt.details()) == _CANCELLED_DETAILS
+    return attempt.cancelled() and answer_of(attempt.details()) == CANCELLED_DETAILS
 
 
 def _pairs(metadata: Iterable[Any] | None) -> Pairs:

@@ -15,11 +15,11 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from grpc_backoff.aio.outcome import CANCELLED_DETAILS
 from grpc_backoff.aio.retrying import answer_of
 
 __all__ = ["StreamTry"]
 
-_CANCELLED_DETAILS = "Locally cancelled by application!"
 _ALREADY_FINISHED = "RPC already finished."
 _WRITE_FAILED = 'Failed "execute_batch"'
 _POLL, _POLLS = 0.01, 100
@@ -195,7 +195,7 @@ class StreamTry(grpc.aio.Call):
         self._call.cancel()
         if self._end is None:  # grpcio cancels no call that has its own status
             nothing = grpc.aio.Metadata()
-            self._ends(grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing, _CANCELLED_DETAILS))
+            self._ends(grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing, CANCELLED_DETAILS))
         return True
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:

@@ -171,6 +171,8 @@ async def test_close_with_grace_lets_calls_end(channel, stub, server):
 @pytest.mark.parametrize("method", ["Up", "Both"])
 async def test_close_with_grace_lets_requests_be_sent(channel, stub, method):
     """CH-1: a stream that runs may go on within the grace, written or from an iterator."""
+    if method == "Both" and not hasattr(grpc.aio._channel.Channel, "_register_call"):
+        pytest.skip("grpcio gave streams of responses no grace before 1.8x")
     go_on = asyncio.Event()
 
     async def requests():

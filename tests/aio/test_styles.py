@@ -39,6 +39,7 @@ async def test_iteration_lasts_over_tries(method):
         assert (await anext(responses)).text in {"a", "ab"}
         with MIXED:
             await call.read()
+        call.cancel()
 
 
 @RESPONSE_STREAMS
@@ -54,6 +55,7 @@ async def test_reading_lasts_over_tries(method):
         assert len(service.got) == 3
         with MIXED:
             aiter(call)
+        call.cancel()
 
 
 @RESPONSE_STREAMS

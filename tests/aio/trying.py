@@ -37,10 +37,12 @@ async def trying(*behaviours, tls=False, retry=RETRY, options=()):
     Yields the service; beside what it is, it has its `port`, the `channel`, its `stub` and the `events` of its calls.
     """
     service, before, complaints = Tries(*behaviours), asyncio.all_tasks(), []
-    asyncio.get_running_loop().set_exception_handler(
-        # grpcio's poller complains on the loop that runs of loops that other tests have closed.
-        lambda _, context: complaints.append(context) if "PollerCompletionQueue" not in context["message"] else None
-    )
+
+    def complain(_, context):
+        if "PollerCompletionQueue" not in context["message"]:  # grpcio's, about calls of another test's loop
+            complaints.append(context)
+
+    asyncio.get_running_loop().set_exception_handler(complain)
     service.events = []
     how = {"retry": retry, "options": options, "listeners": [service.events.append]}
     async with serving(service, credentials=server_credentials() if tls else None) as port:

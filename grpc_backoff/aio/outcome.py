@@ -1,0 +1,66 @@
+"""How our own call objects end: with a real call, with an error, or cancelled before there was either."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+__all__ = ["CANCELLED", "CANCELLED_DETAILS", "Cancelled", "Ending", "Outcome", "notify"]
+
+CANCELLED_DETAILS = "Locally cancelled by application!"
+"""What grpc says of a call that its own program has cancelled."""
+
+
+class Cancelled:
+    """The outcome of a call that was cancelled while no real call was running for it."""
+
+
+CANCELLED = Cancelled()
+Outcome = grpc.aio.Call | BaseException | Cancelled
+
+
+class Ending(grpc.aio.Call):
+    """A call that answers for its outcome: a real call is asked itself, and an error knows the same."""
+
+    @abstractmethod
+    async def _known_outcome(self) -> Outcome:
+        """Return the outcome, once there is one."""
+
+    async def _ask(self, question: str, if_cancelled: Any) -> Any:
+        outcome = await self._known_outcome()
+        if isinstance(outcome, grpc.aio.Call):
+            return await getattr(outcome, question)()
+        if isinstance(outcome, grpc.aio.AioRpcError):
+            return getattr(outcome, question)()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return if_cancelled
+
+    async def trailing_metadata(self) -> grpc.aio.Metadata:
+        """Return the trailing metadata."""
+        return await self._ask("trailing_metadata", grpc.aio.Metadata())  # type: ignore[no-any-return]
+
+    async def code(self) -> grpc.StatusCode:
+        """Return the status code, once there is one."""
+        return await self._ask("code", grpc.StatusCode.CANCELLED)  # type: ignore[no-any-return]
+
+    async def details(self) -> str:
+        """Return the status details."""
+        return await self._ask("details", CANCELLED_DETAILS)  # type: ignore[no-any-return]
+
+    async def debug_error_string(self) -> str | None:
+        """Return grpc's own text for debugging, where it has one."""
+        return await self._ask("debug_error_string", "")  # type: ignore[no-any-return]
+
+
+def notify(call: grpc.aio.Call, callback: Callable[[Any], None], loop: asyncio.AbstractEventLoop) -> None:
+    """Call a done callback; what it raises is the callback's, and goes where asyncio's own callbacks' errors go."""
+    try:
+        callback(call)
+    except Exception as error:  # noqa: BLE001 - it is the callback's
+        loop.call_exception_handler({"message": "a done callback of a call raised", "exception": error})
