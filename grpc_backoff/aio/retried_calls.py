@@ -29,15 +29,12 @@ Serializer = Callable[[Any], bytes]
 class _UnaryResponse(RetriedCall):
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait for the response."""
-        return self._response().__await__()
-
-    async def _response(self) -> Any:
         while True:
             attempt: Any = self._attempt
             try:
-                return await attempt
+                return (yield from attempt.__await__())
             except grpc.aio.AioRpcError:
-                if not await self._goes_on(attempt):
+                if not (yield from self._goes_on(attempt).__await__()):
                     raise
             except asyncio.CancelledError:
                 self.cancel()
@@ -122,8 +119,8 @@ class RetriedStreamRequest(StreamRequest, RetriedCall):
         for task in self._tasks:
             task.cancel()
 
-    def _try(self) -> grpc.aio.Call:
-        attempt = super()._try()
+    def _try(self, now: float) -> grpc.aio.Call:
+        attempt = super()._try(now)
         if not self._complete:
             self.commit()
         if self._buffer.end or self._buffer.closed:  # a later try

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 import math
+import re
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context, ContextVar
@@ -22,6 +23,8 @@ from grpc_backoff.retry.hooks import FailedCall, Hook, RetryHooks
 __all__ = ["Pairs", "Retries"]
 
 _LOG = logging.getLogger(__name__)
+
+_KEY = re.compile(r"[0-9a-z_.-]+", re.ASCII)
 
 HookT = TypeVar("HookT")
 
@@ -68,7 +71,8 @@ class Retries:
 
     def spawn(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
         """Run something beside a try; it may go on in a channel that is closing, as the try may."""
-        task = self.loop.create_task(work, context=context)
+        # A copy: a task that starts eagerly cannot enter the context of the task that makes it.
+        task = self.loop.create_task(work, context=context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -175,12 +179,23 @@ async def _call(hook: Hook, failed: FailedCall) -> Any:
 
 
 def _metadata(given: Any) -> Pairs:
-    """Return the pairs that a hook gave; TypeError, without the value, if it gave anything else."""
+    """Return the pairs that a hook gave; TypeError, without the values, if grpc would not take them for metadata."""
     try:
-        return tuple((key, value) for key, value in given or ())
+        pairs = tuple((key, value) for key, value in given or ())
     except (TypeError, ValueError):
         kind = type(given).__qualname__
         raise TypeError(f"refresh_credentials returned {kind}; pairs of metadata, or None, are allowed") from None
+    for key, value in pairs:
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise TypeError(
+                f"refresh_credentials returned the key {key!r}; lower-case letters, digits and -_. are allowed"
+            )
+        if not isinstance(value, bytes if key.endswith("-bin") else str):
+            kind = type(value).__qualname__
+            raise TypeError(
+                f"refresh_credentials returned {kind} for {key}; bytes for keys in -bin, else str, are allowed"
+            )
+    return pairs
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -42,7 +42,10 @@ _ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
 _REFUSED = re.compile(r"(Stream removed \()?GOAWAY received")
 """How the core's words begin for a call that a GOAWAY says was not taken. Farther behind, the connection of a call that
 was taken has broken after a GOAWAY."""
+_OVERSIZED = re.compile(r"(Received|Sent) message larger than max")
+"""The words of a core, ours or the server's, for a message that is too long for it."""
 _CLOSE_BEHIND = 0.02
+"""How long who asks for initial metadata waits where they are empty, as those of a try that has just failed are."""
 
 
 class RetriesExhaustedError(GrpcBackoffError, grpc.aio.AioRpcError):
@@ -113,8 +116,11 @@ class RetriedCall(Ending):
         self._make: MakeAttempt | None = make
         self._context = copy_context()  # later tries belong to the caller's trace as well
         self._began = now = retries.clock.now()
-        self._shown_end = _earliest(now, timeout, policy.deadline)
-        self._end = self._shown_end if limit is None else _earliest(now, timeout, policy.deadline, limit)
+        self._shown_end: float | None = None  # as on a plain call, what the service config says is not shown
+        self._end: float | None = None
+        if timeout is not None or limit is not None or policy.deadline is not None:
+            self._shown_end = _earliest(now, timeout, policy.deadline)
+            self._end = _earliest(now, timeout, policy.deadline, limit)
         self._progress = _FIRST
         self._instead: Pairs = ()
         self._committed = False
@@ -122,14 +128,14 @@ class RetriedCall(Ending):
         self._changed: asyncio.Future[None] | None = None
         self._callbacks: list[Callable[[Any], None]] = []
         self._work: asyncio.Task[None] | None = None
-        self._attempt = self._try()
+        self._attempt = self._try(now)
 
     # The tries. Everything from here to `_settle` happens behind the caller's back.
 
-    def _try(self) -> grpc.aio.Call:
+    def _try(self, now: float) -> grpc.aio.Call:
         """Make a try, and listen for its end."""
         assert self._make is not None, "a call that has ended is not tried again"
-        self._tried_at = now = self._retries.clock.now()
+        self._tried_at = now
         left = None if self._end is None else self._end - now  # negative or NaN is for grpc to refuse (CH-1)
         own = self._policy.timeout
         self._own_timeout = own is not None and (left is None or own < left)
@@ -176,6 +182,7 @@ class RetriedCall(Ending):
             if not await self._again(attempt, code):
                 self._settle(attempt)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller must not wait for ever
+            self._attempt.cancel()
             self._settle(error)
 
     async def _again(self, attempt: grpc.aio.Call, code: grpc.StatusCode) -> bool:
@@ -208,19 +215,21 @@ class RetriedCall(Ending):
         self._progress = decision.progress
         if self._progress.attempt > 1:
             self._replace(((_ATTEMPTS_BEFORE, str(self._progress.attempt - 1)),))
-        self._try()
+        self._try(retries.clock.now())
         self._wake()
         return True
 
     async def _failure(self, attempt: grpc.aio.Call, code: grpc.StatusCode, trailing: Pairs) -> Failure:
         retries = self._retries
+        details = await attempt.details() or ""
         refused = retries.stands_in and not self._progress.refused
         return Failure(
             code=code.name,
             word=hear(trailing, _pairs(await attempt.initial_metadata()), retries.wall_clock),
             own_timeout=self._own_timeout,
-            refused=refused and _REFUSED.match(await attempt.details() or "") is not None,
+            refused=refused and _REFUSED.match(details) is not None,
             committed=self._committed,
+            oversized=code is grpc.StatusCode.RESOURCE_EXHAUSTED and _OVERSIZED.search(details) is not None,
         )
 
     def _decide(self, failure: Failure) -> Retry | GiveUp:
@@ -274,6 +283,7 @@ class RetriedCall(Ending):
             took=failed.took,
             reason=reason,
         )
+        error.__cause__ = await _error_of(attempt)
         await retries.tell(retries.hooks.on_exhausted, failed, self._left())
         self._settle(error)
 
@@ -329,7 +339,7 @@ class RetriedCall(Ending):
         if isinstance(self._outcome, Cancelled):
             raise asyncio.CancelledError
         if isinstance(self._outcome, BaseException):
-            raise self._outcome
+            raise self._outcome.with_traceback(None)
         return False
 
     async def _goes_on(self, attempt: grpc.aio.Call) -> bool:
@@ -455,6 +465,15 @@ def answer_of(question: Coroutine[Any, Any, AnswerT]) -> AnswerT:
 def _cancelled_here(attempt: grpc.aio.Call) -> bool:
     """Return whether the caller has cancelled a try that has ended; a server may say CANCELLED as well."""
     return attempt.cancelled() and answer_of(attempt.details()) == CANCELLED_DETAILS
+
+
+async def _error_of(attempt: grpc.aio.Call) -> grpc.aio.AioRpcError | None:
+    """Return the error of a try that has failed, which may be a `NoConnectionError` and know more."""
+    try:
+        await attempt.wait_for_connection()
+    except grpc.aio.AioRpcError as error:
+        return error
+    return None
 
 
 def _pairs(metadata: Iterable[Any] | None) -> Pairs:

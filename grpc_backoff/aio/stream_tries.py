@@ -28,6 +28,8 @@ _POLL, _POLLS = 0.01, 100
 class StreamTry(grpc.aio.Call):
     """What a retried call needs of grpc's own call, or of a waiting one, that takes written requests."""
 
+    _channel = None  # as in waiting calls, for grpcio that looks for the calls of all tasks
+
     def __init__(self, call: Any) -> None:
         """Stand in front of a call that has just been made."""
         self.answered = False

@@ -85,10 +85,14 @@ class RetryPolicy:
         """Return the smallest and the largest value that `delay(n)` can have."""
         return self.backoff.bounds(n)
 
-    def obey(self, asked: float, rng: Random | None = None) -> float:
-        """Return how long to wait where the server asked for so many seconds (RT-3).
+    def obey(self, asked: float) -> float:
+        """Return how long to wait at the least where the server asked for so many seconds (RT-3)."""
+        return asked if self.max_server_delay is None else min(asked, self.max_server_delay)
 
-        With `rng`, jitter is added, behind the cap: those who were told the same shall not come back together.
+    def scatter(self, wait: float, rng: Random, left: float | None) -> float:
+        """Return such a wait with jitter: those who were told the same shall not come back together.
+
+        It stays below `left`, the seconds until the call's deadline: jitter is no reason to give up.
         """
-        wait = asked if self.max_server_delay is None else min(asked, self.max_server_delay)
-        return wait if rng is None else wait + rng.random() * self.server_delay_jitter
+        jitter = self.server_delay_jitter if left is None else min(self.server_delay_jitter, left - wait)
+        return wait + rng.random() * jitter

@@ -18,6 +18,9 @@ __all__ = ["Failure", "GiveUp", "Progress", "Retry", "costs_token", "decide", "i
 _UNAUTHENTICATED = "UNAUTHENTICATED"
 _TIMED_OUT = "DEADLINE_EXCEEDED"
 _CONFLICTS = frozenset({"ABORTED", "ALREADY_EXISTS"})
+_LONGEST = 24 * 60 * 60.0  # gRPC's own pushback is at most 25 days, and obeyed
+_SCATTERED = frozenset({WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER})
+"""The words that many clients are told alike, and that are not gRPC's own, which is obeyed exactly (RT-3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,8 @@ class Failure:
         own_timeout: whether the try had less time than the call, so that DEADLINE_EXCEEDED need not be the call's end.
         refused: whether the server had said goodbye before it saw the call, and the core leaves that to us.
         committed: whether something of the answer has reached the caller (RT-8).
+        oversized: whether a message was larger than one of the two sides takes: it will not be smaller next time, and
+            the call may have been executed.
     """
 
     code: str
@@ -37,6 +42,7 @@ class Failure:
     own_timeout: bool = False
     refused: bool = False
     committed: bool = False
+    oversized: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +88,8 @@ class GiveUp:
 
 def is_retryable(policy: RetryPolicy, failure: Failure) -> bool:
     """Return whether the policy retries such a failure: by its code, or because the try's own time was up (RT-7)."""
+    if failure.oversized:
+        return False
     return failure.code in policy.codes or (failure.own_timeout and failure.code == _TIMED_OUT)
 
 
@@ -92,6 +100,8 @@ def is_conflict(policy: RetryPolicy, failure: Failure) -> bool:
 
 def costs_token(policy: RetryPolicy, failure: Failure) -> bool:
     """Return whether the failure costs the target a token of its budget (RT-9)."""
+    if policy.max_attempts == 1:
+        return False
     stopped = failure.word is not None and failure.word.delay is None
     return stopped or is_retryable(policy, failure)
 
@@ -117,20 +127,24 @@ def decide(
         can_refresh: whether there is a way to new credentials (RT-4).
         rng: where jitter comes from.
     """
+    if failure.refused and not (progress.refused or failure.committed):
+        # gRFC A6: the server has not taken it, so that no policy is asked and the try counts for nothing.
+        again = Retry(0.0, WaitSource.REFUSED, replace(progress, refused=True))
+        return GiveUp(Reason.DEADLINE) if left is not None and left <= 0 else again
     renews = can_refresh and failure.code == _UNAUTHENTICATED and not progress.refreshed
     if failure.committed or policy.max_attempts == 1 or not (renews or is_retryable(policy, failure)):
         return GiveUp(Reason.DEADLINE if _ended_by_deadline(progress, failure, left) else None)
     following = replace(progress, attempt=progress.attempt + 1)
-    if failure.refused and not progress.refused:  # gRFC A6: such a try counts for nothing
-        retry = Retry(0.0, WaitSource.REFUSED, replace(progress, refused=True))
-    elif reason := _obstacle(policy, progress, failure.word, budget_spent=budget_spent and not renews):
+    if reason := _obstacle(policy, progress, failure.word, budget_spent=budget_spent and not renews):
         return GiveUp(reason)
-    elif renews:  # RT-4
+    if renews:  # RT-4
         retry = Retry(0.0, WaitSource.REFRESH, replace(following, refreshed=True))
     else:
-        retry = _wait(policy, following, failure.word, rng)
+        retry = _wait(policy, following, _heard(policy, failure.word, left), rng)
     if left is not None and retry.delay >= left:  # RT-3: it would fail anyway, only later
         return GiveUp(Reason.DEADLINE, retry.delay or None)
+    if retry.source in _SCATTERED:
+        return replace(retry, delay=policy.scatter(retry.delay, rng, left))
     return retry
 
 
@@ -147,6 +161,12 @@ def _obstacle(policy: RetryPolicy, progress: Progress, word: ServerWord | None, 
     return Reason.STOPPED if word is not None and word.delay is None else None
 
 
+def _heard(policy: RetryPolicy, word: ServerWord | None, left: float | None) -> ServerWord | None:
+    """Return the server's word, unless nothing bounds a wait that nobody can have meant."""
+    boundless = word is not None and word.source in _SCATTERED and left is None and policy.max_server_delay is None
+    return None if boundless and word is not None and (word.delay or 0.0) > _LONGEST else word
+
+
 def _wait(policy: RetryPolicy, following: Progress, word: ServerWord | None, rng: Random) -> Retry:
     if word is None or word.delay is None:
         step = following.step + 1
@@ -154,4 +174,4 @@ def _wait(policy: RetryPolicy, following: Progress, word: ServerWord | None, rng
         return Retry(delay, WaitSource.SCHEDULE, replace(following, step=step, previous=delay))
     if word.source is WaitSource.PUSHBACK:  # exactly as long, and the sequence begins anew
         return Retry(policy.obey(word.delay), word.source, replace(following, step=0, previous=None))
-    return Retry(policy.obey(word.delay, rng), word.source, replace(following, step=following.step + 1))
+    return Retry(policy.obey(word.delay), word.source, replace(following, step=following.step + 1))

@@ -109,6 +109,7 @@ EXCEPTIONS = {
     ("cli/simulate.py", "simulate"): "the length of an outage that nobody gave",
     ("connection/dial.py", "CLOSED_WITHIN"): "how soon a socket is closed (CB-3)",
     ("policy/checks.py", "_SECONDS"): "so many seconds has a minute",
+    ("retry/decision.py", "_LONGEST"): "hours and minutes to seconds",
     ("telemetry/otel.py", "DELAYS"): "the bounds of a histogram",
     ("testing/checks.py", "_BEFORE"): "how long before its limit an attempt is looked at",
     ("testing/clock.py", "_TURNS"): "turns of the event loop, no time",

@@ -122,18 +122,25 @@ def test_obey(jitter, cap, asked, exact, least, most):
     policy = replace(STANDARD, server_delay_jitter=jitter, max_server_delay=cap)
 
     assert policy.obey(asked) == exact
-    assert [policy.obey(asked, Always(drawn)) for drawn in (0.0, 1.0)] == [least, most]
+    assert [policy.scatter(exact, Always(drawn), None) for drawn in (0.0, 1.0)] == [least, most]
 
 
 @unhurried
 @given(policy=retry_policies, asked=st.floats(0, 1e19), seed=st.integers())
 def test_obey_is_never_shorter(policy, asked, seed):
     """RT-3: no wait is shorter than the server asked for, but where the cap cuts it; jitter adds its share at most."""
-    wait = policy.obey(asked, random.Random(seed))
     least = min(asked, policy.max_server_delay or math.inf)
+    wait = policy.scatter(least, random.Random(seed), None)
 
     assert least <= wait <= least + policy.server_delay_jitter
     assert policy.obey(asked) == least
+
+
+def test_scatter_leaves_time():
+    """RT-3: jitter takes no more than the deadline leaves: it is no reason to give up."""
+    policy = replace(STANDARD, server_delay_jitter=5.0)
+
+    assert [policy.scatter(1.0, Always(drawn), 4.0) for drawn in (0.0, 0.5)] == [1.0, 2.5]
 
 
 def test_parse():

@@ -71,14 +71,21 @@ BRANCHES = {
     "RT-2: a code that is not retried": ({"failure": BAD}, GiveUp()),
     "RT-2: nor by pushback": ({"failure": says(PUSHBACK, BAD)}, GiveUp()),
     "RT-2: nor by RetryInfo": ({"failure": says(RETRY_INFO, BAD)}, GiveUp()),
-    "RT-2: nor after a GOAWAY": ({"failure": replace(BAD, refused=True)}, GiveUp()),
+    "RT-2: nor where a message is too large": ({"failure": replace(BUSY, oversized=True)}, GiveUp()),
+    "A6: but what was never taken": (
+        {"failure": replace(BAD, refused=True)},
+        Retry(0.0, WaitSource.REFUSED, Progress(refused=True)),
+    ),
     "RT-2: a code that is": (
         {},
         Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
     ),
     # RT-1: the number of tries.
     "RT-1: one try is no retry": ({"policy": replace(POLICY, max_attempts=1)}, GiveUp()),
-    "RT-1: not even after a GOAWAY": ({"policy": replace(POLICY, max_attempts=1), "failure": REFUSED}, GiveUp()),
+    "A6: but what was not taken": (
+        {"policy": replace(POLICY, max_attempts=1), "failure": REFUSED},
+        Retry(0.0, WaitSource.REFUSED, Progress(refused=True)),
+    ),
     "RT-1: nor with new credentials": (
         {"policy": replace(RETRIES_UNAUTHENTICATED, max_attempts=1), "failure": EXPIRED, "can_refresh": True},
         GiveUp(),
@@ -201,7 +208,14 @@ BRANCHES = {
     "RT-3: one up to the deadline": ({"left": 2.0}, GiveUp(Reason.DEADLINE, 2.0)),
     "RT-3: one past the deadline": ({"left": 1.0}, GiveUp(Reason.DEADLINE, 2.0)),
     "RT-3: a pushback past the deadline": ({"failure": says(PUSHBACK), "left": 0.2}, GiveUp(Reason.DEADLINE, 0.25)),
-    "RT-3: its jitter counts": ({"failure": says(RETRY_INFO), "left": 11.0}, GiveUp(Reason.DEADLINE, 12.0)),
+    "RT-3: its jitter is cut by the deadline": (
+        {"failure": says(RETRY_INFO), "left": 11.0},
+        Retry(10.5, WaitSource.RETRY_INFO, Progress(attempt=2, step=1)),
+    ),
+    "RT-3: what nobody can have meant": (
+        {"policy": replace(POLICY, max_server_delay=None), "failure": says(replace(RETRY_INFO, delay=9e9))},
+        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
+    ),
     "RT-3: a cut wait may fit": (
         {"failure": says(replace(PUSHBACK, delay=9e9)), "left": 61.0},
         Retry(60.0, WaitSource.PUSHBACK, Progress(attempt=2)),
@@ -361,8 +375,9 @@ def test_every_decision(policy, progress, failure, given, seed):
         assert following.reason is not Reason.DEADLINE or given["left"] is not None
         return
     assert not failure.committed  # RT-8
-    assert policy.max_attempts != 1  # RT-1
-    assert is_retryable(policy, failure) or renews  # RT-2, RT-4
+    refused = following.source is WaitSource.REFUSED
+    assert refused or policy.max_attempts != 1  # RT-1
+    assert refused or is_retryable(policy, failure) or renews  # RT-2, RT-4
     assert 0 <= following.delay < (math.inf if given["left"] is None else given["left"])  # RT-3, RT-7
     later = following.progress
     assert later.attempt == progress.attempt + (following.source is not WaitSource.REFUSED)
@@ -385,7 +400,8 @@ def test_every_decision(policy, progress, failure, given, seed):
         low, high = policy.bounds(later.step)
         decorrelated = isinstance(policy.backoff.strategy, Decorrelated)  # its bounds depend on the wait before
         assert low <= following.delay <= (policy.backoff.cap if decorrelated else high)
-        assert (failure.word, later.step, later.previous, rng.drawn) == (None, progress.step + 1, following.delay, 1)
+        assert failure.word is None or failure.word.delay > 86_400  # longer than a day, and nothing bounds it
+        assert (later.step, later.previous, rng.drawn) == (progress.step + 1, following.delay, 1)
         return
     assert following.source is failure.word.source  # RT-3
     least = min(failure.word.delay, policy.max_server_delay or math.inf)
