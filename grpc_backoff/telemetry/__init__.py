@@ -1,1 +1,1 @@
-"""Listeners that tell the outside what a channel's connection does."""
+"""What channels and their calls do, told to the outside: log lines, metrics, the trace that a call belongs to."""
