@@ -368,7 +368,7 @@ async def test_budget_comes_back(peer):
 async def test_what_costs_a_token(peer):
     """RT-9: codes that are retried, and a pushback that wants no retry, whatever the code; a committed call as well."""
     budget = RetryBudget(max_tokens=10, token_ratio=0.001)
-    client = peer.client("retry: 0, delay: 1ms, codes: UNAVAILABLE", retry_budget=budget)
+    client = peer.client("retry: 1, delay: 1m, codes: UNAVAILABLE", retry_budget=budget)  # for which is no time
     tokens = client.channel.retries.tokens
     stop = (("grpc-retry-pushback-ms", "-1"),)
     greeting = (("greeting", "hello"),)
@@ -379,7 +379,7 @@ async def test_what_costs_a_token(peer):
         "both": [Say(trailing=stop)],
     }
     for text, left in (("free", 10), ("retryable", 9), ("stop", 8), ("both", 7)):
-        await failing(client.call(text))
+        await failing(client.call(text, timeout=30))
         assert tokens.left == left, text
     seen = peer.client("retry: 3, delay: 1ms", retry_budget=budget)
     peer.service.scripts["seen"] = [Say(initial=greeting, hold=0.3)]
