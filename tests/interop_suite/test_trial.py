@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from dataclasses import replace
 
@@ -85,9 +86,10 @@ async def test_tls_where_the_scenario_has_it(trust):
 
 
 async def test_settings_reach_the_client(trust):
-    """CB-8: a client that has the option is given it, and its backoff grows. Takes three seconds."""
+    """CB-8: a client that has the option is given it, and its backoff grows. Takes four seconds."""
     assert OURS.can_be_told(Setting.STABLE_AFTER)
-    ((evidence, _),) = await perform(trial(Scenario.UNSTABLE, seconds=1.2), trust=trust)
+    ((evidence, _),) = await perform(trial(Scenario.UNSTABLE, seconds=1.5), trust=trust)
     starts = [visit.accepted for visit in evidence.visits]
-    assert starts[2] - starts[1] > 0.2
+    # One short gap among them may be the core's own: it dials again for a call that enters a dying connection.
+    assert max(later - earlier for earlier, later in itertools.pairwise(starts)) > 0.3
     assert Pace.COMPRESSED is trial(Scenario.UNSTABLE).pace
