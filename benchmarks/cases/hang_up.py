@@ -63,10 +63,15 @@ async def _keep_calling(subject: str, target: str, size: Size) -> tuple[float, f
     loop = asyncio.get_running_loop()
     async with _calling(subject, target) as call:
         begin = loop.time()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(size.seconds):
-                await asyncio.gather(*(_work(call) for _ in range(size.workers)))
-        return begin, begin + size.seconds
+        end = begin + size.seconds
+        workers = [asyncio.ensure_future(_work(call, end)) for _ in range(size.workers)]
+        await asyncio.wait(workers, timeout=size.seconds)
+        for worker in workers:
+            worker.cancel()  # its call may be waiting for a backoff
+        for outcome in await asyncio.gather(*workers, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
+        return begin, end
 
 
 @contextlib.asynccontextmanager
@@ -82,9 +87,10 @@ async def _calling(subject: str, target: str) -> AsyncIterator[Call]:
             yield lambda: stub.Unary(Message(text="ping"))
 
 
-async def _work(call: Call) -> None:
-    """Call again and again until cancelled."""
-    while True:
+async def _work(call: Call, end: float) -> None:
+    """Call again and again until this moment. To be cancelled is not enough: grpclib's calls can make an error of it."""
+    loop = asyncio.get_running_loop()
+    while loop.time() < end:
         with contextlib.suppress(*CALL_FAILED):
             await call()
 
