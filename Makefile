@@ -3,7 +3,8 @@ PYTHON ?= python3
 OLDEST_GRPCIO ?= 1.63.0
 BIN = .venv/bin
 OLDEST = .venv-oldest/bin
-PYTEST = -m pytest -p no:cacheprovider
+# Most tests wait for real time to pass, so that more of them run at a time than there are cores.
+PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile
 SHORT = tests/aio tests/connection tests/interop -m "not slow"
 
 .PHONY: help demo test test-modes test-oldest check interop interop-full protos bench wheel clean
@@ -11,7 +12,7 @@ SHORT = tests/aio tests/connection tests/interop -m "not slow"
 help:
 	@echo "make demo        the channel against a server that fails in every way, with figures"
 	@echo "make test        all tests"
-	@echo "make test-modes  the short tests under uvloop, python -X dev -W error and python -O"
+	@echo "make test-modes  the short tests under uvloop, Python's development mode and without asserts (-O)"
 	@echo "make test-oldest the short tests on the oldest grpcio that is supported ($(OLDEST_GRPCIO))"
 	@echo "make check       format, lint, types, layers"
 	@echo "make interop     this channel, plain grpcio and grpclib before a server that fails, rule by rule; two minutes"
@@ -47,8 +48,8 @@ test: .venv/made
 
 test-modes: .venv/made
 	$(BIN)/python $(PYTEST) $(SHORT) --loop uvloop
-	$(BIN)/python -X dev -W error $(PYTEST) tests/aio tests/connection
-	$(BIN)/python -O $(PYTEST) tests/aio -W ignore::pytest.PytestConfigWarning
+	PYTHONDEVMODE=1 PYTHONWARNINGS=error $(BIN)/python $(PYTEST) tests/aio tests/connection
+	PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) tests/aio -W ignore::pytest.PytestConfigWarning
 
 test-oldest: .venv-oldest/made
 	$(OLDEST)/python $(PYTEST) tests/interop_suite/official/test_generated.py tests/interop_suite/official/test_wire.py $(SHORT)

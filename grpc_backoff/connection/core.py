@@ -57,6 +57,8 @@ _SHORT_LIFE = 0.1
 """What counts as breaking young, and for how long the connection after such a one is looked at."""
 _CORE_LIMIT_SLACK = 0.15
 """How much later than the machine the core gives up an attempt: a loop that is late by less keeps the order."""
+_IDLE_SHARE = 0.9
+"""What part of the idle timeout counts as all of it: we hear of a call's end later than the core, where the loop is late."""
 _EXPLAIN_TIMEOUT = 0.25
 
 _MAX_INT32 = 2**31 - 1
@@ -141,7 +143,8 @@ class CoreConnection:
         return self._loss
 
     def _describe(self) -> Loss:
-        if self._now() - max(self.last_used(), self._since) >= self._owner.policy.idle_timeout:
+        unused = self._now() - max(self.last_used(), self._since)
+        if unused >= _IDLE_SHARE * self._owner.policy.idle_timeout:
             return Loss("nobody used it for the idle timeout", graceful=True)  # the core ends it then (CB-14)
         # The core dials again unasked for a call that was entering, and for one that it retries by itself.
         return Loss(_BROKEN, served=self._served, redialled=self.core.running > 0)

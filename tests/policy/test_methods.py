@@ -109,7 +109,6 @@ def test_nothing_asked_for():
         ("preset: standard, retry: 1", replace(STANDARD, max_attempts=2)),
         ("retry:0,delay:1s", RetryPolicy.parse("retry: 0, delay: 1s")),
     ],
-    ids=str,
 )
 @pytest.mark.parametrize("method", ["/shop.Orders/Place", "shop.Orders/Place", "/x/y"])
 def test_one_policy_for_all(retry, policy, method):
@@ -623,7 +622,6 @@ def test_whole_or_not_at_all(entries):
         ({"a.B": STANDARD, "a.B/C": STANDARD}, False),
         (None, False),
     ],
-    ids=str,
 )
 def test_stand_in(retry, stands_in):
     """RT-10: we stand in for the core's retries if every method has a policy that retries a call without a server."""
