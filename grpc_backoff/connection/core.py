@@ -58,7 +58,7 @@ _SHORT_LIFE = 0.1
 _CORE_LIMIT_SLACK = 0.15
 """How much later than the machine the core gives up an attempt: a loop that is late by less keeps the order."""
 _IDLE_SHARE = 0.9
-"""What part of the idle timeout counts as all of it: we hear of a call's end later than the core, where the loop is late."""
+"""What part of the idle timeout counts as all of it: a loop that is late hears of a call's end later than the core."""
 _EXPLAIN_TIMEOUT = 0.25
 
 _MAX_INT32 = 2**31 - 1
