@@ -88,7 +88,7 @@ async def _calling(subject: str, target: str) -> AsyncIterator[Call]:
 
 
 async def _work(call: Call, end: float) -> None:
-    """Call again and again until this moment. To be cancelled is not enough: grpclib's calls can make an error of it."""
+    """Call again and again until this moment. A cancellation is not enough: grpclib's calls can make an error of it."""
     loop = asyncio.get_running_loop()
     while loop.time() < end:
         with contextlib.suppress(*CALL_FAILED):
