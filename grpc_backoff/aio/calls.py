@@ -4,7 +4,8 @@ A call goes one of four ways:
 
 * the channel is READY and nobody intercepts: straight to grpc's multicallable on the connection (CH-5);
 * there is no connection: a waiting call (`gate.py`) that makes the real one later;
-* its method has a retry policy: a retried call (`retrying.py`), each try of which goes one of the two ways above;
+* its method has a retry policy, or it waits for a connection however many are lost before it has one: a retried call
+  (`retrying.py`), each try of which goes one of the two ways above;
 * somebody intercepts: through grpc's interceptor machinery on a channel that never connects, the front. Its last
   interceptor is one of ours and makes the call one of the ways above. So interceptors run at once, as on a plain
   channel, see the wait and its failures, can answer without any connection, and cannot make a dead connection dial.
@@ -68,7 +69,7 @@ class MultiCallable:
         self._front = None if front is None else self._on_channel(front)
         self._policy = policy
         self._config = channel.service_config.of(method)
-        self._plain = policy is None and not intercepted
+        self._plain = policy is None and not intercepted and not self._config.wait_for_ready
 
     def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
@@ -93,8 +94,22 @@ class MultiCallable:
         wait_for_ready: bool | None,
         compression: grpc.Compression | None,
     ) -> Any:
-        way = self._retry if self._front is None else self._through_front
+        way = self._go if self._front is None else self._through_front
         return way(request, timeout, metadata, credentials, wait_for_ready, compression)
+
+    def _go(
+        self,
+        request: Any,
+        timeout: float | None,
+        metadata: Any,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> Any:
+        patient = bool(self._config.wait_for_ready if wait_for_ready is None else wait_for_ready)
+        if self._policy is None and not patient:
+            return self._send(request, timeout, metadata, credentials, wait_for_ready, compression)
+        return self._retry(request, timeout, metadata, credentials, patient, compression)
 
     def _through_front(
         self,
@@ -126,10 +141,11 @@ class MultiCallable:
         if method != self._method:
             policy = self._channel.call_policies.of(method)
             callee = type(self)(self._channel, method, *self._signature, intercepted=False, policy=policy)
-        way = callee._invoke if callee._policy is None else callee._retry  # noqa: SLF001 - the same class
-        return way(request, details.timeout, details.metadata, details.credentials, details.wait_for_ready, None)
+        return callee._go(  # noqa: SLF001 - the same class
+            request, details.timeout, details.metadata, details.credentials, details.wait_for_ready, None
+        )
 
-    def _invoke(
+    def _send(
         self,
         request: Any,
         timeout: float | None,
@@ -218,23 +234,24 @@ class MultiCallable:
         timeout: float | None,
         metadata: Any,
         credentials: grpc.CallCredentials | None,
-        wait_for_ready: bool | None,
+        patient: bool,
         compression: grpc.Compression | None,
     ) -> grpc.aio.Call:
-        assert self._policy is not None, "made for retried calls only"
         metadata = None if metadata is None else grpc.aio.Metadata(*metadata)
         sender, frozen = self._freeze(request) if self.takes_one_request else (self._of_bytes(), None)
 
         def make(seconds: float | None, instead: Pairs) -> grpc.aio.Call:
             pairs = _replaced(metadata, instead) if instead else metadata
-            call: grpc.aio.Call = sender._invoke(  # noqa: SLF001 - the same class
-                frozen, seconds, pairs, credentials, wait_for_ready, compression
+            call: grpc.aio.Call = sender._send(  # noqa: SLF001 - the same class
+                frozen, seconds, pairs, credentials, patient, compression
             )
             return call
 
         common = self._channel.retries, self._policy, self._method, make, timeout, self._config.timeout
         kind = RETRIED_CALLS[self.arity]
-        return kind(*common) if self.takes_one_request else kind(*common, self._signature[0] or _as_it_is, request)
+        if self.takes_one_request:
+            return kind(*common, patient=patient)
+        return kind(*common, self._signature[0] or _as_it_is, request, patient=patient)
 
     def _of_bytes(self) -> MultiCallable:
         """Return the multicallable that sends the same method's requests as bytes."""
@@ -285,7 +302,7 @@ class _UnaryUnary(MultiCallable, grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.UnaryUnaryCall[Any, Any]:
         """Call the method; see `grpc.aio.UnaryUnaryMultiCallable`."""
-        call: grpc.aio.UnaryUnaryCall[Any, Any] = (self._invoke if self._plain else self._dispatch)(
+        call: grpc.aio.UnaryUnaryCall[Any, Any] = (self._dispatch if wait_for_ready or not self._plain else self._send)(
             request, timeout, metadata, credentials, wait_for_ready, compression
         )
         return call
@@ -306,9 +323,9 @@ class _UnaryStream(MultiCallable, grpc.aio.UnaryStreamMultiCallable):  # type: i
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.UnaryStreamCall[Any, Any]:
         """Call the method; see `grpc.aio.UnaryStreamMultiCallable`."""
-        call: grpc.aio.UnaryStreamCall[Any, Any] = (self._invoke if self._plain else self._dispatch)(
-            request, timeout, metadata, credentials, wait_for_ready, compression
-        )
+        call: grpc.aio.UnaryStreamCall[Any, Any] = (
+            self._dispatch if wait_for_ready or not self._plain else self._send
+        )(request, timeout, metadata, credentials, wait_for_ready, compression)
         return call
 
 
@@ -326,9 +343,9 @@ class _StreamUnary(MultiCallable, grpc.aio.StreamUnaryMultiCallable):  # type: i
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.StreamUnaryCall[Any, Any]:
         """Call the method; see `grpc.aio.StreamUnaryMultiCallable`."""
-        call: grpc.aio.StreamUnaryCall[Any, Any] = (self._invoke if self._plain else self._dispatch)(
-            request_iterator, timeout, metadata, credentials, wait_for_ready, compression
-        )
+        call: grpc.aio.StreamUnaryCall[Any, Any] = (
+            self._dispatch if wait_for_ready or not self._plain else self._send
+        )(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)
         return call
 
 
@@ -346,9 +363,9 @@ class _StreamStream(MultiCallable, grpc.aio.StreamStreamMultiCallable):  # type:
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.StreamStreamCall[Any, Any]:
         """Call the method; see `grpc.aio.StreamStreamMultiCallable`."""
-        call: grpc.aio.StreamStreamCall[Any, Any] = (self._invoke if self._plain else self._dispatch)(
-            request_iterator, timeout, metadata, credentials, wait_for_ready, compression
-        )
+        call: grpc.aio.StreamStreamCall[Any, Any] = (
+            self._dispatch if wait_for_ready or not self._plain else self._send
+        )(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)
         return call
 
 

@@ -84,13 +84,15 @@ class RetriedStreamRequest(StreamRequest, RetriedCall):
     def __init__(
         self,
         retries: Retries,
-        policy: RetryPolicy,
+        policy: RetryPolicy | None,
         method: str,
         make: MakeAttempt,
         timeout: float | None,
         limit: float | None,
         serialize: Serializer,
         requests: AsyncIterable[Any] | Iterable[Any] | None,
+        *,
+        patient: bool = False,
     ) -> None:
         """Make the first try, and begin to send the requests if there is an iterator of them.
 
@@ -105,7 +107,7 @@ class RetriedStreamRequest(StreamRequest, RetriedCall):
         self._sent_to: grpc.aio.Call | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.takes_writes = requests is None
-        super().__init__(retries, policy, method, lambda *how: StreamTry(make(*how)), timeout, limit)
+        super().__init__(retries, policy, method, lambda *how: StreamTry(make(*how)), timeout, limit, patient=patient)
         if requests is not None:
             self._run(self._consume(requests))
 

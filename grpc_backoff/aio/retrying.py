@@ -42,6 +42,8 @@ _ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
 _REFUSED = re.compile(r"(Stream removed \()?GOAWAY received")
 """How the core's words begin for a call that a GOAWAY says was not taken. Farther behind, the connection of a call that
 was taken has broken after a GOAWAY."""
+_UNSENT = re.compile(r"failed to connect to all addresses|connections to all backends failing")
+"""The core's words for a call that found no connection: here, one that entered a connection as it broke."""
 _OVERSIZED = re.compile(r"(Received|Sent) message larger than max")
 """The words of a core, ours or the server's, for a message that is too long for it."""
 _CLOSE_BEHIND = 0.02
@@ -94,33 +96,38 @@ class RetriedCall(Ending):
     def __init__(
         self,
         retries: Retries,
-        policy: RetryPolicy,
+        policy: RetryPolicy | None,
         method: str,
         make: MakeAttempt,
         timeout: float | None,
         limit: float | None = None,
+        *,
+        patient: bool = False,
     ) -> None:
         """Make the first try.
 
         Args:
             retries: what the channel's calls share.
-            policy: how this one is retried.
+            policy: how this one is retried; None for not at all, unless it never left the client.
             method: its path.
             make: makes a try.
             timeout: the caller's, for the call as a whole (RT-7).
             limit: the service config's, which bounds the whole as well.
+            patient: whether it waits for a connection, however many are lost before it has one.
         """
         self._retries = retries
         self._policy = policy
+        self._patient = patient
         self._method = method
         self._make: MakeAttempt | None = make
         self._context = copy_context()  # later tries belong to the caller's trace as well
         self._began = now = retries.clock.now()
         self._shown_end: float | None = None  # as on a plain call, what the service config says is not shown
         self._end: float | None = None
-        if timeout is not None or limit is not None or policy.deadline is not None:
-            self._shown_end = _earliest(now, timeout, policy.deadline)
-            self._end = _earliest(now, timeout, policy.deadline, limit)
+        own = None if policy is None else policy.deadline
+        if timeout is not None or limit is not None or own is not None:
+            self._shown_end = _earliest(now, timeout, own)
+            self._end = _earliest(now, timeout, own, limit)
         self._progress = _FIRST
         self._instead: Pairs = ()
         self._committed = False
@@ -137,7 +144,7 @@ class RetriedCall(Ending):
         assert self._make is not None, "a call that has ended is not tried again"
         self._tried_at = now
         left = None if self._end is None else self._end - now  # negative or NaN is for grpc to refuse (CH-1)
-        own = self._policy.timeout
+        own = None if self._policy is None else self._policy.timeout
         self._own_timeout = own is not None and (left is None or own < left)
         self._attempt = attempt = self._make(own if self._own_timeout else left, self._instead)
         attempt.add_done_callback(self._ended)
@@ -160,16 +167,23 @@ class RetriedCall(Ending):
             return
         retries = self._retries
         if code is grpc.StatusCode.OK:
-            if retries.tokens is not None:
-                retries.tokens.succeeded()
-            self._settle(attempt)
-            if self._progress.attempt > 1 or len(retries.listeners) > 1:
-                retries.emit(CallSucceeded(**self._at(), took=retries.clock.now() - self._began))
+            self._succeeded(attempt)
         elif retries.closed or _cancelled_here(attempt):
             self._settle(attempt)
         else:
             self._work = retries.between_tries(self._after(attempt, code), self._context)
             self._work.add_done_callback(self._closed)
+
+    def _succeeded(self, attempt: grpc.aio.Call) -> None:
+        retries = self._retries
+        if self._policy is None:
+            self._settle(attempt)
+            return
+        if retries.tokens is not None:
+            retries.tokens.succeeded()
+        self._settle(attempt)
+        if self._progress.attempt > 1 or len(retries.listeners) > 1:
+            retries.emit(CallSucceeded(**self._at(), took=retries.clock.now() - self._began))
 
     def _closed(self, work: asyncio.Task[None]) -> None:
         """End the call if the channel was closed between two tries, perhaps before the work took its first step."""
@@ -187,12 +201,36 @@ class RetriedCall(Ending):
 
     async def _again(self, attempt: grpc.aio.Call, code: grpc.StatusCode) -> bool:
         """Make another try; return False if the call ends with the one that failed."""
+        if await self._never_left(attempt, code):
+            self._next()
+            return True
+        if self._policy is None:
+            return False
+        return await self._by_policy(self._policy, attempt, code)
+
+    async def _never_left(self, attempt: grpc.aio.Call, code: grpc.StatusCode) -> bool:
+        """Return whether a call that waits for a connection had none after all: it waits on (CH-3).
+
+        It entered a connection as that broke, and the core, which is not to wait (`calls.py`), has failed it. A server
+        that says the same, of what stands behind it, is no such case: then the connection is still there.
+        """
+        if not self._patient or self._committed or code is not grpc.StatusCode.UNAVAILABLE:
+            return False
+        return _UNSENT.match(await attempt.details() or "") is not None and self._retries.has_ended(self._tried_at)
+
+    def _next(self) -> None:
+        self._try(self._retries.clock.now())
+        self._wake()
+
+    async def _by_policy(self, policy: RetryPolicy, attempt: grpc.aio.Call, code: grpc.StatusCode) -> bool:
         retries = self._retries
+        if self._timed_out(code):
+            code = grpc.StatusCode.DEADLINE_EXCEEDED
         trailing = _pairs(await attempt.trailing_metadata())
         failure = await self._failure(attempt, code, trailing)
-        decision = self._decide(failure)
+        decision = self._decide(policy, failure)
         if isinstance(decision, GiveUp):
-            await self._give_up(attempt, code, trailing, failure, decision)
+            await self._give_up(policy, attempt, code, trailing, failure, decision)
             return False
         if decision.source is WaitSource.REFRESH and not await self._refresh(attempt, code, trailing):
             return False
@@ -210,14 +248,23 @@ class RetriedCall(Ending):
         if self._committed or self._outcome is not None:  # in the meantime
             return False
         if self._left() == 0.0:  # RT-7: woken too late, or the hook took all the time
-            await self._give_up(attempt, code, trailing, failure, GiveUp(Reason.DEADLINE))
+            await self._give_up(policy, attempt, code, trailing, failure, GiveUp(Reason.DEADLINE))
             return False
         self._progress = decision.progress
         if self._progress.attempt > 1:
             self._replace(((_ATTEMPTS_BEFORE, str(self._progress.attempt - 1)),))
-        self._try(retries.clock.now())
-        self._wake()
+        self._next()
         return True
+
+    def _timed_out(self, code: grpc.StatusCode) -> bool:
+        """Return whether a try that was cancelled from outside was so because its own time was up (RT-7).
+
+        Servers in Go and Java reset a call then, and the core hears that before its own timer.
+        """
+        if code is not grpc.StatusCode.CANCELLED or not self._own_timeout or self._policy is None:
+            return False
+        own = self._policy.timeout
+        return own is not None and self._retries.clock.now() - self._tried_at >= own
 
     async def _failure(self, attempt: grpc.aio.Call, code: grpc.StatusCode, trailing: Pairs) -> Failure:
         retries = self._retries
@@ -232,13 +279,13 @@ class RetriedCall(Ending):
             oversized=code is grpc.StatusCode.RESOURCE_EXHAUSTED and _OVERSIZED.search(details) is not None,
         )
 
-    def _decide(self, failure: Failure) -> Retry | GiveUp:
+    def _decide(self, policy: RetryPolicy, failure: Failure) -> Retry | GiveUp:
         retries = self._retries
         tokens = retries.tokens
-        if tokens is not None and not failure.refused and costs_token(self._policy, failure):  # RT-9
+        if tokens is not None and not failure.refused and costs_token(policy, failure):  # RT-9
             tokens.failed()
         return decide(
-            self._policy,
+            policy,
             self._progress,
             failure,
             left=self._left(),
@@ -261,11 +308,17 @@ class RetriedCall(Ending):
         self._instead = (*(pair for pair in self._instead if pair[0] not in keys), *metadata)
 
     async def _give_up(
-        self, attempt: grpc.aio.Call, code: grpc.StatusCode, trailing: Pairs, failure: Failure, decision: GiveUp
+        self,
+        policy: RetryPolicy,
+        attempt: grpc.aio.Call,
+        code: grpc.StatusCode,
+        trailing: Pairs,
+        failure: Failure,
+        decision: GiveUp,
     ) -> None:
         retries, reason = self._retries, decision.reason
         if reason is None:
-            if is_conflict(self._policy, failure) and not failure.committed:  # RT-5
+            if is_conflict(policy, failure) and not failure.committed:  # RT-5
                 failed = await self._failed(attempt, code, trailing)
                 await retries.tell(retries.hooks.on_conflict, failed, self._left())
             return

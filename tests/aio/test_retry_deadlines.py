@@ -121,13 +121,15 @@ def model(plan, slow=0.0):
 class Attempt(grpc.aio.UnaryUnaryCall):
     """A try that goes as its outcome says, on a fake clock."""
 
+    out_of_time = "DEADLINE_EXCEEDED"
+
     def __init__(self, clock, outcome, seconds):
         self._done = asyncio.get_running_loop().create_future()
         self._callbacks = []
         self._trailing = grpc.aio.Metadata()
         code, after = outcome.code, outcome.after
         if seconds is not None and after >= seconds:
-            code, after = "DEADLINE_EXCEEDED", seconds
+            code, after = self.out_of_time, seconds
         elif outcome.pushback is not None:
             self._trailing.add("grpc-retry-pushback-ms", outcome.pushback)
         self._code = CODE[code]
@@ -196,6 +198,7 @@ class Run:
             tokens=None,
             replay_limit=0,
             stands_in=False,
+            has_ended=lambda _moment: False,
             emit=lambda _event: None,
             listeners=[],
         )
@@ -275,6 +278,23 @@ async def test_closed_in_the_moment_of_a_failure():
     assert run.ended == [0.25]
     assert run.call.cancelled()
     assert isinstance(await run.outcome(), asyncio.CancelledError)
+
+
+async def test_reset_when_its_time_is_up(monkeypatch):
+    """RT-7: a try that the server resets when its time is up has taken too long, and is made again."""
+    monkeypatch.setattr(Attempt, "out_of_time", "CANCELLED")
+    run = Run(plan_of(Outcome("OK", 8.0), delay=0.25, timeout=0.5))
+    await run.clock.advance(2)
+    assert (run.begun, run.ended) == ([0.0, 0.75], [0.75])
+    assert await run.outcome() == "answer"
+
+
+async def test_cancelled_by_the_server_in_its_time():
+    """RT-2, RT-7: CANCELLED that comes before the try's time is up is the server's word, and the call's end."""
+    run = Run(plan_of(Outcome("CANCELLED", 0.25), delay=0.25, timeout=0.5))
+    await run.clock.advance(2)
+    assert (run.begun, run.ended) == ([0.0], [0.25])
+    assert (await run.outcome()).code() is CODE.CANCELLED
 
 
 @pytest.mark.parametrize("name", ["refresh_credentials", "on_conflict", "on_exhausted"])

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import socket
+import time
 
 import grpc
 import grpc.aio
 import pytest
 
 from grpc_backoff import aio
+from grpc_backoff.connection.core import CoreConnection
 from grpc_backoff.connection.events import Stage, State
 from grpc_backoff.testing.front import FlakyFront, settings_then_close, silent
-from tests.echo import EchoStub, Message, serving
+from tests.echo import Echo, EchoStub, Message, serving
 
 QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
 SLOW = [("grpc.initial_reconnect_backoff_ms", 600_000), ("grpc.max_reconnect_backoff_ms", 600_000)]
@@ -113,3 +116,74 @@ async def test_peer_that_hangs_up_behind_its_settings():
             async with asyncio.timeout(30):
                 await EchoStub(channel).Unary(Message())
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
+    """Break the connection, and make a call on it in a moment when nobody but the core knows."""
+    for visit in front.visits:
+        visit.writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+    core, until = channel.manager.connection.channel, time.monotonic() + 10
+    while core.get_state() is grpc.ChannelConnectivity.READY:  # the core has a thread of its own
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    with monkeypatch.context() as patch:
+        patch.setattr(CoreConnection, "alive", lambda _connection: True)
+        return method(*request, **how)
+
+
+@pytest.mark.parametrize("configured", [False, True], ids=["argument", "service config"])
+@pytest.mark.parametrize("method", ["Unary", "Down", "Up", "Both"])
+async def test_a_patient_call_that_enters_a_connection_as_it_breaks(monkeypatch, method, configured):
+    """CH-3: it has found no connection, and waits for the next one. Takes half a second of real time."""
+    config = '{"methodConfig": [{"name": [{}], "waitForReady": true}]}'
+    options = [*QUICK, *([("grpc.service_config", config)] if configured else [])]
+    async with (
+        serving() as port,
+        FlakyFront(upstream=("127.0.0.1", port)) as front,
+        aio.insecure_channel(front.target, options=options) as channel,
+    ):
+        await channel.channel_ready()
+        await front.refuse()
+        request = Message(text="a", count=1) if method in ("Unary", "Down") else iter([Message(text="a")])
+        how = {"timeout": 30} if configured else {"timeout": 30, "wait_for_ready": True}
+        call = enter_as_it_breaks(front, channel, monkeypatch, getattr(EchoStub(channel), method), request, **how)
+        await asyncio.sleep(0.3)
+        assert not call.done()
+        await front.listen()
+        answers = [answer async for answer in call] if method in ("Down", "Both") else [await call]
+        assert answers
+        assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_an_impatient_call_that_enters_a_connection_as_it_breaks(monkeypatch):
+    """CH-3: it has found no connection, and fails."""
+    async with (
+        serving() as port,
+        FlakyFront(upstream=("127.0.0.1", port)) as front,
+        aio.insecure_channel(front.target, options=SLOW) as channel,
+    ):
+        await channel.channel_ready()
+        await front.refuse()
+        call = enter_as_it_breaks(front, channel, monkeypatch, EchoStub(channel).Unary, Message(), timeout=30)
+        assert await call.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_server_that_found_no_connection_itself():
+    """CH-3: what a proxy says of the server behind it ends a patient call as well: its connection is there."""
+
+    class Proxy(Echo):
+        async def Unary(self, _request, context):  # noqa: N802
+            nonlocal asked
+            asked += 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses; last error: none")
+
+    asked = 0
+    async with serving(Proxy()) as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await channel.channel_ready()
+        call = EchoStub(channel).Unary(Message(), wait_for_ready=True, timeout=30)
+        assert await call.code() is grpc.StatusCode.UNAVAILABLE
+        assert asked == 1
+    async with serving(Proxy()) as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = EchoStub(channel).Unary(Message(), wait_for_ready=True, timeout=30)
+        assert await call.code() is grpc.StatusCode.UNAVAILABLE
+        assert asked <= 3, "which connection a call got that waited is not known, once"
