@@ -7,7 +7,7 @@ OLDEST = .venv-oldest/bin
 PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile
 SHORT = tests/aio tests/connection tests/interop -m "not slow"
 
-.PHONY: help demo test test-modes test-oldest check interop interop-full protos bench wheel clean
+.PHONY: help demo test test-modes test-oldest check interop interop-peers interop-short interop-full interop-verify interop-official protos bench wheel clean
 
 help:
 	@echo "make demo        the channel against a server that fails in every way, with figures"
@@ -15,8 +15,12 @@ help:
 	@echo "make test-modes  the short tests under uvloop, Python's development mode and without asserts (-O)"
 	@echo "make test-oldest the short tests on the oldest grpcio that is supported ($(OLDEST_GRPCIO))"
 	@echo "make check       format, lint, types, layers"
-	@echo "make interop     this channel, plain grpcio and grpclib before a server that fails, rule by rule; two minutes"
-	@echo "make interop-full  the same in real time, with a report in docs/conformance; a quarter of an hour"
+	@echo "make interop     gRPC clients of six languages before a server that fails, rule by rule; five minutes"
+	@echo "make interop-peers     builds them, and the servers of other languages"
+	@echo "make interop-short     two behaviours for each client and each server, as in CI; two minutes beside the builds"
+	@echo "make interop-full      the conformance matrix: writes docs/conformance; a quarter of an hour"
+	@echo "make interop-verify    the matrix again, compared with what is there; a quarter of an hour"
+	@echo "make interop-official  gRPC's own programs of the reconnect test; nine minutes"
 	@echo "make protos      generated code anew, from protos/"
 	@echo "make bench       beside plain grpc.aio and others, in ten minutes; BENCH=--quick to see that it runs"
 	@echo "make wheel       build the wheel and try it in an environment of its own"
@@ -61,10 +65,27 @@ check: .venv/made
 	$(BIN)/lint-imports
 
 interop: .venv/made
-	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop run
+	$(BIN)/python -m interop run $(INTEROP)
 
+interop-peers: .venv/made
+	$(BIN)/python -m interop build
+
+interop-short: .venv/made
+	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop run --short
+	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop servers --short
+
+# gRPC's own programs sleep for nine minutes beside the others.
 interop-full: .venv/made
-	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop run --full --report docs/conformance
+	@$(MAKE) --no-print-directory interop-official & official=$$!; \
+	export GRPC_BACKOFF_REQUIRE_PEERS=1; \
+	$(BIN)/python -m interop run --full --report docs/conformance; matrix=$$?; \
+	$(BIN)/python -m interop servers --report docs/conformance/servers.md && wait $$official && exit $$matrix
+
+interop-verify: .venv/made
+	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop verify docs/conformance/results.json
+
+interop-official: .venv/made
+	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop official
 
 protos: .venv-protos/made
 	.venv-protos/bin/python -m interop.generate

@@ -1,4 +1,7 @@
-"""The commands of `python -m interop`: their options, and what they print. `run` stands in `run.py`."""
+"""The commands of `python -m interop`: their options, and what they print.
+
+`build`, `run` and `verify` stand in modules of these names.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,17 @@ import click
 from rich.console import Console
 
 from interop import client as official_client
+from interop.build import build_command
 from interop.official import server as official_server
+from interop.official.command import official
 from interop.official.report import show
 from interop.official.verdict import Verdict
 from interop.run import run
 from interop.server import FlakyServer, Tls
 from interop.server.behaviours import BY_NAME
 from interop.server.control import controlled
+from interop.servers.command import servers
+from interop.verify import verify
 
 __all__ = ["cli"]
 
@@ -42,7 +49,11 @@ def cli() -> None:
     """Put gRPC clients before servers that fail, and judge how they connect."""
 
 
+cli.add_command(build_command)
 cli.add_command(run)
+cli.add_command(official)
+cli.add_command(servers)
+cli.add_command(verify)
 
 
 @cli.command()

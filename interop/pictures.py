@@ -46,8 +46,14 @@ _RIGHT: Mapping[str, Any] = {"marker": "|", "color": "black", "ms": 16, "mew": 1
 _WRONG: Mapping[str, Any] = {"marker": "x", "color": "tab:red", "ms": 7, "mew": 1.5}
 _SETTINGS: Mapping[str, Any] = {"marker": "D", "color": "black", "mfc": "white", "ms": 6}
 _NOBODY: Mapping[str, Any] = {"fill": False, "hatch": "////", "ec": "0.55", "lw": 0}
+_LONG = 40.0
+"""What lasts longer than this, in units of INITIAL_BACKOFF, is drawn on a scale that leaves room for its beginning."""
+_EVEN = 2.0
+"""Up to here that scale is even; from here on it counts in powers."""
+_SPREAD = 0.7
+"""The width of the place that the gaps of one number have beside each other."""
 _SHADES = ("black", "tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown", "tab:cyan", "tab:olive")
-_MARKERS = "o^svDPX*"
+_MARKERS = "o^svDP*"  # not as many as there are shades, so that the pairs differ for a long time
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +110,8 @@ def draw(results: Results, scenario: Scenario, path: Path) -> bool:
     rows = [row for peer in results.judged for row in _rows(results, peer, scenario)]
     if not rows:
         return False
-    lines, number_panel = 1.5 + 0.45 * len(rows), 3.6 if scenario in _BY_NUMBER else 0.0
-    figure = Figure(figsize=(10, lines + number_panel), layout="constrained")
+    lines, number_panel = 1.5 + 0.42 * len(rows), 4.2 if scenario in _BY_NUMBER else 0.0
+    figure = Figure(figsize=(11, lines + number_panel), layout="constrained")
     if number_panel:
         upper, lower = figure.subplots(2, 1, height_ratios=[lines, number_panel])
         _draw_numbers(lower, rows)
@@ -144,10 +150,19 @@ def _draw_time(axes: Axes, rows: Sequence[_Row], scenario: Scenario) -> None:
             begin, over = row.at(window.begin), row.at(window.end or row.evidence.over)
             axes.add_patch(Rectangle((begin, place - 0.4), over - begin, 0.8, **_NOBODY))
         _draw_connections(axes, row, place, by_number=scenario in _BY_NUMBER)
-    axes.set_xlim(-0.02 * end, 1.02 * end)
+    if end > _LONG:
+        axes.set_xscale("symlog", linthresh=_EVEN)
+        ticks = [0, 1, *(2**power for power in range(1, math.floor(math.log2(end)) + 1))]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xticks([], minor=True)
+        axes.set_xlim(-0.1, 1.1 * end)
+    else:
+        axes.set_xlim(-0.02 * end, 1.02 * end)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_yticks(range(len(rows)), [f"{row.name}\n{row.unit:g} s" for row in rows], fontsize=8)
-    axes.set_xlabel("time since the first connection, in units of INITIAL_BACKOFF (its length is below each name)")
+    axes.set_axisbelow(True)
+    axes.grid(axis="y", color="0.93")
+    axes.set_yticks(range(len(rows)), [f"{row.name} ({row.unit:g} s)" for row in rows], fontsize=8)
+    axes.set_xlabel("time since the first connection, in units of INITIAL_BACKOFF (its length is beside each name)")
     axes.set_title(f"The server {scenario.value}", loc="left", fontsize=11)
 
 
@@ -204,9 +219,11 @@ def _draw_numbers(axes: Axes, rows: Sequence[_Row]) -> None:
     most = max(row.evidence.terms.fewest_starts(row.evidence.seconds) for row in rows) + 2
     for terms in {row.evidence.terms for row in rows}:
         _draw_bands(axes, terms, most)
-    for row, shade, marker in zip(rows, cycle(_SHADES), cycle(_MARKERS), strict=False):
+    for place, (row, shade, marker) in enumerate(zip(rows, cycle(_SHADES), cycle(_MARKERS), strict=False)):
         found = gaps(row.visits[: most + 1], row.evidence.terms)
-        numbers, lengths = [gap.number for gap in found], [max(gap.seconds / row.unit, _FLOOR) for gap in found]
+        aside = _SPREAD * ((place + 0.5) / len(rows) - 0.5)  # or the points of many clients would hide each other
+        numbers = [gap.number + aside for gap in found]
+        lengths = [max(gap.seconds / row.unit, _FLOOR) for gap in found]
         axes.plot(numbers, lengths, marker, color=shade, ms=5, mfc="none", label=row.name)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value > _FLOOR else f"≤ {_FLOOR:g}"))
@@ -214,7 +231,7 @@ def _draw_numbers(axes: Axes, rows: Sequence[_Row]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("number of the gap between two attempts")
     axes.set_ylabel("gap, in units of INITIAL_BACKOFF")
-    axes.legend(fontsize=8, frameon=False, loc="upper left")
+    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def _draw_bands(axes: Axes, terms: Terms, most: int) -> None:

@@ -15,9 +15,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from interop.build import Built
 from interop.conformance import Outcome, Verdict
 from interop.results import PeerResult, Results
-from interop.trial import Trial
+from interop.schedule import Wave
 
 __all__ = ["View"]
 
@@ -38,25 +39,29 @@ class View:
         """Write to `console`; None is standard output."""
         self.console = console or _console()
 
+    def built(self, built: Built) -> None:
+        """Say what a peer's build took, or why there is none."""
+        if built.program.build and not built.missing:
+            self.console.print(str(built))
+
     @contextlib.contextmanager
-    def progress(self, groups: Sequence[Sequence[Trial]]) -> Iterator[Callable[[Sequence[Trial]], None]]:
-        """Show how far the groups are; what this yields is called with each of them as it begins."""
+    def progress(self, waves: Sequence[Wave]) -> Iterator[Callable[[Wave], None]]:
+        """Show how far the waves are; what this yields is called with each of them as it begins."""
         told = itertools.count(1)
 
-        def line(group: Sequence[Trial]) -> str:
-            length = max(trial.seconds for trial in group)
-            return f"group {next(told)} of {len(groups)}, {length:.0f} s"
+        def line(wave: Wave) -> str:
+            return f"wave {next(told)} of {len(waves)}, {wave.seconds:.0f} s"
 
-        def print_line(group: Sequence[Trial]) -> None:
-            names = ", ".join(f"{trial.peer.name} {trial.staging.scenario.label}" for trial in group)
-            self.console.print(f"{line(group)}: {names}")
+        def print_line(wave: Wave) -> None:
+            names = ", ".join(f"{trial.peer.name} {trial.staging.scenario.label}" for trial in wave.trials)
+            self.console.print(f"{line(wave)}: {names}")
 
         if not self.console.is_terminal:
             yield print_line
             return
         with self._bar() as bar:
-            task = bar.add_task("", total=len(groups))
-            yield lambda group: bar.update(task, description=line(group), advance=1)
+            task = bar.add_task("", total=len(waves))
+            yield lambda wave: bar.update(task, description=line(wave), advance=1)
 
     def _bar(self) -> Progress:
         return Progress(
@@ -72,16 +77,16 @@ class View:
         self.console.print()
         self.console.print(_table(results))
         for peer in results.missing:
-            self.console.print(f"{peer.name}: left out, since {peer.missing} is missing")
+            self.console.print(f"{peer.name}: left out, since {peer.missing}")
         for peer in results.judged:
             self._show_peer(peer, results)
 
     def _show_peer(self, peer: PeerResult, results: Results) -> None:
         notable = [verdict for verdict in peer.verdicts if verdict.outcome is not Outcome.PASS]
-        versions = ", ".join(f"{name} {version}" for name, version in peer.versions.items())
+        versions = f" ({peer.shown_versions})" if peer.versions else ""
         counts = f"{len(peer.verdicts) - len(notable)} of {len(results.clauses)} clauses hold"
         self.console.print()
-        self.console.print(Text.assemble((peer.name, "bold"), f" ({versions}): {counts}"))
+        self.console.print(Text.assemble((peer.name, "bold"), f"{versions}: {counts}"))
         for verdict in notable:
             self.console.print(_line(verdict))
 

@@ -56,7 +56,7 @@ def _no_flood(evidence: Evidence) -> Iterator[Measure]:
     each = (1 - terms.jitter) * terms.initial
     most = math.floor((evidence.seconds + terms.tolerance) / each) + 2
     fewest = math.floor(evidence.seconds / (_SLOWEST * terms.initial))
-    yield _connections(len(visits), Range(max(2, fewest), most))
+    yield _connections(len(visits), Range(max(2, fewest), most), f"connections in {evidence.lasted:.1f} s")
     due = -math.inf  # when the next connection may come
     for number, (visit, after) in enumerate(pairwise(visits[: most + 1]), 1):
         if visit.accepted >= due - terms.tolerance:  # one that came too early is no reason for the next to be later

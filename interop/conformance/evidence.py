@@ -41,8 +41,11 @@ class Evidence:
         terms: what the client was told.
         timeline: what the server saw.
         wanted: when the client was about to make its first call.
-        seconds: for how long it then went on calling.
+        seconds: for how long it was to call then.
         calls: what became of them.
+        settled: when the trial was ended before its time, since nothing that followed could change a verdict: there
+            were far more connections than any clause looks at. The client was not asked about its calls then, and
+            `calls` counts none. None if it had all of its time.
     """
 
     terms: Terms
@@ -50,6 +53,7 @@ class Evidence:
     wanted: float
     seconds: float
     calls: Calls
+    settled: float | None = None
 
     @property
     def visits(self) -> tuple[Visit, ...]:
@@ -59,7 +63,12 @@ class Evidence:
     @property
     def over(self) -> float:
         """When the client stopped calling; what ends then ends for that reason."""
-        return self.wanted + self.seconds
+        return self.wanted + self.seconds if self.settled is None else self.settled
+
+    @property
+    def lasted(self) -> float:
+        """For how long it was watched, in seconds: `seconds`, unless the trial was ended before."""
+        return self.over - self.wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def _every_gap(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _dispersion(evidence: Evidence) -> Iterator[Measure]:
-    """Compare gaps that are where they belong; the first one may be without jitter."""
+    """Compare gaps that are where they belong, compounding or not; the first one may be without jitter."""
     clients = series_by_client(evidence.visits)
     yield Measure(what="clients seen", seen=len(clients), allowed=Range(_TWO, _TWO), unit=Unit.CLIENTS)
     if len(clients) != _TWO:
@@ -84,7 +84,7 @@ def _dispersion(evidence: Evidence) -> Iterator[Measure]:
     for number, series in enumerate(clients, 1):
         yield attempts(series, _TWO_GAPS, f"attempts of client {number} after the loss")
     first, second = (gaps(series, evidence.terms)[1:] for series in clients)
-    pairs = [pair for pair in zip(first, second, strict=False) if all(gap.fits for gap in pair)]
+    pairs = [pair for pair in zip(first, second, strict=False) if all(gap.explained for gap in pair)]
     apart = max((abs(one.seconds - other.seconds) for one, other in pairs), default=0.0)
     yield Measure(what="the largest difference between their gaps", seen=apart, allowed=_more_than_noise(evidence))
 

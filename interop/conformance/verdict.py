@@ -19,10 +19,12 @@ class Unit(enum.Enum):
     CONNECTIONS = "connections"
     CALLS = "calls"
     CLIENTS = "clients"
+    BACKOFFS = "backoffs"
 
     def show(self, value: float) -> str:
         """Return a value in words."""
-        return f"{value:.3f}" if self is Unit.SECONDS else f"{value:.0f}"
+        places = {Unit.SECONDS: 3, Unit.BACKOFFS: 2}.get(self, 0)
+        return f"{value:.{places}f}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,11 @@ class Verdict:
     def missed(self) -> tuple[Measure, ...]:
         """The measures that are outside what is allowed, in the order in which they were made."""
         return tuple(each for each in self.measures if each.missed_by)
+
+    @property
+    def figure(self) -> Measure | None:
+        """The measure that stands for all: the first one that was missed, or the first one; None if there is none."""
+        return next(iter(self.missed or self.measures), None)
 
     def __str__(self) -> str:
         """Say how it was found, by the first measure that was missed if it fails."""

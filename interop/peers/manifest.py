@@ -1,4 +1,7 @@
-"""Which peers there are: reads the manifests, says what a peer lacks, and builds it."""
+"""Which peers there are: reads the manifests, says what a peer lacks, and builds it.
+
+`Program` is what the manifests of peers and of servers have in common, and `Table` reads either.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BuildError", "ManifestError", "Peer", "Setting", "build", "find_peers"]
+__all__ = [
+    "ROOT",
+    "BuildError",
+    "ManifestError",
+    "Peer",
+    "Program",
+    "Setting",
+    "Table",
+    "build",
+    "find_peers",
+]
 
 _FOLDER = Path(__file__).parent
 ROOT = _FOLDER.parents[1]
 """Where commands are run."""
 
-_KEYS = {"name", "command", "configurable", "needs", "build", "must_pass"}
+_COMMON = {"name", "command", "needs", "build"}
 _NEEDS = {"modules", "programs"}
 _BUILD_LIMIT = 600.0
 
@@ -30,7 +43,7 @@ class ManifestError(ValueError):
 
 
 class BuildError(Exception):
-    """A peer could not be built; says the last line that its tools wrote."""
+    """A program could not be built; says the last line that its tools wrote."""
 
 
 class Setting(enum.Enum):
@@ -43,28 +56,24 @@ class Setting(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """One client, as its manifest describes it.
+class Program:
+    """One program, as its manifest describes it.
 
     Attributes:
         name: as it stands in tables.
         folder: where its program is.
         command: how to run it.
-        configurable: what it can be told.
         modules: the Python modules that it needs.
         programs: the programs that it needs.
         build: how to build it.
-        must_pass: whether a failure of this peer is a failure of the run.
     """
 
     name: str
     folder: Path
     command: tuple[str, ...]
-    configurable: frozenset[Setting]
     modules: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     build: tuple[tuple[str, ...], ...] = ()
-    must_pass: bool = False
 
     @property
     def missing(self) -> str:
@@ -76,6 +85,21 @@ class Peer:
     def filled(self, command: Sequence[str]) -> list[str]:
         """Return one of its commands with `{python}` and `{here}` filled in."""
         return [part.replace("{python}", sys.executable).replace("{here}", str(self.folder)) for part in command]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer(Program):
+    """One client.
+
+    Attributes:
+        configurable: what it can be told.
+        must_pass: whether a failure of this peer is a failure of the run.
+        loud: whether it makes attempts without a pause between them, so that it floods every server that fails.
+    """
+
+    configurable: frozenset[Setting]
+    must_pass: bool = False
+    loud: bool = False
 
     def can_be_told(self, *settings: Setting) -> bool:
         """Return whether it has all these settings."""
@@ -93,28 +117,54 @@ def find_peers(folder: Path = _FOLDER) -> list[Peer]:
 
 
 def _read(path: Path) -> Peer:
-    try:
-        found = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise ManifestError(f"{path}: {error}") from error
-    _check_keys(path, found, _KEYS)
-    needs: Mapping[str, Any] = found.get("needs", {})
-    _check_keys(path, needs, _NEEDS)
-    must_pass = found.get("must_pass", False)
-    if not isinstance(must_pass, bool):
-        raise ManifestError(f"{path}: must_pass is {must_pass!r}; it is true or false")
+    table = Table(path, {"configurable", "must_pass", "loud"})
     return Peer(
-        name=_text(path, found, "name"),
-        folder=path.parent,
-        command=_texts(path, "command", found.get("command")),
-        configurable=frozenset(
-            _setting(path, name) for name in _texts(path, "configurable", found.get("configurable"))
-        ),
-        modules=_texts(path, "needs.modules", needs.get("modules", [])),
-        programs=_texts(path, "needs.programs", needs.get("programs", [])),
-        build=tuple(_texts(path, "build", command) for command in found.get("build", [])),
-        must_pass=must_pass,
+        **table.common(),
+        configurable=frozenset(_setting(path, name) for name in table.texts("configurable")),
+        must_pass=table.flag("must_pass"),
+        loud=table.flag("loud"),
     )
+
+
+class Table:
+    """What stands in a manifest. All that reads it raises ManifestError for what is not allowed."""
+
+    def __init__(self, path: Path, keys: AbstractSet[str]) -> None:
+        """Read a file that may have these keys beside those that all programs have."""
+        self._path = path
+        try:
+            self._found = tomllib.loads(path.read_text())
+        except tomllib.TOMLDecodeError as error:
+            raise ManifestError(f"{path}: {error}") from error
+        _check_keys(path, self._found, _COMMON | keys)
+
+    def common(self) -> dict[str, Any]:
+        """Return the arguments that every Program has."""
+        needs: Mapping[str, Any] = self._found.get("needs", {})
+        _check_keys(self._path, needs, _NEEDS)
+        return {
+            "name": self.text("name"),
+            "folder": self._path.parent,
+            "command": self.texts("command"),
+            "modules": _texts(self._path, "needs.modules", needs.get("modules", [])),
+            "programs": _texts(self._path, "needs.programs", needs.get("programs", [])),
+            "build": tuple(_texts(self._path, "build", command) for command in self._found.get("build", [])),
+        }
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Return a text."""
+        return _text(self._path, self._found, key, default)
+
+    def texts(self, key: str, default: list[str] | None = None) -> tuple[str, ...]:
+        """Return a list of texts."""
+        return _texts(self._path, key, self._found.get(key, default))
+
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        """Return whether something is so."""
+        value = self._found.get(key, default)
+        if not isinstance(value, bool):
+            raise ManifestError(f"{self._path}: {key} is {value!r}; it is true or false")
+        return value
 
 
 def _check_keys(path: Path, table: Mapping[str, Any], known: AbstractSet[str]) -> None:
@@ -122,10 +172,17 @@ def _check_keys(path: Path, table: Mapping[str, Any], known: AbstractSet[str]) -
         raise ManifestError(f"{path}: {key} is no key; there are {', '.join(sorted(known))}")
 
 
-def _text(path: Path, found: Mapping[str, Any], key: str) -> str:
-    value = found.get(key)
+def _text(path: Path, found: Mapping[str, Any], key: str, default: str | None) -> str:
+    value = found.get(key, default)
     if not isinstance(value, str) or not value:
         raise ManifestError(f"{path}: {key} is {value!r}; it is a text that is not empty")
+    return value
+
+
+def _flag(path: Path, found: Mapping[str, Any], key: str) -> bool:
+    value = found.get(key, False)
+    if not isinstance(value, bool):
+        raise ManifestError(f"{path}: {key} is {value!r}; it is true or false")
     return value
 
 
@@ -143,15 +200,15 @@ def _setting(path: Path, name: str) -> Setting:
         raise ManifestError(f"{path}: configurable has {name!r}; there are {known}") from None
 
 
-async def build(peer: Peer) -> None:
-    """Run the peer's build commands, in its folder.
+async def build(program: Program) -> None:
+    """Run the program's build commands, in its folder.
 
     Raises:
         BuildError: one of them could not be run, failed, or took too long.
     """
-    for command in peer.build:
+    for command in program.build:
         try:
-            await _run(peer.filled(command), peer.folder)
+            await _run(program.filled(command), program.folder)
         except OSError as error:
             raise BuildError(f"{command[0]} could not be run: {error}") from error
 

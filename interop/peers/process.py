@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from interop.conformance import Calls
-from interop.peers.manifest import ROOT, Peer, Setting
+from interop.peers.manifest import Peer, Setting
+from interop.process import ProgramError, ProgramProcess
 
 __all__ = ["Account", "PeerError", "PeerProcess"]
 
@@ -24,10 +20,9 @@ _WINDING_DOWN = 30.0
 """How long it may take to end once the time for calls has passed."""
 _WORKERS = 4
 _PAUSE_MS = 20
-_LAST_WORDS = 400
 
 
-class PeerError(Exception):
+class PeerError(ProgramError):
     """A peer did not do what a peer has to; says what, and what it wrote last."""
 
 
@@ -44,55 +39,22 @@ class Account:
     versions: Mapping[str, str]
 
 
-class PeerProcess:
+class PeerProcess(ProgramProcess[Account]):
     """One run of a peer's program, from entering to leaving the context; whatever happens, it does not outlive that."""
+
+    error = PeerError
 
     def __init__(
         self, peer: Peer, target: str, seconds: float, settings: Mapping[Setting, int], ca: Path | None
     ) -> None:
         """Have it call `target` for so long; `settings` are in milliseconds, and with `ca` it uses TLS."""
-        self._peer = peer
         self._seconds = seconds
-        arguments = {"target": target, "seconds": f"{seconds:g}", "workers": _WORKERS, "pause-ms": _PAUSE_MS}
-        arguments |= {f"{setting.value}-ms": value for setting, value in settings.items()}
+        told = {"target": target, "seconds": f"{seconds:g}", "workers": _WORKERS, "pause-ms": _PAUSE_MS}
+        told |= {f"{setting.value}-ms": value for setting, value in settings.items()}
         if ca is not None:
-            arguments["ca"] = str(ca)
-        self._arguments = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
-
-    async def __aenter__(self) -> Self:
-        """Start it.
-
-        Raises:
-            PeerError: it cannot be run.
-        """
-        try:
-            self._process = await self._start()
-        except OSError as error:
-            raise PeerError(f"{self._peer.name} cannot be run: {error}") from error
-        assert self._process.stderr is not None
-        self._complaints = asyncio.create_task(self._process.stderr.read())
-        self._ready = asyncio.Event()
-        self._reading = asyncio.create_task(self._read())
-        return self
-
-    async def _start(self) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *self._peer.filled(self._peer.command),
-            *self._arguments,
-            cwd=ROOT,
-            env=_environment(),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # a command may start others, and all of them have to end
-        )
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        """End it, if it has not ended."""
-        await self._stop(_WINDING_DOWN if self._reading.done() else 0.0)
-        await asyncio.gather(self._reading, self._complaints, return_exceptions=True)
+            told["ca"] = str(ca)
+        arguments = [part for name, value in told.items() for part in (f"--{name}", str(value))]
+        super().__init__(peer.name, [*peer.filled(peer.command), *arguments])
 
     async def ready(self) -> None:
         """Wait until it can begin.
@@ -100,11 +62,7 @@ class PeerProcess:
         Raises:
             PeerError: it ended instead, or took too long.
         """
-        ready = asyncio.create_task(self._ready.wait())
-        await asyncio.wait({ready, self._reading}, timeout=_STARTUP, return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        if not self._ready.is_set():
-            raise await self._fault(f"was not ready within {_STARTUP:g} s")
+        await self._be_ready(_STARTUP)
 
     def begin(self) -> None:
         """Let it make its first call."""
@@ -127,48 +85,13 @@ class PeerProcess:
             raise await self._fault("gave no account of its calls")
         return account
 
-    async def _read(self) -> Account | None:
-        assert self._process.stdout is not None
-        account = None
-        async for line in self._process.stdout:
-            said = _parse(line)
-            if said.get("event") == "ready":
-                self._ready.set()
-            elif said.get("event") == "done":
-                account = _account(said)
-        return account
+    async def _end(self) -> None:
+        await self._stop(_WINDING_DOWN if self._reading.done() else 0.0)
 
-    async def _stop(self, patience: float) -> None:
-        """End the process, if it does not end by itself."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                await self._process.wait()
-                return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
-
-    async def _fault(self, what: str) -> PeerError:
-        """Return the error that says so, or how the program ended, with its last words."""
-        silent = self._reading.done() and self._reading.exception() is None
-        await self._stop(1.0 if silent else 0.0)
-        words = (await self._complaints).decode(errors="replace").strip()[-_LAST_WORDS:]
-        how = f"ended with status {self._process.returncode}" if silent else what
-        return PeerError(f"{self._peer.name} {how}" + (f": {words}" if words else ""))
-
-
-def _environment() -> dict[str, str]:
-    """Return ours without proxies, which grpc would use even for this machine's own address."""
-    kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-    return kept | {"GRPC_VERBOSITY": "NONE"}
-
-
-def _parse(line: bytes) -> Mapping[str, Any]:
-    try:
-        said = json.loads(line)
-    except ValueError:
-        return {}  # a runtime that greets
-    return said if isinstance(said, dict) else {}
+    def _heard(self, said: Mapping[str, Any]) -> Account | None:
+        if said.get("event") == "ready":
+            self._ready.set()
+        return _account(said) if said.get("event") == "done" else None
 
 
 def _account(said: Mapping[str, Any]) -> Account:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 
 from h2.config import H2Configuration
-from h2.connection import H2Connection
+from h2.connection import ConnectionInputs, ConnectionState, H2Connection, H2ConnectionStateMachine
 from h2.errors import ErrorCodes
 from h2.events import (
     ConnectionTerminated,
@@ -41,6 +41,14 @@ _HELD = 1024 * 1024
 
 _PONG = 1.0
 """How long a drain waits for the client's answer to its PING, in seconds."""
+
+
+class _StateMachine(H2ConnectionStateMachine):
+    """To h2 a client's GOAWAY is the end of the connection. RFC 9113 (6.8) has it wait for answers behind it."""
+
+    _transitions = H2ConnectionStateMachine._transitions | {  # noqa: SLF001 - h2 has no other way to say so
+        (ConnectionState.SERVER_OPEN, ConnectionInputs.RECV_GOAWAY): (None, ConnectionState.SERVER_OPEN)
+    }
 
 
 class Service:
@@ -77,6 +85,7 @@ class Http2:
         self._hopeless = False
         self.over = False
         self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
+        self.h2.state_machine = _StateMachine()
         self.settings = self._announce()
 
     def send_settings(self) -> None:
@@ -218,10 +227,9 @@ class Http2:
         return False
 
     def _farewell(self) -> None:
-        """Take the client's GOAWAY: it will close, and if it waits for answers first, h2 cannot give them any more."""
-        self.close()
-        if self._open:
-            self._hang_up()
+        """Take the client's GOAWAY: it makes no more requests, and closes when it has its answers."""
+        if not self._open:
+            self.close()
 
 
 async def _within(seconds: float, event: asyncio.Event) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from interop.conformance import CLAUSES, Absent, Scenario, judge
+from interop.peers.findings import Finding
 from interop.results import PeerResult, Results
 from interop.scenarios import Pace
 from tests.interop_suite.conformance import made
@@ -17,7 +18,7 @@ FLOOD = made.right_client() | {
 }
 
 
-def peer(name, evidence, *, pace=Pace.COMPRESSED, must_pass=False):
+def peer(name, evidence, *, pace=Pace.COMPRESSED, must_pass=False, findings=()):
     return PeerResult(
         name=name,
         must_pass=must_pass,
@@ -25,13 +26,19 @@ def peer(name, evidence, *, pace=Pace.COMPRESSED, must_pass=False):
         evidence=evidence,
         paces=dict.fromkeys(Scenario, pace),
         verdicts=judge(evidence, CLAUSES),
+        findings=findings,
     )
 
 
 RIGHT = peer("right", made.right_client(), must_pass=True)
-FLOODING = peer("flooding client", FLOOD, pace=Pace.REAL)
-MISSING = PeerResult(name="far away", must_pass=False, missing="the program far")
+NO_PAUSE = Finding(
+    clauses=("first-gap", "growth", "recovery"), means="It dials again at once.", issues=("some/where#12",)
+)
+FLOODING = peer("flooding client", FLOOD, pace=Pace.REAL, findings=(NO_PAUSE,))
+MISSING = PeerResult(name="far away", must_pass=False, missing="the program far is missing")
 
 
 def results(*peers, clauses=CLAUSES):
-    return Results(began=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), full=False, clauses=tuple(clauses), peers=peers)
+    return Results(
+        began=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), took=200.0, full=False, clauses=tuple(clauses), peers=peers
+    )

@@ -1,9 +1,10 @@
-"""`python -m interop run`: what is chosen, how it is grouped, what it costs, and the command itself."""
+"""`python -m interop run`: what is chosen, and the command itself."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from dataclasses import replace
 
@@ -12,14 +13,13 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from interop import run as run_module
-from interop.conformance import CLAUSES, Outcome, Scenario
+from interop.choice import choose_clauses, choose_peers
+from interop.conformance import CLAUSES, Outcome
 from interop.peers.manifest import ROOT, Peer, find_peers
-from interop.run import choose_clauses, choose_peers, groups, run, run_all
-from interop.scenarios import STAGINGS
-from interop.trial import Trial
+from interop.run import SHORT, run, run_all
 from interop.view import View
 
-OURS, *OTHERS = find_peers()
+OURS = find_peers()[0]
 QUICK = ["waits-for-settings"]
 MADE_UP = Peer(name="made up", folder=ROOT, command=(sys.executable,), configurable=frozenset())
 FAR_AWAY = replace(MADE_UP, name="far away", programs=("no-such-program",))
@@ -42,7 +42,7 @@ def test_peers_are_chosen_by_name_or_folder():
     assert choose_peers(peers, ()) == peers
     chosen = choose_peers(peers, ("grpcio aio, grpclib_aio", "grpc_backoff_aio"))
     assert [peer.name for peer in chosen] == ["grpc_backoff aio", "grpcio aio", "grpclib"]
-    with pytest.raises(ValueError, match=r"^--peers grpcio: there are grpc_backoff aio, grpcio aio, "):
+    with pytest.raises(ValueError, match=r"^--peers grpcio: there are grpc_backoff aio, .*grpcio aio, "):
         choose_peers(peers, ("grpcio",))
 
 
@@ -52,32 +52,6 @@ def test_clauses_are_chosen_by_rule_or_name():
     assert [clause.name for clause in choose_clauses(("CB-3", "growth"))] == ["limit", "waits-for-settings", "growth"]
     with pytest.raises(ValueError, match=r"^--rules CB-99: there are CB-1, "):
         choose_clauses(("CB-99",))
-
-
-def trials(*peers):
-    every = [(peer, staging) for peer in peers for staging in STAGINGS.values()]
-    return [Trial(peer=peer, staging=staging, pace=staging.pace_for(peer, full=False)) for peer, staging in every]
-
-
-def test_groups_leave_nothing_out():
-    """IO-4: every trial is performed once, and no more at a time than was asked for."""
-    every = trials(OURS, *OTHERS)
-    found = list(groups(every, 8))
-    assert sorted(map(id, every)) == sorted(id(trial) for group in found for trial in group)
-    assert all(sum(trial.staging.clients for trial in group) <= 8 for group in found)
-
-
-def test_groups_keep_floods_to_themselves():
-    """IO-4: what may flood a server is not timed beside what has to be on time, nor real beside compressed time."""
-    for group in groups(trials(OURS, *OTHERS), 8):
-        assert len(group) == 1 or not any(trial.staging.scenario is Scenario.FLAPPING for trial in group)
-        assert len({trial.pace for trial in group}) == 1
-
-
-def test_the_whole_run_is_short_enough():
-    """IO-4: with all the peers of this project and three seconds for each group to load, less than four minutes."""
-    length = sum(3 + max(trial.seconds for trial in group) for group in groups(trials(OURS, *OTHERS), 8))
-    assert length < 240
 
 
 def test_our_own_client_passes_what_is_quick(monkeypatch, tmp_path):
@@ -95,7 +69,12 @@ def test_our_own_client_passes_what_is_quick(monkeypatch, tmp_path):
         "start-to-start": "pass",
         "waits-for-settings": "pass",
     }
-    assert {path.name for path in folder.iterdir()} == {"report.md", "slow_failure.svg", "slow_settings.svg"}
+    assert {path.name for path in folder.iterdir()} == {
+        "README.md",
+        "results.json",
+        "slow_failure.svg",
+        "slow_settings.svg",
+    }
 
 
 def test_our_own_client_failing_is_a_failure(monkeypatch):
@@ -119,8 +98,27 @@ def test_missing_peers(monkeypatch, required, status):
     result = command(monkeypatch, "--rules", *QUICK, peers=[FAR_AWAY, UNBUILT])
     assert result.exit_code == status
     assert "far away: left out, since the program no-such-program is missing" in result.output
-    assert "unbuilt: left out, since" in result.output
-    assert "no compiler" in result.output
+    assert re.search(r"unbuilt: left out, since \S+ failed: no compiler\n", result.output)
+
+
+def test_a_peer_that_breaks_is_as_good_as_missing(monkeypatch):
+    """IO-4: where peers are required, one whose program breaks down is an error, and no result."""
+    monkeypatch.setenv("GRPC_BACKOFF_REQUIRE_PEERS", "1")
+    assert command(monkeypatch, "--rules", *QUICK, peers=[BROKEN]).exit_code == 1
+
+
+def test_short_is_two_behaviours():
+    """IO-4: a run that is short enough for every change has a server that hangs up, and an outage."""
+    assert {clause.scenario.label for clause in SHORT} == {"hang_up", "outage"}
+    assert {"first-gap", "growth", "recovery"} <= {clause.name for clause in SHORT}
+
+
+@pytest.mark.parametrize("other", [["--full"], ["--rules", "CB-5"]])
+def test_short_stands_alone(monkeypatch, other):
+    """IO-4: what --short chooses cannot be chosen twice."""
+    result = command(monkeypatch, "--short", *other)
+    assert result.exit_code == 2
+    assert "--short goes with neither --rules nor --full" in result.output
 
 
 @pytest.mark.parametrize("arguments", [["--peers", "nobody"], ["--rules", "CB-99"]])

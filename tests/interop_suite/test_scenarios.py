@@ -8,7 +8,7 @@ import pytest
 
 from interop.conformance import CLAUSES, PROTOCOL, Scenario
 from interop.peers.manifest import Peer, Setting
-from interop.scenarios import COMPRESSED, STAGINGS, Pace
+from interop.scenarios import COMPRESSED, SCALED, STAGINGS, Pace
 from interop.server import Script
 
 STAGED = [pytest.param(staging, id=staging.scenario.label) for staging in STAGINGS.values()]
@@ -50,7 +50,9 @@ def test_compressed_time_is_for_those_who_can_be_told():
         Pace.REAL,
     ]
     assert restart.pace_for(told, full=False) is Pace.REAL
-    assert hang_up.pace_for(told, full=True) is Pace.FULL
+    assert [hang_up.pace_for(each, full=True) for each in (told, untold)] == [Pace.SCALED, Pace.FULL]
+    assert silent.pace_for(partly, full=True) is Pace.FULL
+    assert hang_up.terms_for(Pace.SCALED) == SCALED
     assert (hang_up.terms_for(Pace.COMPRESSED), hang_up.terms_for(Pace.REAL)) == (COMPRESSED, PROTOCOL)
     assert hang_up.terms_for(Pace.FULL) == PROTOCOL
 
@@ -70,6 +72,8 @@ def test_series_are_long_enough_for_the_slowest_client():
     hang_up = STAGINGS[Scenario.HANG_UP].seconds
     assert COMPRESSED.fewest_starts(hang_up(COMPRESSED, Pace.COMPRESSED)) == COMPRESSED.first_capped + 2
     assert hang_up(PROTOCOL, Pace.FULL) == 540
+    assert hang_up(SCALED, Pace.SCALED) == pytest.approx(108)
+    assert SCALED.fewest_starts(108) > SCALED.first_capped
     assert PROTOCOL.fewest_starts(540) > PROTOCOL.first_capped
     assert PROTOCOL.fewest_starts(hang_up(PROTOCOL, Pace.REAL)) == 6
 
@@ -97,3 +101,21 @@ def test_compressed_bands_tell_the_gaps_apart():
     """IO-2: with the tolerance of compressed time, no gap below the cap is taken for the one after the next."""
     for n in range(1, COMPRESSED.first_capped - 1):
         assert COMPRESSED.band(n).high < COMPRESSED.band(n + 2).low
+
+
+def test_scaled_time_is_a_fifth_of_the_protocols():
+    """IO-4: all values but the tolerance keep their proportions, so that the two can be compared."""
+    times = [(SCALED.initial, PROTOCOL.initial), (SCALED.cap, PROTOCOL.cap)]
+    times.append((SCALED.min_connect_timeout, PROTOCOL.min_connect_timeout))
+    assert [5 * scaled for scaled, _ in times] == pytest.approx([whole for _, whole in times])
+    assert (SCALED.multiplier, SCALED.jitter) == (PROTOCOL.multiplier, PROTOCOL.jitter)
+
+
+@pytest.mark.parametrize("pace", PACES)
+@pytest.mark.parametrize("staging", STAGED)
+def test_what_settles_a_trial_is_more_than_any_clause_looks_at(staging, pace):
+    """IO-4: a trial that ends early has shown ten times what a client that keeps to its terms could have."""
+    terms = staging.terms_for(pace)
+    if staging.settled is not None:
+        assert staging.settled > 5 * terms.most_starts(staging.seconds(terms, pace))
+        assert staging.scenario not in {Scenario.OUTAGE, Scenario.RESTART, Scenario.SLOW_SETTINGS}

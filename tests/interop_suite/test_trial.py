@@ -14,9 +14,10 @@ from interop.peers.manifest import ROOT, Peer, Setting, find_peers
 from interop.peers.process import PeerError
 from interop.scenarios import STAGINGS, Pace
 from interop.timeline import Ending
-from interop.trial import Trial, Trust
+from interop.trial import Start, Trial, Trust
 
 OURS = find_peers()[0]
+FLOODING = next(peer for peer in find_peers() if peer.name == "grpclib")
 BROKEN = Peer(
     name="broken", folder=ROOT, command=(sys.executable, "-c", "raise SystemExit('no')"), configurable=frozenset()
 )
@@ -35,7 +36,7 @@ def trial(scenario, *, peer=OURS, seconds=None):
 
 
 async def perform(*trials, trust):
-    start = asyncio.Barrier(len(trials))
+    start = Start(len(trials))
     return await asyncio.gather(*(each.perform(trust, start) for each in trials), return_exceptions=True)
 
 
@@ -78,6 +79,21 @@ async def test_trials_begin_together_and_one_that_breaks_down_keeps_nobody(trust
     assert str(fault) == "broken ended with status 1: no"
 
 
+async def test_those_who_load_together_begin_one_after_another():
+    """IO-4: nobody goes before the last one is there, and then all go in turn. Takes half a second."""
+    loop, start, gone = asyncio.get_running_loop(), Start(3, apart=0.1), []
+
+    async def runner(late):
+        await asyncio.sleep(late)
+        await start.wait()
+        gone.append(loop.time() - began)
+
+    began = loop.time()
+    await asyncio.gather(runner(0.0), runner(0.0), runner(0.2))
+    assert gone[0] >= 0.29
+    assert all(later - earlier >= 0.09 for earlier, later in itertools.pairwise(gone))
+
+
 async def test_tls_where_the_scenario_has_it(trust):
     """CB-6: the client trusts the run's own authority, so that its handshakes succeed. Takes three seconds."""
     ((evidence, _),) = await perform(trial(Scenario.HANDSHAKE, seconds=1.0), trust=trust)
@@ -93,3 +109,28 @@ async def test_settings_reach_the_client(trust):
     # One short gap among them may be the core's own: it dials again for a call that enters a dying connection.
     assert max(later - earlier for earlier, later in itertools.pairwise(starts)) > 0.3
     assert Pace.COMPRESSED is trial(Scenario.UNSTABLE).pace
+
+
+@pytest.mark.parametrize("scenario", [Scenario.HANG_UP, Scenario.HERD], ids=lambda scenario: scenario.label)
+async def test_a_flood_ends_once_all_is_settled(scenario, trust):
+    """IO-4: a trial that could run for minutes ends after enough connections, says so, and leaves the same verdicts.
+
+    Takes ten seconds.
+    """
+    flood = trial(scenario, peer=FLOODING)
+    flood = replace(flood, pace=Pace.FULL)
+    assert flood.seconds > 100
+    async with asyncio.timeout(60):
+        ((evidence, versions),) = await perform(flood, trust=trust)
+    assert versions == {}
+    assert evidence.settled == evidence.over < evidence.wanted + 60
+    assert evidence.seconds == flood.seconds
+    assert len(evidence.visits) >= flood.staging.settled * flood.staging.clients
+    failed = {verdict.clause for verdict in judge({scenario: evidence}, CLAUSES) if verdict.outcome is Outcome.FAIL}
+    assert (
+        failed
+        == {
+            Scenario.HANG_UP: {"first-gap", "growth", "cap", "jitter"},
+            Scenario.HERD: {"clients-disperse"},
+        }[scenario]
+    )

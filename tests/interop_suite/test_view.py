@@ -10,6 +10,7 @@ from rich.console import Console
 from interop.conformance import Scenario
 from interop.peers.manifest import find_peers
 from interop.scenarios import STAGINGS, Pace
+from interop.schedule import Wave
 from interop.trial import Trial
 from interop.view import View
 from tests.interop_suite.results import FLOODING, MISSING, RIGHT, results
@@ -51,25 +52,31 @@ def test_words_of_a_program_are_no_markup():
 
 
 def play(view):
-    """Have two groups begin, one after the other."""
+    """Have two waves begin, one after the other."""
     peer = find_peers()[0]
     scenarios = (Scenario.SILENT, Scenario.RESTART)
-    groups = [[Trial(peer=peer, staging=STAGINGS[scenario], pace=Pace.REAL)] for scenario in scenarios]
-    with view.progress(groups) as begins:
-        for group in groups:
-            begins(group)
+    waves = [Wave([Trial(peer=peer, staging=STAGINGS[scenario], pace=Pace.REAL)]) for scenario in scenarios]
+    with view.progress(waves) as begins:
+        for wave in waves:
+            begins(wave)
 
 
 def test_progress_in_plain_lines():
-    """IO-4: without a terminal there is one line for each group of trials, and no control characters."""
+    """IO-4: without a terminal there is one line for each wave of trials, and no control characters."""
     assert shown(play).splitlines() == [
-        "group 1 of 2, 41 s: grpc_backoff aio silent",
-        "group 2 of 2, 8 s: grpc_backoff aio restart",
+        "wave 1 of 2, 41 s: grpc_backoff aio silent",
+        "wave 2 of 2, 8 s: grpc_backoff aio restart",
     ]
 
 
 def test_progress_on_a_terminal():
     """IO-4: on a terminal there is a bar, which is taken away at the end."""
     text = shown(play, terminal=True)
-    assert "group 2 of 2, 8 s" in text
+    assert "wave 2 of 2, 8 s" in text
     assert text.endswith("\x1b[1A\x1b[2K")
+
+
+def test_versions_that_nobody_told():
+    """IO-4: a client whose trials all ended early has told no versions, and none are made up."""
+    text = shown(lambda view: view.show(results(replace(RIGHT, versions={}))))
+    assert "right: 20 of 20 clauses hold\n" in text

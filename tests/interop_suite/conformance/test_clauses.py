@@ -196,11 +196,21 @@ def test_an_outage_that_outlasts_the_growth():
         }
 
 
+def test_a_trial_that_was_ended_says_in_which_time():
+    """IO-4: of a flood that was ended once all was settled, the figure is for the time that was watched."""
+    whole = made.flapping([0.01] * 390)
+    cut = replace(whole, settled=made.WANTED + 3.02)
+    assert (whole.over, whole.lasted) == (made.WANTED + 4, 4)
+    assert (cut.over, round(cut.lasted, 6)) == (made.WANTED + 3.02, 3.02)
+    (verdict,) = (each for each in judge({Scenario.FLAPPING: cut}, CLAUSES) if each.clause == "no-flood")
+    assert str(verdict).startswith("connections in 3.0 s: 302 connections, allowed 5 to 27")
+
+
 def test_verdicts_say_what_was_seen_and_allowed_and_missed():
     """IO-4: a verdict that fails names the figure, what it may be, and by how much it is outside."""
     seen = {Scenario.HANG_UP: made.series(changed(3, 0.8)), Scenario.FLAPPING: made.flapping([0.01] * 390)}
     by_name = {verdict.clause: verdict for verdict in judge(seen, CLAUSES)}
     assert str(by_name["growth"]) == "gap 3: 0.800 s, allowed 0.360 to 0.664, missed by 0.136 s"
-    flood = "connections: 391 connections, allowed 5 to 27, missed by 364 connections (and 24 more)"
+    flood = "connections in 4.0 s: 391 connections, allowed 5 to 27, missed by 364 connections (and 24 more)"
     assert str(by_name["no-flood"]) == flood
     assert str(by_name["jitter"]) == "holds, 2 measured"

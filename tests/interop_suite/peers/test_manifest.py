@@ -39,7 +39,7 @@ def test_what_a_manifest_says(tmp_path):
     assert peer.filled(peer.command) == [sys.executable, f"{tmp_path}/made_up/client.py"]
     assert peer.can_be_told(Setting.INITIAL, Setting.MAX)
     assert not peer.can_be_told(Setting.INITIAL, Setting.STABLE_AFTER)
-    assert (peer.name, peer.must_pass, peer.missing) == ("made up", False, "")
+    assert (peer.name, peer.must_pass, peer.loud, peer.missing) == ("made up", False, False, "")
 
 
 def test_what_is_missing(tmp_path):
@@ -55,8 +55,9 @@ def test_what_is_missing(tmp_path):
         (("made up", ""), "name is ''; it is a text that is not empty"),
         (('"{python}", ', "1, "), "it is a list of texts"),
         (('"initial"', '"min"'), "configurable has 'min'; there are initial, max, min-connect-timeout, stable-after"),
-        (("configurable", "configured"), "configured is no key; there are build, command, configurable, must_pass, "),
+        (("configurable", "configured"), "configured is no key; there are build, command, configurable, loud, "),
         (("name =", "must_pass = 1\nname ="), "must_pass is 1; it is true or false"),
+        (("name =", "loud = 'yes'\nname ="), "loud is 'yes'; it is true or false"),
         (("name =", "build = ['make']\nname ="), "build is 'make'; it is a list of texts"),
         (('"max"]', '"max"]\n[needs]\ntools = []'), "tools is no key; there are modules, programs"),
         (("name =", "name"), "peer.toml: "),

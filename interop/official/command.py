@@ -1,0 +1,56 @@
+"""`python -m interop official`: gRPC's own programs of the reconnect test, and what both sides say (IO-1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import click
+from rich.console import Console
+
+from interop.build import build_all, peers_required
+from interop.official.agreement import Agreement, show_agreement
+from interop.official.cpp_server import SERVER, be_judged
+from interop.official.java_client import CLIENTS, judge_client
+from interop.peers.manifest import Peer
+
+__all__ = ["official"]
+
+_TESTS: dict[Peer, Callable[[Peer], Awaitable[Agreement]]] = {
+    **dict.fromkeys(CLIENTS, judge_client),
+    SERVER: be_judged,
+}
+
+
+@click.command()
+@click.pass_context
+def official(context: click.Context) -> None:
+    """Run gRPC's own programs of the reconnect test: its client in Java before our server, our client before its own.
+
+    All run side by side, for the nine minutes that the official test takes, and both sides of each have their say. The
+    exit status is 0 if they agree that the client passed, else 1. What cannot be built on this machine is left out,
+    which is an error only if the environment has GRPC_BACKOFF_REQUIRE_PEERS=1.
+    """
+    try:
+        agreements, missing = asyncio.run(_run_all())
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+    console = Console()
+    for agreement in agreements:
+        show_agreement(agreement, console)
+    incomplete = missing and peers_required()
+    context.exit(0 if all(agreement.passed for agreement in agreements) and not incomplete else 1)
+
+
+async def _run_all() -> tuple[list[Agreement], list[Peer]]:
+    """Return what came of the programs that are here, and those that are not."""
+    missing = [program for program in _TESTS if await _lacks(program)]
+    there = [test(program) for program, test in _TESTS.items() if program not in missing]
+    return await asyncio.gather(*there), missing
+
+
+async def _lacks(program: Peer) -> bool:
+    """Build it, one after the other, since some share a folder; return whether it is not there."""
+    (built,) = await build_all([program])
+    click.echo(f"{program.name}: " + (f"left out, since {built.missing}" if built.missing else "540 s"))
+    return bool(built.missing)

@@ -1,0 +1,92 @@
+"""gRPC's own server of the reconnect test, which is in C++, with this project's client before it (IO-1).
+
+It is `reconnect_interop_server`, unchanged: the one that all of gRPC's languages are tested with. `cpp/build.sh` makes
+it from the source package of the distribution's libgrpc++.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from interop.client import SECONDS, NotJudgedError, Request, reconnect
+from interop.official.agreement import Agreement
+from interop.peers.manifest import ROOT, Peer
+
+__all__ = ["SERVER", "be_judged"]
+
+SERVER = Peer(
+    name="reconnect_interop_server in C++",
+    folder=Path(__file__).parent / "cpp",
+    command=("{here}/build/reconnect_server",),
+    configurable=frozenset(),
+    programs=("apt-get", "dpkg-query", "g++", "grpc_cpp_plugin", "pkg-config", "protoc"),
+    build=(("sh", "build.sh"),),
+)
+"""The official server, which is no peer, but is built like one."""
+
+_STARTUP = 10.0
+
+
+async def be_judged(server: Peer = SERVER, seconds: float = SECONDS, maximum: float | None = None) -> Agreement:
+    """Have this project's client judged by the server, and return what both say.
+
+    Args:
+        server: the program.
+        seconds: for how long.
+        maximum: MAX_BACKOFF, in seconds; None for the protocol's.
+
+    Raises:
+        OSError: the server could not be run, or is not there.
+    """
+    title = f"grpc_backoff, before {server.name}"
+    async with _running(server) as (control, retry):
+        request = Request(control_port=control, retry_port=retry, maximum=maximum, seconds=seconds)
+        try:
+            outcome = await reconnect(request)
+        except NotJudgedError as error:
+            return Agreement(title=title, ours=None, theirs=None, why=str(error))
+    return Agreement(title=title, ours=outcome.verdict, theirs=outcome.passed_there)
+
+
+@contextlib.asynccontextmanager
+async def _running(server: Peer) -> AsyncIterator[tuple[int, int]]:
+    """Run the server on two ports that are free, and yield them once it listens on the first."""
+    control, retry = _free_ports()
+    process = await asyncio.create_subprocess_exec(
+        *server.filled(server.command),
+        f"--control_port={control}",
+        f"--retry_port={retry}",
+        cwd=ROOT,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,  # it complains of clients whose ports differ, as all do
+    )
+    try:
+        await _until_listening(control)
+        yield control, retry
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _free_ports() -> tuple[int, int]:
+    """Return two ports; the official server cannot be told to take any."""
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+async def _until_listening(port: int) -> None:
+    async with asyncio.timeout(_STARTUP):
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                return
+            await asyncio.sleep(0.05)

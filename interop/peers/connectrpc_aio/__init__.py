@@ -1,0 +1,1 @@
+"""connectrpc, ConnectRPC for Python, speaking gRPC."""

@@ -1,0 +1,117 @@
+"""`python -m interop servers`: our channel before every server, through everything that happens to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from interop.build import build_all, peers_required
+from interop.peers.manifest import ManifestError
+from interop.servers.demands import judge
+from interop.servers.happenings import SHORT
+from interop.servers.manifest import Server, choose_servers, find_servers
+from interop.servers.process import ServerError
+from interop.servers.results import Results, TrialResult, to_json
+from interop.servers.trial import Trial
+from interop.servers.view import View
+
+__all__ = ["UPSTREAM", "run_all", "servers", "trials"]
+
+UPSTREAM = "grpc_python"
+"""The folder of the server that stands behind proxies."""
+
+_AT_ONCE = 2 * (os.cpu_count() or 1)
+"""How many trials are performed side by side. All of them call all the time."""
+
+_LIMIT = 180.0
+"""How long a trial may take, in seconds: the slowest start twice, and the calls between."""
+
+
+@click.command()
+@click.option("--servers", "names", multiple=True, metavar="NAME", help="Only this server; may be given again.")
+@click.option("--short", is_flag=True, help="Two happenings for each server.")
+@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write everything here.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a page in Markdown here.")
+@click.option("--at-once", type=click.IntRange(min=1), default=_AT_ONCE, help="How many trials, side by side.")
+@click.pass_context
+def servers(
+    context: click.Context, names: tuple[str, ...], short: bool, file: Path | None, report: Path | None, at_once: int
+) -> None:
+    """Put grpc_backoff before servers that are killed, drained, aged, frozen and reloaded.
+
+    The exit status is 0 if all that has to hold does, else 1. A server that is missing on this machine is left out,
+    which is an error only if the environment has GRPC_BACKOFF_REQUIRE_PEERS=1.
+    """
+    try:
+        every = find_servers()
+        chosen = choose_servers(every, [name.strip() for given in names for name in given.split(",") if name.strip()])
+    except (ManifestError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    view = View()
+    results = asyncio.run(run_all(chosen, _upstream(every), view, short=short, at_once=at_once))
+    view.show(results)
+    if file is not None:
+        file.write_text(json.dumps(to_json(results), indent=1) + "\n")
+    if report is not None:
+        from interop.servers.page import page  # noqa: PLC0415 - most runs write none
+
+        report.write_text(page(results))
+    context.exit(0 if results.passed(require_all=peers_required()) else 1)
+
+
+def _upstream(every: Iterable[Server]) -> Server:
+    return next(server for server in every if server.folder.name == UPSTREAM)
+
+
+def trials(chosen: Iterable[Server], upstream: Server, *, short: bool) -> list[Trial]:
+    """Return what is to be performed."""
+    return [
+        Trial(server=server, upstream=upstream if server.proxy else None, happening=happening)
+        for server in chosen
+        for happening in server.happenings
+        if not short or (happening in SHORT and happening.for_proxies == server.proxy)
+    ]
+
+
+async def run_all(
+    chosen: Sequence[Server], upstream: Server, view: View, *, short: bool = False, at_once: int = _AT_ONCE
+) -> Results:
+    """Let everything happen to every server, and judge our channel."""
+    began = datetime.now(UTC).astimezone()
+    built = await build_all(chosen)
+    missing = {each.program.name: each.missing for each in built if each.missing}
+    planned = trials([server for server in chosen if server.name not in missing], upstream, short=short)
+    turns, ended = asyncio.Semaphore(at_once), 0
+    with tempfile.TemporaryDirectory() as folder:
+
+        async def one(trial: Trial) -> TrialResult:
+            nonlocal ended
+            async with turns:
+                result = await _perform(trial, folder)
+            ended += 1
+            view.ended(result, ended, len(planned))
+            return result
+
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(one(trial)) for trial in planned]
+    found = tuple(task.result() for task in running)
+    return Results(began=began, short=short, upstream=upstream.name, trials=found, missing=missing)
+
+
+async def _perform(trial: Trial, folder: str) -> TrialResult:
+    try:
+        async with asyncio.timeout(_LIMIT):
+            evidence = await trial.perform(folder)
+    except ServerError as error:
+        return TrialResult(server=trial.server, happening=trial.happening, fault=str(error))
+    except TimeoutError:
+        fault = f"the trial was not over after {_LIMIT:g} s"
+        return TrialResult(server=trial.server, happening=trial.happening, fault=fault)
+    return TrialResult(server=trial.server, happening=trial.happening, verdicts=judge(evidence), evidence=evidence)

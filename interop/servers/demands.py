@@ -1,0 +1,254 @@
+"""What must hold of our channel, whatever happens to its server: each demand, where it applies, and how it is measured.
+
+All of it is arithmetic on evidence; nothing here calls anything or reads a clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import grpc
+
+from interop.conformance import Measure, Outcome, Range, Unit, Verdict
+from interop.conformance.clause import NotApplicableError
+from interop.servers.evidence import Evidence
+from interop.servers.happenings import AGE, KEEPALIVE, RELOADS, Happening
+from interop.servers.traffic import Call, Ended
+
+__all__ = ["DEMANDS", "Demand", "judge", "recovery"]
+
+_LATE = 0.5
+"""How much later than its deadline a call may end, and how much later than the backoff's a call may be answered, in
+seconds: the machine may be busy."""
+
+_AT_DEADLINE = 0.1
+"""How far from its deadline a call may be that the server ended for its deadline, in seconds."""
+
+_NONE = Range(0, 0)
+_ALL = frozenset(Happening)
+_FROZEN = frozenset({Happening.FROZEN, Happening.PINGED})
+_GRACEFUL = frozenset({Happening.DRAINED, Happening.AGED, Happening.RELOADED})
+_RESTARTED = frozenset({Happening.KILLED, Happening.DRAINED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """One thing that has to hold.
+
+    Attributes:
+        name: what it is called in tables.
+        rule: the rule that it stands for.
+        says: what it demands, in one sentence.
+        measure: yields what is to be held against what is allowed; nothing is no evidence, and fails.
+        happenings: where it applies.
+    """
+
+    name: str
+    rule: str
+    says: str
+    measure: Callable[[Evidence], Iterable[Measure]]
+    happenings: AbstractSet[Happening] = _ALL
+
+    def judge(self, evidence: Evidence) -> Verdict:
+        """Return the verdict on this evidence."""
+        try:
+            measures = tuple(self.measure(evidence))
+        except NotApplicableError as error:
+            outcome = Outcome.NOT_APPLICABLE
+            return Verdict(clause=self.name, rule=self.rule, outcome=outcome, reason=str(error))
+        holds = len(measures) > 0 and not any(each.missed_by for each in measures)
+        outcome = Outcome.PASS if holds else Outcome.FAIL
+        return Verdict(clause=self.name, rule=self.rule, outcome=outcome, measures=measures)
+
+
+def judge(evidence: Evidence) -> tuple[Verdict, ...]:
+    """Return the verdict of each demand that applies."""
+    return tuple(demand.judge(evidence) for demand in DEMANDS if evidence.happening in demand.happenings)
+
+
+def recovery(evidence: Evidence) -> float | None:
+    """Return how long after the server was back a call was answered that had been made, or was still waiting, then."""
+    answers = (call.ended.at for call in evidence.calls if call.answered and call.ended is not None)
+    first = min((at for at in answers if at >= evidence.back), default=None)
+    return None if first is None else first - evidence.back
+
+
+def _calls(what: str, number: int, allowed: Range = _NONE) -> Measure:
+    return Measure(what=what, seen=number, allowed=allowed, unit=Unit.CALLS)
+
+
+def _on_time(evidence: Evidence) -> Iterator[Measure]:
+    yield _calls("calls that hung", sum(call.ended is None for call in evidence.calls))
+    overruns = [call.ended.at - call.deadline for call in evidence.calls if call.ended is not None]
+    for latest in sorted(overruns)[-1:]:
+        yield Measure(what="beyond a deadline", seen=max(0.0, latest), allowed=Range(0, _LATE))
+
+
+def _codes(evidence: Evidence) -> Iterator[Measure]:
+    others = [call for call in evidence.calls if call.ended is not None and not _may_end_so(call, call.ended, evidence)]
+    yield _calls("calls that ended with another code", len(others))
+
+
+def _may_end_so(call: Call, ended: Ended, evidence: Evidence) -> bool:
+    match ended.code:
+        case grpc.StatusCode.OK | grpc.StatusCode.UNAVAILABLE:
+            return True
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return evidence.happening in _FROZEN
+        case grpc.StatusCode.CANCELLED if evidence.happening in _FROZEN:
+            # Servers in Go and Java reset a call whose deadline passes; the core reads that as CANCELLED if its own
+            # clock is behind by a moment, on any channel.
+            return abs(ended.at - call.deadline) <= _AT_DEADLINE
+        case grpc.StatusCode.CANCELLED:
+            return evidence.happening is Happening.DRAINED and not evidence.server.graceful
+    return False
+
+
+def _lost(evidence: Evidence) -> Iterator[Measure]:
+    if evidence.happening is Happening.DRAINED and not evidence.server.graceful:
+        raise NotApplicableError("the server loses calls of any client when it is told to end")
+    yield _calls("calls lost", sum(call.lost for call in evidence.calls))
+    if evidence.happening is not Happening.DRAINED:  # a server that has ended is gone for who does not wait
+        yield _calls("calls that failed", sum(not call.answered for call in evidence.calls))
+    elif evidence.server.delays:
+        yield _calls("calls in its midst that were answered", len(evidence.survivors), Range(1, math.inf))
+
+
+def _waiting(evidence: Evidence) -> Iterator[Measure]:
+    waiting = evidence.waiting
+    yield _calls("patient calls made without a connection", len(waiting), Range(1, math.inf))
+    yield _calls("of those, calls that failed", sum(not call.answered for call in waiting))
+    unsent = [call for call in evidence.calls if call.patient and call.ended is not None and call.ended.unsent]
+    yield _calls("patient calls that failed for want of a connection", len(unsent))
+
+
+def _recovers(evidence: Evidence) -> Iterator[Measure]:
+    """Count in the longest gap that can have been in progress."""
+    seconds = recovery(evidence)
+    yield _calls("answers since it was back", 0 if seconds is None else 1, Range(1, math.inf))
+    if seconds is None:
+        return
+    terms = evidence.terms
+    unit = terms.longest_gap_after(evidence.back - evidence.struck).high
+    allowed = 1 + _LATE / unit
+    yield Measure(what="recovered in", seen=seconds / unit, allowed=Range(0, allowed), unit=Unit.BACKOFFS)
+
+
+def _settled(evidence: Evidence) -> Iterator[Measure]:
+    seconds = recovery(evidence)
+    after = [] if seconds is None else [call for call in evidence.calls if call.began > evidence.back + seconds]
+    yield _calls("calls since then", len(after), Range(1, math.inf))
+    yield _calls("of those, calls that failed", sum(not call.answered for call in after))
+
+
+def _starts(evidence: Evidence) -> Iterator[Measure]:
+    terms = evidence.terms
+    for outage in evidence.outages():
+        most = terms.most_starts(outage.ended - outage.began)
+        what = f"attempts within {outage.ended - outage.began:.2f} s without a connection"
+        yield Measure(what=what, seen=outage.attempts, allowed=Range(0, most), unit=Unit.ATTEMPTS)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(evidence.starts)]
+    for shortest in sorted(gaps)[:1]:
+        yield Measure(what="shortest gap", seen=shortest, allowed=Range(terms.band(1).low, math.inf))
+
+
+def _connections(evidence: Evidence) -> Iterator[Measure]:
+    match evidence.happening:
+        case Happening.UPSTREAM_DOWN:
+            most = 1
+        case Happening.RELOADED:
+            most = 1 + RELOADS
+        case Happening.AGED:
+            most = 1 + math.floor((evidence.over - evidence.began) / (0.9 * AGE - evidence.terms.tolerance))
+        case _:
+            most = 2
+    seen = evidence.connections
+    yield Measure(what="connections made", seen=seen, allowed=Range(1, most), unit=Unit.CONNECTIONS)
+
+
+def _ready(evidence: Evidence) -> Iterator[Measure]:
+    standing = int(evidence.state is grpc.ChannelConnectivity.READY)
+    yield Measure(what="standing at the end", seen=standing, allowed=Range(1, 1), unit=Unit.CONNECTIONS)
+
+
+def _noticed(evidence: Evidence) -> Iterator[Measure]:
+    for loss in evidence.losses[:1]:
+        allowed = Range(0, 2 * KEEPALIVE + _LATE)
+        yield Measure(what="noticed after", seen=loss.at - evidence.gone, allowed=allowed)
+
+
+def _stays(evidence: Evidence) -> Iterator[Measure]:
+    lost = len(evidence.losses)
+    yield Measure(what="connections lost", seen=lost, allowed=_NONE, unit=Unit.CONNECTIONS)
+    failed = [call for call in evidence.meanwhile if not call.answered]
+    yield _calls("calls that the proxy answered in its server's place", len(failed), Range(1, math.inf))
+
+
+DEMANDS = (
+    Demand(
+        name="lost",
+        rule="CH-6",
+        says="No call is lost by what is done gracefully: those that run are answered, and those that wait come to it.",
+        measure=_lost,
+        happenings=_GRACEFUL,
+    ),
+    Demand(
+        name="waiting",
+        rule="CH-7",
+        says="A patient call waits for a connection: those made while the server is away are answered once it is back.",
+        measure=_waiting,
+        happenings=_RESTARTED,
+    ),
+    Demand(name="on-time", rule="CH-3", says="No call runs beyond its deadline.", measure=_on_time),
+    Demand(
+        name="codes",
+        rule="CH-7",
+        says="A call that fails is UNAVAILABLE, or has met its deadline where the server is frozen.",
+        measure=_codes,
+    ),
+    Demand(
+        name="recovery",
+        rule="CB-4",
+        says="A server that is back is called again after one gap of the backoff at the latest.",
+        measure=_recovers,
+        happenings=_ALL - {Happening.AGED, Happening.RELOADED},
+    ),
+    Demand(
+        name="settled",
+        rule="CH-2",
+        says="Once a call has been answered again, all are.",
+        measure=_settled,
+    ),
+    Demand(
+        name="attempts",
+        rule="CB-5",
+        says="There are no more attempts, and they are no closer, than the backoff allows.",
+        measure=_starts,
+    ),
+    Demand(
+        name="connections",
+        rule="CB-7",
+        says="There is one new connection for each that the server, or a proxy, ended.",
+        measure=_connections,
+    ),
+    Demand(
+        name="noticed",
+        rule="CH-8",
+        says="A connection whose peer is frozen is given up when keepalive and grpc's ping timeout say so.",
+        measure=_noticed,
+        happenings=frozenset({Happening.PINGED}),
+    ),
+    Demand(
+        name="stays-ready",
+        rule="CB-7",
+        says="A proxy that answers, whatever it answers, keeps its connection.",
+        measure=_stays,
+        happenings=frozenset({Happening.UPSTREAM_DOWN}),
+    ),
+    Demand(name="ready", rule="CH-2", says="At the end the channel is READY.", measure=_ready),
+)
+"""All of them."""

@@ -1,0 +1,1 @@
+"""etcd, as Debian builds it."""

@@ -1,0 +1,35 @@
+"""The program; see `interop/servers/README.md`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from interop.servers.keeper import Native, free_port, keep
+from interop.servers.program import HOST, Order, command
+
+
+def _command(order: Order, folder: Path) -> list[str]:
+    client, peer = f"http://{HOST}:{order.port}", f"http://{HOST}:{free_port()}"
+    return [
+        *("etcd", "--name", "one", "--data-dir", str(folder)),
+        *("--listen-client-urls", client, "--advertise-client-urls", client),
+        *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}"),
+        *("--logger", "zap", "--log-level", "error"),
+    ]
+
+
+@command
+def main(order: Order) -> None:
+    """Run etcd."""
+    etcd = Native(
+        name="etcd",
+        command=_command,
+        version=["etcd", "--version"],
+        environment={"ETCD_UNSUPPORTED_ARCH": os.uname().machine},  # which it demands where it is not amd64
+    )
+    keep(etcd, order)
+
+
+if __name__ == "__main__":
+    main()

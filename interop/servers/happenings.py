@@ -1,0 +1,99 @@
+"""What happens to a server while it is called: the names, and how long each part takes. `trial.py` makes it happen."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["SHORT", "STAGINGS", "Happening", "Staging"]
+
+
+class Happening(enum.Enum):
+    """What happens. The value is its name in manifests and on the command line."""
+
+    KILLED = "killed"
+    DRAINED = "drained"
+    AGED = "aged"
+    FROZEN = "frozen"
+    PINGED = "frozen-pinged"
+    RELOADED = "reloaded"
+    UPSTREAM_DOWN = "upstream-down"
+
+    @property
+    def for_proxies(self) -> bool:
+        """Whether it can only happen to a proxy."""
+        return self in {Happening.RELOADED, Happening.UPSTREAM_DOWN}
+
+
+SHORT: Final = frozenset({Happening.KILLED, Happening.DRAINED, Happening.RELOADED, Happening.UPSTREAM_DOWN})
+"""What a short run has of them; of a proxy, only what can happen to nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staging:
+    """How something is made to happen. Times are seconds.
+
+    Attributes:
+        says: what happens, in a sentence.
+        lasts: how long the server is gone, frozen or being aged, or how long after a reload the next one comes.
+        deadline: what impatient calls have; and the patient ones too where `everybody`.
+        everybody: whether patient calls have no longer deadline.
+        settings: what the server is told beside its port, in milliseconds.
+        options: what the channel is told beside its backoff.
+    """
+
+    says: str
+    lasts: float
+    deadline: float = 3.0
+    everybody: bool = False
+    settings: tuple[tuple[str, int], ...] = ()
+    options: tuple[tuple[str, int], ...] = ()
+
+
+AGE: Final = 1.0
+"""How old connections get where they age, in seconds; a server may take a tenth of it more or less (gRFC A9)."""
+RELOADS: Final = 2
+"""How often a proxy is reloaded."""
+KEEPALIVE: Final = 1.0
+"""After how many seconds of silence the channel sends a PING, and how long it waits for the answer."""
+
+_KEEPALIVE: Final = (
+    ("grpc.keepalive_time_ms", round(1000 * KEEPALIVE)),
+    ("grpc.keepalive_timeout_ms", round(1000 * KEEPALIVE)),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+STAGINGS: Final = {
+    Happening.KILLED: Staging(says="It is killed (SIGKILL), and started again on the same port.", lasts=1.5),
+    Happening.DRAINED: Staging(
+        says="It is told to end gracefully, and started again on the same port.",
+        lasts=1.0,
+    ),
+    Happening.AGED: Staging(
+        says="It ends each connection when that is a second old, and lets calls run on for another.",
+        lasts=5.0,
+        settings=(("max-age-ms", round(1000 * AGE)), ("grace-ms", 1000)),
+    ),
+    Happening.FROZEN: Staging(
+        says="It is stopped (SIGSTOP), and goes on (SIGCONT); the channel has keepalive of 1 s, with a timeout of 1 s.",
+        lasts=6.0,
+        deadline=1.0,
+        everybody=True,
+        options=_KEEPALIVE,
+    ),
+    Happening.PINGED: Staging(
+        says="The same, and the channel has grpc.http2.ping_timeout_ms of 1 s on top.",
+        lasts=6.0,
+        deadline=1.0,
+        everybody=True,
+        options=(*_KEEPALIVE, ("grpc.http2.ping_timeout_ms", round(1000 * KEEPALIVE))),
+    ),
+    Happening.RELOADED: Staging(says="It reads its configuration anew, twice.", lasts=2.0),
+    Happening.UPSTREAM_DOWN: Staging(
+        says="The server behind it is killed, and started again; it stands all the while.",
+        lasts=4.5,
+        deadline=8.0,
+    ),
+}
+"""How each of them is staged."""

@@ -1,0 +1,1 @@
+"""HAProxy, with HTTP/2 on both sides."""

@@ -1,0 +1,31 @@
+"""The program; see `interop/servers/README.md`."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from interop.servers.keeper import Native, configuration, keep
+from interop.servers.program import Order, command
+
+
+def _command(order: Order, folder: Path) -> list[str]:
+    template = Path(__file__).with_name("haproxy.cfg")
+    return ["haproxy", "-W", "-q", "-f", str(configuration(template, folder, port=order.port, upstream=order.upstream))]
+
+
+@command
+def main(order: Order) -> None:
+    """Run HAProxy: a master process and its worker."""
+    haproxy = Native(
+        name="haproxy",
+        command=_command,
+        version=["haproxy", "-v"],
+        drain=signal.SIGUSR1,
+        reload=signal.SIGUSR2,
+    )
+    keep(haproxy, order)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""nginx, with `grpc_pass`."""

@@ -1,0 +1,107 @@
+"""The page of a run: what was done to which server, whether our channel did as it should, and what the servers do."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+import grpc
+
+import grpc_backoff
+from interop.scenarios import COMPRESSED
+from interop.servers.demands import DEMANDS
+from interop.servers.happenings import STAGINGS, Happening
+from interop.servers.manifest import Server
+from interop.servers.notes import figures, notes
+from interop.servers.results import Results, TrialResult
+
+__all__ = ["page"]
+
+_WIDTH = 120
+
+_HOW_TO_READ = """\
+This project's channel stands before servers that nobody here wrote. Six workers call all the time, half of them with
+`wait_for_ready`, and two for answers that take 0.4 s, so that calls are in the midst of what happens. The channel is
+held to its [rules](../behaviour.md). A server that is gone, or frozen, fails many calls: `failed` counts them.
+`recovered` is the time from the server's return to the first answer.
+"""
+
+
+def page(results: Results) -> str:
+    """Return the page, in Markdown."""
+    return "\n".join(_lines(results)) + "\n"
+
+
+def _lines(results: Results) -> Iterator[str]:
+    command = "python -m interop servers" + (" --short" if results.short else "")
+    yield "# Before other servers"
+    yield ""
+    yield from _wrapped(
+        f"Measured on {results.began:%Y-%m-%d}, on {results.machine}, with `{command}`: grpc_backoff "
+        f"{grpc_backoff.__version__} on grpcio {grpc.__version__}, told INITIAL_BACKOFF {COMPRESSED.initial:g} s, "
+        f"MAX_BACKOFF {COMPRESSED.cap:g} s and MIN_CONNECT_TIMEOUT {COMPRESSED.min_connect_timeout:g} s. The server "
+        f"behind the proxies is the {results.upstream}."
+    )
+    yield ""
+    yield _HOW_TO_READ
+    for server in results.servers:
+        versions = ", ".join(f"{name} {version}" for name, version in results.versions_of(server).items())
+        yield f"- **{server.name}**: {versions}"
+    for name, reason in results.missing.items():
+        yield f"- **{name}**: left out, since {reason} is missing"
+    yield ""
+    yield from _table(results)
+    yield ""
+    yield from _legend(results)
+    for server in results.servers:
+        yield from _server(results, server)
+
+
+def _table(results: Results) -> Iterator[str]:
+    yield "| server | happening | calls | failed | recovered | connections | attempts | verdict |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |"
+    for trial in results.trials:
+        cells = [trial.server.name, trial.happening.value, *figures(trial.evidence), _verdict(trial)]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _verdict(trial: TrialResult) -> str:
+    return "pass" if trial.passed else "**fail**"
+
+
+def _legend(results: Results) -> Iterator[str]:
+    happened = {trial.happening for trial in results.trials}
+    yield "What happens:"
+    yield ""
+    for happening in Happening:
+        if happening in happened:
+            yield from _wrapped(f"- **{happening.value}**: {STAGINGS[happening].says}")
+    yield ""
+    yield "What must hold:"
+    yield ""
+    for demand in DEMANDS:
+        if demand.happenings & happened:
+            yield from _wrapped(f"- **{demand.name}** ({demand.rule}): {demand.says}")
+
+
+def _server(results: Results, server: Server) -> Iterator[str]:
+    yield ""
+    yield f"## {server.name}"
+    for trial in results.trials_of(server):
+        yield ""
+        yield from _wrapped(f"**{trial.happening.value}**, {_verdict(trial)}. {_said(trial)}")
+        for verdict in trial.failed:
+            yield ""
+            yield from _wrapped(f"- {verdict.rule}, {verdict.clause}: {verdict}")
+    if not server.graceful:
+        yield ""
+        yield "It loses calls when it is told to end, plain grpcio's as well; so that is not demanded here."
+
+
+def _wrapped(text: str) -> list[str]:
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.wrap(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _said(trial: TrialResult) -> str:
+    return trial.fault if trial.evidence is None else " ".join(notes(trial.evidence))

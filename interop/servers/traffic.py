@@ -1,0 +1,140 @@
+"""Calls that go on all the time on one channel, and what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from grpc_backoff import aio
+
+__all__ = ["Call", "Ended", "Traffic"]
+
+_PAUSE = 0.02
+_DELAY_MS = 400
+"""How late a long call's answer comes."""
+_PATIENCE = 20.0
+"""The deadline of patient calls, in seconds: long enough for a server to be killed and started again."""
+_CORE_COULD_NOT_CONNECT = "failed to connect to all addresses"
+_SLACK = 2.0
+"""How long after its deadline a call is given up at the end, in seconds: it hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a call ended.
+
+    Attributes:
+        at: when.
+        code: with which status.
+        details: in words; empty for success.
+        unsent: whether it failed for want of a connection, so that no server can have seen it. The channel says so, or
+            its core does, which dials for a call that enters a connection in the moment of its end.
+    """
+
+    at: float
+    code: grpc.StatusCode
+    details: str = ""
+    unsent: bool = False
+
+
+@dataclass(slots=True)
+class Call:
+    """One call. Times are seconds on the event loop's clock.
+
+    Attributes:
+        patient: whether it waits for READY.
+        long: whether the server was asked to take its time.
+        began: when it was made.
+        deadline: when it has to end.
+        ended: how it ended; None while it runs, and for good if it hung.
+    """
+
+    patient: bool
+    long: bool
+    began: float
+    deadline: float
+    ended: Ended | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether it succeeded."""
+        return self.ended is not None and self.ended.code is grpc.StatusCode.OK
+
+    @property
+    def lost(self) -> bool:
+        """Whether it failed though it had been sent, or though it was to wait for a connection."""
+        return not self.answered and (self.patient or self.ended is None or not self.ended.unsent)
+
+
+class Traffic:
+    """Workers that call in turns, from entering to leaving the context: patient or not, for short or long calls."""
+
+    def __init__(self, channel: aio.Channel, method: str, deadline: float, *, everybody: bool) -> None:
+        """Call this method; patient calls have this deadline only where `everybody` has."""
+        self._method: Any = channel.unary_unary(method)
+        self._deadlines = {False: deadline, True: deadline if everybody else _PATIENCE}
+        self._calls: list[Call] = []
+        self._over = False
+        self._answered = asyncio.Condition()
+
+    @property
+    def calls(self) -> Sequence[Call]:
+        """All calls so far, in the order in which they were made."""
+        return self._calls
+
+    async def __aenter__(self) -> Self:
+        """Begin to call."""
+        kinds = [(False, False), (True, False), (False, False), (True, False), (False, True), (True, True)]
+        self._workers = [asyncio.create_task(self._work(patient, long)) for patient, long in kinds]
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        """Let running calls end, and give up those that hang."""
+        self._over = True
+        patience = 0.0 if exc_type else max(self._deadlines.values()) + _SLACK
+        await asyncio.wait(self._workers, timeout=patience)
+        for worker in self._workers:
+            worker.cancel()
+        for outcome in await asyncio.gather(*self._workers, return_exceptions=True):
+            if isinstance(outcome, Exception) and not exc_type:
+                raise outcome  # a fault of ours, not of a call
+
+    async def answered_since(self, moment: float, limit: float) -> None:
+        """Wait until a call that was made after this moment has been answered, or until so many seconds have passed."""
+        try:
+            async with asyncio.timeout(limit), self._answered:
+                await self._answered.wait_for(
+                    lambda: any(call.began >= moment and call.answered for call in reversed(self._calls))
+                )
+        except TimeoutError:
+            pass  # the verdict says so
+
+    async def _work(self, patient: bool, long: bool) -> None:
+        while not self._over:
+            await self._call(patient, long)
+            await asyncio.sleep(_PAUSE)
+
+    async def _call(self, patient: bool, long: bool) -> None:
+        loop, timeout = asyncio.get_running_loop(), self._deadlines[patient]
+        began = loop.time()
+        call = Call(patient, long, began, began + timeout)
+        self._calls.append(call)
+        metadata = (("answer-after-ms", str(_DELAY_MS)),) if long else ()
+        try:
+            await self._method(b"", timeout=timeout, wait_for_ready=patient, metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            details = error.details() or ""
+            unsent = isinstance(error, aio.NoConnectionError) or details.startswith(_CORE_COULD_NOT_CONNECT)
+            call.ended = Ended(loop.time(), error.code(), details, unsent)
+            return
+        call.ended = Ended(loop.time(), grpc.StatusCode.OK)
+        async with self._answered:
+            self._answered.notify_all()

@@ -1,0 +1,94 @@
+"""Evidence made by hand: what a channel that does everything right would show, and changes to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+
+from grpc_backoff import AttemptFailed, AttemptStarted, Connected, Disconnected, Failure, Stage
+from interop.scenarios import COMPRESSED
+from interop.servers.evidence import Evidence
+from interop.servers.happenings import Happening
+from interop.servers.manifest import Server
+from interop.servers.traffic import Call, Ended
+
+OK, UNAVAILABLE, DEADLINE = (
+    grpc.StatusCode.OK,
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+)
+SERVER = Server(name="made up", folder=Path(), command=("true",), happenings=tuple(Happening))
+PROXY = replace(SERVER, name="proxy", proxy=True)
+REFUSED = Failure(Stage.TCP, "connection refused")
+GONE = Failure(Stage.ESTABLISHED, "the peer closed it")
+
+STRUCK, AWAY, BACK, OVER = 101.0, 101.1, 102.6, 104.0
+
+
+def call(began, ended, code=OK, *, patient=False, long=False, unsent=False, deadline=3.0):
+    outcome = None if ended is None else Ended(ended, code, "" if code is OK else "in words", unsent)
+    return Call(patient, long, began, began + deadline, outcome)
+
+
+def started(at, attempt=1):
+    return AttemptStarted(target="t", at=at, attempt=attempt, limit=1.0)
+
+
+def failed(at, attempt=1):
+    return AttemptFailed(target="t", at=at, attempt=attempt, failure=REFUSED, took=0.0, retry_in=0.2)
+
+
+def connected(at, connections=1):
+    return Connected(target="t", at=at, attempt=1, took=0.01, connections=connections)
+
+
+def lost(at, lived=1.0):
+    return Disconnected(target="t", at=at, attempt=1, failure=GONE, lived=lived, counted_as_failure=False)
+
+
+FIRST = (started(100.0), connected(100.01))
+OUTAGE = (
+    *(lost(101.1), started(101.1), failed(101.11)),
+    *(started(101.3, 2), failed(101.31, 2), started(101.62, 3), failed(101.63, 3), started(102.13, 4)),
+    *(failed(102.14, 4), started(102.9, 5), connected(102.91, 2)),
+)
+BEFORE = (call(100.0, 100.02), call(100.8, 101.2, long=True), call(100.9, 101.3, patient=True, long=True))
+AFTER = (call(102.95, 102.96), call(103.0, 103.4, long=True))
+WAITED = (call(101.11, 102.92, patient=True), call(101.5, 101.5, UNAVAILABLE, unsent=True))
+
+
+def evidence(happening, calls=(*BEFORE, *WAITED, *AFTER), events=(*FIRST, *OUTAGE), server=SERVER, **changed):
+    made = Evidence(
+        server=server,
+        happening=happening,
+        terms=COMPRESSED,
+        calls=calls,
+        events=events,
+        began=100.0,
+        struck=STRUCK,
+        gone=AWAY,
+        back=BACK,
+        over=OVER,
+        state=grpc.ChannelConnectivity.READY,
+        versions={"made up": "1.2.3"},
+    )
+    return replace(made, **changed)
+
+
+def right():
+    """Return, for each happening, evidence with which everything holds."""
+    steady = (*BEFORE, *AFTER)
+    reloads = (*FIRST, lost(101.4), started(101.4), connected(101.41, 2))
+    late = tuple(call(at, at + 1, DEADLINE, deadline=1.0) for at in (101.2, 102.0))
+    refused = tuple(call(at, at + 0.01, UNAVAILABLE) for at in (101.2, 102.0))
+    return {
+        Happening.KILLED: evidence(Happening.KILLED, (*BEFORE, call(100.99, 101.05, UNAVAILABLE), *WAITED, *AFTER)),
+        Happening.DRAINED: evidence(Happening.DRAINED),
+        Happening.AGED: evidence(Happening.AGED, steady, reloads),
+        Happening.RELOADED: evidence(Happening.RELOADED, steady, reloads, PROXY),
+        Happening.FROZEN: evidence(Happening.FROZEN, (*BEFORE, *late, *AFTER), FIRST),
+        Happening.PINGED: evidence(Happening.PINGED, (*BEFORE, *late, *AFTER)),
+        Happening.UPSTREAM_DOWN: evidence(Happening.UPSTREAM_DOWN, (*BEFORE, *refused, *AFTER), FIRST, PROXY),
+    }

@@ -1,0 +1,105 @@
+"""`python -m interop servers`: what is chosen, what is missing, what is written, and the real thing."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from interop.commands import cli
+from interop.peers.manifest import ROOT
+from interop.servers import command as module
+from interop.servers.command import run_all, servers, trials
+from interop.servers.happenings import Happening
+from interop.servers.manifest import Server, find_servers
+from interop.servers.view import View
+
+FOUND = {server.folder.name: server for server in find_servers()}
+PYTHON = FOUND["grpc_python"]
+KILLED = replace(PYTHON, happenings=(Happening.KILLED,))
+MADE_UP = Server(name="made up", folder=ROOT, command=(sys.executable,), happenings=(Happening.KILLED,))
+FAR_AWAY = replace(MADE_UP, name="far away", programs=("no-such-program",))
+UNBUILT = replace(MADE_UP, name="unbuilt", build=((sys.executable, "-c", "raise SystemExit('no compiler')"),))
+BROKEN = replace(MADE_UP, name="broken", command=(sys.executable, "-c", "raise SystemExit('no')"))
+
+
+def run(monkeypatch, *arguments, found=(PYTHON,)):
+    upstream = [] if any(server.folder == PYTHON.folder for server in found) else [PYTHON]
+    monkeypatch.setattr(module, "find_servers", lambda: [*found, *upstream])
+    names = [] if "--servers" in arguments else [part for server in found for part in ("--servers", server.name)]
+    return CliRunner().invoke(servers, [*names, *map(str, arguments)])
+
+
+def test_the_command_is_there():
+    """IO-4: it is one of `python -m interop`."""
+    assert cli.commands["servers"] is servers
+
+
+def test_a_wrong_choice_is_one_line(monkeypatch):
+    """IO-4: a server that is not there is an error that names those that are."""
+    result = run(monkeypatch, "--servers", "nobody")
+    assert (result.exit_code, result.output) == (1, "Error: --servers nobody: there are grpcio server\n")
+
+
+def test_what_is_planned():
+    """IO-4: everything that can happen does; shortly, two things to each server."""
+    chosen = list(FOUND.values())
+    whole = trials(chosen, PYTHON, short=False)
+    assert len(whole) == sum(len(server.happenings) for server in chosen)
+    assert all((trial.upstream is None) != trial.server.proxy for trial in whole)
+    short = trials(chosen, PYTHON, short=True)
+    assert all(sum(trial.server is server for trial in short) == 2 for server in chosen)
+
+
+@pytest.mark.parametrize(("required", "status"), [("", 0), ("0", 0), ("1", 1)])
+def test_missing_servers(monkeypatch, required, status):
+    """IO-4: a server that is not on this machine is named and left out; it is an error where all are required."""
+    monkeypatch.setenv("GRPC_BACKOFF_REQUIRE_PEERS", required)
+    result = run(monkeypatch, found=[FAR_AWAY, UNBUILT])
+    assert result.exit_code == status
+    assert "far away: left out, since the program no-such-program is missing" in result.output
+    assert "unbuilt: left out, since" in result.output
+    assert "no compiler" in result.output
+
+
+def test_a_server_that_fails(monkeypatch, tmp_path):
+    """IO-4: it is told in a line, and the others go on."""
+    result = run(monkeypatch, "--json", tmp_path / "all.json", "--report", tmp_path / "all.md", found=[BROKEN])
+    assert result.exit_code == 1
+    assert "FAIL broken, killed: broken ended with status 1: no\n" in result.output
+    (trial,) = json.loads((tmp_path / "all.json").read_text())["trials"]
+    assert (trial["passed"], trial["fault"]) == (False, "broken ended with status 1: no")
+    assert "**killed**, **fail**. broken ended with status 1: no" in (tmp_path / "all.md").read_text()
+
+
+def test_grpcio_killed(monkeypatch, tmp_path):
+    """CH-2: the command judges, prints, writes JSON and a page, and says by its status that all holds. Takes 5 s."""
+    result = run(monkeypatch, "--json", tmp_path / "all.json", "--report", tmp_path / "all.md", found=[KILLED])
+    assert result.exit_code == 0, result.output
+    assert "1 of 1: grpcio server killed: pass\n" in result.output
+    (trial,) = json.loads((tmp_path / "all.json").read_text())["trials"]
+    assert {verdict["demand"] for verdict in trial["verdicts"]} >= {"waiting", "recovery", "attempts"}
+    assert trial["connections"] == 2
+    assert trial["recovered_in"] is not None
+    assert "| grpcio server | killed |" in (tmp_path / "all.md").read_text()
+
+
+@pytest.mark.slow
+async def test_all_that_happens_to_servers_and_proxies():
+    """CH-2, CB-7: shortly, all that is on this machine, and two happenings more. Takes half a minute."""
+    names = ["grpc_python", "etcd", "nginx", "haproxy"]
+    there = [FOUND[name] for name in names if os.environ.get("GRPC_BACKOFF_REQUIRE_PEERS") or not FOUND[name].missing]
+    view = View(Console(file=io.StringIO(), width=200))
+    for chosen, short in ((there, True), ([replace(PYTHON, happenings=(Happening.AGED, Happening.PINGED))], False)):
+        results = await run_all(chosen, PYTHON, view, short=short)
+        assert results.missing == {}
+        assert [
+            (trial.server.name, trial.happening, str(trial.failed)) for trial in results.trials if trial.failed
+        ] == []
+        assert results.passed(require_all=True)

@@ -1,0 +1,128 @@
+"""What is said of a run: sentences, the table, the page and the JSON, with results made by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+from interop.servers.demands import judge
+from interop.servers.happenings import Happening
+from interop.servers.notes import notes
+from interop.servers.page import page
+from interop.servers.results import Results, TrialResult, to_json
+from interop.servers.view import View
+from tests.interop_suite.servers import made
+
+RIGHT = made.right()
+
+
+def trial(evidence):
+    return TrialResult(
+        server=evidence.server, happening=evidence.happening, verdicts=judge(evidence), evidence=evidence
+    )
+
+
+LATE = made.replace(RIGHT[Happening.KILLED], calls=(*RIGHT[Happening.KILLED].calls, made.call(100.5, None)))
+BROKEN = TrialResult(server=made.PROXY, happening=Happening.KILLED, fault="it ended with [red]status 1[/red]")
+
+
+def results(*trials, missing=None):
+    began = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    return Results(began=began, short=False, upstream="made up", trials=trials, missing=missing or {})
+
+
+ALL = results(*map(trial, RIGHT.values()))
+BAD = results(trial(LATE), BROKEN, missing={"far away": "the program far"})
+
+
+def test_sentences():
+    """IO-4: what a server did is said in sentences, with the figures of the trial."""
+    said = {happening: " ".join(notes(evidence)) for happening, evidence in RIGHT.items()}
+    assert said[Happening.KILLED].startswith(
+        "1 call that ran when it was killed failed (UNAVAILABLE, 'in words'). 1 impatient call failed at once for want "
+    )
+    assert said[Happening.DRAINED].startswith(
+        "It had ended 0.10 s after it was told. 2 calls that ran then were answered, and 0 calls were lost."
+    )
+    assert said[Happening.AGED] == "1 connection ended, at an age of 1.00 to 1.00 s, and 0 calls were lost."
+    assert said[Happening.RELOADED] == "Of 2 reloads, 1 ended the connection, and 0 calls were lost."
+    assert said[Happening.FROZEN].startswith("The connection outlived the 1.5 s; keepalive did not end it. 2 calls ")
+    assert said[Happening.PINGED].startswith("The connection was given up 0.00 s after the stop. 2 calls failed")
+    assert (
+        "Without its server it refused 2 calls (UNAVAILABLE, 'in words'), after 0.010 s each."
+        in (said[Happening.UPSTREAM_DOWN])
+    )
+    assert said[Happening.UPSTREAM_DOWN].endswith("The channel made 1 connection, and lost 0 connections.")
+
+
+def test_where_a_port_or_an_attempt_is_named_it_is_left_out():
+    """IO-4: calls that failed for the same reason are told once."""
+    details = [
+        f"no connection to 127.0.0.1:{port}; last error: refused; attempt {port} starts in 0.2 s" for port in (1, 2)
+    ]
+    calls = [made.call(101.2, 101.3, made.UNAVAILABLE) for _ in details]
+    for each, words in zip(calls, details, strict=True):
+        each.ended = made.replace(each.ended, details=words)
+    said = " ".join(notes(made.replace(RIGHT[Happening.UPSTREAM_DOWN], calls=calls)))
+    assert "refused 2 calls (UNAVAILABLE, 'no connection to the target; last error: refused')" in said
+
+
+def shown(found):
+    out = io.StringIO()
+    View(Console(file=out, width=200, color_system=None, highlight=False)).show(found)
+    return out.getvalue()
+
+
+def test_table():
+    """IO-4: one line for each server and each happening, with its figures."""
+    lines = [line.split() for line in shown(ALL).splitlines() if line.startswith((" made up", " proxy"))]
+    assert len(lines) == len(Happening)
+    assert lines[0] == ["made", "up", "killed", "8", "2", "0.32", "s", "2", "6", "8", "of", "8", "pass"]
+
+
+def test_what_was_missed_is_said():
+    """IO-4: below the table stands what was missed, what broke down and what is not here."""
+    text = shown(BAD)
+    assert "far away: left out, since the program far is missing\n" in text
+    assert (
+        "FAIL made up, killed: CH-3 on-time: calls that hung: 1 calls, allowed at most 0, missed by 1 calls\n" in text
+    )
+    assert "FAIL proxy, killed: it ended with [red]status 1[/red]\n" in text
+
+
+def test_page():
+    """IO-4: the page has the table, what happens, what must hold, and what each server did."""
+    text = page(ALL)
+    assert text.startswith("# Before other servers\n\nMeasured on 2026-01-02, on ")
+    assert "grpc_backoff " in text
+    assert "| made up | killed | 8 | 2 | 0.32 s | 2 | 6 | pass |\n" in text
+    assert all(f"- **{happening.value}**: " in text for happening in Happening)
+    assert "- **made up**: made up 1.2.3\n" in text
+    assert "\n## proxy\n" in text
+    assert max(map(len, text.splitlines())) <= 120
+    assert "- CH-3, on-time: calls that hung: 1 calls" in page(BAD)
+    assert "- **far away**: left out, since the program far is missing" in page(BAD)
+
+
+def test_json():
+    """IO-4: everything, as JSON can say it."""
+    told = json.loads(json.dumps(to_json(ALL)))
+    assert [trial["passed"] for trial in told["trials"]] == [True] * len(Happening)
+    killed = told["trials"][0]
+    assert killed["moments"] == {"struck": 1.0, "gone": 1.1, "back": 2.6, "over": 4.0}
+    assert killed["events"][0] == {"event": "AttemptStarted", "at": 0.0, "attempt": 1}
+    assert killed["calls"]["made"] == sum(each["calls"] for each in killed["calls"]["ended"]) == 8
+    (bad, broken) = to_json(BAD)["trials"]
+    assert (bad["passed"], bad["calls"]["hung"]) == (False, 1)
+    assert (broken["passed"], broken["fault"]) == (False, "it ended with [red]status 1[/red]")
+
+
+def test_verdict_of_a_run():
+    """IO-4: everything has to hold, and where all are required nothing may be missing."""
+    assert ALL.passed(require_all=True)
+    assert not BAD.passed(require_all=False)
+    some = results(*ALL.trials, missing={"far away": "the program far"})
+    assert (some.passed(require_all=False), some.passed(require_all=True)) == (True, False)
