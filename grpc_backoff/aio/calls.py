@@ -4,8 +4,8 @@ A call goes one of four ways:
 
 * the channel is READY and nobody intercepts: straight to grpc's multicallable on the connection (CH-5);
 * there is no connection: a waiting call (`gate.py`) that makes the real one later;
-* its method has a retry policy, or it waits for a connection however many are lost before it has one: a retried call
-  (`retrying.py`), each try of which goes one of the two ways above;
+* its method has a retry policy, or it may enter a connection as it breaks and is to wait for the next one then: a
+  retried call (`retrying.py`), each try of which goes one of the two ways above;
 * somebody intercepts: through grpc's interceptor machinery on a channel that never connects, the front. Its last
   interceptor is one of ours and makes the call one of the ways above. So interceptors run at once, as on a plain
   channel, see the wait and its failures, can answer without any connection, and cannot make a dead connection dial.
@@ -107,7 +107,9 @@ class MultiCallable:
         compression: grpc.Compression | None,
     ) -> Any:
         patient = bool(self._config.wait_for_ready if wait_for_ready is None else wait_for_ready)
-        if self._policy is None and not patient:
+        # A patient call may enter a connection as that breaks. Those that have waited enter one that was just looked at,
+        # and are spared the price of what makes them repeatable.
+        if self._policy is None and not (patient and self._bind()):
             return self._send(request, timeout, metadata, credentials, wait_for_ready, compression)
         return self._retry(request, timeout, metadata, credentials, patient, compression)
 
