@@ -107,8 +107,8 @@ class MultiCallable:
         compression: grpc.Compression | None,
     ) -> Any:
         patient = bool(self._config.wait_for_ready if wait_for_ready is None else wait_for_ready)
-        # A patient call may enter a connection as that breaks. Those that have waited enter one that was just looked at,
-        # and are spared the price of what makes them repeatable.
+        # A patient call may enter a connection as that breaks. One that has waited enters what was just looked at, and
+        # is spared the price of being repeatable.
         if self._policy is None and not (patient and self._bind()):
             return self._send(request, timeout, metadata, credentials, wait_for_ready, compression)
         return self._retry(request, timeout, metadata, credentials, patient, compression)
