@@ -76,10 +76,12 @@ interop-short: .venv/made
 
 # gRPC's own programs sleep for nine minutes beside the others.
 interop-full: .venv/made
-	@$(MAKE) --no-print-directory interop-official & official=$$!; \
-	export GRPC_BACKOFF_REQUIRE_PEERS=1; \
+	@export GRPC_BACKOFF_REQUIRE_PEERS=1; \
+	$(BIN)/python -m interop official & official=$$!; \
+	trap 'kill $$official' INT TERM; \
 	$(BIN)/python -m interop run --full --report docs/conformance; matrix=$$?; \
-	$(BIN)/python -m interop servers --report docs/conformance/servers.md && wait $$official && exit $$matrix
+	$(BIN)/python -m interop servers --report docs/conformance/servers.md; servers=$$?; \
+	wait $$official && [ $$matrix$$servers = 00 ]
 
 interop-verify: .venv/made
 	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop verify docs/conformance/results.json

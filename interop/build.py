@@ -14,6 +14,7 @@ import click
 from interop.choice import choose_peers
 from interop.peers.manifest import BuildError, ManifestError, Program, build, find_peers
 from interop.servers.manifest import find_servers
+from interop.until_told import run_to_the_end
 
 __all__ = ["REQUIRE_PEERS", "Built", "build_all", "build_command", "peers_required"]
 
@@ -91,5 +92,5 @@ def build_command(context: click.Context, names: tuple[str, ...]) -> None:
         programs: list[Program] = [*choose_peers(find_peers(), names), *([] if names else find_servers())]
     except (ManifestError, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    built = asyncio.run(build_all(programs, click.echo))
+    built = run_to_the_end(build_all(programs, click.echo))
     context.exit(1 if peers_required() and any(each.missing for each in built) else 0)

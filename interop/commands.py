@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import signal
-from collections.abc import Coroutine, Iterator
-from typing import Any, BinaryIO, TextIO, TypeVar
+from collections.abc import Iterator
+from typing import BinaryIO, TextIO
 
 import click
 from rich.console import Console
@@ -26,11 +25,10 @@ from interop.server import FlakyServer, Tls
 from interop.server.behaviours import BY_NAME
 from interop.server.control import controlled
 from interop.servers.command import servers
+from interop.until_told import run_until_told
 from interop.verify import verify
 
 __all__ = ["cli"]
-
-Result = TypeVar("Result")
 
 _PORT = click.IntRange(0, 65535)
 _MILLISECONDS = click.IntRange(min=1)
@@ -81,7 +79,7 @@ def server(control_port: int, retry_port: int, host: str, initial_backoff_ms: in
         turn_limit=turn_limit,
     )
     with _one_line_for(OSError, RuntimeError, ValueError):
-        _run(_serve(settings))
+        run_until_told(_serve(settings))
 
 
 async def _serve(settings: official_server.Settings) -> None:
@@ -126,7 +124,7 @@ def client(
             seconds=seconds,
         )
         begun = functools.partial(click.echo, f"dialling {request.retry} for {seconds:g} s")
-        outcome = _run(official_client.reconnect(request, begun))
+        outcome = run_until_told(official_client.reconnect(request, begun))
     if outcome is None:
         raise click.Abort
     show(outcome.verdict, Console())
@@ -159,7 +157,9 @@ def flaky(
         raise click.UsageError("--cert and --key go together")
     with _one_line_for(OSError, RuntimeError, ValueError):
         tls = Tls(cert.read(), key.read()) if cert and key else None
-        _run(_serve_flaky(FlakyServer(script.read() if script else "working", tls, host, port), host, control_port))
+        run_until_told(
+            _serve_flaky(FlakyServer(script.read() if script else "working", tls, host, port), host, control_port)
+        )
 
 
 async def _serve_flaky(server: FlakyServer, host: str, control_port: int) -> None:
@@ -170,20 +170,6 @@ async def _serve_flaky(server: FlakyServer, host: str, control_port: int) -> Non
 
 def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
-
-
-def _run(work: Coroutine[Any, Any, Result]) -> Result | None:
-    """Run something to its end; return None if Ctrl-C or SIGTERM came first."""
-    return asyncio.run(_until_told(work))
-
-
-async def _until_told(work: Coroutine[Any, Any, Result]) -> Result | None:
-    task = asyncio.ensure_future(work)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        return await task
-    return None
 
 
 @contextlib.contextmanager

@@ -43,6 +43,7 @@ class Difference:
         new: what the newer one says.
         vanished: whether the older one saw a failure that the newer one did not see. What a client does by chance does
             not show in every run, so a failure that was seen weighs more than one that was not.
+        appeared: whether it is the other way round.
     """
 
     peer: str
@@ -50,6 +51,7 @@ class Difference:
     old: str
     new: str
     vanished: bool = False
+    appeared: bool = False
 
     def __str__(self) -> str:
         """Say it in a line."""
@@ -101,6 +103,7 @@ def _of_peer(old: _Json, new: _Json | None) -> Iterator[Difference]:
                 old=_words(verdict),
                 new=_words(other),
                 vanished=verdict["outcome"] == "fail" and other["outcome"] != "fail",
+                appeared=verdict["outcome"] != "fail" and other["outcome"] == "fail",
             )
 
 

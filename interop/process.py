@@ -103,7 +103,6 @@ class ProgramProcess(Generic[Said]):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 await self._process.wait()
-                return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()

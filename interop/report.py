@@ -149,23 +149,25 @@ def _findings(results: Results) -> Iterator[str]:
     yield "## What the failures mean"
     yield ""
     for peer in results.judged:
-        if not peer.failed:
+        said = [line for finding in peer.findings for line in _finding(finding, peer)]
+        if not said and not peer.unexplained:
             continue
         yield f"**{peer.name}**"
         yield ""
-        for finding in peer.findings:
-            yield from _finding(finding, peer.failed)
+        yield from said
         if peer.unexplained:
             yield f"- {_names(peer.unexplained)}: see the figures; nothing more is known here."
         yield ""
 
 
-def _finding(finding: Finding, failed: Iterable[str]) -> Iterator[str]:
-    concerned = [clause for clause in failed if clause in finding.clauses]
-    if not concerned:
+def _finding(finding: Finding, peer: PeerResult) -> Iterator[str]:
+    failed = [clause for clause in peer.failed if clause in finding.clauses]
+    held = [clause for clause in peer.held if clause in finding.clauses]
+    if not failed and not held:
         return
+    concerned = _names(failed) or f"{_names(held)}, though it held this time"
     issues = ", ".join(f"[{each}](https://github.com/{each.replace('#', '/issues/')})" for each in finding.issues)
-    yield f"- {_names(concerned)}: {finding.means}" + (f" ({issues})" if issues else "")
+    yield f"- {concerned}: {finding.means}" + (f" ({issues})" if issues else "")
 
 
 def _names(clauses: Iterable[str]) -> str:

@@ -57,8 +57,17 @@ class PeerResult:
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """The names of the clauses that it fails."""
-        return tuple(verdict.clause for verdict in self.verdicts if verdict.outcome is Outcome.FAIL)
+        """The names of the clauses that it fails, by what was seen of it; a program that breaks down shows nothing."""
+        return tuple(
+            verdict.clause
+            for verdict in self.verdicts
+            if verdict.outcome is Outcome.FAIL and verdict.figure is not None
+        )
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The names of the clauses that hold."""
+        return tuple(verdict.clause for verdict in self.verdicts if verdict.outcome is Outcome.PASS)
 
     @property
     def unexplained(self) -> tuple[str, ...]:

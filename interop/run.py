@@ -26,6 +26,7 @@ from interop.results import PeerResult, Results, to_json
 from interop.scenarios import STAGINGS
 from interop.schedule import AT_ONCE, Wave, waves
 from interop.trial import Start, Trial, Trust
+from interop.until_told import run_to_the_end
 from interop.view import View
 
 __all__ = ["SHORT", "run", "run_all"]
@@ -76,7 +77,7 @@ def run(
     try:
         peers, clauses = choose_peers(find_peers(), names), SHORT if short else choose_clauses(rules)
         view = View()
-        results = asyncio.run(run_all(peers, clauses, view, full=full, at_once=at_once))
+        results = run_to_the_end(run_all(peers, clauses, view, full=full, at_once=at_once))
     except (ManifestError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     view.show(results)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,9 +11,11 @@ import click
 
 from interop.comparison import TOLERANCE, Difference, compare, versions_changed
 from interop.conformance import CLAUSES
+from interop.peers.findings import read_findings
 from interop.peers.manifest import ManifestError, find_peers
 from interop.results import to_summary
 from interop.run import run_all
+from interop.until_told import run_to_the_end
 from interop.view import View
 
 __all__ = ["verify"]
@@ -36,11 +37,12 @@ def verify(context: click.Context, old: Path, new: Path | None, file: Path | Non
 
     OLD is what `run --json` or `run --report` wrote. The fresh run has the same clients, clauses and length. A failure
     that it does not show is looked for again, up to three times, since what a client does by chance does not always
-    show. The exit status is 1 if anything differs; other versions of what was judged are named, and are no difference.
+    show; one that appears, and that is known of the client, is named. The exit status is 1 if anything else differs.
+    Other versions of what was judged are named, and are no difference.
     """
     before = _read(old)
     try:
-        after = _read(new) if new is not None else asyncio.run(_fresh(before))
+        after = _read(new) if new is not None else run_to_the_end(_fresh(before))
         differences = compare(before, after)
     except (ManifestError, ValueError) as error:
         raise click.ClickException(str(error)) from error
@@ -50,11 +52,25 @@ def verify(context: click.Context, old: Path, new: Path | None, file: Path | Non
         file.write_text(json.dumps(after, indent=1) + "\n")
     for changed in versions_changed(before, after):
         click.echo(f"another version: {changed}")
-    for difference in differences:
+    known, unknown = _sorted(differences)
+    for difference in known:
+        click.echo(f"by chance, as its findings say: {difference}")
+    for difference in unknown:
         click.echo(f"DIFFERS {difference}")
     verdicts = sum(len(peer["verdicts"]) for peer in before["peers"])
-    click.echo(f"{verdicts} verdicts, {len(differences)} differ")
-    context.exit(1 if differences else 0)
+    click.echo(f"{verdicts} verdicts, {len(unknown)} differ")
+    context.exit(1 if unknown else 0)
+
+
+def _sorted(differences: Iterable[Difference]) -> tuple[list[Difference], list[Difference]]:
+    """Return those failures that appear and that are known of the client, and all other differences."""
+    findings = {peer.name: read_findings(peer.folder) for peer in find_peers()}
+    known: list[Difference] = []
+    unknown: list[Difference] = []
+    for each in differences:
+        said = any(each.clause in finding.clauses for finding in findings.get(each.peer, ()))
+        (known if each.appeared and said else unknown).append(each)
+    return known, unknown
 
 
 def _read(path: Path) -> _Json:

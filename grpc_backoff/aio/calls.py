@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.gate import WAITING_CALLS
+from grpc_backoff.aio.gate import WAITING_CALLS, WaitingCall
 from grpc_backoff.aio.retried_calls import RETRIED_CALLS
 from grpc_backoff.aio.styles import StreamRequest
 from grpc_backoff.connection.events import State
@@ -242,18 +242,26 @@ class MultiCallable:
         metadata = None if metadata is None else grpc.aio.Metadata(*metadata)
         sender, frozen = self._freeze(request) if self.takes_one_request else (self._of_bytes(), None)
 
+        entered: CoreConnection | None = None
+
         def make(seconds: float | None, instead: Pairs) -> grpc.aio.Call:
+            nonlocal entered
             pairs = _replaced(metadata, instead) if instead else metadata
             call: grpc.aio.Call = sender._send(  # noqa: SLF001 - the same class
                 frozen, seconds, pairs, credentials, patient, compression
             )
+            entered = None if isinstance(call, WaitingCall) else sender._connection  # noqa: SLF001
             return call
+
+        def found_none() -> bool:
+            return entered is not None and entered.redialled_in_vain()
 
         common = self._channel.retries, self._policy, self._method, make, timeout, self._config.timeout
         kind = RETRIED_CALLS[self.arity]
         if self.takes_one_request:
-            return kind(*common, patient=patient)
-        return kind(*common, self._signature[0] or _as_it_is, request, patient=patient)
+            return kind(*common, found_none=found_none if patient else None)
+        serialize = self._signature[0] or _as_it_is
+        return kind(*common, serialize, request, found_none=found_none if patient else None)
 
     def _of_bytes(self) -> MultiCallable:
         """Return the multicallable that sends the same method's requests as bytes."""

@@ -116,7 +116,6 @@ class Channel(grpc.aio.Channel):
             tokens=tokens_of(target, budget) if budget else None,
             replay_limit=self.call_policies.replay_limit,
             stands_in=self.call_policies.stand_in(),
-            has_ended=self.manager.has_ended,
             emit=self.manager.emit,
             listeners=self.manager.listeners,
         )

@@ -92,7 +92,7 @@ class RetriedStreamRequest(StreamRequest, RetriedCall):
         serialize: Serializer,
         requests: AsyncIterable[Any] | Iterable[Any] | None,
         *,
-        patient: bool = False,
+        found_none: Callable[[], bool] | None = None,
     ) -> None:
         """Make the first try, and begin to send the requests if there is an iterator of them.
 
@@ -107,7 +107,9 @@ class RetriedStreamRequest(StreamRequest, RetriedCall):
         self._sent_to: grpc.aio.Call | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.takes_writes = requests is None
-        super().__init__(retries, policy, method, lambda *how: StreamTry(make(*how)), timeout, limit, patient=patient)
+        super().__init__(
+            retries, policy, method, lambda *how: StreamTry(make(*how)), timeout, limit, found_none=found_none
+        )
         if requests is not None:
             self._run(self._consume(requests))
 

@@ -60,7 +60,6 @@ class Retries:
     tokens: RetryTokens | None
     replay_limit: int
     stands_in: bool
-    has_ended: Callable[[float], bool]
     emit: Callable[[CallEvent], None]
     listeners: Sequence[Any]
     wall_clock: Callable[[], float] = time.time

@@ -102,7 +102,7 @@ class RetriedCall(Ending):
         timeout: float | None,
         limit: float | None = None,
         *,
-        patient: bool = False,
+        found_none: Callable[[], bool] | None = None,
     ) -> None:
         """Make the first try.
 
@@ -113,11 +113,12 @@ class RetriedCall(Ending):
             make: makes a try.
             timeout: the caller's, for the call as a whole (RT-7).
             limit: the service config's, which bounds the whole as well.
-            patient: whether it waits for a connection, however many are lost before it has one.
+            found_none: for a call that waits for a connection: says of a try, in the moment of its end, whether the
+                connection broke as it entered, so that it never left this process.
         """
         self._retries = retries
         self._policy = policy
-        self._patient = patient
+        self._found_none = found_none
         self._method = method
         self._make: MakeAttempt | None = make
         self._context = copy_context()  # later tries belong to the caller's trace as well
@@ -171,7 +172,8 @@ class RetriedCall(Ending):
         elif retries.closed or _cancelled_here(attempt):
             self._settle(attempt)
         else:
-            self._work = retries.between_tries(self._after(attempt, code), self._context)
+            unsent = self._never_left(attempt, code)
+            self._work = retries.between_tries(self._after(attempt, code, unsent=unsent), self._context)
             self._work.add_done_callback(self._closed)
 
     def _succeeded(self, attempt: grpc.aio.Call) -> None:
@@ -190,41 +192,35 @@ class RetriedCall(Ending):
         if work.cancelled():
             self._settle(CANCELLED)
 
-    async def _after(self, attempt: grpc.aio.Call, code: grpc.StatusCode) -> None:
+    async def _after(self, attempt: grpc.aio.Call, code: grpc.StatusCode, *, unsent: bool) -> None:
         """Do what follows from a failed try."""
         try:
-            if not await self._again(attempt, code):
+            if unsent:
+                self._next()
+            elif self._policy is None or not await self._again(self._policy, attempt, code):
                 self._settle(attempt)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller must not wait for ever
             self._attempt.cancel()
             self._settle(error)
 
-    async def _again(self, attempt: grpc.aio.Call, code: grpc.StatusCode) -> bool:
-        """Make another try; return False if the call ends with the one that failed."""
-        if await self._never_left(attempt, code):
-            self._next()
-            return True
-        if self._policy is None:
-            return False
-        return await self._by_policy(self._policy, attempt, code)
-
-    async def _never_left(self, attempt: grpc.aio.Call, code: grpc.StatusCode) -> bool:
+    def _never_left(self, attempt: grpc.aio.Call, code: grpc.StatusCode) -> bool:
         """Return whether a call that waits for a connection had none after all: it waits on (CH-3).
 
         It entered a connection as that broke, and the core, which is not to wait (`calls.py`), has failed it. A server
-        that says the same, of what stands behind it, is no such case: then the connection is still there.
+        may say the same, of what stands behind it; then the core has not been dialling.
         """
-        if not self._patient or self._committed or code is not grpc.StatusCode.UNAVAILABLE:
+        if self._found_none is None or self._committed or code is not grpc.StatusCode.UNAVAILABLE:
             return False
-        return _UNSENT.match(await attempt.details() or "") is not None and self._retries.has_ended(self._tried_at)
+        return self._found_none() and _UNSENT.match(answer_of(attempt.details()) or "") is not None
 
     def _next(self) -> None:
         self._try(self._retries.clock.now())
         self._wake()
 
-    async def _by_policy(self, policy: RetryPolicy, attempt: grpc.aio.Call, code: grpc.StatusCode) -> bool:
+    async def _again(self, policy: RetryPolicy, attempt: grpc.aio.Call, code: grpc.StatusCode) -> bool:
+        """Make another try; return False if the call ends with the one that failed."""
         retries = self._retries
-        if self._timed_out(code):
+        if self._timed_out(policy, code):
             code = grpc.StatusCode.DEADLINE_EXCEEDED
         trailing = _pairs(await attempt.trailing_metadata())
         failure = await self._failure(attempt, code, trailing)
@@ -256,15 +252,15 @@ class RetriedCall(Ending):
         self._next()
         return True
 
-    def _timed_out(self, code: grpc.StatusCode) -> bool:
-        """Return whether a try that was cancelled from outside was so because its own time was up (RT-7).
+    def _timed_out(self, policy: RetryPolicy, code: grpc.StatusCode) -> bool:
+        """Return whether a try that was cancelled from outside was so because its time was up (RT-7).
 
         Servers in Go and Java reset a call then, and the core hears that before its own timer.
         """
-        if code is not grpc.StatusCode.CANCELLED or not self._own_timeout or self._policy is None:
+        if code is not grpc.StatusCode.CANCELLED:
             return False
-        own = self._policy.timeout
-        return own is not None and self._retries.clock.now() - self._tried_at >= own
+        own = policy.timeout if self._own_timeout else None
+        return self._left() == 0.0 or (own is not None and self._retries.clock.now() - self._tried_at >= own)
 
     async def _failure(self, attempt: grpc.aio.Call, code: grpc.StatusCode, trailing: Pairs) -> Failure:
         retries = self._retries
@@ -461,7 +457,7 @@ class RetriedCall(Ending):
         while True:
             attempt = self._attempt
             metadata: grpc.aio.Metadata = await attempt.initial_metadata()
-            if not metadata and not attempt.done():
+            if not metadata and not attempt.done() and self._policy is not None:
                 await self._end_close_behind(attempt)
             if not attempt.done():
                 if metadata:

@@ -111,6 +111,13 @@ class CoreConnection:
         """Return whether the core has the connection at this moment."""
         return self._state() is _READY
 
+    def redialled_in_vain(self) -> bool:
+        """Return whether the core has dialled anew by itself, for a call that entered as this broke, and got nothing.
+
+        To be asked in the moment of such a call's end: a call that was answered, whatever over, finds another state.
+        """
+        return self._state() is _TRANSIENT_FAILURE
+
     def last_used(self) -> float:
         """Return when a call was last made or running here."""
         return self._now() if self.core.running else self._left

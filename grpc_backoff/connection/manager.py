@@ -128,14 +128,6 @@ class ConnectionManager(Generic[ConnectionT]):
             self._lost(connection, loss)
         return None
 
-    def has_ended(self, moment: float) -> bool:
-        """Return whether the connection of a call that was made at this moment has ended.
-
-        A call that waited may have been let into the one that stands now: for it the answer is yes, once.
-        """
-        connection, since = self.connection, self._state.ready_since
-        return connection is None or not connection.alive() or since is None or since >= moment
-
     async def wait_for_state_change(self, last: State) -> None:
         """Return once the state is, or has been, another than `last`."""
         if self.state is not last:

@@ -13,6 +13,7 @@ from interop.official.agreement import Agreement, show_agreement
 from interop.official.cpp_server import SERVER, be_judged
 from interop.official.java_client import CLIENTS, judge_client
 from interop.peers.manifest import Peer
+from interop.until_told import run_to_the_end
 
 __all__ = ["official"]
 
@@ -31,10 +32,7 @@ def official(context: click.Context) -> None:
     exit status is 0 if they agree that the client passed, else 1. What cannot be built on this machine is left out,
     which is an error only if the environment has GRPC_BACKOFF_REQUIRE_PEERS=1.
     """
-    try:
-        agreements, missing = asyncio.run(_run_all())
-    except OSError as error:
-        raise click.ClickException(str(error)) from error
+    agreements, missing = run_to_the_end(_run_all())
     console = Console()
     for agreement in agreements:
         show_agreement(agreement, console)
@@ -45,8 +43,16 @@ def official(context: click.Context) -> None:
 async def _run_all() -> tuple[list[Agreement], list[Peer]]:
     """Return what came of the programs that are here, and those that are not."""
     missing = [program for program in _TESTS if await _lacks(program)]
-    there = [test(program) for program, test in _TESTS.items() if program not in missing]
+    there = [_agreement(program) for program in _TESTS if program not in missing]
     return await asyncio.gather(*there), missing
+
+
+async def _agreement(program: Peer) -> Agreement:
+    """Run its test. One that cannot be run does not take the others with it."""
+    try:
+        return await _TESTS[program](program)
+    except OSError as error:
+        return Agreement(title=program.name, ours=None, theirs=None, why=str(error) or type(error).__name__)
 
 
 async def _lacks(program: Peer) -> bool:

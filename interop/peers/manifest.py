@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import importlib.util
+import os
 import shutil
+import signal
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -179,13 +182,6 @@ def _text(path: Path, found: Mapping[str, Any], key: str, default: str | None) -
     return value
 
 
-def _flag(path: Path, found: Mapping[str, Any], key: str) -> bool:
-    value = found.get(key, False)
-    if not isinstance(value, bool):
-        raise ManifestError(f"{path}: {key} is {value!r}; it is true or false")
-    return value
-
-
 def _texts(path: Path, key: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ManifestError(f"{path}: {key} is {value!r}; it is a list of texts")
@@ -220,14 +216,17 @@ async def _run(command: Sequence[str], folder: Path) -> None:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,  # compilers start others, and all of them have to end
     )
     try:
         async with asyncio.timeout(_BUILD_LIMIT):
             output, _ = await process.communicate()
     except TimeoutError:
-        process.kill()
-        await process.wait()
         raise BuildError(f"{command[0]} took longer than {_BUILD_LIMIT:g} s") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
     if process.returncode:
         last = output.decode(errors="replace").strip().rpartition("\n")[2]
         raise BuildError(f"{command[0]} failed: {last}")

@@ -21,6 +21,7 @@ from interop.servers.process import ServerError
 from interop.servers.results import Results, TrialResult, to_json
 from interop.servers.trial import Trial
 from interop.servers.view import View
+from interop.until_told import run_to_the_end
 
 __all__ = ["UPSTREAM", "run_all", "servers", "trials"]
 
@@ -55,7 +56,7 @@ def servers(
     except (ManifestError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     view = View()
-    results = asyncio.run(run_all(chosen, _upstream(every), view, short=short, at_once=at_once))
+    results = run_to_the_end(run_all(chosen, _upstream(every), view, short=short, at_once=at_once))
     view.show(results)
     if file is not None:
         file.write_text(json.dumps(to_json(results), indent=1) + "\n")

@@ -81,7 +81,10 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
             if sock.connect_ex((HOST, port)) == 0:
                 return
         time.sleep(_LOOK)
-    sys.exit(f"it took no connections within {_STARTUP:g} s" if process.poll() is None else process.returncode)
+    if process.poll() is not None:
+        sys.exit(process.returncode)
+    process.kill()
+    sys.exit(f"it took no connections within {_STARTUP:g} s")
 
 
 def _version(native: Native) -> str:

@@ -198,7 +198,6 @@ class Run:
             tokens=None,
             replay_limit=0,
             stands_in=False,
-            has_ended=lambda _moment: False,
             emit=lambda _event: None,
             listeners=[],
         )

@@ -15,7 +15,7 @@ from grpc_backoff import aio
 from grpc_backoff.connection.core import CoreConnection
 from grpc_backoff.connection.events import Stage, State
 from grpc_backoff.testing.front import FlakyFront, settings_then_close, silent
-from tests.echo import Echo, EchoStub, Message, serving
+from tests.echo import Echo, EchoStub, Message, services, serving
 
 QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
 SLOW = [("grpc.initial_reconnect_backoff_ms", 600_000), ("grpc.max_reconnect_backoff_ms", 600_000)]
@@ -169,7 +169,7 @@ async def test_an_impatient_call_that_enters_a_connection_as_it_breaks(monkeypat
 
 
 async def test_a_server_that_found_no_connection_itself():
-    """CH-3: what a proxy says of the server behind it ends a patient call as well: its connection is there."""
+    """CH-3, CH-7: what a proxy says of the server behind it ends a patient call as well, which is never sent twice."""
 
     class Proxy(Echo):
         async def Unary(self, _request, context):  # noqa: N802
@@ -178,12 +178,42 @@ async def test_a_server_that_found_no_connection_itself():
             await context.abort(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses; last error: none")
 
     asked = 0
-    async with serving(Proxy()) as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with serving(Proxy()) as port:
+        for ready in (True, False):
+            asked = 0
+            async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                if ready:
+                    await channel.channel_ready()
+                call = EchoStub(channel).Unary(Message(), wait_for_ready=True, timeout=30)
+                assert await call.code() is grpc.StatusCode.UNAVAILABLE
+                assert asked == 1
+
+
+async def test_a_server_that_found_no_connection_itself_and_says_so_as_it_leaves():
+    """CH-7: a call that was answered over a connection that is being drained is not sent to the next one.
+
+    Takes a second of real time.
+    """
+
+    class Proxy(Echo):
+        async def Unary(self, _request, context):  # noqa: N802
+            asked.append(context.peer())
+            await asyncio.sleep(0.5)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses; last error: none")
+
+    asked = []
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    services.add_EchoServicer_to_server(Proxy(), server)
+    await server.start()
+    async with aio.insecure_channel(f"127.0.0.1:{port}", options=QUICK) as channel:
         await channel.channel_ready()
         call = EchoStub(channel).Unary(Message(), wait_for_ready=True, timeout=30)
-        assert await call.code() is grpc.StatusCode.UNAVAILABLE
-        assert asked == 1
-    async with serving(Proxy()) as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = EchoStub(channel).Unary(Message(), wait_for_ready=True, timeout=30)
-        assert await call.code() is grpc.StatusCode.UNAVAILABLE
-        assert asked <= 3, "which connection a call got that waited is not known, once"
+        while not asked:
+            await asyncio.sleep(0.01)
+        leaving = asyncio.ensure_future(server.stop(5))
+        await asyncio.sleep(0.1)
+        async with serving(Proxy(), port=port):
+            assert await call.code() is grpc.StatusCode.UNAVAILABLE
+            await leaving
+            assert len(asked) == 1

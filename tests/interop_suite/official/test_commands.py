@@ -284,4 +284,4 @@ def test_help():
     }.items():
         assert f"\n  {command} " in CliRunner().invoke(cli, ["--help"]).output
         shown = CliRunner().invoke(cli, [command, "-h"]).output
-        assert [flag for flag in flags if flag not in shown] == []
+        assert [flag for flag in flags if flag not in shown] == [], shown

@@ -1,0 +1,41 @@
+"""Running something until it ends, or until Ctrl-C or SIGTERM: it is cancelled then, and cleans up behind itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["run_to_the_end", "run_until_told"]
+
+Result = TypeVar("Result")
+
+
+def run_until_told(work: Coroutine[Any, Any, Result]) -> Result | None:
+    """Run something to its end; return None if it was told to stop before."""
+    return asyncio.run(_until_told(work))
+
+
+def run_to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run something that returns anything but None to its end.
+
+    Raises:
+        click.Abort: it was told to stop before.
+    """
+    result = run_until_told(work)
+    if result is None:
+        raise click.Abort
+    return result
+
+
+async def _until_told(work: Coroutine[Any, Any, Result]) -> Result | None:
+    task = asyncio.ensure_future(work)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        return await task
+    return None
