@@ -18,6 +18,8 @@ __all__ = ["ProgramError", "ProgramProcess"]
 Said = TypeVar("Said")
 
 _LAST_WORDS = 400
+_LOOK = 0.02
+"""How often a process is looked at that may have ended, in seconds."""
 
 
 class ProgramError(Exception):
@@ -50,6 +52,7 @@ class ProgramProcess(Generic[Said]):
             raise self.error(f"{self._name} cannot be run: {error}") from error
         assert self._process.stderr is not None
         self._complaints = asyncio.create_task(self._process.stderr.read())
+        self._ended = asyncio.create_task(self._end_what_is_left())
         self._ready = asyncio.Event()
         self._reading = asyncio.create_task(self._read())
         return self
@@ -100,12 +103,20 @@ class ProgramProcess(Generic[Said]):
 
     async def _stop(self, patience: float) -> None:
         """End the process and all that it started, if it does not end by itself."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                await self._process.wait()
+        await asyncio.wait({self._ended}, timeout=patience)
+        if not self._ended.done():
+            self._kill()
+        await self._ended
+
+    async def _end_what_is_left(self) -> None:
+        """Once the process has ended, end what it started: that would go on, and keep our pipes open."""
+        while self._process.returncode is None:  # in Python 3.11, `wait` also waits for the pipes
+            await asyncio.sleep(_LOOK)
+        self._kill()
+
+    def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
 
     async def _fault(self, what: str) -> ProgramError:
         """Return the error that says so, or how the program ended, with its last words."""

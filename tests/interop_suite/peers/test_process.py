@@ -84,8 +84,21 @@ async def test_a_program_that_never_ends(monkeypatch):
     monkeypatch.setattr(process, "_WINDING_DOWN", 0.2)
     child = "import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600.123)']); "
     assert await outcome(READY + child + "import time; time.sleep(60)") == "made up went on for 0.2 s after its time"
+    await gone("600.123")
+
+
+async def test_a_program_that_breaks_down_and_leaves_another_behind():
+    """IO-4: what it has started is ended with it, and is not waited for."""
+    child = "import sys, subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600.321)']); "
+    async with asyncio.timeout(30):
+        assert await outcome(child + "sys.exit('broken')") == "made up ended with status 1: broken"
+    await gone("600.321")
+
+
+async def gone(words):
+    """Return once no process has these words on its command line."""
     async with asyncio.timeout(10):
-        while any("600.123" in " ".join(left.info["cmdline"] or ()) for left in psutil.process_iter(["cmdline"])):
+        while any(words in " ".join(left.info["cmdline"] or ()) for left in psutil.process_iter(["cmdline"])):
             await asyncio.sleep(0.05)
 
 
