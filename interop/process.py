@@ -110,7 +110,7 @@ class ProgramProcess(Generic[Said]):
 
     async def _end_what_is_left(self) -> None:
         """Once the process has ended, end what it started: that would go on, and keep our pipes open."""
-        while self._process.returncode is None:  # in Python 3.11, `wait` also waits for the pipes
+        while self._process.returncode is None:  # noqa: ASYNC110 - in Python 3.11, `wait` waits for the pipes too
             await asyncio.sleep(_LOOK)
         self._kill()
 
