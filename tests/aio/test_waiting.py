@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import socket
 import time
@@ -121,7 +122,8 @@ async def test_peer_that_hangs_up_behind_its_settings():
 def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
     """Break the connection, and make a call on it in a moment when nobody but the core knows."""
     for visit in front.visits:
-        visit.writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        with socket.socket(fileno=os.dup(visit.writer.get_extra_info("socket").fileno())) as sock:  # uvloop's cannot
+            sock.shutdown(socket.SHUT_RDWR)
     core, until = channel.manager.connection.channel, time.monotonic() + 10
     while core.get_state() is grpc.ChannelConnectivity.READY:  # the core has a thread of its own
         assert time.monotonic() < until
