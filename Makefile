@@ -15,7 +15,7 @@ help:
 	@echo "make test-modes  the short tests under uvloop, Python's development mode and without asserts (-O)"
 	@echo "make test-oldest the short tests on the oldest grpcio that is supported ($(OLDEST_GRPCIO))"
 	@echo "make check       format, lint, types, layers"
-	@echo "make interop     gRPC clients of six languages before a server that fails, rule by rule; five minutes"
+	@echo "make interop     gRPC clients of six languages before a server that fails, rule by rule; some minutes"
 	@echo "make interop-peers     builds them, and the servers of other languages"
 	@echo "make interop-short     two behaviours for each client and each server, as in CI; two minutes beside the builds"
 	@echo "make interop-full      the conformance matrix: writes docs/conformance; a quarter of an hour"

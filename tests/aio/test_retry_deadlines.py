@@ -288,6 +288,16 @@ async def test_reset_when_its_time_is_up(monkeypatch):
     assert await run.outcome() == "answer"
 
 
+async def test_reset_when_the_time_of_the_call_is_up(monkeypatch):
+    """RT-6, RT-7: a last try that the server resets as the call's own time ends has met the call's deadline."""
+    monkeypatch.setattr(Attempt, "out_of_time", "CANCELLED")
+    run = Run(plan_of(Outcome("UNAVAILABLE", 0.0), Outcome("OK", 8.0), delay=0.25, callers=1.0))
+    await run.clock.advance(2)
+    assert (run.begun, run.ended) == ([0.0, 0.25], [1.0])
+    error = await run.outcome()
+    assert (error.code(), error.reason) == (CODE.DEADLINE_EXCEEDED, Reason.DEADLINE)
+
+
 async def test_cancelled_by_the_server_in_its_time():
     """RT-2, RT-7: CANCELLED that comes before the try's time is up is the server's word, and the call's end."""
     run = Run(plan_of(Outcome("CANCELLED", 0.25), delay=0.25, timeout=0.5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import pickle
 import socket
@@ -219,3 +220,21 @@ async def test_a_server_that_found_no_connection_itself_and_says_so_as_it_leaves
             assert await call.code() is grpc.StatusCode.UNAVAILABLE
             await leaving
             assert len(asked) == 1
+
+
+async def test_initial_metadata_of_a_patient_stream_are_not_waited_for(monkeypatch):
+    """CH-1: without a policy nobody looks whether a try that has sent empty metadata is about to fail."""
+    monkeypatch.setattr(importlib.import_module("grpc_backoff.aio.retrying"), "_CLOSE_BEHIND", 60.0)
+
+    class Silent(Echo):
+        async def Both(self, _requests, context):  # noqa: N802
+            await context.send_initial_metadata(())
+            await asyncio.Event().wait()
+            yield
+
+    async with serving(Silent()) as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await channel.channel_ready()
+        call = EchoStub(channel).Both(wait_for_ready=True)
+        await call.write(Message())
+        assert not await asyncio.wait_for(call.initial_metadata(), 20)
+        call.cancel()

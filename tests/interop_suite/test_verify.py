@@ -220,3 +220,16 @@ def test_evidence_made_by_hand_is_judged_as_expected():
     by_name = {verdict.clause: verdict for verdict in judge(FLOODING.evidence, CLAUSES)}
     assert by_name["first-gap"].figure.seen == pytest.approx(made.series((0.001,)).visits[1].accepted - 0.51)
     assert by_name["no-flood"].figure.seen == 391
+
+
+@pytest.mark.parametrize(("known", "status"), [("first-gap", 0), ("growth", 1)])
+def test_a_failure_that_appears_and_is_known(monkeypatch, tmp_path, known, status):
+    """IO-4: what the findings say of a client may show or not; any other failure that appears is a difference."""
+    (tmp_path / "findings.toml").write_text(f'[[finding]]\nclauses = ["{known}"]\nmeans = "It is so."\n')
+    peer = Peer(name="right", folder=tmp_path, command=("true",), configurable=frozenset())
+    monkeypatch.setattr(verify_module, "find_peers", lambda: [peer])
+    old, new = saved(tmp_path, "old", BEFORE), saved(tmp_path, "new", changed(peer="right", outcome="fail"))
+    result = CliRunner().invoke(verify, [old, "--against", new])
+    assert result.exit_code == status
+    said = "by chance, as its findings say: " if known == "first-gap" else "DIFFERS "
+    assert f"{said}right first-gap: was pass" in result.output
