@@ -3,6 +3,9 @@
 `from grpc_backoff import aio` and `aio.insecure_channel(target)` in place of `grpc.aio.insecure_channel(target)`.
 """
 
+from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.calls.hooks import FailedCall, RetryHooks
+from grpc_backoff.config.file import Config, read_config
 from grpc_backoff.connection.events import (
     AttemptFailed,
     AttemptStarted,
@@ -20,13 +23,10 @@ from grpc_backoff.connection.events import (
 from grpc_backoff.errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.config import Config, read_config
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
-from grpc_backoff.retry.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
-from grpc_backoff.retry.hooks import FailedCall, RetryHooks
 
 __all__ = [
     "Additive",

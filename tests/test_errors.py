@@ -14,6 +14,7 @@ import pytest
 import grpc_backoff
 from grpc_backoff import errors
 from grpc_backoff.aio import NoConnectionError, RetriesExhaustedError
+from grpc_backoff.calls.events import Reason
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.errors import (
     ConfigError,
@@ -23,7 +24,6 @@ from grpc_backoff.errors import (
     MissingExtra,
     OptionError,
 )
-from grpc_backoff.retry.events import Reason
 
 FAILURE = Failure(Stage.TLS, "certificate has expired")
 

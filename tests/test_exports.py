@@ -121,7 +121,7 @@ def test_the_decision_is_light():
 
 def test_policy_is_light():
     """Policies are numbers: they load neither grpc nor an event loop."""
-    code = "import grpc_backoff.policy.options, sys; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
+    code = "import grpc_backoff.config.options, sys; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == ["False", "False"]
@@ -129,9 +129,7 @@ def test_policy_is_light():
 
 def test_the_probing_connector_is_light():
     """It dials with asyncio and h2 alone: it loads neither grpc nor what the command line needs."""
-    code = (
-        "import grpc_backoff.connection.http2, sys; print(*[n for n in ('grpc', 'click', 'rich') if n in sys.modules])"
-    )
+    code = "import grpc_backoff.probe.http2, sys; print(*[n for n in ('grpc', 'click', 'rich') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == []

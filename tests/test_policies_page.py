@@ -9,9 +9,9 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import RetryPolicy, read_config
+from grpc_backoff.config.settings import CONNECTING, RETRYING
 from grpc_backoff.policy.jitter import JITTERS, parse_jitter
 from grpc_backoff.policy.presets import PRESETS, RETRY
-from grpc_backoff.policy.settings import CONNECTING, RETRYING
 from grpc_backoff.policy.strategy import STRATEGIES
 
 PAGE = (Path(__file__).parents[1] / "docs" / "policies.md").read_text("utf-8")

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from grpc_backoff import aio
-from grpc_backoff.policy.options import OPTION_KEYS
+from grpc_backoff.config.options import OPTION_KEYS
 from tests.echo import EchoStub, Message, serving
 
 README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")

@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from grpc_backoff.policy.settings import RETRYING
-from grpc_backoff.policy.words import read_words
+from grpc_backoff.config.policy_string import read_words
+from grpc_backoff.config.settings import RETRYING
 from tests.echo import Echo, EchoStub, Message, serving
 
 PAGE = (Path(__file__).parents[1] / "docs" / "retries.md").read_text("utf-8")

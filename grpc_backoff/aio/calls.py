@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grpc_backoff.aio.channel import Channel
+    from grpc_backoff.aio.core import CoreConnection
     from grpc_backoff.aio.retrying import Pairs
-    from grpc_backoff.connection.core import CoreConnection
     from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = ["MULTICALLABLES", "MultiCallable", "last_interceptors"]

@@ -14,24 +14,24 @@ from typing import Any, Self, TypeVar
 import grpc
 import grpc.aio
 
+from grpc_backoff.aio import core
 from grpc_backoff.aio.calls import MULTICALLABLES, MultiCallable, last_interceptors
 from grpc_backoff.aio.gate import CallGate
+from grpc_backoff.aio.manager import ConnectionManager, Listener
 from grpc_backoff.aio.retries import Retries
 from grpc_backoff.aio.service_config import read_service_config
-from grpc_backoff.connection import core
+from grpc_backoff.calls.budget import tokens_of
+from grpc_backoff.calls.hooks import RetryHooks
+from grpc_backoff.config.file import Config
+from grpc_backoff.config.methods import Retry, read_call_policies
+from grpc_backoff.config.options import read_options
 from grpc_backoff.connection.clock import Clock, LoopClock
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.connection.machine import Machine
-from grpc_backoff.connection.manager import ConnectionManager, Listener
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.config import Config
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.methods import Retry, read_call_policies
-from grpc_backoff.policy.options import read_options
-from grpc_backoff.retry.budget import tokens_of
-from grpc_backoff.retry.hooks import RetryHooks
 from grpc_backoff.telemetry.log import log_event
 
 __all__ = ["Channel", "insecure_channel", "retrying", "secure_channel"]

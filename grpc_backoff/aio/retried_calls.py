@@ -14,8 +14,8 @@ from grpc_backoff.aio.retries import Retries
 from grpc_backoff.aio.retrying import MakeAttempt, RetriedCall
 from grpc_backoff.aio.stream_tries import StreamTry
 from grpc_backoff.aio.styles import StreamRequest, StreamResponse
+from grpc_backoff.calls.replay import ReplayBuffer
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.retry.replay import ReplayBuffer
 
 __all__ = ["RETRIED_CALLS", "RetriedStreamRequest"]
 

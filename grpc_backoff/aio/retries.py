@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from grpc_backoff.calls.budget import RetryTokens
+from grpc_backoff.calls.events import CallEvent
+from grpc_backoff.calls.hooks import FailedCall, Hook, RetryHooks
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.retry.budget import RetryTokens
-from grpc_backoff.retry.events import CallEvent
-from grpc_backoff.retry.hooks import FailedCall, Hook, RetryHooks
 
 __all__ = ["Pairs", "Retries"]
 

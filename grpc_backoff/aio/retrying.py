@@ -23,12 +23,12 @@ import grpc.aio
 
 from grpc_backoff.aio.outcome import CANCELLED, CANCELLED_DETAILS, Cancelled, Ending, Outcome, notify
 from grpc_backoff.aio.retries import Pairs, Retries
+from grpc_backoff.calls.decision import Failure, GiveUp, Progress, Retry, costs_token, decide, is_conflict
+from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.calls.hooks import FailedCall
+from grpc_backoff.calls.server_hint import hear
 from grpc_backoff.errors import GrpcBackoffError
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.retry.decision import Failure, GiveUp, Progress, Retry, costs_token, decide, is_conflict
-from grpc_backoff.retry.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
-from grpc_backoff.retry.hooks import FailedCall
-from grpc_backoff.retry.server_word import hear
 from grpc_backoff.telemetry.trace import current_trace_id
 
 __all__ = ["MakeAttempt", "Pairs", "RetriedCall", "RetriesExhaustedError", "answer_of"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from grpc_backoff.policy.service_config import method_configs, method_paths, read_duration, read_json
+from grpc_backoff.config.service_config import method_configs, method_paths, read_duration, read_json
 
 __all__ = ["MethodConfig", "ServiceConfig", "read_service_config"]
 

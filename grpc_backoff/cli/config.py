@@ -11,14 +11,14 @@ import click
 
 from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.tables import seconds, show_table, write_json
+from grpc_backoff.config.file import Section as Resolved
+from grpc_backoff.config.file import read_config
+from grpc_backoff.config.settings import BUDGETING, CONNECTING, RETRYING, Setting
+from grpc_backoff.config.sources import Effective
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.compose import Effective
-from grpc_backoff.policy.config import Section as Resolved
-from grpc_backoff.policy.config import read_config
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.settings import BUDGETING, CONNECTING, RETRYING, Setting
 
 __all__ = ["config"]
 

@@ -11,11 +11,11 @@ import contextlib
 import ssl
 from dataclasses import dataclass
 
+from grpc_backoff.config.target import DEFAULT_PORT, Address, Target
 from grpc_backoff.connection.connector import ConnectError
-from grpc_backoff.connection.dial import ALPN, reach, secure, security_of
-from grpc_backoff.connection.http2 import Http2Connector
-from grpc_backoff.connection.stages import NoSettings, Security
-from grpc_backoff.connection.target import DEFAULT_PORT, Address, Target
+from grpc_backoff.probe.dial import ALPN, reach, secure, security_of
+from grpc_backoff.probe.http2 import Http2Connector
+from grpc_backoff.probe.stages import NoSettings, Security
 
 __all__ = ["Plaintext", "look_at_certificate", "look_for_tls", "look_in_plaintext"]
 

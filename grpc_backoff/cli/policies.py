@@ -16,15 +16,15 @@ import click
 
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import printable
+from grpc_backoff.config.file import read_config
+from grpc_backoff.config.policy_string import read_words
+from grpc_backoff.config.settings import CONNECTING, RETRYING, begin_with, resolve_connect, resolve_retry
+from grpc_backoff.config.sources import Resolved, Source
 from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
 from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.compose import Resolved, Source
-from grpc_backoff.policy.config import read_config
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.settings import CONNECTING, RETRYING, begin_with, resolve_connect, resolve_retry
-from grpc_backoff.policy.words import read_words
 
 __all__ = ["Named", "connect_policy", "named_policies", "refusing"]
 

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpc_backoff.cli.diagnosis import Circumstances, diagnose, diagnose_loss, diagnose_settings
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.stages import StagesView, open_stages
+from grpc_backoff.config.target import Address
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.connection.events import Stage
-from grpc_backoff.connection.http2 import Http2Connection, Http2Connector
-from grpc_backoff.connection.stages import PassedOver, Reached, StageRecord
-from grpc_backoff.connection.target import Address
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.presets import CONNECT
+from grpc_backoff.probe.diagnosis import Circumstances, diagnose, diagnose_loss, diagnose_settings
+from grpc_backoff.probe.http2 import Http2Connection, Http2Connector
+from grpc_backoff.probe.stages import PassedOver, Reached, StageRecord
 
 __all__ = ["ProbeRequest", "probe", "read_request", "run_probe"]
 

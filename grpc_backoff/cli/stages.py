@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from grpc_backoff.cli.diagnosis import Diagnosis
 from grpc_backoff.cli.view import duration, printable, write_json_line
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.connection.stages import Certificate, PassedOver, Reached, Resolved, Secured, Settled, StageRecord
+from grpc_backoff.probe.diagnosis import Diagnosis
+from grpc_backoff.probe.stages import Certificate, PassedOver, Reached, Resolved, Secured, Settled, StageRecord
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from grpc_backoff.policy.compose import Source, compose, say
+from grpc_backoff.config.sources import Source, compose, say
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Additive, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.retry import RetryPolicy

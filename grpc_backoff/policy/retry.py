@@ -61,7 +61,7 @@ class RetryPolicy:
 
         `"retry: 5, delay: 500ms, backoff: exponential, timeout: 5s"`: five retries after the first try, half a second
         after the first failure and twice as long after each other, and five seconds for each try. The words are those
-        of a table `[policies.NAME]` in the file (`grpc_backoff.policy.words.RETRYING`).
+        of a table `[policies.NAME]` in the file (`grpc_backoff.config.policy_string.RETRYING`).
 
         Raises:
             OptionError: a word is unknown or has a value that is not allowed.
@@ -69,7 +69,7 @@ class RetryPolicy:
         Warns:
             PolicyWarning: a word has no effect, such as `backoff` without `delay`.
         """
-        from grpc_backoff.policy.words import parse_retry  # noqa: PLC0415 - words are read into this very class
+        from grpc_backoff.config.policy_string import parse_retry  # noqa: PLC0415 - words are read into this very class
 
         return parse_retry(text).policy
 

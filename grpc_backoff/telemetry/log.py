@@ -12,9 +12,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent
-from grpc_backoff.retry.events import CallEvent, CallExhausted, CallRetried, CallSucceeded
 
 __all__ = ["FIELDS", "log_event"]
 

@@ -17,10 +17,10 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from grpc_backoff import __version__
+from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, WaitSource
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent
 from grpc_backoff.errors import MissingExtra
-from grpc_backoff.retry.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, WaitSource
 from grpc_backoff.telemetry.channels import Channels
 
 try:

@@ -16,7 +16,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 
 from grpc_backoff import CallExhausted, CallRetried, aio
-from grpc_backoff.retry.events import Reason, WaitSource
+from grpc_backoff.calls.events import Reason, WaitSource
 from tests.aio.service import Tries, counts, echo, fails, hangs
 from tests.aio.trying import (
     ANSWERS,

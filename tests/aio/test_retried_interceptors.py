@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import CallRetried, aio
-from grpc_backoff.retry.events import Reason
+from grpc_backoff.calls.events import Reason
 from tests.aio.service import Tries, fails, hangs
 from tests.aio.test_drop_in_interceptors import notes
 from tests.aio.trying import ANSWERS, CALLS, CODE, METHODS, RETRY, failing, finish, make

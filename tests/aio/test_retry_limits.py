@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from grpc_backoff import RetryBudget, RetryHooks, aio
-from grpc_backoff.retry.budget import tokens_of
+from grpc_backoff.calls.budget import tokens_of
 from tests.aio.retry_service import CODE, OK, Say, answered, failing, peer
 from tests.aio.service import fails
 from tests.aio.trying import ANSWERS, CALLS, finish, make, trying

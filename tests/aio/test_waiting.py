@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import aio
-from grpc_backoff.connection.core import CoreConnection
+from grpc_backoff.aio.core import CoreConnection
 from grpc_backoff.connection.events import Stage, State
 from grpc_backoff.testing.front import FlakyFront, settings_then_close, silent
 from tests.echo import Echo, EchoStub, Message, services, serving

@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from grpc_backoff.cli.looks import Plaintext, look_at_certificate, look_for_tls, look_in_plaintext
-from grpc_backoff.connection.target import parse_target
+from grpc_backoff.config.target import parse_target
 from grpc_backoff.testing.front import FlakyFront, accept_close, http1_answer, settings_only, silent
 from tests.peers import nothing_left, openssl_peer, peer, server_tls
 

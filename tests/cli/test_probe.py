@@ -17,10 +17,10 @@ from click.testing import CliRunner
 from grpc_backoff.cli.commands import cli
 from grpc_backoff.cli.probe import ProbeRequest, _Watch, probe, read_request
 from grpc_backoff.cli.stages import LineStages
+from grpc_backoff.config.target import parse_target
 from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.connection.stages import PassedOver, Reached
-from grpc_backoff.connection.target import parse_target
 from grpc_backoff.policy.presets import CONNECT
+from grpc_backoff.probe.stages import PassedOver, Reached
 from grpc_backoff.testing.front import FlakyFront, accept_close, settings_only, settings_then_close, silent
 from tests.cli.test_connect import finished, line_with, read_all, running
 from tests.echo import serving

@@ -10,12 +10,12 @@ import socket
 import pytest
 from rich.console import Console
 
-from grpc_backoff.cli.diagnosis import Diagnosis
 from grpc_backoff.cli.stages import JsonStages, LineStages, TerminalStages
+from grpc_backoff.config.target import Address
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.connection.stages import Certificate, PassedOver, Reached, Resolved, Secured, Security, Settled
-from grpc_backoff.connection.target import Address
+from grpc_backoff.probe.diagnosis import Diagnosis
+from grpc_backoff.probe.stages import Certificate, PassedOver, Reached, Resolved, Secured, Security, Settled
 
 HOSTILE = "\x1b]0;owned\x07\r\nfake line\x9b31m\u202e[bold]"
 ONE, TWO = Address(socket.AF_INET, ("127.0.0.1", 1)), Address(socket.AF_INET6, ("::1", 2, 0, 0))

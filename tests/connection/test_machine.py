@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from grpc_backoff.config.options import read_options
 from grpc_backoff.connection import events
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.events import Failure, Stage, State
@@ -18,7 +19,6 @@ from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import Reconnect
 from grpc_backoff.policy.jitter import Proportional
-from grpc_backoff.policy.options import read_options
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.policy.strategy import Exponential
 

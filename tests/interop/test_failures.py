@@ -20,8 +20,8 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Connected, Disconnected, Stage, aio
+from grpc_backoff.config.settings import CONNECTING
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.policy.settings import CONNECTING
 from grpc_backoff.testing.front import (
     FlakyFront,
     accept_close,

@@ -1,4 +1,4 @@
-"""The numbers of a retry budget, apart from what is counted with them (`tests/retry/test_budget.py`)."""
+"""The numbers of a retry budget, apart from what is counted with them (`tests/calls/test_budget.py`)."""
 
 from __future__ import annotations
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import grpc_backoff
+from grpc_backoff.config.settings import resolve_connect
+from grpc_backoff.config.sources import say
 from grpc_backoff.policy.backoff import BackoffPolicy
-from grpc_backoff.policy.compose import say
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Additive, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.presets import CONNECT, GRPC, PRESETS, RETRY
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.settings import resolve_connect
 from grpc_backoff.policy.strategy import Exponential, Fixed, Linear, Steps
 
 ALSO = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})

@@ -9,9 +9,9 @@ import textwrap
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, Histogram, InMemoryMetricReader, Sum
 
+from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.retry.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 
 METHOD = "echo.v1.Echo/Unary"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from grpc_backoff.calls import events as calls
+from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.retry import events as calls
-from grpc_backoff.retry.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.telemetry.log import FIELDS, log_event
 
 PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text("utf-8")

@@ -13,10 +13,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ChannelKey, Failure, Stage
 from grpc_backoff.errors import MissingExtra
-from grpc_backoff.retry.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.telemetry import otel
 from grpc_backoff.telemetry.otel import Metrics
 from tests.echo import serving
@@ -261,7 +261,7 @@ def test_without_an_sdk():
     said = run("""
         import sys
         from grpc_backoff.connection import events
-        from grpc_backoff.retry.events import CallRetried, CallSucceeded, WaitSource
+        from grpc_backoff.calls.events import CallRetried, CallSucceeded, WaitSource
         from grpc_backoff.telemetry.otel import Metrics
 
         metrics = Metrics()

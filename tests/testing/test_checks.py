@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from grpc_backoff import ConnectError, Failure, Stage
-from grpc_backoff.connection.http2 import Http2Connector
+from grpc_backoff.probe.http2 import Http2Connector
 from grpc_backoff.testing import ScriptedConnection
 from grpc_backoff.testing.checks import check_connector
 

@@ -1,0 +1,1 @@
+"""The life of a call, without I/O: what is decided about waiting, attempts and retries."""

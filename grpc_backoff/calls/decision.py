@@ -1,0 +1,177 @@
+"""What follows from a failed try: another one after a wait, or the end. Pure functions; whoever retries acts on them.
+
+The order of the questions is gRPC's (gRFC A6): is the code one to retry and the call not committed, is there budget,
+are tries left, and only then what the server says. The deadline comes last: a wait has to leave time for a try.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from grpc_backoff.calls.events import Reason, WaitSource
+from grpc_backoff.calls.server_hint import ServerWord
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.retry import RetryPolicy
+
+__all__ = ["Failure", "GiveUp", "Progress", "Retry", "costs_token", "decide", "is_conflict", "is_retryable"]
+
+_UNAUTHENTICATED = "UNAUTHENTICATED"
+_TIMED_OUT = "DEADLINE_EXCEEDED"
+_CONFLICTS = frozenset({"ABORTED", "ALREADY_EXISTS"})
+_LONGEST = 24 * 60 * 60.0  # gRPC's own pushback is at most 25 days, and obeyed
+_SCATTERED = frozenset({WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER})
+"""The words that many clients are told alike, and that are not gRPC's own, which is obeyed exactly (RT-3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """How one try failed.
+
+    Attributes:
+        code: the status code's name.
+        word: what the server says of another try.
+        own_timeout: whether the try had less time than the call, so that DEADLINE_EXCEEDED need not be the call's end.
+        refused: whether the server had said goodbye before it saw the call, and the core leaves that to us.
+        committed: whether something of the answer has reached the caller (RT-8).
+        oversized: whether a message was larger than one of the two sides takes: it will not be smaller next time, and
+            the call may have been executed.
+    """
+
+    code: str
+    word: ServerWord | None = None
+    own_timeout: bool = False
+    refused: bool = False
+    committed: bool = False
+    oversized: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a call has come.
+
+    Attributes:
+        attempt: which try runs, or was the last; 1 is the first.
+        step: how many waits of the policy's sequence have been; a pushback begins it anew (RT-3).
+        previous: the last wait of the sequence, which a decorrelated one grows from.
+        refreshed: whether the credentials were renewed already (RT-4).
+        refused: whether the call was made again behind a GOAWAY already.
+    """
+
+    attempt: int = 1
+    step: int = 0
+    previous: float | None = None
+    refreshed: bool = False
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try again after `delay` seconds, which is what `source` said; `progress` is then that of the new try."""
+
+    delay: float
+    source: WaitSource
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Let the failure be the call's.
+
+    Attributes:
+        reason: why a failure that can be retried is not; None for any other.
+        wait: the wait for which there is no time; None if that is not the reason.
+    """
+
+    reason: Reason | None = None
+    wait: float | None = None
+
+
+def is_retryable(policy: RetryPolicy, failure: Failure) -> bool:
+    """Return whether the policy retries such a failure: by its code, or because the try's own time was up (RT-7)."""
+    if failure.oversized:
+        return False
+    return failure.code in policy.codes or (failure.own_timeout and failure.code == _TIMED_OUT)
+
+
+def is_conflict(policy: RetryPolicy, failure: Failure) -> bool:
+    """Return whether the failure is for the `on_conflict` hook: a conflict that is not retried (RT-5)."""
+    return failure.code in _CONFLICTS and not is_retryable(policy, failure)
+
+
+def costs_token(policy: RetryPolicy, failure: Failure) -> bool:
+    """Return whether the failure costs the target a token of its budget (RT-9)."""
+    if policy.max_attempts == 1:
+        return False
+    stopped = failure.word is not None and failure.word.delay is None
+    return stopped or is_retryable(policy, failure)
+
+
+def decide(
+    policy: RetryPolicy,
+    progress: Progress,
+    failure: Failure,
+    *,
+    left: float | None,
+    budget_spent: bool,
+    can_refresh: bool,
+    rng: Random,
+) -> Retry | GiveUp:
+    """Return what follows from a failure.
+
+    Args:
+        policy: how the call is retried.
+        progress: how far it has come.
+        failure: how its last try failed.
+        left: the seconds until the call's deadline; None without one.
+        budget_spent: whether the target's budget allows no retries, after it paid for this failure (RT-9).
+        can_refresh: whether there is a way to new credentials (RT-4).
+        rng: where jitter comes from.
+    """
+    if failure.refused and not (progress.refused or failure.committed):
+        # gRFC A6: the server has not taken it, so that no policy is asked and the try counts for nothing.
+        again = Retry(0.0, WaitSource.REFUSED, replace(progress, refused=True))
+        return GiveUp(Reason.DEADLINE) if left is not None and left <= 0 else again
+    renews = can_refresh and failure.code == _UNAUTHENTICATED and not progress.refreshed
+    if failure.committed or policy.max_attempts == 1 or not (renews or is_retryable(policy, failure)):
+        return GiveUp(Reason.DEADLINE if _ended_by_deadline(progress, failure, left) else None)
+    following = replace(progress, attempt=progress.attempt + 1)
+    if reason := _obstacle(policy, progress, failure.word, budget_spent=budget_spent and not renews):
+        return GiveUp(reason)
+    if renews:  # RT-4
+        retry = Retry(0.0, WaitSource.REFRESH, replace(following, refreshed=True))
+    else:
+        retry = _wait(policy, following, _heard(policy, failure.word, left), rng)
+    if left is not None and retry.delay >= left:  # RT-3: it would fail anyway, only later
+        return GiveUp(Reason.DEADLINE, retry.delay or None)
+    if retry.source in _SCATTERED:
+        return replace(retry, delay=policy.scatter(retry.delay, rng, left))
+    return retry
+
+
+def _ended_by_deadline(progress: Progress, failure: Failure, left: float | None) -> bool:
+    """Return whether the call's own deadline ended one of its later tries."""
+    return failure.code == _TIMED_OUT and progress.attempt > 1 and left is not None and left <= 0
+
+
+def _obstacle(policy: RetryPolicy, progress: Progress, word: ServerWord | None, *, budget_spent: bool) -> Reason | None:
+    if budget_spent:
+        return Reason.BUDGET
+    if policy.max_attempts is not None and progress.attempt >= policy.max_attempts:
+        return Reason.ATTEMPTS
+    return Reason.STOPPED if word is not None and word.delay is None else None
+
+
+def _heard(policy: RetryPolicy, word: ServerWord | None, left: float | None) -> ServerWord | None:
+    """Return the server's word, unless nothing bounds a wait that nobody can have meant."""
+    boundless = word is not None and word.source in _SCATTERED and left is None and policy.max_server_delay is None
+    return None if boundless and word is not None and (word.delay or 0.0) > _LONGEST else word
+
+
+def _wait(policy: RetryPolicy, following: Progress, word: ServerWord | None, rng: Random) -> Retry:
+    if word is None or word.delay is None:
+        step = following.step + 1
+        delay = policy.delay(step, rng, following.previous)
+        return Retry(delay, WaitSource.SCHEDULE, replace(following, step=step, previous=delay))
+    if word.source is WaitSource.PUSHBACK:  # exactly as long, and the sequence begins anew
+        return Retry(policy.obey(word.delay), word.source, replace(following, step=0, previous=None))
+    return Retry(policy.obey(word.delay), word.source, replace(following, step=following.step + 1))

@@ -1,0 +1,72 @@
+"""What a program can do when a call fails: renew its credentials, settle a conflict, hear of the end (RT-4 to RT-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from grpc_backoff.calls.events import Reason
+from grpc_backoff.errors import OptionError
+
+if TYPE_CHECKING:
+    import grpc
+
+__all__ = ["FailedCall", "Hook", "RetryHooks"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedCall:
+    """A try that failed, as a hook sees it.
+
+    Attributes:
+        target: the channel's target as it was given.
+        method: the method's path, `/package.Service/Method`.
+        attempt: which try it was; 1 is the first.
+        code: the status code.
+        details: what the server says, or grpc.
+        trailing_metadata: the pairs of the server's trailing metadata; not shown by `repr`.
+        took: the seconds since the call began.
+        reason: why there is no further try; None where that is not the matter.
+    """
+
+    target: str
+    method: str
+    attempt: int
+    code: grpc.StatusCode
+    details: str
+    trailing_metadata: tuple[tuple[str, str | bytes], ...] = field(repr=False)
+    took: float
+    reason: Reason | None = None
+
+
+Hook = Callable[[FailedCall], Any]
+"""A function or a coroutine function. What it raises is logged, and the call's own error stays what it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryHooks:
+    """What a channel calls when its calls fail. They run on the event loop, and in the context of the call.
+
+    An asynchronous hook is waited for, as long as the call's deadline allows; it goes on after that.
+    """
+
+    refresh_credentials: Hook | None = None
+    """Called when a call is UNAUTHENTICATED for the first time; then the call is made again at once (RT-4).
+
+    It may return metadata, as pairs: they take the place of the pairs with the same keys that the call was made with.
+    While it runs, other calls of the channel that are UNAUTHENTICATED wait for it and share what it returns.
+    """
+
+    on_conflict: Hook | None = None
+    """Called when a call is ABORTED or ALREADY_EXISTS and its policy does not retry that (RT-5)."""
+
+    on_exhausted: Hook | None = None
+    """Called when there is no further try for a call that failed in a way that its policy retries (RT-6)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be called; OptionError says which."""
+        for hook in fields(self):
+            value = getattr(self, hook.name)
+            if value is not None and not callable(value):
+                raise OptionError(f"RetryHooks.{hook.name}", value, "a function, or None for no hook, is")

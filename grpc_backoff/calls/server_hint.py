@@ -1,0 +1,114 @@
+"""What a server says in its metadata about when to try again (RT-3).
+
+Three ways of saying it, of which the first that is there counts: gRPC's own trailer `grpc-retry-pushback-ms` (gRFC A6),
+a `google.rpc.RetryInfo` among the details of the rich status, and HTTP's `retry-after` (RFC 9110), in seconds or as a
+date. RetryInfo is a protobuf message, looked for where googleapis-common-protos is installed (the extra `status`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from grpc_backoff.calls.events import WaitSource
+
+__all__ = ["Metadata", "ServerWord", "hear"]
+
+Metadata = Iterable[tuple[str, str | bytes]]
+
+_PUSHBACK = "grpc-retry-pushback-ms"
+_STATUS_DETAILS = "grpc-status-details-bin"
+_RETRY_AFTER = "retry-after"
+_MILLISECONDS = re.compile(r"-?\d+", re.ASCII)
+_SECONDS = re.compile(r"\d{1,10}", re.ASCII)
+_MAX_INT32 = 2**31 - 1
+_NANOSECONDS = 1_000_000_000  # in a second
+
+
+@dataclass(frozen=True, slots=True)
+class ServerWord:
+    """What the server said.
+
+    Attributes:
+        delay: how many seconds to wait; None for no retry at all.
+        source: how it was said.
+    """
+
+    delay: float | None
+    source: WaitSource
+
+
+def hear(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], float]) -> ServerWord | None:
+    """Return what a failed call's metadata say of the next try; None if they say nothing that can be read.
+
+    Args:
+        trailing: the trailing metadata.
+        initial: the initial metadata, where proxies put `retry-after`.
+        wall_clock: returns the seconds since the epoch; asked only where the server said a date.
+    """
+    said = dict(trailing)
+    pushback = said.get(_PUSHBACK)
+    if pushback is not None:
+        return ServerWord(_read_pushback(pushback), WaitSource.PUSHBACK)
+    delay = _read_retry_info(said.get(_STATUS_DETAILS))
+    if delay is not None:
+        return ServerWord(delay, WaitSource.RETRY_INFO)
+    delay = _read_retry_after(said.get(_RETRY_AFTER, dict(initial).get(_RETRY_AFTER)), wall_clock)
+    return None if delay is None else ServerWord(delay, WaitSource.RETRY_AFTER)
+
+
+def _read_pushback(value: str | bytes) -> float | None:
+    """Return the seconds; None, which is no retry, for a negative number and for what is no 32-bit number at all."""
+    if not isinstance(value, str) or not _MILLISECONDS.fullmatch(value) or len(value) > len(str(_MAX_INT32)):
+        return None
+    milliseconds = int(value)
+    return milliseconds / 1000 if 0 <= milliseconds <= _MAX_INT32 else None
+
+
+@cache
+def _messages() -> tuple[type[Any], type[Any], type[Exception]] | None:
+    """Return the messages Status and RetryInfo, and what garbage raises; None where the extra is not installed.
+
+    Imported late: most programs never get such a status, and protobuf takes its time.
+    """
+    try:
+        from google.protobuf.message import DecodeError  # noqa: PLC0415
+        from google.rpc import error_details_pb2, status_pb2  # noqa: PLC0415
+    except ImportError:
+        return None
+    return status_pb2.Status, error_details_pb2.RetryInfo, DecodeError
+
+
+def _read_retry_info(value: str | bytes | None) -> float | None:
+    messages = _messages() if isinstance(value, bytes) else None
+    if messages is None:
+        return None
+    status, retry_info, garbage = messages
+    try:
+        for detail in status.FromString(value).details:
+            if detail.Is(retry_info.DESCRIPTOR):
+                info = retry_info.FromString(detail.value)
+                if info.HasField("retry_delay"):  # else it says no more than that there may be a retry
+                    return max(0.0, float(info.retry_delay.ToNanoseconds() / _NANOSECONDS))
+    except (garbage, UnicodeDecodeError):  # the second from protobuf's implementation in Python
+        pass  # it is nobody's word
+    return None
+
+
+def _read_retry_after(value: str | bytes | None, wall_clock: Callable[[], float]) -> float | None:
+    if not isinstance(value, str):
+        return None
+    if _SECONDS.fullmatch(value):
+        return float(value)
+    from datetime import UTC  # noqa: PLC0415 - as late as protobuf
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415
+
+    try:
+        date = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return None
+    # HTTP's dates are in GMT, also where the old forms do not say so.
+    return max(0.0, date.replace(tzinfo=date.tzinfo or UTC).timestamp() - wall_clock())

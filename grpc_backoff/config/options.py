@@ -1,0 +1,150 @@
+"""Channel options in, a connect policy out (CH-9), or an error that says what is wrong with which (CH-10).
+
+Milliseconds live at this edge only, since grpc's options are in them; everything behind it is seconds.
+
+Ours are the keys that begin with `grpc_backoff.`, and the few of grpc's that this library carries out in its stead.
+A key that is ours but for its punctuation or its case (`grpc-backoff.jitter`) is an error too: grpc would pass over it
+in silence. Whatever begins with `grpc.` and is not in the table is grpc's, misspelt or not.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
+from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect, suggestion
+from grpc_backoff.config.sources import Effective, Said, Source, describe
+from grpc_backoff.errors import OptionError
+from grpc_backoff.policy import checks
+from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.jitter import NoJitter
+
+__all__ = ["OPTION_KEYS", "Options", "read_options"]
+
+Pairs = tuple[tuple[Any, Any], ...]
+
+CONFIG = PREFIX + "config"
+FIXED_BACKOFF_MS = "grpc.testing.fixed_reconnect_backoff_ms"
+IDLE_TIMEOUT_MS = "grpc.client_idle_timeout_ms"
+
+_BY_OPTION = {setting.option: setting for setting in CONNECTING if setting.option is not None}
+
+OPTION_KEYS = (*_BY_OPTION, CONFIG, FIXED_BACKOFF_MS)
+"""All options that mean something to this library."""
+
+_OWN_KEYS = tuple(key for key in OPTION_KEYS if key.startswith(PREFIX))
+_WORDS = {setting.name: option for option, setting in _BY_OPTION.items()} | {
+    key.removeprefix(PREFIX): key for key in _OWN_KEYS
+}
+_MAX_INT32 = 2**31 - 1
+_MEANT_FOR_US = re.compile(r"(?!grpc\.)grpc[^a-z]*backoff[^a-z]+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the options of one channel come to.
+
+    Attributes:
+        policy: how to connect.
+        effective: the policy's values, each with where it came from.
+        core: the options that are grpcio's.
+        config: the file; None without one.
+    """
+
+    policy: ConnectPolicy
+    effective: tuple[Effective, ...]
+    core: Pairs
+    config: Config | None
+
+
+def read_options(
+    options: Iterable[tuple[str | bytes, Any]],
+    policy: ConnectPolicy | None = None,
+    *,
+    target: str = "",
+    config: str | os.PathLike[str] | Config | None = None,
+) -> Options:
+    """Return what the options describe.
+
+    Where a key stands twice the first wins, as in grpcio. The options have more say than the file, which is `config`,
+    or what the option `grpc_backoff.config` names, or else the environment. A `policy` that is given overrides all of
+    them, which are checked all the same. grpcio's options are untouched and in their order; the last one tells it the
+    idle timeout that was decided upon, since a connection that nobody uses is its to end (CB-14).
+
+    Raises:
+        OptionError: an option of ours is unknown or has a value that is not allowed.
+        ConfigError: the file cannot be read, or says something that is not allowed.
+    """
+    given, core = _sort(options)
+    file = _file(given, config)
+    described = resolve_connect(
+        [_source(given), *(file.connecting(target) if file else ())], file.policies if file else {}
+    )
+    effective = described.effective
+    if policy is None:
+        policy = described.policy
+    elif not isinstance(policy, ConnectPolicy):
+        raise OptionError("policy", policy, "a ConnectPolicy is")
+    else:
+        effective = describe(policy, "argument")
+    return Options(policy, effective, (*core, (IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout))), file)
+
+
+def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs]:
+    """Tell our options from grpcio's."""
+    ours: dict[str, object] = {}
+    core = []
+    for index, entry in enumerate(options):
+        key, value = _pair(index, entry)
+        if key in OPTION_KEYS:
+            ours.setdefault(key, value)
+        elif meant := _MEANT_FOR_US.match(key):
+            raise OptionError(key, value, suggestion(key[meant.end() :], _WORDS, "option"))
+        else:
+            core.append(entry)
+    return ours, tuple(core)
+
+
+def _pair(index: int, entry: object) -> tuple[str, object]:
+    if isinstance(entry, tuple | list) and len(entry) == 2:  # noqa: PLR2004 - a pair
+        key, value = entry
+        if isinstance(key, bytes):  # which grpcio takes as well
+            key = key.decode(errors="replace")
+        if isinstance(key, str):
+            return key, value
+    raise OptionError(f"options[{index}]", entry, "a pair of a key and a value is")
+
+
+def _source(given: dict[str, object]) -> Source:
+    named = {setting.name: (key, given[key]) for key, setting in _BY_OPTION.items() if key in given}
+    source = read_source(CONNECTING, named, "option")
+    if FIXED_BACKOFF_MS in given:  # overrides the others and turns growth and jitter off, as in C-core
+        value = given[FIXED_BACKOFF_MS]
+        gap = checks.duration(FIXED_BACKOFF_MS, value, Unit.MILLISECONDS)
+        fixed = dict.fromkeys(("delay", "max_delay", "min_connect_timeout"), gap)
+        parts = {"backoff": "exponential", **fixed, "multiplier": 1.0, "jitter": NoJitter()}
+        source = {**source, **{part: Said(of_it, FIXED_BACKOFF_MS, value, "option") for part, of_it in parts.items()}}
+    return source
+
+
+def _file(given: dict[str, object], config: object) -> Config | None:
+    if isinstance(config, Config):
+        return config
+    path, named = (config, "config") if config is not None else (given.get(CONFIG), CONFIG)
+    if path is None and CONFIG not in given:
+        path = os.environ.get(ENVIRONMENT_VARIABLE)
+        if not path:
+            return None
+    if not path or not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise OptionError(named, path, "the path of a file is")
+    return read_config(path)
+
+
+def _milliseconds(seconds: float) -> int:
+    return _MAX_INT32 if math.isinf(seconds) else min(round(seconds * 1000), _MAX_INT32)

@@ -1,0 +1,67 @@
+"""Policies as one line of text, in RFC-006's words: `retry: 5, delay: 500ms, backoff: exponential, timeout: 5s` (BP-2).
+
+The words are the settings of `settings.RETRYING`, which are also the keys of the file's tables for calls. A value is a
+number, a time such as `500ms`, a name, or a jitter such as `scaled(0.5, 1.5)`; lists are separated by spaces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from grpc_backoff.config.remarks import warn_of
+from grpc_backoff.config.settings import RETRYING, Setting, read_source, resolve_retry
+from grpc_backoff.config.sources import Resolved, Source
+from grpc_backoff.errors import OptionError
+from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.retry import RetryPolicy
+
+__all__ = ["parse_retry", "read_words"]
+
+_COMMA = re.compile(r",(?![^()]*\))")
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+
+
+def parse_retry(
+    text: str, policies: Mapping[str, Source] = MappingProxyType({}), key: str = "policy"
+) -> Resolved[RetryPolicy]:
+    """Return the retry policy that a text describes.
+
+    Args:
+        text: the words.
+        policies: what they may name beside the presets.
+        key: what an error calls the text as a whole.
+
+    Raises:
+        OptionError: it is no list of words, a word is unknown, or its value is not allowed.
+
+    Warns:
+        PolicyWarning: a word has no effect.
+    """
+    resolved = resolve_retry([read_words(text, RETRYING, key)], policies)
+    warn_of(resolved.remarks)
+    return resolved
+
+
+def read_words(text: str, table: Sequence[Setting], key: str = "policy") -> Source:
+    """Return what the words of a text say, by the settings of a table; `key` is what an error calls the text."""
+    given: dict[str, tuple[str, object]] = {}
+    for part in _COMMA.split(text):
+        word, colon, value = (piece.strip() for piece in part.partition(":"))
+        if not colon or not word or not value:
+            raise OptionError(key, text, "words such as 'retry: 5, delay: 1s, backoff: linear' are")
+        if word in given:
+            raise OptionError(word, value, "each word once is")
+        given[word] = (word, _scalar(value))
+    return read_source(table, given, "words", Unit.WRITTEN)
+
+
+def _scalar(text: str) -> object:
+    """Return a number where a text is one, as the file's parser would."""
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text) if _WHOLE.fullmatch(text) else float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,268 @@
+"""The settings: what each part of a policy is called where, and how what was written becomes a source.
+
+There are three tables. `CONNECTING` is what channel options and the file's `[connection]` and `[targets]` say of
+connections, `RETRYING` what the file's `[policies]` and `[methods]`, and RFC-006's words, say of calls, and `BUDGETING`
+is the file's `[retry_budget]`. Nothing is read from anywhere here, and no default stands here: those are the presets'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from grpc_backoff.config.sources import Effective, Resolved, Said, Source, compose
+from grpc_backoff.errors import OptionError
+from grpc_backoff.policy import checks
+from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+from grpc_backoff.policy.jitter import Jitter, parse_jitter
+from grpc_backoff.policy.presets import AT_ONCE, CONNECT_PRESET, PRESETS, RETRY_PRESET
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.strategy import STRATEGIES, Steps
+
+__all__ = [
+    "BUDGETING",
+    "CONNECTING",
+    "PREFIX",
+    "RETRYING",
+    "Setting",
+    "begin_with",
+    "read_source",
+    "resolve_budget",
+    "resolve_connect",
+    "resolve_retry",
+    "suggestion",
+]
+
+PREFIX = "grpc_backoff."
+"""What the channel options of this library's own begin with."""
+
+_GROWTH = frozenset({"backoff", "multiplier", "max_exponent", "max_delay", "jitter"})
+"""The parts of a backoff that change a delay, and do nothing without one."""
+
+
+def _name(key: str, value: object, _unit: Unit) -> str:
+    if isinstance(value, str):  # which policies there are is known only where they are looked up
+        return value
+    raise OptionError(key, value, "the name of a policy is")
+
+
+def _strategy(key: str, value: object, _unit: Unit) -> str:
+    return checks.choice(key, value, [strategy.name for strategy in STRATEGIES])
+
+
+def _jitter(key: str, value: object, _unit: Unit) -> Jitter:
+    return parse_jitter(key, value)
+
+
+def _reconnect(key: str, value: object, _unit: Unit) -> Reconnect:
+    return Reconnect(checks.choice(key, value, [when.value for when in Reconnect]))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One thing that can be set.
+
+    Attributes:
+        name: its key in the file, and its word.
+        check: returns the checked value of a key and a value, in seconds if it is a time; else raises OptionError.
+        option: its key among the channel options; None if it has none.
+        unit: what the channel option counts time in.
+        part: which part of a policy it says; its own name if None.
+    """
+
+    name: str
+    check: Callable[[str, object, Unit], Any]
+    option: str | None = None
+    unit: Unit = Unit.SECONDS
+    part: str | None = None
+
+
+CONNECTING = (
+    Setting("preset", _name, PREFIX + "preset"),
+    Setting("initial_backoff", checks.duration, "grpc.initial_reconnect_backoff_ms", Unit.MILLISECONDS, "delay"),
+    Setting("max_backoff", checks.duration, "grpc.max_reconnect_backoff_ms", Unit.MILLISECONDS, "max_delay"),
+    # A timeout in spite of the option's name, as in C-core.
+    Setting("min_connect_timeout", checks.duration, "grpc.min_reconnect_backoff_ms", Unit.MILLISECONDS),
+    Setting("idle_timeout", checks.idle_timeout, "grpc.client_idle_timeout_ms", Unit.MILLISECONDS),
+    Setting("multiplier", checks.growth, PREFIX + "multiplier"),
+    Setting("jitter", _jitter, PREFIX + "jitter"),
+    Setting("jitter_first", checks.flag, PREFIX + "jitter_first"),
+    Setting("stable_after", checks.stable_after, PREFIX + "stable_after"),
+    Setting("reconnect", _reconnect, PREFIX + "reconnect"),
+)
+"""All settings of connecting: the one table that options and file are both read by."""
+
+RETRYING = (
+    Setting("preset", _name),
+    Setting("retry", checks.retries, part="max_attempts"),
+    Setting("max_attempts", checks.attempts),
+    Setting("delay", checks.duration),
+    Setting("backoff", _strategy),
+    Setting("max_delay", checks.duration),
+    Setting("jitter", _jitter),
+    Setting("multiplier", checks.growth),
+    Setting("max_exponent", checks.max_exponent),
+    Setting("steps", checks.steps),
+    Setting("timeout", checks.duration),
+    Setting("deadline", checks.duration),
+    Setting("codes", checks.codes),
+    Setting("server_delay_jitter", checks.pause),
+    Setting("max_server_delay", checks.duration),
+)
+"""All settings of retrying a call: the one table that the file and RFC-006's words are both read by (BP-2)."""
+
+BUDGETING = (
+    Setting("max_tokens", checks.max_tokens),
+    Setting("token_ratio", checks.token_ratio),
+)
+"""All settings of a target's retry budget (RT-9)."""
+
+
+def read_source(
+    table: Sequence[Setting], given: Mapping[str, tuple[str, object]], origin: str, unit: Unit | None = None
+) -> Source:
+    """Return what one place says, checked.
+
+    Args:
+        table: the settings that it may name.
+        given: the key as its user knows it, and the value, by the setting's name.
+        origin: the place, in words.
+        unit: what it counts time in; None for what its settings' options do.
+
+    Raises:
+        OptionError: a value is not allowed, two of them contradict each other, or a name is unknown.
+    """
+    settings = {setting.name: setting for setting in table}
+    source: dict[str, Said] = {}
+    for name, (key, value) in given.items():
+        setting = settings.get(name)
+        if setting is None:
+            prefix = key.removesuffix(f'"{name}"').removesuffix(name)
+            raise OptionError(key, value, suggestion(name, _words(table, prefix), "setting"))
+        part = setting.part or name
+        if part in source:
+            raise OptionError(key, value, f"only one of it and {source[part].key} is")
+        source[part] = Said(setting.check(key, value, unit or setting.unit), key, value, origin)
+    _check_order(source)
+    return source
+
+
+def _check_order(source: Source) -> None:
+    """Hold one place to itself: it may not name a maximum below the first wait that it names too (CH-10)."""
+    if "delay" in source and "max_delay" in source:
+        least, most = source["delay"], source["max_delay"]
+        if most.value < least.value:
+            raise OptionError(most.key, most.given, f"at least {least.key} ({least.given}) is")
+
+
+def _words(table: Sequence[Setting], prefix: str) -> dict[str, str]:
+    """Return the right key by each word that may have been meant for it: options have names of their own."""
+    options = {setting.option.partition(".")[2]: setting.name for setting in table if setting.option}
+    parts = {setting.part: setting.name for setting in table if setting.part}
+    words = {setting.name: setting.name for setting in table}  # first: all are listed in this order
+    words |= {word: name for word, name in (parts | options).items() if word not in words}
+    return {word: prefix + name for word, name in words.items()}
+
+
+def begin_with(name: str, key: str = "policy") -> Source:
+    """Return a source that says nothing but which policy to begin with; `key` is what an error calls it."""
+    return {"preset": Said(name, key, name, "name")}
+
+
+def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -> Resolved[ConnectPolicy]:
+    """Return the connect policy that these sources describe, the one with the most say first (BP-3).
+
+    Args:
+        sources: without the policy that they begin with; that is gRPC's if they name none.
+        policies: what may be named beside the presets.
+
+    Raises:
+        OptionError: no policy has the name, or the sources do not go together.
+    """
+    return compose(ConnectPolicy, _chain(sources, policies, CONNECT_PRESET))
+
+
+def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> Resolved[RetryPolicy]:
+    """Return the retry policy that these sources describe, the one with the most say first (BP-3).
+
+    Without any delay the retries follow at once, and what was said of growth and jitter has no effect: the policy's
+    `remarks` say so (BP-2).
+
+    Args:
+        sources: without the policy that they begin with; that is RFC-006's if they name none.
+        policies: what may be named beside the presets.
+
+    Raises:
+        OptionError: no policy has the name, or the sources do not go together.
+    """
+    chain = _chain(sources, policies, RETRY_PRESET)
+    strategy = next(source["backoff"].value for source in chain if "backoff" in source)
+    if strategy != Steps.name and not any("delay" in source for source in chain):
+        for stray in (source["steps"] for source in chain if "steps" in source):
+            if stray.key:
+                raise OptionError(stray.key, stray.given, f"nothing is: {strategy} backoff has no steps")
+        written = [(part, said) for source in chain for part, said in source.items() if said.key]
+        idle = [said.key for part, said in written if part in _GROWTH or (part == "preset" and said.value in PRESETS)]
+        remarks = tuple(f"{key} has no effect without a delay" for key in idle)
+        return replace(compose(RetryPolicy, [AT_ONCE, *chain]), remarks=remarks)
+    return compose(RetryPolicy, chain)
+
+
+def resolve_budget(source: Source) -> Resolved[RetryBudget] | None:
+    """Return the retry budget that a source describes; None if it says nothing.
+
+    Raises:
+        OptionError: one of the two numbers is missing; there is no default for either.
+    """
+    if not source:
+        return None
+    for setting in BUDGETING:
+        if setting.name not in source:
+            said = next(iter(source.values()))
+            raise OptionError(said.key, said.given, f"it is with {setting.name} beside it")
+    values = {name: said.value for name, said in source.items()}
+    return Resolved(
+        RetryBudget(**values), tuple(Effective(part, said.value, str(said)) for part, said in source.items())
+    )
+
+
+def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: str) -> list[Source]:
+    """Return the sources, behind them the policy that they begin with, the one that this begins with, and so on."""
+    chain = list(sources)
+    named = next((source["preset"] for source in sources if "preset" in source), _unsaid(default))
+    seen: list[str] = []
+    while named.value not in PRESETS:
+        if named.value in seen:
+            circle = " begins with ".join([*seen[seen.index(named.value) :], named.value])
+            raise OptionError(named.key, named.given, f"a policy that does not begin with itself is ({circle})")
+        if named.value not in policies:
+            known = [*policies, *PRESETS]
+            known_by_word = {name.lower(): name for name in known}
+            raise OptionError(named.key, named.given, suggestion(named.value, known_by_word, "policy"))
+        seen.append(named.value)
+        chain.append(policies[named.value])
+        named = chain[-1].get("preset", _unsaid(RETRY_PRESET))
+    return [*chain, PRESETS[named.value]]
+
+
+def _unsaid(preset: str) -> Said:
+    return Said(preset, "", preset, "")
+
+
+def suggestion(word: str, keys: Mapping[str, str], kind: str) -> str:
+    """Say which key was probably meant by one that nobody knows.
+
+    Args:
+        word: what was written, without what all such keys begin with.
+        keys: the right key by each word that may have been meant for it.
+        kind: what such a key is called: "option", say.
+    """
+    import difflib  # noqa: PLC0415 - for an error only
+
+    near = difflib.get_close_matches(word.lower(), keys, n=1)
+    if near:
+        return f"no {kind} has this name, did you mean {keys[near[0]]!r}?"
+    return f"no {kind} has this name, choose from: {', '.join(dict.fromkeys(keys.values()))}"

@@ -1,0 +1,1 @@
+"""Dialling with asyncio and h2, stage by stage, to find out why a server cannot be reached."""

@@ -1,0 +1,223 @@
+"""The stages of an attempt below HTTP/2, each by itself: name resolution, TCP, TLS.
+
+Each function is one stage. It returns what the next one needs, or raises a `ConnectError` that says the stage and the
+reason, with the error beneath as its cause. Cancelling any of them leaves no socket and no task behind. How long they
+may take together is the caller's to say (CB-3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from grpc_backoff.config.target import Address, Target
+from grpc_backoff.connection.connector import ConnectError
+from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.probe.stages import Certificate, Security
+
+__all__ = ["ALPN", "CLOSED_WITHIN", "Dialled", "in_words", "reach", "resolve", "secure", "security_of"]
+
+ALPN = "h2"
+"""The one protocol that gRPC speaks behind TLS."""
+
+CLOSED_WITHIN = 0.2
+"""How long a goodbye, TLS's or HTTP/2's, may hold up the closing of a socket."""
+
+_STAGGER = 0.25
+"""Happy Eyeballs: how long one address is tried alone before the next is tried beside it (gRFC A61)."""
+_FAR_OFF = 24 * 3600.0
+"""asyncio has a limit of its own on handshakes; the attempt's limit comes first."""
+
+_SHORT = {
+    "commonName": "CN",
+    "countryName": "C",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "stateOrProvinceName": "ST",
+}
+
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialled:
+    """A connected socket, the address that it is connected to, and the errors of those that failed before."""
+
+    address: Address
+    sock: socket.socket
+    failed: Mapping[Address, BaseException]
+
+
+async def resolve(target: Target) -> Sequence[Address]:
+    """Return the addresses of a target in the order in which they are to be tried: families take turns (gRFC A61).
+
+    The system's resolver is asked, in a thread: where that hangs, the thread outlives a cancelled attempt.
+    """
+    if target.addresses:
+        return target.addresses
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    except (OSError, ValueError) as error:  # the latter for a name that is none, such as one of 300 letters
+        raise ConnectError(Failure(Stage.RESOLVE, f"{target.host}: {in_words(error)}")) from error
+    return _taking_turns(Address(socket.AddressFamily(each[0]), each[4]) for each in found)
+
+
+def _taking_turns(addresses: Iterable[Address]) -> Sequence[Address]:
+    families: dict[socket.AddressFamily, list[Address]] = {}
+    for address in dict.fromkeys(addresses):
+        families.setdefault(address.family, []).append(address)
+    return [address for turn in itertools.zip_longest(*families.values()) for address in turn if address is not None]
+
+
+async def reach(addresses: Sequence[Address]) -> Dialled:
+    """Connect a socket to the first address that answers (Happy Eyeballs, RFC 8305).
+
+    The next address is tried when the one before has failed, and beside it when that takes long: an address that
+    swallows packets must not use up the attempt's limit.
+    """
+    waiting = deque(addresses)
+    running: dict[asyncio.Task[socket.socket], Address] = {}
+    failed: dict[Address, BaseException] = {}
+    try:
+        while waiting or running:
+            if waiting:
+                address = waiting.popleft()
+                running[asyncio.create_task(_connected(address))] = address
+            stagger = _STAGGER if waiting else None
+            done, _ = await asyncio.wait(running, timeout=stagger, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                error = task.exception()
+                if error is None:
+                    return Dialled(running.pop(task), task.result(), failed)
+                failed[running.pop(task)] = error
+    finally:
+        await _discard(running)
+    reasons = "; ".join(f"{address}: {in_words(error)}" for address, error in failed.items())
+    raise ConnectError(Failure(Stage.TCP, reasons)) from _most_telling(list(failed.values()))
+
+
+def _most_telling(errors: Sequence[BaseException]) -> BaseException:
+    """Return a refusal, since somebody was there to refuse; else the last, since it is the first that lack IPv6."""
+    return next((error for error in errors if isinstance(error, ConnectionRefusedError)), errors[-1])
+
+
+async def _connected(address: Address) -> socket.socket:
+    sock = socket.socket(address.family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, address.sockaddr)
+        sock.getpeername()  # asyncio takes a Unix socket whose server has no room for it for connected; this does not
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _discard(tasks: Collection[asyncio.Task[socket.socket]]) -> None:
+    for task in tasks:
+        if not task.cancel() and task.exception() is None:
+            task.result().close()  # it connected too, in the same moment
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+async def secure(
+    sock: socket.socket, tls: ssl.SSLContext | None, server_name: str, make_protocol: Callable[[], ProtocolT]
+) -> ProtocolT:
+    """Put a protocol on a connected socket, behind TLS where there is a context for it.
+
+    The socket is the transport's from here on; where this raises, it is closed.
+    """
+    loop = asyncio.get_running_loop()
+    connect: Callable[..., Any] = loop.create_connection
+    if sock.family is socket.AF_UNIX:
+        connect = loop.create_unix_connection
+    how: dict[str, Any] = {"sock": sock}
+    if tls is not None:
+        how |= {"ssl": tls, "server_hostname": server_name}
+        how |= {"ssl_handshake_timeout": _FAR_OFF, "ssl_shutdown_timeout": CLOSED_WITHIN}
+        try:
+            tls.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=server_name)
+        except (TypeError, ValueError) as error:  # asyncio would say it with an error in the log and an open socket
+            sock.close()
+            raise ConnectError(Failure(Stage.TLS, f"no certificate can be for {server_name!r}")) from error
+    try:
+        _, protocol = await connect(make_protocol, **how)
+    except BaseException as error:
+        if not isinstance(loop, asyncio.BaseEventLoop):
+            # uvloop closes the descriptor, and does not always tell the socket, which would close it once more.
+            sock.detach()
+        if isinstance(error, OSError):
+            raise ConnectError(Failure(Stage.TLS, _handshake_words(error))) from error
+        raise
+    made: ProtocolT = protocol
+    return made
+
+
+def security_of(transport: asyncio.BaseTransport) -> Security | None:
+    """Return what TLS agreed on; None without TLS."""
+    tls = transport.get_extra_info("ssl_object")
+    if tls is None:
+        return None
+    shown = tls.getpeercert()
+    cipher = tls.cipher()
+    return Security(
+        version=tls.version() or "?",
+        cipher=cipher[0] if cipher else "?",
+        alpn=tls.selected_alpn_protocol(),
+        certificate=_certificate(shown) if shown else None,
+    )
+
+
+def _certificate(shown: dict[str, Any]) -> Certificate:
+    return Certificate(
+        subject=_distinguished(shown["subject"]),
+        issuer=_distinguished(shown["issuer"]),
+        names=tuple(value for _, value in shown.get("subjectAltName", ())),
+        not_before=_moment(shown["notBefore"]),
+        not_after=_moment(shown["notAfter"]),
+    )
+
+
+def _distinguished(name: tuple[tuple[tuple[str, str], ...], ...]) -> str:
+    return ", ".join(f"{_SHORT.get(key, key)}={value}" for part in name for key, value in part)
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC)
+    except (OSError, OverflowError, ValueError):
+        return None  # nobody stops a certificate from saying nonsense
+
+
+def _handshake_words(error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate was not accepted: {in_words(error)}"
+    if isinstance(error, ConnectionResetError) and not error.errno:  # what asyncio makes of an EOF here
+        return "the server closed the connection during the handshake"
+    return f"the handshake failed: {in_words(error)}"
+
+
+def in_words(error: BaseException) -> str:
+    """Return what an error of a socket says, without numbers, addresses and places in source files."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return str(error.verify_message)
+    if isinstance(error, ssl.SSLError):
+        return (getattr(error, "reason", None) or str(error)).replace("_", " ").lower()
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    if isinstance(error, UnicodeError):  # what encoding a name for the resolver raises
+        return "this is no host name"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__

@@ -1,0 +1,385 @@
+"""Dials with asyncio and h2, and so sees every stage of an attempt for itself: resolve, tcp, tls, settings.
+
+It opens no streams: no RPC can use what it makes. It is for finding out how far a connection comes, how long each
+stage takes and what the server says of itself, and for holding a connection that counts as one. What it cannot see
+for itself is in `dial.py` (the stages below HTTP/2) and in `wire.py` (what HTTP/2's bytes mean).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+from grpc_backoff.config.target import Address, Target, parse_target
+from grpc_backoff.connection.connector import ConnectError, Loss
+from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.probe.dial import ALPN, CLOSED_WITHIN, Dialled, in_words, reach, resolve, secure, security_of
+from grpc_backoff.probe.stages import (
+    NoSettings,
+    PassedOver,
+    Reached,
+    Resolved,
+    Secured,
+    Security,
+    Settled,
+    StageRecord,
+    WrongAlpn,
+)
+from grpc_backoff.probe.wire import Wire, describe
+
+__all__ = ["Http2Connection", "Http2Connector"]
+
+_LOG = logging.getLogger(__name__)
+
+_CHUNK = 4 * 1024
+"""How much is understood in one turn of the event loop: a flood of small frames must not hold it up."""
+
+
+class Http2Connection(asyncio.BufferedProtocol):
+    """One HTTP/2 connection without streams, held as a well-behaved peer holds it.
+
+    It acknowledges SETTINGS and PING, and ends when the server says GOAWAY, closes, or breaks HTTP/2's rules. On its
+    transport it is asyncio's protocol; to who holds it, a `Connection`.
+
+    Attributes:
+        address: the server's.
+        security: what TLS agreed on; None without TLS.
+        closed: done when the socket is closed.
+    """
+
+    def __init__(self, address: Address) -> None:
+        """Be ready for a transport."""
+        self.address = address
+        self._loop = asyncio.get_running_loop()
+        self._wire = Wire()
+        self._buffer = memoryview(bytearray(_CHUNK))  # asyncio's TLS fills a slice of it, which must be no copy
+        self._transport: asyncio.Transport | None = None
+        self.security: Security | None = None
+        self._writable = True
+        self._error: Exception | None = None
+        self._decided: asyncio.Future[None] = self._loop.create_future()  # there are SETTINGS, or never will be
+        self._ended: asyncio.Future[Loss] = self._loop.create_future()
+        self._lingering: asyncio.TimerHandle | None = None
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    # For who holds it.
+
+    @property
+    def settings(self) -> Mapping[str, int]:
+        """What the server's SETTINGS frames said so far, by RFC 9113's names."""
+        return self._wire.settings or {}
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes that came."""
+        return self._wire.head
+
+    def alive(self) -> bool:
+        """Return whether it stands."""
+        return not self._ended.done()
+
+    def last_used(self) -> float:
+        """Return that no RPC ever used it."""
+        return -math.inf
+
+    def loss(self) -> Loss | None:
+        """Return how it ended; None while it stands."""
+        return self._ended.result() if self._ended.done() else None
+
+    async def lost(self) -> Loss:
+        """Return how it ended, once it has."""
+        return await asyncio.shield(self._ended)
+
+    def retire(self) -> None:
+        """Say GOAWAY and close."""
+        self._wire.say_goodbye()
+        self._act()
+
+    # For the connector.
+
+    def begin(self) -> None:
+        """Send the client's preface."""
+        self._act()
+
+    async def settled(self) -> Mapping[str, int]:
+        """Wait for the server's SETTINGS frame and return what it says.
+
+        Raises:
+            ConnectError: it will not come.
+        """
+        await self._decided
+        if self._wire.settings is None:
+            cause = self._error if isinstance(self._error, ssl.SSLError) else NoSettings(self.head, self._error)
+            raise ConnectError(self._failure()) from cause
+        return self._wire.settings
+
+    def abort(self) -> None:
+        """Close the socket without a word (CB-3)."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _failure(self) -> Failure:
+        if isinstance(self._error, ssl.SSLError):
+            # TLS 1.3 finishes on this side before the server has looked at our certificate.
+            return Failure(Stage.TLS, f"the server broke off after the handshake: {in_words(self._error)}")
+        reason = self._ended.result().reason
+        what = describe(self.head) if self.head else "it had said nothing"
+        return Failure(Stage.SETTINGS, reason if what in reason else f"{reason}; {what}")
+
+    # For the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport; nothing is sent before `begin`."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by descent
+        self.security = security_of(transport)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        """Return where to put what comes."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Understand what came, and answer."""
+        self._wire.feed(bytes(self._buffer[:nbytes]))
+        self._act()
+        if nbytes == len(self._buffer):  # there is more; uvloop would read on and on before it comes to others
+            self._read(False)
+            self._loop.call_soon(self._read, True)
+
+    def eof_received(self) -> None:
+        """Note that the server closed; the transport closes itself."""
+        self._end(Loss("the server closed the connection"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note the end, if it was not known before."""
+        self._transport = None
+        self._end(Loss(_ending(exc)), exc)
+        if self._lingering is not None:
+            self._lingering.cancel()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        """Read nothing while the server does not read: what we would answer must not pile up."""
+        self._writable = False
+        self._read(False)
+
+    def resume_writing(self) -> None:
+        """Read on."""
+        self._writable = True
+        self._read(True)
+
+    def _read(self, wanted: bool) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            if wanted and self._writable:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _act(self) -> None:
+        """Send what the wire wants sent, and tell those who wait what it has found."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(self._wire.to_send())
+        if self._wire.settings is not None and not self._decided.done():
+            self._decided.set_result(None)
+        if self._wire.loss is not None:
+            self._end(self._wire.loss)
+
+    def _end(self, loss: Loss, error: Exception | None = None) -> None:
+        if self._ended.done():
+            return
+        self._ended.set_result(loss)
+        self._error = error
+        if not self._decided.done():
+            self._decided.set_result(None)
+        if self._transport is not None:
+            self._transport.close()
+            self._lingering = self._loop.call_later(CLOSED_WITHIN, self._transport.abort)
+
+
+class Http2Connector:
+    """Makes connections to one target, and tells of each stage as it passes."""
+
+    def __init__(
+        self,
+        target: str | Target,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+        on_stage: Callable[[StageRecord], object] = lambda _: None,
+    ) -> None:
+        """Keep what every attempt needs.
+
+        Args:
+            target: the server's address, in gRPC's words or read already.
+            tls: what TLS is made from; None for none. Its ALPN protocols become `h2` alone.
+            server_name: whom the server's certificate has to be for, if not the target's host.
+            on_stage: called on the event loop with what each stage found, as it passes; what it returns is ignored
+                and what it raises is logged.
+
+        Raises:
+            OptionError: the target is none, or one that cannot be dialled from here.
+        """
+        self.target = parse_target(target) if isinstance(target, str) else target
+        if tls is not None:
+            tls.set_alpn_protocols([ALPN])
+        self.tls = tls
+        self.server_name = server_name or self.target.host
+        self.on_stage = on_stage
+        self._open: set[Http2Connection] = set()
+
+    async def connect(self, limit: float, revive: Http2Connection | None) -> Http2Connection:
+        """Make one attempt; see `Connector.connect`. At the limit it fails by itself, with the stage it had come to."""
+        if revive is not None:
+            revive.retire()
+        attempt = _Attempt(self)
+        try:
+            async with asyncio.timeout(limit if math.isfinite(limit) else None):
+                return await attempt.run()
+        except TimeoutError as error:
+            raise attempt.overdue(limit) from attempt.cause(error)
+
+    async def close(self, grace: float | None) -> None:  # noqa: ARG002 - there are no calls to wait for
+        """End everything; returns when the sockets are closed."""
+        connections = tuple(self._open)
+        for connection in connections:
+            connection.retire()
+        await asyncio.gather(*(asyncio.shield(connection.closed) for connection in connections))
+
+    def keep(self, connection: Http2Connection) -> None:
+        """Hold a connection until its socket is closed, for `close` to find it."""
+        self._open.add(connection)
+        connection.closed.add_done_callback(lambda _: self._open.discard(connection))
+
+
+class _Attempt:
+    """One attempt: how far it has come, and when it came there."""
+
+    def __init__(self, connector: Http2Connector) -> None:
+        self._connector = connector
+        self._tls = connector.tls
+        self._since = time.perf_counter()  # finer than a loop's clock, which uvloop rounds to milliseconds
+        self._stage = Stage.RESOLVE
+        self._where = connector.target.host
+        self._connection: Http2Connection | None = None
+
+    async def run(self) -> Http2Connection:
+        """Go through the stages, with one address after the other while there are some."""
+        addresses = await resolve(self._connector.target)
+        self._tell(Resolved(took=self._lap(), addresses=addresses))
+        errors = []
+        while addresses:
+            self._stage, self._where = Stage.TCP, ", ".join(map(str, addresses))
+            try:
+                dialled = await reach(addresses)
+            except ConnectError as error:
+                errors.append(error)
+                break
+            addresses = [each for each in addresses if each != dialled.address and each not in dialled.failed]
+            try:
+                return await self._talk(dialled)
+            except ConnectError as error:
+                errors.append(error)
+                if addresses:
+                    self._tell(PassedOver(took=self._lap(), address=dialled.address, failure=error.failure))
+        raise _whole(errors)
+
+    async def _talk(self, dialled: Dialled) -> Http2Connection:
+        """Go through the stages behind TCP."""
+        self._stage = Stage.SETTINGS if self._tls is None else Stage.TLS
+        self._where, self._connection = str(dialled.address), None
+        failed = {address: in_words(error) for address, error in dialled.failed.items()}
+        self._tell(Reached(took=self._lap(), address=dialled.address, failed=failed))
+        try:
+            return await self._shake_hands(dialled)
+        except ConnectError as error:
+            failure = Failure(error.failure.stage, f"{self._where}: {error.failure.reason}")
+            raise ConnectError(failure) from error.__cause__
+
+    async def _shake_hands(self, dialled: Dialled) -> Http2Connection:
+        connection = self._connection = await secure(
+            dialled.sock, self._tls, self._connector.server_name, lambda: Http2Connection(dialled.address)
+        )
+        self._connector.keep(connection)
+        try:
+            if connection.security is not None:
+                _check_alpn(connection.security)
+                self._stage = Stage.SETTINGS
+                self._tell(Secured(took=self._lap(), security=connection.security))
+                await _let_read()
+            connection.begin()
+            settings = await connection.settled()
+        except BaseException:
+            connection.abort()
+            raise
+        self._tell(Settled(took=self._lap(), settings=settings))
+        return connection
+
+    def overdue(self, limit: float) -> ConnectError:
+        """Return what the passing of the limit means at this stage."""
+        head = self._head()
+        said = f"; {describe(head)}" if head else ""
+        words = f"{self._where}: {_MISSING[self._stage]} within {limit:.3g} s of the attempt's start{said}"
+        return ConnectError(Failure(self._stage, words))
+
+    def cause(self, error: TimeoutError) -> BaseException:
+        """Return what the passing of the limit is caused by at this stage."""
+        return NoSettings(self._head(), error) if self._stage is Stage.SETTINGS else error
+
+    def _head(self) -> bytes:
+        return b"" if self._connection is None else self._connection.head
+
+    def _lap(self) -> float:
+        now = time.perf_counter()
+        took, self._since = now - self._since, now
+        return took
+
+    def _tell(self, record: StageRecord) -> None:
+        try:
+            self._connector.on_stage(record)
+        except Exception:  # noqa: BLE001 - CH-11: whatever it is, it is the listener's
+            _LOG.exception("what hears of the stages of connecting to %s raised", self._connector.target.text)
+
+
+_ORDER = (Stage.RESOLVE, Stage.TCP, Stage.TLS, Stage.SETTINGS)
+_MISSING = {
+    Stage.RESOLVE: "its addresses were not found",
+    Stage.TCP: "no answer to the connection request",
+    Stage.TLS: "no end of the TLS handshake",
+    Stage.SETTINGS: "no SETTINGS frame",
+}
+
+
+async def _let_read() -> None:
+    """Have the event loop read once more before we write.
+
+    A server that misses a client certificate says so and hangs up when TLS 1.3 is over on this side. A write that finds
+    the socket reset ends the transport, and what the server said would not be read any more.
+    """
+    await asyncio.sleep(0)  # what is there to be read is noticed now, and its reading queued behind us
+    await asyncio.sleep(0)
+
+
+def _whole(errors: Sequence[ConnectError]) -> ConnectError:
+    """Return what several addresses' failures come to: the stage of the one that came furthest, and all reasons."""
+    furthest = max(errors, key=lambda error: _ORDER.index(error.failure.stage))
+    whole = ConnectError(Failure(furthest.failure.stage, "; ".join(error.failure.reason for error in errors)))
+    whole.__cause__ = furthest.__cause__
+    return whole
+
+
+def _ending(error: Exception | None) -> str:
+    if isinstance(error, ConnectionResetError | BrokenPipeError):  # the latter where we wrote before we read of it
+        return "the server reset the connection"
+    return "the server closed the connection" if error is None else f"the connection broke: {in_words(error)}"
+
+
+def _check_alpn(security: Security) -> None:
+    if security.alpn != ALPN:
+        chosen = "none" if security.alpn is None else repr(security.alpn)
+        words = f"the server agreed to TLS, but not to HTTP/2 behind it: ALPN {ALPN!r} is needed, it chose {chosen}"
+        raise ConnectError(Failure(Stage.TLS, words)) from WrongAlpn(security.alpn)

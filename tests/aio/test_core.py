@@ -1,0 +1,280 @@
+"""The connector on grpcio's C-core: what it makes of real peers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import replace
+
+import grpc
+import pytest
+import trustme
+
+from grpc_backoff import ConnectError, Stage
+from grpc_backoff.aio import core
+from grpc_backoff.connection.clock import LoopClock
+from grpc_backoff.policy.presets import CONNECT
+from grpc_backoff.testing.checks import check_connector
+from grpc_backoff.testing.front import (
+    FlakyFront,
+    accept_close,
+    http1_answer,
+    settings_only,
+    settings_then_close,
+    silent,
+)
+from tests.echo import serving
+
+RETRIES = json.dumps(
+    {
+        "methodConfig": [
+            {
+                "name": [{}],
+                "waitForReady": True,
+                "retryPolicy": {
+                    "maxAttempts": 5,
+                    "initialBackoff": "5s",
+                    "maxBackoff": "5s",
+                    "backoffMultiplier": 1,
+                    "retryableStatusCodes": ["UNAVAILABLE"],
+                },
+            }
+        ]
+    }
+)
+
+
+def connector(target, *, options=(), credentials=None):
+    loop = asyncio.get_running_loop()
+    return core.CoreConnector(target, credentials, options, None, CONNECT, LoopClock(loop), loop)
+
+
+async def failure(target, *, limit=5.0, **how):
+    dialler = connector(target, **how)
+    with pytest.raises(ConnectError) as caught:
+        await asyncio.wait_for(dialler.connect(limit, None), 10)
+    await dialler.close(None)
+    return caught.value.failure
+
+
+async def test_it_passes_the_checks_of_any_connector():
+    """CB-3, CB-6: the same checks that anybody's connector must pass. Takes about five seconds of real time."""
+    await check_connector(connector)
+
+
+async def test_stage_refused():
+    """CH-11: nobody listens."""
+    async with FlakyFront(silent) as front:
+        await front.refuse()
+        found = await failure(front.target)
+    assert found.stage is Stage.TCP
+    assert "refused" in found.reason
+
+
+async def test_stage_no_such_socket(tmp_path):
+    """CH-11: a Unix socket that is not there, whatever words are in its path."""
+    assert (await failure(f"unix:{tmp_path}/ssl-certificate.sock")).stage is Stage.TCP
+
+
+async def test_stage_resolve():
+    """CH-11: a name that does not exist."""
+    assert (await failure("no-such-host.invalid:50051", limit=20.0)).stage is Stage.RESOLVE
+
+
+@pytest.mark.parametrize("behaviour", [accept_close, http1_answer])
+async def test_stage_settings(behaviour):
+    """CH-11: accepted, and then no SETTINGS."""
+    async with FlakyFront(behaviour) as front:
+        assert (await failure(front.target)).stage is Stage.SETTINGS
+
+
+async def test_stage_tls_to_plaintext():
+    """CH-11: a TLS client at a plaintext port."""
+    async with serving() as port:
+        found = await failure(f"127.0.0.1:{port}", credentials=grpc.ssl_channel_credentials())
+    assert found.stage is Stage.TLS
+
+
+async def test_stage_tls_unknown_authority():
+    """CH-11: a certificate that nobody vouches for."""
+    authority = trustme.CA()
+    cert = authority.issue_cert("127.0.0.1")
+    key = cert.private_key_pem.bytes(), cert.cert_chain_pems[0].bytes()
+    async with serving(credentials=grpc.ssl_server_credentials([key])) as port:
+        wrong = grpc.ssl_channel_credentials(trustme.CA().cert_pem.bytes())
+        assert (await failure(f"127.0.0.1:{port}", credentials=wrong)).stage is Stage.TLS
+        right = connector(f"127.0.0.1:{port}", credentials=grpc.ssl_channel_credentials(authority.cert_pem.bytes()))
+        assert (await right.connect(5.0, None)).alive()
+        await right.close(None)
+
+
+async def test_plaintext_to_tls():
+    """CH-11: a plaintext client at a TLS port fails, with a reason."""
+    cert = trustme.CA().issue_cert("127.0.0.1")
+    key = cert.private_key_pem.bytes(), cert.cert_chain_pems[0].bytes()
+    async with serving(credentials=grpc.ssl_server_credentials([key])) as port:
+        assert (await failure(f"127.0.0.1:{port}")).reason
+
+
+async def test_the_reason_survives_a_retry_policy():
+    """CH-4: a service config that retries and waits for everything does not hide why connecting failed."""
+    async with FlakyFront(silent) as front:
+        await front.refuse()
+        found = await failure(front.target, options=[("grpc.service_config", RETRIES)])
+    assert "refused" in found.reason
+
+
+async def test_slow_failures_are_not_repeated_by_the_core():
+    """CB-1: a peer that hangs up after longer than the core's own backoff sees one connection. Waits 0.8 s."""
+
+    async def hang_up_late(visit):
+        await asyncio.sleep(0.4)
+
+    async with FlakyFront(hang_up_late) as front:
+        await failure(front.target)
+        await asyncio.sleep(0.4)
+        assert len(front.visits) == 1
+
+
+async def test_a_lost_connection_is_renewed_in_place():
+    """CB-7: the next attempt uses the same core channel, into which a call may have strayed."""
+    async with FlakyFront(settings_only) as front:
+        dialler = connector(front.target)
+        first = await dialler.connect(5.0, None)
+        await front.break_all()
+        await asyncio.wait_for(first.lost(), 5)
+        almost = 5.000000001  # the machine's limit is a difference of moments
+        second = await dialler.connect(almost, first)
+        assert second.channel is first.channel
+        assert second is not first, "what was heard of the first says nothing of the second"
+        await front.break_all()
+        await asyncio.wait_for(second.lost(), 5)
+        third = await dialler.connect(6.0, second)
+        assert third.channel is not first.channel, "another limit needs another channel"
+        await dialler.close(None)
+
+
+async def test_short_lives_make_it_look_for_longer():
+    """CB-7: after a connection that broke at once, the next is looked at for so long that calls do not enter it.
+
+    In real time. A busy loop may see the first connection only when it is over and take its life for shorter than it
+    was; then the second is the one that is measured, and the third looked at.
+    """
+    async with FlakyFront(settings_then_close(0.02)) as front:
+        dialler = connector(front.target)
+        alive = []
+        for _ in range(4):
+            connection = await dialler.connect(5.0, None)
+            alive.append(connection.alive())
+            await asyncio.wait_for(connection.lost(), 5)
+        assert not all(alive[1:])
+        await dialler.close(None)
+
+
+async def test_retired_connections_end_with_their_calls():
+    """CH-6: a retired connection closes when its last call has ended, not before."""
+    async with serving() as port:
+        dialler = connector(f"127.0.0.1:{port}")
+        connection = await dialler.connect(5.0, None)
+        call = connection.channel.stream_stream("/echo.v1.Echo/Both")()
+        connection.began(call)
+        await call.write(b"")
+        connection.retire()
+        await asyncio.sleep(0.05)
+        assert await call.read() == b""
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF
+        for _ in range(100):
+            if connection.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN:
+                break
+            await asyncio.sleep(0.05)
+        assert connection.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+        await dialler.close(None)
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "spreads"),
+    [
+        ("localhost:1", [], False),
+        ("xds:///service", [], True),
+        ("localhost:1", [("grpc.lb_policy_name", "round_robin")], True),
+        ("localhost:1", [("grpc.lb_policy_name", "pick_first")], False),
+        ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}')], True),
+        ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": [{"pick_first": {}}]}')], False),
+        ("localhost:1", [("grpc.service_config", '{"loadBalancingPolicy": "ROUND_ROBIN"}')], True),
+        ("localhost:1", [(b"grpc.service_config", b'{"loadBalancingPolicy": "round_robin"}')], True),
+        ("localhost:1", [("grpc.service_config", '{"loadBalancingPolicy": 5}')], False),
+        ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": [{"new": {}}, {"pick_first": {}}]}')], False),
+        ("localhost:1", [("grpc.service_config", "not json")], False),
+        ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": 3}')], False),
+    ],
+)
+async def test_timing_options(target, options, spreads):
+    """CB-3, CH-8: one exact limit for one connection; near the policy where the core keeps several."""
+    timing = dict(connector(target, options=options)._timing(20.0))
+    if spreads:
+        assert timing["grpc.max_reconnect_backoff_ms"] == 120_000
+        assert timing["grpc.initial_reconnect_backoff_ms"] == 1000
+        assert timing["grpc.min_reconnect_backoff_ms"] >= 20_000
+    else:
+        assert 20_000 <= timing["grpc.testing.fixed_reconnect_backoff_ms"] <= 20_250
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(0.0, 1), (0.0001, 1), (1.0, 1000), (1e9, 2**31 - 1), (float("inf"), 2**31 - 1)]
+)
+def test_milliseconds(seconds, expected):
+    """CH-9: the conversion at grpc's edge never overflows what the core can take."""
+    assert core._milliseconds(seconds) == expected
+
+
+async def test_a_lost_connection_that_failed_since_is_not_renewed():
+    """CB-1: an attempt dials now; what the core tried and failed by itself, for a stray call, is another's story."""
+    async with FlakyFront(settings_only) as front:
+        dialler = connector(front.target)
+        first = await dialler.connect(5.0, None)
+        await front.refuse()
+        await front.break_all()
+        await asyncio.wait_for(first.lost(), 5)
+        stray = first.channel.unary_unary("/echo.v1.Echo/Unary")(b"")
+        assert await stray.code() is grpc.StatusCode.UNAVAILABLE
+        await front.listen()
+        second = await asyncio.wait_for(dialler.connect(5.0, first), 5)
+        assert second.channel is not first.channel
+        assert second.alive()
+        await dialler.close(None)
+
+
+async def test_idle_connections_end_by_the_cores_own_rule():
+    """CB-14: the core ends what nobody uses; that is a graceful end, also where we heard late of the last call's.
+
+    Takes two seconds and a half of real time.
+    """
+    async with FlakyFront(settings_only) as front:
+        loop = asyncio.get_running_loop()
+        policy = replace(CONNECT, idle_timeout=2.0)
+        options = [("grpc.client_idle_timeout_ms", 2000)]
+        dialler = core.CoreConnector(front.target, None, options, None, policy, LoopClock(loop), loop)
+        connection = await dialler.connect(5.0, None)
+        call = connection.channel.unary_unary("/echo.v1.Echo/Unary")(b"", timeout=0.1)
+        connection.began(call)
+        await asyncio.sleep(0.05)
+        time.sleep(0.12)  # noqa: ASYNC251 - the loop is late
+        loss = await asyncio.wait_for(connection.lost(), 10)
+        assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert loss.graceful
+        assert "idle" in loss.reason
+        await dialler.close(None)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+async def test_a_loss_under_a_running_call_may_be_redialled(busy):
+    """CB-7: the core may dial again by itself for a call that runs as its connection breaks, and only then."""
+    async with FlakyFront(settings_only) as front:
+        dialler = connector(front.target)
+        connection = await dialler.connect(5.0, None)
+        connection.core.running += busy  # stands for a call that the core holds
+        await front.break_all()
+        assert (await asyncio.wait_for(connection.lost(), 5)).redialled is busy
+        await dialler.close(None)

@@ -1,0 +1,378 @@
+"""The asyncio shell with a clock in hand and a scripted connector: what is carried out, and what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import threading
+import weakref
+from contextvars import ContextVar
+from dataclasses import replace
+
+import pytest
+
+from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, Disconnected, State
+from grpc_backoff.aio.manager import ConnectionManager
+from grpc_backoff.connection.events import Stage
+from grpc_backoff.connection.machine import Machine
+from grpc_backoff.policy.presets import CONNECT
+from grpc_backoff.testing import Fails, FakeClock, Hangs, ScriptedConnector, Succeeds
+
+
+class Gate:
+    """Notes what the manager asks of it."""
+
+    def __init__(self):
+        self.waiting = 0
+        self.log = []
+
+    def __len__(self):
+        return self.waiting
+
+    def release(self):
+        self.log.append("release")
+
+    def fail_impatient(self):
+        self.log.append("fail")
+
+
+class Parts:
+    def __init__(self, *script, **policy):
+        self.clock = FakeClock()
+        self.connector = ScriptedConnector(self.clock, script)
+        self.gate = Gate()
+        self.events = []
+        self.manager = ConnectionManager(
+            Machine("target", replace(CONNECT, **policy)),
+            self.connector,
+            self.gate,
+            clock=self.clock,
+            rng=random.Random(1),
+            listeners=[self.events.append],
+            loop=asyncio.get_running_loop(),
+        )
+
+    def starts(self):
+        return [attempt.at - 1000.0 for attempt in self.connector.attempts]
+
+    def kinds(self):
+        return [type(event) for event in self.events]
+
+
+async def test_dials_when_wanted_and_tells_everybody():
+    """CB-1, CB-6, CH-11: wanted, dialled, READY, and the waiting calls are let go."""
+    parts = Parts(Succeeds(0.5))
+    parts.manager.want()
+    assert parts.manager.state is State.CONNECTING
+    await parts.clock.advance(1)
+
+    assert parts.manager.state is State.READY
+    assert parts.gate.log == ["release"]
+    assert parts.kinds() == [AttemptStarted, Connected]
+    assert parts.clock.armed() == []
+    assert parts.manager.live_connection() is parts.connector.connections[0]
+    parts.manager.close()
+
+
+async def test_failures_are_spaced_and_reported():
+    """CB-4, CH-3, CH-11: each failure fails the calls that do not wait, and the next start keeps its deadline."""
+    parts = Parts(Fails(0.2), Fails(0.2), Succeeds())
+    parts.manager.want()
+    await parts.clock.advance(0.5)
+    status = parts.manager.status()
+    assert (status.state, status.attempt, status.in_flight) == (State.TRANSIENT_FAILURE, 1, False)
+    assert status.last_error.stage is Stage.TCP
+    assert status.next_attempt_in == pytest.approx(0.5)
+    await parts.clock.advance(10)
+
+    assert parts.starts()[:2] == [0.0, 1.0]
+    assert 1.28 <= parts.starts()[2] - parts.starts()[1] <= 1.92
+    assert parts.gate.log == ["fail", "fail", "release"]
+    assert parts.manager.status().last_error is None
+    parts.manager.close()
+
+
+async def test_silent_attempts_are_cancelled_at_their_limit():
+    """CB-3: at the limit the attempt is given up and the next one follows."""
+    parts = Parts(Hangs())
+    parts.gate.waiting = 1
+    parts.manager.want()
+    await parts.clock.advance(45)
+
+    assert parts.starts() == [0.0, 20.0, 40.0]
+    assert [attempt.outcome for attempt in parts.connector.attempts] == ["cancelled", "cancelled", None]
+    parts.manager.close()
+    await parts.manager.closed()
+    assert parts.connector.attempts[-1].outcome == "cancelled"
+
+
+async def test_an_attempt_that_ends_as_it_is_given_up_changes_nothing():
+    """CB-1: success in the very moment of the limit belongs to an attempt that is over."""
+    parts = Parts(Succeeds(20.0), Hangs())
+    parts.gate.waiting = 1
+    parts.manager.want()
+    await parts.clock.advance(20.5)
+
+    assert len(parts.starts()) <= 2
+    assert parts.manager.state in (State.READY, State.TRANSIENT_FAILURE)
+    parts.manager.close()
+    await parts.manager.closed()
+
+
+async def test_a_late_loop_makes_one_attempt():
+    """CB-12: a clock that leaps an hour leads to one attempt, not to a burst."""
+    parts = Parts(Fails())
+    parts.gate.waiting = 1
+    parts.manager.want()
+    await parts.clock.advance(0.5)
+    await parts.clock.jump(3600)
+
+    assert len(parts.starts()) == 2
+    parts.manager.close()
+
+
+async def test_a_lost_connection_is_revived_or_retired():
+    """CB-7: a lost connection is offered to the next attempt, or retired when the machine says wait."""
+    parts = Parts(Succeeds())
+    parts.manager.want()
+    await parts.clock.advance(5)
+    first = parts.connector.connections[0]
+    first.end()
+    await parts.clock.advance(1)
+    assert parts.manager.state is State.IDLE
+    parts.manager.want()
+    await parts.clock.advance(0.1)
+    assert parts.connector.attempts[1].revived
+    assert not first.retired
+
+    second = parts.connector.connections[1]
+    second.end()
+    await parts.clock.advance(0.1)
+    parts.manager.want()
+    assert second.retired
+    await parts.clock.advance(1)
+    assert not parts.connector.attempts[2].revived
+    parts.manager.close()
+
+
+async def test_a_call_that_finds_the_connection_dead_is_the_first_to_know():
+    """CB-7, CH-7: nothing is handed out that is not alive, before the watcher has run."""
+    parts = Parts(Succeeds())
+    parts.manager.want()
+    await parts.clock.advance(5)
+    parts.connector.connections[0].end()
+
+    assert parts.manager.live_connection() is None
+    assert parts.manager.state is State.IDLE
+    await parts.clock.advance(1)
+    assert parts.kinds().count(Disconnected) == 1
+    parts.manager.close()
+
+
+async def test_listeners_may_raise_and_call_back():
+    """CH-11, CB-9: a listener that raises harms nothing; one that resets the backoff is served after the effects."""
+    parts = Parts(Fails(), Succeeds())
+
+    def bad(event):
+        raise RuntimeError("listener")
+
+    def eager(event):
+        if isinstance(event, AttemptFailed):
+            parts.manager.reset()
+
+    parts.manager.listeners[:0] = [bad, eager]
+    parts.manager.want()
+    await parts.clock.advance(0.1)
+
+    assert parts.starts() == [0.0, 0.0]
+    assert parts.manager.state is State.READY
+    parts.manager.close()
+
+
+async def test_reset_from_another_thread():
+    """CB-9: safe from any thread."""
+    parts = Parts(Fails(), Succeeds())
+    parts.manager.want()
+    await parts.clock.advance(0.5)
+    thread = threading.Thread(target=parts.manager.reset)
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    await parts.clock.advance(0)
+
+    assert parts.starts() == [0.0, 0.5]
+    parts.manager.close()
+
+
+@pytest.mark.parametrize("script", [Fails(), Hangs(), Succeeds()])
+async def test_close_leaves_nothing(script):
+    """CB-10: no timer, no task, no event after close, whose own is the last, and waiters are told."""
+    parts = Parts(script)
+    parts.manager.want()
+    await parts.clock.advance(0.1)
+    told = asyncio.ensure_future(parts.manager.wait_for_state_change(parts.manager.state))
+    await asyncio.sleep(0)
+    parts.manager.close()
+    heard = len(parts.events)
+    await parts.manager.closed()
+    await asyncio.wait_for(told, 5)
+    parts.manager.want()
+    parts.manager.reset()
+    await parts.clock.advance(1000)
+
+    assert parts.clock.armed() == []
+    assert len(parts.events) == heard
+    assert parts.kinds().count(Closed) == 1
+    assert isinstance(parts.events[-1], Closed)
+    assert parts.manager.state is State.SHUTDOWN
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_state_waiters():
+    """CH-1: `wait_for_state_change` returns at once for another state, and with the next change otherwise."""
+    parts = Parts(Succeeds(1.0))
+    await parts.manager.wait_for_state_change(State.READY)
+    waiting = [asyncio.ensure_future(parts.manager.wait_for_state_change(State.IDLE)) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await asyncio.sleep(0)
+    parts.manager.want()
+    await parts.clock.advance(0)
+
+    assert waiting[0].cancelled()
+    assert waiting[1].done()
+    assert waiting[2].done()
+    parts.manager.close()
+
+
+async def test_a_listener_that_is_cancelled_does_not_wedge_the_channel():
+    """CH-11: not even what is no Exception, such as the result of a cancelled future."""
+    parts = Parts(Fails(), Succeeds())
+
+    def cancelled(event):
+        raise asyncio.CancelledError
+
+    parts.manager.listeners.insert(0, cancelled)
+    parts.manager.want()
+    await parts.clock.advance(2)
+
+    assert parts.manager.state is State.READY
+    parts.manager.close()
+
+
+async def test_a_listener_that_answers_a_reset_with_a_reset():
+    """CB-9: any number of times, but not for ever."""
+    parts = Parts(Fails())
+    parts.manager.listeners.append(lambda event: parts.manager.reset() if isinstance(event, BackoffReset) else None)
+    parts.manager.want()
+    await parts.clock.advance(0.5)
+    parts.manager.reset()
+    await parts.clock.advance(0.1)
+
+    assert parts.starts() == [0.0, 0.5]
+    parts.manager.close()
+
+
+async def test_listeners_and_tasks_do_not_live_in_a_callers_context():
+    """CB-10: what a call carries in its context variables is not kept alive by the connection that it started."""
+    carried = ContextVar("carried", default=None)
+    parts = Parts(Fails(), Succeeds())
+    seen, dialled = [], []
+    parts.manager.listeners.append(lambda event: seen.append(carried.get()))
+    connect = parts.connector.connect
+
+    async def look_around(limit, revive):
+        dialled.append(carried.get())
+        return await connect(limit, revive)
+
+    parts.connector.connect = look_around
+    carried.set("a request")
+    parts.manager.want()
+    await parts.clock.advance(2)
+
+    assert dialled == [None, None]
+    assert len(seen) == 4
+    assert set(seen) == {None}
+    parts.manager.close()
+
+
+async def test_a_call_that_waits_keeps_a_held_back_channel_from_idleness():
+    """CB-14: a call that waits is asking, also one that does not outlast failures."""
+    parts = Parts(Succeeds(), idle_timeout=0.5)
+    parts.manager.want()
+    await parts.clock.advance(0.1)
+    parts.connector.connections[0].end()
+    await parts.clock.advance(0)
+    parts.gate.waiting = 1
+    parts.manager.want()
+    await parts.clock.advance(5)
+
+    assert len(parts.starts()) == 2
+    assert parts.manager.state is State.READY
+    parts.manager.close()
+
+
+async def test_a_dead_connection_is_not_ready_whoever_has_heard_of_it():
+    """CH-11, CB-8: while it is being found out how a connection ended, the state is not READY any more."""
+    parts = Parts(Succeeds())
+    parts.manager.want()
+    await parts.clock.advance(0.1)
+    connection = parts.connector.connections[0]
+    connection.alive = lambda: False
+    connection.loss = lambda: None
+
+    assert parts.manager.live_connection() is None
+    assert parts.manager.state is State.IDLE
+    assert parts.manager.status().state is State.IDLE
+    waiting = asyncio.ensure_future(parts.manager.wait_for_state_change(State.IDLE))
+    await asyncio.sleep(0)
+    assert not waiting.done(), "it waits, instead of returning at once for ever"
+    connection.end()
+    await parts.clock.advance(0)
+    parts.manager.want()
+    await asyncio.wait_for(waiting, 5)
+    parts.manager.close()
+
+
+async def test_a_connector_with_a_bug_counts_as_failing(caplog):
+    """CB-4: whatever a connector raises, the channel goes on by its schedule."""
+    parts = Parts(Succeeds())
+
+    async def connect(limit, revive):
+        raise ZeroDivisionError
+
+    parts.connector.connect = connect
+    parts.manager.want()
+    await parts.clock.advance(0.1)
+
+    assert parts.manager.state is State.TRANSIENT_FAILURE
+    assert "ZeroDivisionError" in parts.manager.status().last_error.reason
+    assert "connecting raised" in caplog.text
+    parts.manager.close()
+
+
+async def test_idle_channels_stop_and_begin_afresh():
+    """CB-14: a channel that nobody asks anything of for the idle timeout stops dialling, and is IDLE."""
+    parts = Parts(Fails(), idle_timeout=30.0)
+    parts.manager.want()
+    await parts.clock.advance(300)
+    dialled = len(parts.starts())
+    assert parts.manager.state is State.IDLE
+    assert parts.starts()[-1] < 31
+    parts.manager.want()
+    await parts.clock.advance(0.1)
+
+    assert len(parts.starts()) == dialled + 1
+    parts.manager.close()
+
+
+async def test_a_sleeping_manager_is_held_by_its_timer_only():
+    """CB-10: once its timer is gone nothing keeps a manager alive."""
+    parts = Parts(Fails())
+    parts.manager.want()
+    await parts.clock.advance(0.5)
+    parts.manager.close()
+    ref = weakref.ref(parts.manager)
+    del parts
+    gc.collect()
+    assert ref() is None

@@ -1,0 +1,200 @@
+"""The tokens of a retry budget: gRFC A6's arithmetic, and who shares them."""
+
+from __future__ import annotations
+
+import gc
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpc_backoff import aio
+from grpc_backoff.calls.budget import RetryTokens, tokens_of
+from grpc_backoff.policy.budget import RetryBudget
+from tests.policy.values import unhurried
+
+
+def failures_until_spent(tokens):
+    """Return how many failures in a row there may be before retries end."""
+    count = 0
+    while not tokens.spent:
+        tokens.failed()
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "failures"),
+    [(1000, 500), (100, 50), (10, 5), (9, 5), (5, 3), (4, 2), (3, 2), (2.002, 2), (2, 1), (1, 1), (0.5, 1), (1e-5, 0)],
+)
+def test_threshold(max_tokens, failures):
+    """RT-9: there are retries while more than half of the tokens are left; half of them is no longer more."""
+    tokens = RetryTokens(RetryBudget(max_tokens, 1))
+
+    assert tokens.left == pytest.approx(max_tokens, abs=1e-3)
+    assert failures_until_spent(tokens) == failures
+
+
+def test_arithmetic():
+    """RT-9: a failure costs one token, down to none; a success brings the ratio back, up to what there was."""
+    tokens = RetryTokens(RetryBudget(3, 0.4))
+    seen = [tokens.left]
+    for step in (tokens.failed,) * 4 + (tokens.succeeded,) * 9:
+        step()
+        seen.append(tokens.left)
+
+    assert seen == [3.0, 2.0, 1.0, 0.0, 0.0, 0.4, 0.8, 1.2, 1.6, 2.0, 2.4, 2.8, 3.0, 3.0]
+
+
+def test_recovery():
+    """RT-9: retries begin again once more than half is there, exactly: ten successes at a tenth are one token."""
+    tokens = RetryTokens(RetryBudget(10, 0.1))
+    for _ in range(5):
+        tokens.failed()
+
+    assert tokens.spent
+    tokens.succeeded()
+    assert not tokens.spent
+    tokens.failed()
+    for _ in range(9):
+        tokens.succeeded()
+    assert (tokens.left, tokens.spent) == (5.0, True)
+    tokens.succeeded()
+    assert (tokens.left, tokens.spent) == (5.1, False)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "refund"),
+    [
+        (0.001, 1),
+        (0.0015, 1),
+        (0.0019, 1),
+        (0.1, 100),
+        (1.001, 1001),
+        (1.003, 1003),
+        (0.29, 290),
+        (0.57, 570),
+        (7, 7000),
+    ],
+)
+def test_thousandths(ratio, refund):
+    """RT-9: what is below a thousandth does not count, as in gRPC's cores; what was written in thousandths does."""
+    tokens = RetryTokens(RetryBudget(1000, ratio))
+    for _ in range(20):
+        tokens.failed()
+    tokens.succeeded()
+
+    assert round(tokens.left * 1000) == 980_000 + refund
+
+
+def test_every_thousandth():
+    """RT-9: no number of thousandths is lost by a float, which 1.001 times 1000 would."""
+    for thousandths in range(1, 1_000_001, 7):
+        tokens = RetryTokens(RetryBudget(thousandths / 1000, thousandths / 1000))
+        assert (tokens._most, tokens._refund) == (thousandths, thousandths)
+
+
+class Model:
+    """gRFC A6's throttling in exact numbers."""
+
+    def __init__(self, max_tokens, token_ratio):
+        self.most = self.left = Fraction(max_tokens)
+        self.ratio = Fraction(int(Fraction(token_ratio) * 1000), 1000)
+
+    def failed(self):
+        self.left = max(Fraction(0), self.left - 1)
+
+    def succeeded(self):
+        self.left = min(self.most, self.left + self.ratio)
+
+    @property
+    def spent(self):
+        return not self.left > self.most / 2
+
+
+@unhurried
+@given(
+    max_tokens=st.integers(1, 1_000_000).map(lambda number: Decimal(number) / 1000),
+    token_ratio=st.integers(100, 1_000_000).map(lambda number: Decimal(number) / 100_000),
+    outcomes=st.lists(st.tuples(st.booleans(), st.integers(1, 300)), max_size=30),
+)
+def test_as_the_model(max_tokens, token_ratio, outcomes):
+    """RT-9: over any series of failures and successes the tokens are those of the exact arithmetic, none too many."""
+    tokens, model = RetryTokens(RetryBudget(float(max_tokens), float(token_ratio))), Model(max_tokens, token_ratio)
+    for failure, times in outcomes:
+        for _ in range(times):
+            for each in (tokens, model):
+                each.failed() if failure else each.succeeded()
+        assert (round(tokens.left * 1000), tokens.spent) == (model.left * 1000, model.spent)
+        assert 0 <= tokens.left <= float(max_tokens)
+
+
+@unhurried
+@given(outcomes=st.lists(st.booleans(), max_size=200), ratio=st.sampled_from([0.001, 0.1, 0.5, 1.0]))
+def test_retries_are_bounded(outcomes, ratio):
+    """RT-9: however calls fail, there are fewer retries than half of the tokens and what successes brought."""
+    tokens = RetryTokens(RetryBudget(20, ratio))
+    retries = 0
+    for failure in outcomes:
+        if failure:
+            tokens.failed()
+            retries += not tokens.spent
+        else:
+            tokens.succeeded()
+
+    assert retries < 10 + ratio * outcomes.count(False)
+
+
+# Who shares them.
+
+BUDGET = RetryBudget(10, 0.1)
+
+
+def test_one_target():
+    """RT-9: all that go to one target with one budget pay from the same tokens."""
+    tokens = tokens_of("a:1", BUDGET)
+
+    assert tokens_of("a:1", RetryBudget(10.0, 0.1)) is tokens
+    assert tokens_of("b:1", BUDGET) is not tokens
+    assert tokens_of("a:1", RetryBudget(10, 0.2)) is not tokens
+    assert tokens_of("a:1", RetryBudget(11, 0.1)) is not tokens
+
+
+def test_forgotten():
+    """RT-9: with the last that has them the tokens are forgotten; who comes then begins with all of them."""
+    first, second = tokens_of("forgotten:1", BUDGET), tokens_of("forgotten:1", BUDGET)
+    first.failed()
+    del first
+    gc.collect()
+
+    assert tokens_of("forgotten:1", BUDGET).left == second.left == 9.0
+    del second
+    gc.collect()
+    assert tokens_of("forgotten:1", BUDGET).left == 10.0
+
+
+async def test_a_new_channel():
+    """RT-9: what calls have cost stays with the target while one channel to it is there, and goes with the last."""
+    async with aio.insecure_channel("localhost:3", retry="standard", retry_budget=BUDGET) as channel:
+        channel.retries.tokens.failed()
+        async with aio.insecure_channel("localhost:3", retry="standard", retry_budget=BUDGET) as another:
+            assert another.retries.tokens.left == 9.0
+    del channel, another
+    gc.collect()
+
+    assert tokens_of("localhost:3", BUDGET).left == 10.0
+
+
+async def test_channels():
+    """RT-9: channels of one target share, whatever else they do; those of another target or without a budget do not."""
+    async with (
+        aio.insecure_channel("localhost:1", retry="standard", retry_budget=BUDGET) as one,
+        aio.insecure_channel("localhost:1", retry={"a.B": "steps"}, retry_budget=BUDGET) as same,
+        aio.insecure_channel("localhost:2", retry="standard", retry_budget=BUDGET) as other,
+        aio.insecure_channel("localhost:1", retry="standard") as without,
+    ):
+        assert one.retries.tokens is same.retries.tokens is tokens_of("localhost:1", BUDGET)
+        assert other.retries.tokens is tokens_of("localhost:2", BUDGET)
+        assert without.retries.tokens is None

@@ -1,0 +1,470 @@
+"""What follows from a failed try: every branch, then what holds of all of them."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import FrozenInstanceError, fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpc_backoff.calls.decision import (
+    Failure,
+    GiveUp,
+    Progress,
+    Retry,
+    costs_token,
+    decide,
+    is_conflict,
+    is_retryable,
+)
+from grpc_backoff.calls.events import Reason, WaitSource
+from grpc_backoff.calls.server_hint import ServerWord
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.checks import STATUS_CODES
+from grpc_backoff.policy.jitter import NoJitter
+from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.strategy import Decorrelated, Exponential
+from tests.policy.values import Always, retry_policies, unhurried
+
+POLICY = RetryPolicy(
+    backoff=BackoffPolicy(Exponential(2.0, 2.0), 30.0, NoJitter()),
+    max_attempts=4,
+    codes=frozenset({"UNAVAILABLE"}),
+    server_delay_jitter=4.0,
+    max_server_delay=60.0,
+)
+RETRIES_UNAUTHENTICATED = replace(POLICY, codes=frozenset({"UNAVAILABLE", "UNAUTHENTICATED"}))
+
+BUSY = Failure(code="UNAVAILABLE")
+BAD = Failure(code="INVALID_ARGUMENT")
+EXPIRED = Failure(code="UNAUTHENTICATED")
+TOO_LATE = Failure(code="DEADLINE_EXCEEDED")
+REFUSED = Failure(code="UNAVAILABLE", refused=True)
+
+# How far a call has come whose waits were the policy's own: 2 s, 4 s, 8 s.
+FIRST = Progress()
+SECOND = Progress(attempt=2, step=1, previous=2.0)
+LAST = Progress(attempt=4, step=3, previous=8.0)
+
+PUSHBACK = ServerWord(0.25, WaitSource.PUSHBACK)
+STOP = ServerWord(None, WaitSource.PUSHBACK)
+RETRY_INFO = ServerWord(10.0, WaitSource.RETRY_INFO)
+RETRY_AFTER = ServerWord(20.0, WaitSource.RETRY_AFTER)
+
+
+def decided(failure=BUSY, progress=FIRST, policy=POLICY, **given):
+    given = {"left": None, "budget_spent": False, "can_refresh": False, "rng": Always(0.5), **given}
+    return decide(policy, progress, failure, **given)
+
+
+def says(word, failure=BUSY):
+    return replace(failure, word=word)
+
+
+# What decides, and what follows.
+BRANCHES = {
+    # RT-2: the code.
+    "RT-2: a code that is not retried": ({"failure": BAD}, GiveUp()),
+    "RT-2: nor by pushback": ({"failure": says(PUSHBACK, BAD)}, GiveUp()),
+    "RT-2: nor by RetryInfo": ({"failure": says(RETRY_INFO, BAD)}, GiveUp()),
+    "RT-2: nor where a message is too large": ({"failure": replace(BUSY, oversized=True)}, GiveUp()),
+    "A6: but what was never taken": (
+        {"failure": replace(BAD, refused=True)},
+        Retry(0.0, WaitSource.REFUSED, Progress(refused=True)),
+    ),
+    "RT-2: a code that is": (
+        {},
+        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
+    ),
+    # RT-1: the number of tries.
+    "RT-1: one try is no retry": ({"policy": replace(POLICY, max_attempts=1)}, GiveUp()),
+    "A6: but what was not taken": (
+        {"policy": replace(POLICY, max_attempts=1), "failure": REFUSED},
+        Retry(0.0, WaitSource.REFUSED, Progress(refused=True)),
+    ),
+    "RT-1: nor with new credentials": (
+        {"policy": replace(RETRIES_UNAUTHENTICATED, max_attempts=1), "failure": EXPIRED, "can_refresh": True},
+        GiveUp(),
+    ),
+    "RT-1: the second of two": (
+        {"policy": replace(POLICY, max_attempts=2)},
+        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
+    ),
+    "RT-1: no third of two": ({"policy": replace(POLICY, max_attempts=2), "progress": SECOND}, GiveUp(Reason.ATTEMPTS)),
+    "RT-1: no fifth of four": ({"progress": LAST}, GiveUp(Reason.ATTEMPTS)),
+    "RT-1: without end": (
+        {
+            "policy": replace(POLICY, max_attempts=None),
+            "progress": Progress(attempt=10**6, step=10**6 - 1, previous=30.0),
+        },
+        Retry(30.0, WaitSource.SCHEDULE, Progress(attempt=10**6 + 1, step=10**6, previous=30.0)),
+    ),
+    # RT-8: what the caller has seen.
+    "RT-8: a call that is committed": ({"failure": replace(BUSY, committed=True)}, GiveUp()),
+    "RT-8: also after a GOAWAY": ({"failure": replace(REFUSED, committed=True)}, GiveUp()),
+    "RT-8: also with new credentials": ({"failure": replace(EXPIRED, committed=True), "can_refresh": True}, GiveUp()),
+    "RT-8: also with a pushback": ({"failure": replace(says(PUSHBACK), committed=True)}, GiveUp()),
+    # gRFC A6: streams that the server never saw.
+    "A6: refused": ({"failure": REFUSED}, Retry(0.0, WaitSource.REFUSED, Progress(refused=True))),
+    "A6: refused, and no try is left": (
+        {"failure": REFUSED, "progress": LAST},
+        Retry(0.0, WaitSource.REFUSED, replace(LAST, refused=True)),
+    ),
+    "A6: refused, and no budget": (
+        {"failure": REFUSED, "budget_spent": True},
+        Retry(0.0, WaitSource.REFUSED, Progress(refused=True)),
+    ),
+    "A6: refused for the second time": (
+        {"failure": REFUSED, "progress": Progress(refused=True)},
+        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0, refused=True)),
+    ),
+    "A6: refused for the second time, and no try is left": (
+        {"failure": REFUSED, "progress": replace(LAST, refused=True)},
+        GiveUp(Reason.ATTEMPTS),
+    ),
+    "A6: refused at the deadline": ({"failure": REFUSED, "left": 0.0}, GiveUp(Reason.DEADLINE)),
+    # RT-4: new credentials.
+    "RT-4: nobody renews them": ({"failure": EXPIRED}, GiveUp()),
+    "RT-4: the first time": (
+        {"failure": EXPIRED, "can_refresh": True},
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True)),
+    ),
+    "RT-4: later, the first time": (
+        {"failure": EXPIRED, "progress": SECOND, "can_refresh": True},
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=3, step=1, previous=2.0, refreshed=True)),
+    ),
+    "RT-4: the second time": (
+        {"failure": EXPIRED, "progress": Progress(attempt=2, refreshed=True), "can_refresh": True},
+        GiveUp(),
+    ),
+    "RT-4: the second time, where the policy retries it": (
+        {
+            "failure": EXPIRED,
+            "progress": Progress(attempt=2, refreshed=True),
+            "can_refresh": True,
+            "policy": RETRIES_UNAUTHENTICATED,
+        },
+        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=3, step=1, previous=2.0, refreshed=True)),
+    ),
+    "RT-4: where the policy retries it, and nobody renews them": (
+        {"failure": EXPIRED, "policy": RETRIES_UNAUTHENTICATED},
+        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
+    ),
+    "RT-4: it counts as a try": ({"failure": EXPIRED, "progress": LAST, "can_refresh": True}, GiveUp(Reason.ATTEMPTS)),
+    "RT-4: without a look at the budget": (
+        {"failure": EXPIRED, "can_refresh": True, "budget_spent": True},
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True)),
+    ),
+    "RT-4: whatever the server says of a wait": (
+        {"failure": says(RETRY_INFO, EXPIRED), "can_refresh": True},
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True)),
+    ),
+    "RT-4: unless it says no": ({"failure": says(STOP, EXPIRED), "can_refresh": True}, GiveUp(Reason.STOPPED)),
+    "RT-4: at the deadline": ({"failure": EXPIRED, "can_refresh": True, "left": 0.0}, GiveUp(Reason.DEADLINE)),
+    # RT-9: the budget.
+    "RT-9: no budget": ({"budget_spent": True}, GiveUp(Reason.BUDGET)),
+    "RT-9: of a code that is not retried": ({"failure": BAD, "budget_spent": True}, GiveUp()),
+    # RT-3: the server's word.
+    "RT-3: pushback, to the millisecond": (
+        {"failure": says(PUSHBACK)},
+        Retry(0.25, WaitSource.PUSHBACK, Progress(attempt=2)),
+    ),
+    "RT-3: pushback of none": (
+        {"failure": says(replace(PUSHBACK, delay=0.0))},
+        Retry(0.0, WaitSource.PUSHBACK, Progress(attempt=2)),
+    ),
+    "RT-3: pushback begins the sequence anew": (
+        {"failure": says(PUSHBACK), "progress": Progress(attempt=3, step=2, previous=4.0)},
+        Retry(0.25, WaitSource.PUSHBACK, Progress(attempt=4)),
+    ),
+    "RT-3: a long pushback is cut": (
+        {"failure": says(replace(PUSHBACK, delay=2147483.647))},
+        Retry(60.0, WaitSource.PUSHBACK, Progress(attempt=2)),
+    ),
+    "RT-3: a pushback that says no": ({"failure": says(STOP)}, GiveUp(Reason.STOPPED)),
+    "RT-3: RetryInfo, with jitter": (
+        {"failure": says(RETRY_INFO), "progress": SECOND},
+        Retry(12.0, WaitSource.RETRY_INFO, Progress(attempt=3, step=2, previous=2.0)),
+    ),
+    "RT-3: retry-after, with jitter": (
+        {"failure": says(RETRY_AFTER)},
+        Retry(22.0, WaitSource.RETRY_AFTER, Progress(attempt=2, step=1)),
+    ),
+    "RT-3: a long one is cut, and jittered behind the cut": (
+        {"failure": says(replace(RETRY_INFO, delay=9.2e18))},
+        Retry(62.0, WaitSource.RETRY_INFO, Progress(attempt=2, step=1)),
+    ),
+    "RT-3: it never gives more tries": ({"failure": says(PUSHBACK), "progress": LAST}, GiveUp(Reason.ATTEMPTS)),
+    "RT-3: nor budget": ({"failure": says(PUSHBACK), "budget_spent": True}, GiveUp(Reason.BUDGET)),
+    # RT-7 and RT-3: the deadline.
+    "RT-3: a wait for which there is time": (
+        {"left": 2.001},
+        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
+    ),
+    "RT-3: one up to the deadline": ({"left": 2.0}, GiveUp(Reason.DEADLINE, 2.0)),
+    "RT-3: one past the deadline": ({"left": 1.0}, GiveUp(Reason.DEADLINE, 2.0)),
+    "RT-3: a pushback past the deadline": ({"failure": says(PUSHBACK), "left": 0.2}, GiveUp(Reason.DEADLINE, 0.25)),
+    "RT-3: its jitter is cut by the deadline": (
+        {"failure": says(RETRY_INFO), "left": 11.0},
+        Retry(10.5, WaitSource.RETRY_INFO, Progress(attempt=2, step=1)),
+    ),
+    "RT-3: what nobody can have meant": (
+        {"policy": replace(POLICY, max_server_delay=None), "failure": says(replace(RETRY_INFO, delay=9e9))},
+        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
+    ),
+    "RT-3: a cut wait may fit": (
+        {"failure": says(replace(PUSHBACK, delay=9e9)), "left": 61.0},
+        Retry(60.0, WaitSource.PUSHBACK, Progress(attempt=2)),
+    ),
+    "RT-3: no wait, and no time either": (
+        {"failure": says(replace(PUSHBACK, delay=0.0)), "left": 0.0},
+        GiveUp(Reason.DEADLINE),
+    ),
+    # RT-7: two kinds of time.
+    "RT-7: a try's own time was up": (
+        {"failure": replace(TOO_LATE, own_timeout=True)},
+        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
+    ),
+    "RT-7: the time of a call's only try": ({"failure": TOO_LATE, "left": 0.0}, GiveUp()),
+    "RT-7: the deadline ended a later try": (
+        {"failure": TOO_LATE, "progress": SECOND, "left": 0.0},
+        GiveUp(Reason.DEADLINE),
+    ),
+    "RT-7: the server says so long before": ({"failure": TOO_LATE, "progress": SECOND, "left": 9.0}, GiveUp()),
+    "RT-7: the server says so, without a deadline": ({"failure": TOO_LATE, "progress": SECOND}, GiveUp()),
+    "RT-7: where the policy retries it, there is no time": (
+        {"failure": TOO_LATE, "left": 0.0, "policy": replace(POLICY, codes=frozenset({"DEADLINE_EXCEEDED"}))},
+        GiveUp(Reason.DEADLINE, 2.0),
+    ),
+    # RT-5: conflicts.
+    "RT-5: not retried by themselves": ({"failure": Failure(code="ABORTED")}, GiveUp()),
+    "RT-5: but by the policy that is made for them": (
+        {"failure": Failure(code="ABORTED"), "policy": RETRY["contention"], "rng": Always(0.0)},
+        Retry(0.01, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=0.01)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "following"), BRANCHES.values(), ids=BRANCHES)
+def test_branch(given, following):
+    """RT-1 to RT-9: what follows from a failure; the name of each case says the rule and what is special about it."""
+    assert decided(**given) == following
+
+
+OBSTACLES = [
+    # What stands in the way of a retry, one in front of the other.
+    (Reason.BUDGET, {"budget_spent": True}),
+    (Reason.ATTEMPTS, {"progress": LAST}),
+    (Reason.STOPPED, {"failure": says(STOP)}),
+    (Reason.DEADLINE, {"left": 0.0}),
+]
+
+
+@pytest.mark.parametrize("first", range(len(OBSTACLES)))
+def test_order(first):
+    """RT-3: of several reasons the first counts, in gRFC A6's order: budget, tries, the server's word, the deadline."""
+    given = {name: value for _, one in OBSTACLES[first:] for name, value in one.items()}
+
+    assert decided(**given) == GiveUp(OBSTACLES[first][0], 2.0 if given == {"left": 0.0} else None)
+
+
+@pytest.mark.parametrize(
+    ("code", "own_timeout", "retryable", "conflict"),
+    [
+        ("UNAVAILABLE", False, True, False),
+        ("DEADLINE_EXCEEDED", False, False, False),
+        ("DEADLINE_EXCEEDED", True, True, False),
+        ("ABORTED", False, False, True),
+        ("ABORTED", True, False, True),
+        ("ALREADY_EXISTS", False, False, True),
+        ("INTERNAL", True, False, False),
+        ("UNAUTHENTICATED", False, False, False),
+    ],
+)
+def test_kinds(code, own_timeout, retryable, conflict):
+    """RT-2, RT-5, RT-7: what is retried, and what is a conflict, by code; only a try's own time adds to that."""
+    failure = Failure(code=code, own_timeout=own_timeout)
+
+    assert (is_retryable(POLICY, failure), is_conflict(POLICY, failure)) == (retryable, conflict)
+
+
+@pytest.mark.parametrize("code", ["ABORTED", "ALREADY_EXISTS"])
+def test_no_conflict_where_it_is_retried(code):
+    """RT-5: a conflict that the policy retries is no case for the hook."""
+    assert not is_conflict(replace(POLICY, codes=frozenset({code})), Failure(code=code))
+
+
+@pytest.mark.parametrize(
+    ("failure", "costs"),
+    [
+        (BUSY, True),
+        (says(PUSHBACK), True),
+        (says(RETRY_INFO), True),
+        (says(STOP), True),
+        (replace(TOO_LATE, own_timeout=True), True),
+        (BAD, False),
+        (says(PUSHBACK, BAD), False),
+        (says(STOP, BAD), True),
+        (EXPIRED, False),
+        (TOO_LATE, False),
+    ],
+)
+def test_cost(failure, costs):
+    """RT-9: a failure that is retried costs a token, and so does one that the server does not want retried."""
+    assert costs_token(POLICY, failure) is costs
+
+
+@pytest.mark.parametrize("value", [BUSY, FIRST, GiveUp(), Retry(0.0, WaitSource.SCHEDULE, FIRST)])
+def test_values(value):
+    """RT-1: all that goes in and comes out is a frozen value: a decision changes nothing."""
+    assert not hasattr(value, "__dict__")
+    for field in fields(value):
+        with pytest.raises(FrozenInstanceError):
+            setattr(value, field.name, 5)
+
+
+# What holds whatever happens.
+
+waits = st.just(0.0) | st.floats(0, 1e3) | st.floats(0, 1e19)
+words = (
+    st.none()
+    | st.just(STOP)
+    | st.builds(
+        ServerWord, waits, st.sampled_from([WaitSource.PUSHBACK, WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER])
+    )
+)
+codes = st.sampled_from(STATUS_CODES) | st.sampled_from(["UNAVAILABLE", "UNAUTHENTICATED", "DEADLINE_EXCEEDED"])
+failures = st.builds(
+    Failure, code=codes, word=words, own_timeout=st.booleans(), refused=st.booleans(), committed=st.booleans()
+)
+progresses = st.builds(
+    Progress,
+    attempt=st.integers(1, 120),
+    step=st.integers(0, 120),
+    previous=st.none() | st.floats(0, 1e6),
+    refreshed=st.booleans(),
+    refused=st.booleans(),
+)
+lefts = st.none() | st.just(0.0) | st.floats(0, 100) | st.floats(0, 1e20)
+surroundings = st.fixed_dictionaries({"left": lefts, "budget_spent": st.booleans(), "can_refresh": st.booleans()})
+
+
+class Counting(random.Random):
+    drawn = 0
+
+    def random(self):
+        self.drawn += 1
+        return super().random()
+
+
+@unhurried
+@given(policy=retry_policies, progress=progresses, failure=failures, given=surroundings, seed=st.integers())
+def test_every_decision(policy, progress, failure, given, seed):
+    """RT-1 to RT-9: what holds of every decision, whatever the policy, the failure and what surrounds them."""
+    rng = Counting(seed)
+    following = decide(policy, progress, failure, rng=rng, **given)
+    renews = given["can_refresh"] and failure.code == "UNAUTHENTICATED" and not progress.refreshed
+
+    assert following == decide(policy, progress, failure, rng=random.Random(seed), **given)  # pure
+    if isinstance(following, GiveUp):
+        assert following.wait is None or following.reason is Reason.DEADLINE
+        assert following.reason is not Reason.DEADLINE or given["left"] is not None
+        return
+    assert not failure.committed  # RT-8
+    refused = following.source is WaitSource.REFUSED
+    assert refused or policy.max_attempts != 1  # RT-1
+    assert refused or is_retryable(policy, failure) or renews  # RT-2, RT-4
+    assert 0 <= following.delay < (math.inf if given["left"] is None else given["left"])  # RT-3, RT-7
+    later = following.progress
+    assert later.attempt == progress.attempt + (following.source is not WaitSource.REFUSED)
+    if following.source is WaitSource.REFUSED:  # gRFC A6: once, and it counts for nothing
+        assert failure.refused
+        assert later == replace(progress, refused=True) != progress
+        assert (following.delay, rng.drawn) == (0.0, 0)
+        return
+    assert policy.max_attempts is None or later.attempt <= policy.max_attempts  # RT-1
+    assert failure.word is None or failure.word.delay is not None  # RT-3
+    assert renews or not given["budget_spent"]  # RT-9
+    assert later.refused == progress.refused
+    if following.source is WaitSource.REFRESH:  # RT-4: once, at once
+        assert later == replace(progress, attempt=later.attempt, refreshed=True)
+        assert renews
+        assert (following.delay, rng.drawn) == (0.0, 0)
+        return
+    assert later.refreshed == progress.refreshed
+    if following.source is WaitSource.SCHEDULE:
+        low, high = policy.bounds(later.step)
+        decorrelated = isinstance(policy.backoff.strategy, Decorrelated)  # its bounds depend on the wait before
+        assert low <= following.delay <= (policy.backoff.cap if decorrelated else high)
+        assert failure.word is None or failure.word.delay > 86_400  # longer than a day, and nothing bounds it
+        assert (later.step, later.previous, rng.drawn) == (progress.step + 1, following.delay, 1)
+        return
+    assert following.source is failure.word.source  # RT-3
+    least = min(failure.word.delay, policy.max_server_delay or math.inf)
+    if following.source is WaitSource.PUSHBACK:
+        assert (following.delay, later.step, later.previous, rng.drawn) == (least, 0, None, 0)
+    else:
+        assert least <= following.delay <= least + policy.server_delay_jitter
+        assert (later.step, later.previous, rng.drawn) == (progress.step + 1, progress.previous, 1)
+
+
+@unhurried
+@given(
+    policy=retry_policies, failures=st.lists(failures, min_size=1, max_size=40), given=surroundings, seed=st.integers()
+)
+def test_every_call(policy, failures, given, seed):
+    """RT-1: over a whole call there are never more tries than the policy says, but one behind a GOAWAY."""
+    rng, progress, sources = random.Random(seed), Progress(), []
+    for failure in failures:
+        following = decide(policy, progress, failure, rng=rng, **given)
+        if isinstance(following, GiveUp):
+            break
+        progress = following.progress
+        sources.append(following.source)
+
+    refused, refreshed = sources.count(WaitSource.REFUSED), sources.count(WaitSource.REFRESH)
+    assert refused <= 1  # gRFC A6
+    assert refreshed <= 1  # RT-4
+    assert progress.attempt == 1 + len(sources) - refused
+    assert policy.max_attempts is None or progress.attempt <= policy.max_attempts
+
+
+@unhurried
+@given(policy=retry_policies, progress=progresses, delay=waits, seed=st.integers())
+def test_sequence_begins_anew(policy, progress, delay, seed):
+    """RT-3: the wait that follows on a pushback's is the policy's first again, whatever came before."""
+    policy = replace(policy, max_attempts=None, codes=frozenset({"UNAVAILABLE"}))
+
+    pushed = decided(says(ServerWord(delay, WaitSource.PUSHBACK)), progress, policy)
+    after = decided(BUSY, pushed.progress, policy, rng=random.Random(seed))
+
+    assert after.source is WaitSource.SCHEDULE
+    assert after.delay == policy.delay(1, random.Random(seed))
+    assert after.progress.step == 1
+
+
+def test_waits_of_a_call():
+    """RT-3: a whole call: the policy's sequence, a server that asks for a wait in between, one that pushes back."""
+    policy, progress, seen = replace(POLICY, max_attempts=None), Progress(), []
+    for word in (None, None, RETRY_INFO, None, PUSHBACK, None, None):
+        following = decided(says(word), progress, policy)
+        progress = following.progress
+        seen.append((progress.attempt, following.delay))
+
+    assert seen == [(2, 2.0), (3, 4.0), (4, 12.0), (5, 16.0), (6, 0.25), (7, 2.0), (8, 4.0)]
+
+
+def test_decorrelated():
+    """RT-3: a decorrelated wait grows from the last of its own, not from one that the server asked for."""
+    policy = replace(POLICY, max_attempts=None, backoff=BackoffPolicy(Decorrelated(1.0), 1000.0, NoJitter()))
+    progress, seen = Progress(), []
+    for word in (None, None, RETRY_INFO, None, PUSHBACK, None):
+        following = decided(says(word), progress, policy, rng=Always(1.0))
+        progress = following.progress
+        seen.append(following.delay)
+
+    assert seen == [3.0, 9.0, 14.0, 27.0, 0.25, 3.0]

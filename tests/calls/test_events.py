@@ -1,0 +1,69 @@
+"""The records of retried calls: values that tell no secrets."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+
+import grpc_backoff
+from grpc_backoff.calls import events
+from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+
+AT = {"target": "dns:shop:443", "method": "/shop.Orders/Place", "at": 12.5, "attempt": 2}
+EVENTS = [
+    CallRetried(**AT, code="UNAVAILABLE", delay=0.25, source=WaitSource.PUSHBACK),
+    CallSucceeded(**AT, took=1.5),
+    CallExhausted(**AT, code="ABORTED", reason=Reason.BUDGET, took=1.5, trace_id="0af7651916cd43dd8448eb211c80319c"),
+]
+ids = [type(event).__name__ for event in EVENTS]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=ids)
+def test_value(event):
+    """CH-11: an event is a frozen value of its own; listeners may keep it, compare it and send it elsewhere."""
+    assert isinstance(event, CallEvent)
+    assert pickle.loads(pickle.dumps(event)) == event
+    assert hash(event) == hash(pickle.loads(pickle.dumps(event)))
+    assert not hasattr(event, "__dict__")
+    with pytest.raises(FrozenInstanceError):
+        event.attempt = 3
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=ids)
+def test_by_name_only(event):
+    """CH-11: events are made and matched by the names of their fields, so that one more breaks nobody."""
+    with pytest.raises(TypeError):
+        type(event)(*AT.values())
+
+
+ALLOWED = {"target", "method", "at", "attempt", "code", "delay", "source", "reason", "took", "trace_id"}
+
+
+@pytest.mark.parametrize("kind", [CallEvent, *(type(event) for event in EVENTS)])
+def test_no_secrets(kind):
+    """RT-11: an event has no place for a payload, for metadata or for what the server says of the failure."""
+    assert {field.name for field in fields(kind)} <= ALLOWED
+    assert {field.name for field in fields(kind)} >= set(AT)
+
+
+def test_no_trace():
+    """RT-11: without a trace there is no id."""
+    assert CallRetried(**AT, code="UNAVAILABLE", delay=0.0, source=WaitSource.SCHEDULE).trace_id is None
+    assert CallExhausted(**AT, code="UNAVAILABLE", reason=Reason.ATTEMPTS, took=0.0).trace_id is None
+
+
+@pytest.mark.parametrize("name", events.__all__)
+def test_at_the_top(name):
+    """CH-11: what a listener needs to know is had at the top of the library."""
+    assert getattr(grpc_backoff, name) is getattr(events, name)
+    assert name in grpc_backoff.__all__
+
+
+def test_words():
+    """RT-6: each reason and each source says in words of its own what it is: both stand in logs and errors."""
+    texts = [member.value for kind in (Reason, WaitSource) for member in kind]
+
+    assert len(set(texts)) == len(texts) == len(Reason) + len(WaitSource)
+    assert all(isinstance(text, str) and text for text in texts)

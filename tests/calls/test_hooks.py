@@ -1,0 +1,95 @@
+"""What a program hears of failed calls, and what it may be called with."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import FrozenInstanceError, fields, replace
+
+import grpc
+import pytest
+
+import grpc_backoff
+from grpc_backoff.calls import hooks
+from grpc_backoff.calls.events import Reason
+from grpc_backoff.calls.hooks import FailedCall, RetryHooks
+from grpc_backoff.errors import OptionError
+
+FAILED = FailedCall(
+    target="dns:shop:443",
+    method="/shop.Orders/Place",
+    attempt=2,
+    code=grpc.StatusCode.ABORTED,
+    details="somebody was faster",
+    trailing_metadata=(("authorization", "Bearer s3cret"), ("x-bin", b"s3cret")),
+    took=1.5,
+)
+
+
+def test_failed_call():
+    """RT-5: a hook gets a frozen record, in which the server's metadata can be looked up."""
+    assert dict(FAILED.trailing_metadata)["x-bin"] == b"s3cret"
+    assert FAILED.reason is None
+    assert replace(FAILED, reason=Reason.BUDGET).reason is Reason.BUDGET
+    with pytest.raises(FrozenInstanceError):
+        FAILED.attempt = 3
+
+
+def test_no_secrets():
+    """RT-11: metadata are not shown where a record is: it may end in a log."""
+    for shown in (repr(FAILED), str(FAILED), f"{FAILED}", repr([FAILED])):
+        assert "s3cret" not in shown
+        assert "authorization" not in shown
+    assert "method='/shop.Orders/Place'" in repr(FAILED)
+
+
+NAMES = ["refresh_credentials", "on_conflict", "on_exhausted"]
+
+
+def test_no_hooks():
+    """RT-4: there are three hooks, none of which has to be given."""
+    assert [field.name for field in fields(RetryHooks)] == NAMES
+    assert [getattr(RetryHooks(), name) for name in NAMES] == [None] * 3
+    with pytest.raises(FrozenInstanceError):
+        RetryHooks().on_conflict = print
+
+
+async def renew(failed):
+    return None
+
+
+class Settle:
+    def __call__(self, failed):
+        return None
+
+    async def later(self, failed):
+        return None
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("hook", [print, renew, Settle(), Settle().later, functools.partial(renew), lambda _: None])
+def test_hook(name, hook):
+    """RT-4: a hook is whatever can be called, with or without waiting."""
+    assert getattr(RetryHooks(**{name: hook}), name) is hook
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("hook", [5, "print", [print], True])
+def test_no_hook(name, hook):
+    """CH-10: what cannot be called is refused when the hooks are made, not when the first call fails."""
+    with pytest.raises(OptionError) as caught:
+        RetryHooks(**{name: hook})
+
+    assert str(caught.value) == f"RetryHooks.{name} = {hook!r} is not allowed; a function, or None for no hook, is"
+
+
+def test_by_name_only():
+    """RT-4: hooks are given by name: nobody can tell three functions in a row apart."""
+    with pytest.raises(TypeError):
+        RetryHooks(print)
+
+
+@pytest.mark.parametrize("name", ["FailedCall", "RetryHooks"])
+def test_at_the_top(name):
+    """RT-4: what a program needs is had at the top of the library."""
+    assert getattr(grpc_backoff, name) is getattr(hooks, name)
+    assert name in grpc_backoff.__all__

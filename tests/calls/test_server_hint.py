@@ -1,0 +1,493 @@
+"""What a server says of the next try, in every form, and in none that can be read."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from importlib.util import find_spec
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import grpc_backoff
+from grpc_backoff.calls import server_hint as server_word
+from grpc_backoff.calls.events import WaitSource
+from grpc_backoff.calls.server_hint import ServerWord, hear
+from tests.echo import Echo, EchoStub, Message, serving
+from tests.policy.values import unhurried
+
+PUSHBACK = "grpc-retry-pushback-ms"
+DETAILS = "grpc-status-details-bin"
+RETRY_AFTER = "retry-after"
+
+NOW = datetime(2026, 7, 31, 12, 0, 0, tzinfo=UTC)
+
+
+def wall_clock():
+    return NOW.timestamp()
+
+
+def heard(*trailing, initial=()):
+    return hear(trailing, initial, wall_clock)
+
+
+def stop(source=WaitSource.PUSHBACK):
+    return ServerWord(None, source)
+
+
+# gRPC's pushback.
+
+
+@pytest.mark.parametrize(
+    ("value", "delay"),
+    [
+        ("0", 0.0),
+        ("250", 0.25),
+        ("1", 0.001),
+        ("60000", 60.0),
+        ("0250", 0.25),
+        ("-0", 0.0),
+        ("2147483647", 2147483.647),
+    ],
+)
+def test_pushback(value, delay):
+    """RT-3: a number of milliseconds of at least 0 is the wait."""
+    assert heard((PUSHBACK, value)) == ServerWord(delay, WaitSource.PUSHBACK)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("-1", "-250", "-2147483648", "-2147483649"),
+        "-9223372036854775808",  # what grpcio's core makes of everything that it cannot read itself
+        *("2147483648", "4294967296", "9999999999", "99999999999", "9223372036854775807", "1" * 5000),
+        *("abc", "", " ", "-", "--1", "+250", " 250", "250 ", "250ms", "0.25", "2.5e2", "1,000", "1_000", "0x10"),
+        *("nan", "inf", "٢٥٠", "²⁵⁰", "२५०", "250\n", "\x00"),
+        *(b"250", b"", b"-1"),
+    ],
+    ids=ascii,
+)
+def test_no_pushback(value):
+    """RT-3: what is negative, is no 32-bit number or is none at all means no retry."""
+    assert heard((PUSHBACK, value)) == stop()
+
+
+class Pusher(Echo):
+    """Fails, and pushes back with the request's text."""
+
+    async def Unary(self, request, context):  # noqa: N802
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "busy", ((PUSHBACK, request.text), (RETRY_AFTER, "5")))
+
+
+@pytest.mark.parametrize(
+    ("sent", "delay"),
+    [
+        *(("0", 0.0), ("250", 0.25), ("2147483647", 2147483.647), ("+250", 0.25)),
+        *((value, None) for value in ("-1", "abc", "250ms", "0.25", "2147483648", "9" * 18, "9" * 19, "9" * 30)),
+    ],
+)
+async def test_pushback_through_grpc(sent, delay):
+    """RT-3: the core reads this trailer and writes it anew: what reaches us still means what the server said."""
+    async with serving(Pusher()) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await EchoStub(channel).Unary(Message(text=sent), timeout=20)
+    trailing, initial = caught.value.trailing_metadata(), caught.value.initial_metadata()
+
+    assert hear(trailing, initial, wall_clock) == ServerWord(delay, WaitSource.PUSHBACK)
+
+
+# google.rpc.RetryInfo.
+
+
+def duration(seconds, nanos=0):
+    return duration_pb2.Duration(seconds=seconds, nanos=nanos)
+
+
+def packed(message):
+    detail = any_pb2.Any()
+    detail.Pack(message)
+    return detail
+
+
+def retry_info(seconds, nanos=0):
+    return packed(error_details_pb2.RetryInfo(retry_delay=duration(seconds, nanos)))
+
+
+def status(*details):
+    return (DETAILS, status_pb2.Status(code=14, message="später", details=details).SerializeToString())
+
+
+OTHERS = [
+    packed(error_details_pb2.DebugInfo(detail="no", stack_entries=["a", "b"])),
+    packed(error_details_pb2.ErrorInfo(reason="BUSY", domain="example", metadata={"retry-after": "9"})),
+    packed(error_details_pb2.QuotaFailure()),
+    packed(duration(7)),
+    any_pb2.Any(type_url="type.googleapis.com/nobody.Knows", value=b"\xff\xff"),
+    any_pb2.Any(type_url="google.rpc.RetryInfo", value=duration(8).SerializeToString()),  # no URL
+    any_pb2.Any(),
+]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "delay"),
+    [
+        (3, 0, 3.0),
+        (0, 250_000_000, 0.25),
+        (1, 500_000_000, 1.5),
+        (0, 0, 0.0),
+        (0, 1, 1e-9),
+        (315_576_000_000, 999_999_999, 315_576_000_000.999_999_999),
+        (2**63 - 1, 2**31 - 1, float(2**63)),
+        (-3, 0, 0.0),
+        (0, -1, 0.0),
+        (-(2**63), -(2**31), 0.0),
+    ],
+)
+def test_retry_info(seconds, nanos, delay):
+    """RT-3: a RetryInfo's delay is the wait, to the nanosecond; a negative one is over."""
+    word = heard(status(retry_info(seconds, nanos)))
+
+    assert word == ServerWord(delay, WaitSource.RETRY_INFO)
+    assert type(word.delay) is float
+
+
+@pytest.mark.parametrize("place", range(len(OTHERS) + 1))
+def test_retry_info_among_others(place):
+    """RT-3: it is found wherever it stands among the details; of two the first counts."""
+    details = [*OTHERS[:place], retry_info(2), *OTHERS[place:], retry_info(9)]
+
+    assert heard(status(*details)) == ServerWord(2.0, WaitSource.RETRY_INFO)
+
+
+@pytest.mark.parametrize("type_url", ["type.googleapis.com/google.rpc.RetryInfo", "example.com/x/google.rpc.RetryInfo"])
+def test_retry_info_of_any_origin(type_url):
+    """RT-3: what an Any holds is named by the end of its URL."""
+    value = error_details_pb2.RetryInfo(retry_delay=duration(4)).SerializeToString()
+
+    assert heard(status(any_pb2.Any(type_url=type_url, value=value))).delay == 4.0
+
+
+@pytest.mark.parametrize(
+    "details", [(), OTHERS, [packed(error_details_pb2.RetryInfo())]], ids=["none", "others", "empty"]
+)
+def test_no_retry_info(details):
+    """RT-3: a rich status without a delay says nothing of the wait; a RetryInfo that names none does not either."""
+    assert heard(status(*details)) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"\x00",
+        b"\xff" * 20,
+        b"garbage",
+        status(retry_info(3))[1][:-1],
+        status(any_pb2.Any(type_url="type.googleapis.com/google.rpc.RetryInfo", value=b"\xff\xff"))[1],
+        b"\x12\x02\xff\xfe" + status(retry_info(3))[1],  # a message that is no UTF-8
+        "text",
+        "",
+    ],
+)
+def test_garbage_for_a_status(value):
+    """RT-3: what is no status is nobody's word; no error of protobuf's reaches the call."""
+    assert heard((DETAILS, value)) is None
+    assert heard((DETAILS, value), (RETRY_AFTER, "5")) == ServerWord(5.0, WaitSource.RETRY_AFTER)
+
+
+# HTTP's retry-after.
+
+
+@pytest.mark.parametrize(
+    ("value", "delay"),
+    [("0", 0.0), ("1", 1.0), ("120", 120.0), ("007", 7.0), ("86400", 86400.0), ("9999999999", 9_999_999_999.0)],
+)
+def test_seconds(value, delay):
+    """RT-3: `retry-after` may be a number of seconds, however absurd: `max_server_delay` and the deadline bound it."""
+    assert heard((RETRY_AFTER, value)) == ServerWord(delay, WaitSource.RETRY_AFTER)
+
+
+LAST = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - NOW).total_seconds()
+IN_90_S = [
+    "Fri, 31 Jul 2026 12:01:30 GMT",  # RFC 9110's own form
+    "Friday, 31-Jul-26 12:01:30 GMT",  # RFC 850's
+    "Fri Jul 31 12:01:30 2026",  # asctime's, which is GMT without saying so
+    "31 Jul 2026 12:01:30 GMT",
+    "Fri, 31 Jul 2026 14:01:30 +0200",
+    "Fri, 31 Jul 2026 12:01:30 -0000",
+    "Fri, 31 Jul 2026 12:01:30",
+    "Fri, 31 Jul 2026 07:01:30 EST",
+]
+
+
+@pytest.fixture
+def far_from_greenwich(monkeypatch):
+    """Move this process to another time zone for the while."""
+    monkeypatch.setenv("TZ", "XXX-5:30")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_from_greenwich")
+@pytest.mark.parametrize("value", IN_90_S)
+def test_date(value):
+    """RT-3: or a date, in each form that HTTP knows; where this machine stands does not matter."""
+    assert time.timezone == -5.5 * 3600
+    assert heard((RETRY_AFTER, value)) == ServerWord(90.0, WaitSource.RETRY_AFTER)
+
+
+@pytest.mark.parametrize(
+    ("value", "delay"),
+    [
+        ("Fri, 31 Jul 2026 12:00:00 GMT", 0.0),
+        ("Fri, 31 Jul 2026 11:59:59 GMT", 0.0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+        ("Sunday, 06-Nov-94 08:49:37 GMT", 0.0),
+        ("Mon, 01 Jan 1000 00:00:00 GMT", 0.0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", LAST),
+        ("Fri, 31 Dec 9999 23:59:59 -2359", LAST + 23 * 3600 + 59 * 60),
+    ],
+)
+def test_past_and_far_future(value, delay):
+    """RT-3: a date in the past is now, and one in the far future is as far as it says."""
+    assert heard((RETRY_AFTER, value)) == ServerWord(delay, WaitSource.RETRY_AFTER)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("", " ", "-1", "-120", "+120", "1.5", "1e3", "120s", " 120", "120 ", "0x10", "1_000", "1,000", "inf", "nan"),
+        *("١٢٠", "१२०", "¹²", "99999999999", "9" * 5000, "soon", "tomorrow", "Fri", "12:01:30", "\x00"),
+        "Fri, 31 Jul 2026",
+        "2026-07-31T12:01:30Z",
+        "Fri, 32 Jul 2026 12:01:30 GMT",
+        "Fri, 31 Jul 2026 25:01:30 GMT",
+        "Fri, 31 Jul 2026 12:01:30 +9999",
+        "Fri, 31 Jul 2026 12:01:30 +99999999999999",
+        "Fri, 31 Jul 99999999999999999999 12:01:30 GMT",
+        "06 Nov 1994 08:4937250100",
+        "17 June , 2022",
+        b"120",
+        b"",
+    ],
+    ids=lambda value: ascii(value)[:40],
+)
+def test_no_retry_after(value):
+    """RT-3: what is neither seconds nor a date says nothing: the schedule holds."""
+    assert heard((RETRY_AFTER, value)) is None
+
+
+def test_only_a_date_asks_the_time():
+    """CB-12: the wall clock counts only where the server said a date."""
+
+    def never():
+        raise AssertionError("nobody asked for the date")
+
+    for pair in (
+        (PUSHBACK, "250"),
+        (PUSHBACK, "abc"),
+        status(retry_info(3)),
+        (RETRY_AFTER, "5"),
+        (RETRY_AFTER, "soon"),
+    ):
+        hear([pair], [], never)
+
+
+@given(moment=st.integers(0, 253_402_300_799).map(lambda at: datetime.fromtimestamp(at, UTC)))
+def test_dates_as_they_are_sent(moment):
+    """RT-3: every date that a server formats by the book is read as that moment."""
+    expected = max(timedelta(0), moment - NOW).total_seconds()
+
+    assert heard((RETRY_AFTER, format_datetime(moment, usegmt=True))).delay == expected
+
+
+# The order.
+
+PUSHED, INFO, AFTER = (PUSHBACK, "250"), status(retry_info(3)), (RETRY_AFTER, "5")
+
+
+@pytest.mark.parametrize(
+    ("trailing", "initial", "delay", "source"),
+    [
+        ([PUSHED, INFO, AFTER], [], 0.25, WaitSource.PUSHBACK),
+        ([AFTER, INFO, PUSHED], [], 0.25, WaitSource.PUSHBACK),
+        ([INFO, AFTER], [], 3.0, WaitSource.RETRY_INFO),
+        ([AFTER, INFO], [], 3.0, WaitSource.RETRY_INFO),
+        ([AFTER], [], 5.0, WaitSource.RETRY_AFTER),
+        ([(PUSHBACK, "abc"), INFO, AFTER], [], None, WaitSource.PUSHBACK),  # unreadable, yet said
+        ([status(), AFTER], [], 5.0, WaitSource.RETRY_AFTER),
+        ([], [AFTER], 5.0, WaitSource.RETRY_AFTER),
+        ([(RETRY_AFTER, "7")], [AFTER], 7.0, WaitSource.RETRY_AFTER),
+        ([PUSHED], [AFTER], 0.25, WaitSource.PUSHBACK),
+        ([INFO], [AFTER], 3.0, WaitSource.RETRY_INFO),
+        ([AFTER], [(PUSHBACK, "abc"), INFO], 5.0, WaitSource.RETRY_AFTER),  # both are trailers
+        ([(RETRY_AFTER, "7"), AFTER], [], 5.0, WaitSource.RETRY_AFTER),
+    ],
+)
+def test_order(trailing, initial, delay, source):
+    """RT-3: pushback, else RetryInfo, else `retry-after`, which may come ahead of the trailers, from a proxy."""
+    assert hear(trailing, initial, wall_clock) == ServerWord(delay, source)
+
+
+@pytest.mark.parametrize(
+    ("trailing", "initial"),
+    [
+        ([], []),
+        ([("x", "1")], [("y", b"2")]),
+        ([("Retry-After", "5"), ("retry-after-bin", b"5"), ("grpc-retry-pushback", "5")], []),
+        ([], [PUSHED, INFO]),
+    ],
+)
+def test_nothing_said(trailing, initial):
+    """RT-3: without any of the three the server says nothing; pushback and RetryInfo are trailers."""
+    assert hear(trailing, initial, wall_clock) is None
+
+
+def test_any_iterable():
+    """RT-3: metadata may be any iterable of pairs, and is gone through once."""
+    after = ServerWord(5.0, WaitSource.RETRY_AFTER)
+
+    assert hear(iter([AFTER]), iter([]), wall_clock) == after
+    assert hear(iter([]), iter([AFTER]), wall_clock) == after
+
+
+# Nothing that a server sends raises.
+
+keys = st.sampled_from([PUSHBACK, DETAILS, RETRY_AFTER]) | st.text(max_size=10)
+numbers = st.integers().map(str) | st.floats().map(str)
+dates = st.lists(
+    st.sampled_from(["Fri,", "31", "Jul", "2026", "12:01:30", "GMT", "+0200", "-", ":", "1.2.3.4", "é"])
+).map(" ".join)
+garbled = st.builds(
+    lambda cut, junk: INFO[1][:cut] + junk + INFO[1][cut:],
+    st.integers(0, len(INFO[1])),
+    st.binary(min_size=1, max_size=8),
+)
+values = st.text() | st.binary() | numbers | dates | garbled
+metadata = st.lists(st.tuples(keys, values), max_size=6)
+
+
+@unhurried
+@given(trailing=metadata, initial=metadata, now=st.floats(-1e12, 1e12))
+@example(trailing=[(RETRY_AFTER, "Fri, 31 Jul 2026 12:01:30 GMT")], initial=[], now=-1e12)
+@example(trailing=[(DETAILS, b"\x12\x02\xff\xfe")], initial=[(RETRY_AFTER, "1" * 4400)], now=0.0)
+def test_whatever_is_sent(trailing, initial, now):
+    """RT-3: no metadata whatsoever raise, and no wait is negative, infinite or no number."""
+    word = hear(trailing, initial, lambda: now)
+
+    if word is None:
+        assert PUSHBACK not in dict(trailing)
+    elif word.delay is None:
+        assert word.source is WaitSource.PUSHBACK
+    else:
+        assert 0 <= word.delay < math.inf
+        assert type(word.delay) is float
+
+
+@given(value=st.text() | st.binary() | numbers)
+def test_any_pushback(value):
+    """RT-3: of a pushback, whatever it is, there is always a word: a wait of up to 2**31 ms, or a stop."""
+    word = heard((PUSHBACK, value))
+
+    assert word.source is WaitSource.PUSHBACK
+    assert word.delay is None or word.delay * 1000 == pytest.approx(int(value), abs=1e-6)
+    assert word.delay is None or 0 <= word.delay <= 2147483.647
+
+
+# Without the extra.
+
+
+@pytest.fixture
+def fresh():
+    """Let the messages be looked for anew."""
+    server_word._messages.cache_clear()
+    yield
+    server_word._messages.cache_clear()
+
+
+@pytest.mark.parametrize("missing", ["google.rpc", "google.protobuf.message"])
+def test_a_package_is_missing(fresh, monkeypatch, missing):
+    """RT-3: without googleapis-common-protos, or protobuf itself, RetryInfo is passed over and the rest is heard."""
+    monkeypatch.setitem(sys.modules, missing, None)  # as Python marks what it could not find
+
+    assert heard(INFO) is None
+    assert heard(INFO, AFTER) == ServerWord(5.0, WaitSource.RETRY_AFTER)
+    assert heard(INFO, PUSHED) == ServerWord(0.25, WaitSource.PUSHBACK)
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """Return the path of a folder that holds this library and what it needs, and no more."""
+    for name in ("grpc", "typing_extensions"):
+        origin = Path(find_spec(name).origin)
+        source = origin.parent if origin.name == "__init__.py" else origin
+        (tmp_path / source.name).symlink_to(source)
+    (tmp_path / "grpc_backoff").symlink_to(Path(grpc_backoff.__file__).parent)
+    return tmp_path
+
+
+def test_without_the_extra(bare):
+    """RT-3: where grpcio alone is installed, RetryInfo is not looked for, and nothing else is missing."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(bare)!r})\n"
+        "import importlib.util, time\n"
+        "from grpc_backoff import aio\n"
+        "from grpc_backoff.calls.server_hint import hear\n"
+        "print(importlib.util.find_spec('google'))\n"
+        f"print(hear([{INFO!r}], [], time.time))\n"
+        f"print(hear([{INFO!r}, {AFTER!r}], [], time.time))\n"
+    )
+    command = [sys.executable, "-I", "-S", "-c", code]  # without the packages of this installation
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines() == [
+        "None",
+        "None",
+        "ServerWord(delay=5.0, source=<WaitSource.RETRY_AFTER: 'retry-after'>)",
+    ]
+
+
+def test_protobuf_in_python():
+    """RT-3: protobuf's implementation in Python raises other errors for garbage; they do not reach the call either."""
+    code = (
+        "from google.protobuf.internal import api_implementation\n"
+        "from grpc_backoff.calls.server_hint import hear\n"
+        "print(api_implementation.Type())\n"
+        f"for value in ({INFO[1]!r}, b'\\x12\\x02\\xff\\xfe', b'\\xff' * 20, {INFO[1][:-1]!r}):\n"
+        f"    word = hear([({DETAILS!r}, value)], [], lambda: 0.0)\n"
+        "    print(word and word.delay)\n"
+    )
+    path = os.pathsep.join(filter(None, [str(Path(grpc_backoff.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+
+    assert done.stdout.split() == ["python", "3.0", "None", "None", "None"]
+
+
+def test_messages_come_late():
+    """RT-3: protobuf is imported with the first rich status, and what reads dates with the first date."""
+    code = (
+        "import sys, grpc.aio, grpc_backoff.aio\n"
+        "from grpc_backoff.calls.server_hint import hear\n"
+        "def loaded(*_):\n"
+        "    print(*[name in sys.modules for name in ('google.protobuf', 'google.rpc', 'email.utils')])\n"
+        f"loaded(hear([{PUSHED!r}], [], lambda: 0.0), hear([{AFTER!r}, ({DETAILS!r}, '')], [], lambda: 0.0))\n"
+        f"loaded(hear([{INFO!r}], [], lambda: 0.0))\n"
+        f"loaded(hear([({RETRY_AFTER!r}, 'Fri, 31 Jul 2026 12:01:30 GMT')], [], lambda: 0.0))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines() == ["False False False", "True True False", "True True True"]

@@ -1,0 +1,837 @@
+"""The TOML file: what it may say, and what is said of one that is wrong."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from dataclasses import replace
+
+import pytest
+
+from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, TABLES, read_config
+from grpc_backoff.config.options import read_options
+from grpc_backoff.config.settings import CONNECTING
+from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.connect import Reconnect
+from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional
+from grpc_backoff.policy.presets import CONNECT, RETRY
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.strategy import Exponential, Fixed, Steps
+
+TIME = 'a finite number of seconds above 0, or a text such as "500ms", "1s", "2m", is'
+PAUSE = 'a finite number of seconds of at least 0, or a text such as "500ms", "1s", "2m", is'
+IDLE = 'a number of seconds from 0 to inf (never), or a text such as "500ms", "1s", "2m", is'
+GROWTH = "a finite number of at least 1 is"
+JITTER = (
+    "a number from 0 to below 1 is, or one of: none, proportional(PART[, then_cap]), scaled(LOW, HIGH), "
+    "additive(PART), full, equal"
+)
+TOKENS = "a number above 0 and at most 1000 is"
+RATIO = "a number from 0.001 to 1000 is"
+FLAG = "True or False (or 1 or 0) is"
+STRATEGY = "'fixed' or 'linear' or 'exponential' or 'steps' or 'decorrelated' is"
+CODES = (
+    "'CANCELLED' or 'UNKNOWN' or 'INVALID_ARGUMENT' or 'DEADLINE_EXCEEDED' or 'NOT_FOUND' or 'ALREADY_EXISTS' or "
+    "'PERMISSION_DENIED' or 'RESOURCE_EXHAUSTED' or 'FAILED_PRECONDITION' or 'ABORTED' or 'OUT_OF_RANGE' or "
+    "'UNIMPLEMENTED' or 'INTERNAL' or 'UNAVAILABLE' or 'DATA_LOSS' or 'UNAUTHENTICATED' is"
+)
+CONNECTION_KEYS = (
+    "connection.preset, connection.initial_backoff, connection.max_backoff, connection.min_connect_timeout, "
+    "connection.idle_timeout, connection.multiplier, connection.jitter, connection.jitter_first, "
+    "connection.stable_after, connection.reconnect"
+)
+METHOD_KEYS = (
+    'methods."*".preset, methods."*".retry, methods."*".max_attempts, methods."*".delay, methods."*".backoff, '
+    'methods."*".max_delay, methods."*".jitter, methods."*".multiplier, methods."*".max_exponent, methods."*".steps, '
+    'methods."*".timeout, methods."*".deadline, methods."*".codes, methods."*".server_delay_jitter, '
+    'methods."*".max_server_delay'
+)
+BUDGET_KEYS = "no setting has this name, choose from: retry_budget.max_tokens, retry_budget.token_ratio"
+PRESETS = "grpc, contention, steps, standard, aggressive, conservative, background, fixed, linear, exponential"
+
+
+def meant(key, kind="setting"):
+    return f"no {kind} has this name, did you mean {key!r}?"
+
+
+# One line of [connection], the value as it is told, and what is allowed.
+BAD_CONNECTIONS = [
+    ("initial_backoff = 0", "0", TIME),
+    ("initial_backoff = -1.5", "-1.5", TIME),
+    ('initial_backoff = "5 parsecs"', "'5 parsecs'", TIME),
+    ('initial_backoff = "-1s"', "'-1s'", TIME),
+    ('initial_backoff = "0ms"', "'0ms'", TIME),
+    ('initial_backoff = ""', "''", TIME),
+    ('initial_backoff = "1s 2s"', "'1s 2s'", TIME),
+    ('initial_backoff = "1,5s"', "'1,5s'", TIME),
+    ('initial_backoff = "1S"', "'1S'", TIME),
+    ('initial_backoff = "1d"', "'1d'", TIME),
+    ('initial_backoff = "inf"', "'inf'", TIME),
+    ("max_backoff = inf", "inf", TIME),
+    ("max_backoff = nan", "nan", TIME),
+    ("min_connect_timeout = true", "True", TIME),
+    ("min_connect_timeout = []", "[]", TIME),
+    ("idle_timeout = -1", "-1", IDLE),
+    ("idle_timeout = nan", "nan", IDLE),
+    ('idle_timeout = "never"', "'never'", IDLE),
+    ("multiplier = 0.5", "0.5", GROWTH),
+    ("multiplier = inf", "inf", GROWTH),
+    ('multiplier = "2"', "'2'", GROWTH),
+    ("jitter = 1.0", "1.0", JITTER),
+    ("jitter = -0.2", "-0.2", JITTER),
+    ("jitter = {a = 1}", "{'a': 1}", JITTER),
+    ('jitter = "much"', "'much'", JITTER),
+    ('jitter = "full(1)"', "'full(1)'", "full is"),
+    ('jitter = "scaled(0.5)"', "'scaled(0.5)'", "scaled(LOW, HIGH) is"),
+    (
+        'jitter = "scaled(2, 1)"',
+        "'scaled(2, 1)'",
+        "scaled(LOW, HIGH) is (Scaled.high = 1.0 is not allowed; a number above 0 and at least Scaled.low (2.0) is)",
+    ),
+    ('jitter_first = "true"', "'true'", FLAG),
+    ("stable_after = -1", "-1", PAUSE),
+    ('stable_after = "soon"', "'soon'", PAUSE),
+    ("stable_after = 12:00:00", "datetime.time(12, 0)", PAUSE),
+    ('reconnect = "never"', "'never'", "'lazy' or 'eager' is"),
+    ('preset = "stepps"', "'stepps'", meant("steps", "policy")),
+    ('preset = "xyz"', "'xyz'", f"no policy has this name, choose from: {PRESETS}"),
+    ('preset = "linear"', "'linear'", "it is with delay beside it, which it does not say itself"),
+    ("preset = 4", "4", "the name of a policy is"),
+    ("multiplyer = 2", "2", meant("connection.multiplier")),
+    ("max_reconnect_backoff_ms = 9", "9", meant("connection.max_backoff")),
+    ("min_reconnect_backoff_ms = 9", "9", meant("connection.min_connect_timeout")),
+    ("Jitter = 0", "0", meant("connection.jitter")),
+    ("xyz = 0", "0", f"no setting has this name, choose from: {CONNECTION_KEYS}"),
+]
+
+# One line of [methods."*"], in the same way.
+BAD_METHODS = [
+    ("retry = -1", "-1", "a whole number of at least 0 is"),
+    ("retry = 2.5", "2.5", "a whole number of at least 0 is"),
+    ('retry = "unlimited"', "'unlimited'", "a whole number of at least 0 is"),
+    ("max_attempts = 0", "0", 'a whole number of at least 1 (or "unlimited") is'),
+    ("max_attempts = true", "True", 'a whole number of at least 1 (or "unlimited") is'),
+    ('max_attempts = "many"', "'many'", 'a whole number of at least 1 (or "unlimited") is'),
+    ("delay = 0", "0", TIME),
+    ('delay = "5 parsecs"', "'5 parsecs'", TIME),
+    ('backoff = "quadratic"', "'quadratic'", STRATEGY),
+    ("backoff = 2", "2", STRATEGY),
+    ('max_delay = "-30s"', "'-30s'", TIME),
+    ("max_exponent = -1", "-1", "a whole number of at least 0 is"),
+    ("max_exponent = 1.5", "1.5", "a whole number of at least 0 is"),
+    ("steps = []", "[]", "a list of at least one wait is"),
+    ("steps = 5", "5", "a list of at least one wait is"),
+    ('steps = ""', "''", "a list of at least one wait is"),
+    ("timeout = 0", "0", TIME),
+    ("deadline = inf", "inf", TIME),
+    ('codes = "NOPE"', "'NOPE'", CODES),
+    ('codes = ["unavailible"]', "'unavailible'", CODES),
+    ('codes = ["UNAVAILABLE", 14]', "14", CODES),
+    ('codes = ["UNAVAILABLE", ["ABORTED"]]', "['ABORTED']", CODES),
+    ("codes = [{a = 1}]", "{'a': 1}", CODES),
+    ("codes = []", "[]", "a list of at least one status code is"),
+    ('codes = ""', "''", "a list of at least one status code is"),
+    ("codes = 14", "14", "a list of at least one status code is"),
+    ("server_delay_jitter = -1", "-1", PAUSE),
+    ("max_server_delay = 0", "0", TIME),
+    ("retries = 3", "3", meant('methods."*".retry')),
+    ('"max delay" = 3', "3", meant('methods."*".max_delay')),
+    ("xyz = 0", "0", f"no setting has this name, choose from: {METHOD_KEYS}"),
+]
+
+# One line of [retry_budget], in the same way.
+BAD_BUDGETS = [
+    ("max_tokens = 0", "0", TOKENS),
+    ("max_tokens = -0.5", "-0.5", TOKENS),
+    ("max_tokens = 1000.1", "1000.1", TOKENS),
+    ("max_tokens = nan", "nan", TOKENS),
+    ("max_tokens = inf", "inf", TOKENS),
+    ('max_tokens = "10"', "'10'", TOKENS),
+    ("max_tokens = true", "True", TOKENS),
+    ("max_tokens = [10]", "[10]", TOKENS),
+    ("token_ratio = 0", "0", RATIO),
+    ("token_ratio = 0.0009", "0.0009", RATIO),
+    ("token_ratio = -1", "-1", RATIO),
+    ("token_ratio = 1001", "1001", RATIO),
+    ('token_ratio = "10%"', "'10%'", RATIO),
+    ("max_token = 10", "10", meant("retry_budget.max_tokens")),
+    ("maxTokens = 10", "10", meant("retry_budget.max_tokens")),
+    ("tokenRatio = 0.1", "0.1", meant("retry_budget.token_ratio")),
+    ("xyz = 1", "1", BUDGET_KEYS),
+]
+
+# Values that are right, each on its own: the file, the key in question, its value, and what is allowed.
+NOT_TOGETHER = [
+    (
+        "[connection]\ninitial_backoff = 5\nmax_backoff = 4.5",
+        "connection.max_backoff",
+        "4.5",
+        "at least connection.initial_backoff (5) is",
+    ),
+    (
+        '[targets.x]\ninitial_backoff = "5s"\nmax_backoff = "4500ms"',
+        "targets.x.max_backoff",
+        "'4500ms'",
+        "at least targets.x.initial_backoff (5s) is",
+    ),
+    ("[policies.x]\ndelay = 5\nmax_delay = 4", "policies.x.max_delay", "4", "at least policies.x.delay (5) is"),
+    (
+        "[policies.x]\nretry = 5\nmax_attempts = 6",
+        "policies.x.max_attempts",
+        "6",
+        "only one of it and policies.x.retry is",
+    ),
+    (
+        '[methods."*"]\nmax_attempts = 6\nretry = 5',
+        'methods."*".retry',
+        "5",
+        'only one of it and methods."*".max_attempts is',
+    ),
+    (
+        '[policies.x]\ndelay = 1\nbackoff = "fixed"\nmultiplier = 2',
+        "policies.x.multiplier",
+        "2",
+        "nothing is: fixed backoff has no multiplier",
+    ),
+    (
+        "[policies.x]\ndelay = 1\nmultiplier = 2",
+        "policies.x.multiplier",
+        "2",
+        "nothing is: fixed backoff has no multiplier",
+    ),
+    (
+        '[policies.x]\ndelay = 1\nbackoff = "linear"\nmax_exponent = 2',
+        "policies.x.max_exponent",
+        "2",
+        "nothing is: linear backoff has no max_exponent",
+    ),
+    (
+        '[policies.x]\ndelay = 1\nbackoff = "exponential"\nsteps = [1]',
+        "policies.x.steps",
+        "[1]",
+        "nothing is: exponential backoff has no steps",
+    ),
+    ('[policies.x]\npreset = "steps"\ndelay = 3', "policies.x.delay", "3", "nothing is: steps backoff has no delay"),
+    (
+        '[connection]\npreset = "steps"\ninitial_backoff = 3',
+        "connection.initial_backoff",
+        "3",
+        "nothing is: steps backoff has no delay",
+    ),
+    (
+        '[policies.x]\ndelay = 1\nbackoff = "decorrelated"\njitter = "full"',
+        "policies.x.jitter",
+        "'full'",
+        "'none' is: a decorrelated backoff has its own",
+    ),
+    (
+        '[policies.x]\ndelay = 1\nbackoff = "decorrelated"\n[methods."*"]\npreset = "x"\njitter = 0.2',
+        'methods."*".jitter',
+        "0.2",
+        "'none' is: a decorrelated backoff has its own",
+    ),
+    (
+        '[policies.x]\nbackoff = "steps"',
+        "policies.x.backoff",
+        "'steps'",
+        "it is with steps beside it, which it does not say itself",
+    ),
+    ("[policies.x]\nsteps = [1, 0]", "policies.x.steps[1]", "0", TIME),
+    ('[policies.x]\nsteps = "1s 2"\n[policies.y]\nsteps = "1s 2x"', "policies.y.steps[1]", "'2x'", TIME),
+    ('[policies.x]\npreset = "y"', "policies.x.preset", "'y'", f"no policy has this name, choose from: x, {PRESETS}"),
+    (
+        '[policies.x]\npreset = "x"',
+        "policies.x.preset",
+        "'x'",
+        "a policy that does not begin with itself is (x begins with x)",
+    ),
+    (
+        '[policies.x]\npreset = "y"\n[policies.y]\npreset = "x"',
+        "policies.x.preset",
+        "'y'",
+        "a policy that does not begin with itself is (y begins with x begins with y)",
+    ),
+    (
+        '[policies.x]\npreset = "y"\n[policies.y]\npreset = "z"\n[policies.z]\npreset = "x"',
+        "policies.x.preset",
+        "'y'",
+        "a policy that does not begin with itself is (y begins with z begins with x begins with y)",
+    ),
+    ("[policies.grpc]", "policies.grpc", "'grpc'", "a name that no preset has is"),
+    ("[policies.linear]\ndelay = 1", "policies.linear", "'linear'", "a name that no preset has is"),
+    (
+        '[targets."a*"]\n[targets."*b"]',
+        'targets."*b"',
+        "'*b'",
+        "a pattern that does not tie with 'a*' is",
+    ),
+    (
+        '[targets."*.example:443"]\n[targets."shop.*:443"]\n[targets."shop.example*"]',
+        'targets."shop.example*"',
+        "'shop.example*'",
+        "a pattern that does not tie with '*.example:443' is",
+    ),
+    ('[methods."a/b/c"]', 'methods."a/b/c"', "'a/b/c'", "'package.Service/Method', 'package.Service' or '*' is"),
+    ('[methods."/a.B/C"]', 'methods."/a.B/C"', "'/a.B/C'", "'package.Service/Method', 'package.Service' or '*' is"),
+    ('[methods."a.B/*"]', 'methods."a.B/*"', "'a.B/*'", "'package.Service/Method', 'package.Service' or '*' is"),
+    ("[methods.5]", 'methods."5"', "'5'", "'package.Service/Method', 'package.Service' or '*' is"),
+    ('[methods.""]', 'methods.""', "''", "'package.Service/Method', 'package.Service' or '*' is"),
+    ("[retry_budget]\nmax_tokens = 10", "retry_budget.max_tokens", "10", "it is with token_ratio beside it"),
+    ("[retry_budget]\ntoken_ratio = 0.1", "retry_budget.token_ratio", "0.1", "it is with max_tokens beside it"),
+    ("retry_budget = 5", "retry_budget", "5", "a table is"),
+    ("[[retry_budget]]", "retry_budget", "[{}]", "a table is"),
+    ("[retry_budget.x]", "retry_budget.x", "{}", BUDGET_KEYS),
+    ("[retry_buget]\nmax_tokens = 10", "retry_buget", "{'max_tokens': 10}", meant("retry_budget", "table")),
+    ("connection = 5", "connection", "5", "a table is"),
+    ("[[connection]]", "connection", "[{}]", "a table is"),
+    ("policies = []", "policies", "[]", "a table is"),
+    ("[policies]\nx = 1", "policies.x", "1", "a table is"),
+    ('[targets]\n"a b" = "c"', 'targets."a b"', "'c'", "a table is"),
+    ("[[methods.x]]", "methods.x", "[{}]", "a table is"),
+    ("[conection]", "conection", "{}", meant("connection", "table")),
+    ("[method.x]", "method", "{'x': {}}", meant("methods", "table")),
+    (
+        "jitter = 0.2",
+        "jitter",
+        "0.2",
+        "no table has this name, choose from: connection, targets, policies, methods, retry_budget",
+    ),
+]
+
+UNREADABLE = [
+    # What no parser of TOML can read, with its line.
+    (
+        b"\n[connection\njitter = 1",
+        "is not TOML: Expected ']' at the end of a table declaration (at line 2, column 12)",
+    ),
+    (b"[connection]\njitter = 0.1\njitter = 0.2\n", "is not TOML: Cannot overwrite a value (at line 3, column 13)"),
+    (b"[connection]\njitter = \n", "is not TOML: Invalid value (at line 2, column 10)"),
+    (
+        b"[connection]\n\njitter 1\n",
+        "is not TOML: Expected '=' after a key in a key/value pair (at line 3, column 8)",
+    ),
+    (
+        b"[connection]\ninitial_backoff = 1s\n",
+        "is not TOML: Expected newline or end of document after a statement (at line 2, column 20)",
+    ),
+    (b'[connection]\nreconnect = "lazy\n', "is not TOML: Illegal character '\\n' (at line 2, column 18)"),
+    (b"[connection]\n[connection]\n", "is not TOML: Cannot declare ('connection',) twice (at line 2, column 12)"),
+    (
+        b"jitter = 0.1\x00\n",
+        "is not TOML: Expected newline or end of document after a statement (at line 1, column 13)",
+    ),
+    (b"[targets.*]\n", "is not TOML: Invalid initial character for a key part (at line 1, column 10)"),
+    (b'[connection]\n# \xe9\npreset = "grpc"', "is not UTF-8 (at line 2)"),
+    ("[connection]\n".encode("utf-16"), "is not UTF-8 (at line 1)"),
+]
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "backoff.toml"
+
+
+def policy_of(file):
+    return read_config(file).connect_policy().policy
+
+
+def check_refused(file, key, value, allowed):
+    """Hold the error to its whole message, and to naming file and key."""
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+
+    assert str(caught.value) == f"{file}: {key} = {value} is not allowed; {allowed}"
+    assert (caught.value.path, caught.value.key) == (str(file), key)
+
+
+def key_of(line):
+    return line.partition(" = ")[0]
+
+
+@pytest.mark.parametrize(("line", "value", "allowed"), BAD_CONNECTIONS, ids=[row[0] for row in BAD_CONNECTIONS])
+def test_bad_connection(file, line, value, allowed):
+    """BP-4: an error names the file, the key path, the value and what is allowed, or the key that was meant."""
+    file.write_text(f"[connection]\n{line}\n")
+
+    check_refused(file, f"connection.{key_of(line)}", value, allowed)
+
+
+@pytest.mark.parametrize(("line", "value", "allowed"), BAD_CONNECTIONS[:5], ids=[row[0] for row in BAD_CONNECTIONS[:5]])
+def test_bad_target(file, line, value, allowed):
+    """BP-4: the tables of targets are held to the same, and their pattern is part of the key path."""
+    file.write_text(f'[connection]\njitter = 0.1\n[targets."a:*"]\n{line}\n')
+
+    check_refused(file, f'targets."a:*".{key_of(line)}', value, allowed)
+
+
+@pytest.mark.parametrize(("line", "value", "allowed"), BAD_METHODS, ids=[row[0] for row in BAD_METHODS])
+def test_bad_method(file, line, value, allowed):
+    """BP-4: so it is with the methods' tables, where each code and each wait of a list is looked at."""
+    file.write_text(f'[methods."*"]\n{line}\n')
+
+    check_refused(file, f'methods."*".{key_of(line)}', value, allowed)
+
+
+@pytest.mark.parametrize(("line", "value", "allowed"), BAD_BUDGETS, ids=[row[0] for row in BAD_BUDGETS])
+def test_bad_budget(file, line, value, allowed):
+    """BP-4: and with the table of the retry budget (RT-9)."""
+    file.write_text(f"[retry_budget]\n{line}\n")
+
+    check_refused(file, f"retry_budget.{key_of(line)}", value, allowed)
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "value", "allowed"), NOT_TOGETHER, ids=[row[0].replace("\n", " ") for row in NOT_TOGETHER]
+)
+def test_not_together(file, content, key, value, allowed):
+    """BP-4: what does not go together, or has no place, is told when the file is read, not when a channel is made."""
+    file.write_text(content)
+
+    check_refused(file, key, value, allowed)
+
+
+@pytest.mark.parametrize(("content", "problem"), UNREADABLE, ids=[problem for _, problem in UNREADABLE])
+def test_unreadable(file, content, problem):
+    """BP-4: a file that is wrong as a whole is told with its name and the line; no key is to blame."""
+    file.write_bytes(content)
+
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+
+    assert str(caught.value) == f"{file}: {problem}"
+    assert caught.value.key is None
+
+
+def test_nested_too_deeply(file):
+    """BP-4: what the parser cannot bear is an error of the file as well."""
+    file.write_text("a = " + "[" * 100_000)
+
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+
+    assert str(caught.value) == f"{file}: is nested too deeply"
+
+
+def test_too_many_digits(file):
+    """BP-4: so is a number that Python does not read, in Python's own words."""
+    file.write_text("a = " + "1" * 5000)
+
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+
+    assert str(caught.value).startswith(f"{file}: is not TOML: Exceeds the limit (4300 digits)")
+
+
+def test_missing(file):
+    """BP-4: a file that is not there is an error, not a default."""
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+
+    assert str(caught.value) == f"{file}: cannot be read: No such file or directory"
+    assert caught.value.key is None
+
+
+def test_directory(tmp_path):
+    """BP-4: a directory is not a file."""
+    with pytest.raises(ConfigError) as caught:
+        read_config(tmp_path)
+
+    assert str(caught.value) == f"{tmp_path}: cannot be read: Is a directory"
+
+
+@pytest.fixture
+def forbidden(file):
+    """Return a file that may not be read, not by root either, who is nobody in particular for the while."""
+    file.touch()
+    file.chmod(stat.S_IWUSR)
+    user = os.geteuid()
+    os.seteuid(user or 65534)
+    yield file
+    os.seteuid(user)
+
+
+def test_no_permission(forbidden):
+    """BP-4: a file that may not be read is told as that."""
+    with pytest.raises(ConfigError) as caught:
+        read_config(forbidden)
+
+    assert str(caught.value) == f"{forbidden}: cannot be read: Permission denied"
+
+
+def test_permission_denied(file, monkeypatch):
+    """BP-4: what the system says of a file that it does not give is passed on."""
+
+    def denied(_path, _mode):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", denied)
+
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+
+    assert str(caught.value) == f"{file}: cannot be read: Permission denied"
+
+
+def test_impossible_path():
+    """BP-4: a path that no file can have is the same kind of error."""
+    with pytest.raises(ConfigError) as caught:
+        read_config("a\0b")
+
+    assert str(caught.value) == "a\0b: cannot be read: embedded null byte"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ['[targets."b*"]\njitter = 7', "[policies.x]\ndelay = -1", '[methods."*"]\npreset = "x"', "[other]", "a", "\0"],
+)
+def test_whole_or_not_at_all(file, bad):
+    """BP-4: one bad table is enough for nothing of the file to hold, whatever was asked of it."""
+    file.write_text(f'[connection]\njitter = 0.1\n[targets."a*"]\njitter = 0.3\n{bad}\n')
+
+    with pytest.raises(ConfigError):
+        read_config(file)
+    with pytest.raises(ConfigError):
+        read_options([("grpc_backoff.config", file)], target="a")
+
+
+@pytest.mark.parametrize("content", ["", "\n# nothing\n", "[connection]\n"])
+def test_nothing_said(file, content):
+    """BP-3: a file that says nothing changes nothing."""
+    file.write_text(content)
+
+    assert policy_of(file) == CONNECT
+
+
+def test_every_setting(file):
+    """BP-3: one file sets everything, in seconds."""
+    file.write_text("""
+        [connection]
+        preset = "grpc"
+        initial_backoff = 0.25
+        max_backoff = 8
+        min_connect_timeout = 1.5
+        idle_timeout = 60
+        multiplier = 3
+        jitter = 0.5
+        jitter_first = true
+        stable_after = 2
+        reconnect = "eager"
+    """)
+
+    assert policy_of(file) == replace(
+        CONNECT,
+        backoff=BackoffPolicy(Exponential(0.25, 3.0), 8.0, Proportional(0.5)),
+        min_connect_timeout=1.5,
+        idle_timeout=60.0,
+        jitter_first=True,
+        stable_after=2.0,
+        reconnect=Reconnect.EAGER,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("initial_backoff = 0.5", ("grpc.initial_reconnect_backoff_ms", 500)),
+        ("max_backoff = 30", ("grpc.max_reconnect_backoff_ms", 30_000)),
+        ("max_backoff = 0.5", ("grpc.max_reconnect_backoff_ms", 500)),
+        ("initial_backoff = 500.0", ("grpc.initial_reconnect_backoff_ms", 500_000)),
+        ("min_connect_timeout = 7.5", ("grpc.min_reconnect_backoff_ms", 7500)),
+        ("idle_timeout = 90", ("grpc.client_idle_timeout_ms", 90_000)),
+        ("idle_timeout = 0.1", ("grpc.client_idle_timeout_ms", 100)),
+        ("idle_timeout = inf", ("grpc.client_idle_timeout_ms", 2**31 - 1)),
+        ("multiplier = 2", ("grpc_backoff.multiplier", 2)),
+        ('max_backoff = "30s"', ("grpc.max_reconnect_backoff_ms", 30_000)),
+        ('initial_backoff = "250ms"', ("grpc.initial_reconnect_backoff_ms", 250)),
+        ('min_connect_timeout = "1.5m"', ("grpc.min_reconnect_backoff_ms", 90_000)),
+        ('idle_timeout = "1h"', ("grpc.client_idle_timeout_ms", 3_600_000)),
+        ("jitter = 0", ("grpc_backoff.jitter", 0)),
+        ("jitter = 0.5", ("grpc_backoff.jitter", 0.5)),
+        ('jitter = "none"', ("grpc_backoff.jitter", "none")),
+        ('jitter = "full"', ("grpc_backoff.jitter", "full")),
+        ('jitter = "equal"', ("grpc_backoff.jitter", "equal")),
+        ('jitter = "additive(0.5)"', ("grpc_backoff.jitter", "additive(0.5)")),
+        ('jitter = "scaled(0.5, 1.5)"', ("grpc_backoff.jitter", "scaled(0.5, 1.5)")),
+        ('jitter = "proportional(0.1, then_cap)"', ("grpc_backoff.jitter", "proportional(0.1, then_cap)")),
+        ("jitter_first = true", ("grpc_backoff.jitter_first", True)),
+        ("stable_after = 5", ("grpc_backoff.stable_after", 5)),
+        ('reconnect = "eager"', ("grpc_backoff.reconnect", "eager")),
+        *((f'preset = "{name}"', ("grpc_backoff.preset", name)) for name in RETRY),
+    ],
+)
+def test_same_as_option(file, line, option):
+    """BP-3: a setting of the file and the option of the same meaning give the same policy."""
+    file.write_text(f"[connection]\n{line}\n")
+
+    by_file, by_option = read_options([("grpc_backoff.config", file)]), read_options([option])
+
+    assert (by_file.policy, by_file.core) == (by_option.policy, by_option.core)
+    assert option == ("grpc_backoff.preset", "grpc") or by_option.policy != CONNECT
+
+
+def test_every_option_is_compared():
+    """BP-3: no setting of connecting is left out above."""
+    compared = {row[1][0] for row in test_same_as_option.pytestmark[0].args[1]}
+
+    assert compared == {setting.option for setting in CONNECTING}
+
+
+def test_never_idle(file):
+    """CB-14: an infinite idle timeout is never."""
+    file.write_text("[connection]\nidle_timeout = inf\n")
+
+    assert policy_of(file).idle_timeout == math.inf
+
+
+def test_shorter_than_a_millisecond(file):
+    """BP-3: the file is not bound to grpc's milliseconds."""
+    file.write_text("[connection]\ninitial_backoff = 0.0005\n")
+
+    assert policy_of(file).initial_backoff == 0.0005
+
+
+def test_byte_order_mark(file):
+    """BP-4: the mark with which some editors begin a file does no harm."""
+    file.write_bytes(b"\xef\xbb\xbf[connection]\r\njitter = 0.5\r\n")
+
+    assert policy_of(file).backoff.jitter == Proportional(0.5)
+
+
+def test_relative_path(file, monkeypatch):
+    """BP-4: a relative path counts from the working directory, and errors name it as it was given."""
+    monkeypatch.chdir(file.parent)
+    file.write_text("[connection]\njitter = 7\n")
+
+    with pytest.raises(ConfigError) as caught:
+        read_config("backoff.toml")
+
+    assert str(caught.value) == f"backoff.toml: connection.jitter = 7 is not allowed; {JITTER}"
+
+
+def test_example_of_docstring(file):
+    """BP-3: the example in the module's docstring is right, and its `[connection]` says what holds without a file."""
+    from grpc_backoff.config import file as config
+
+    file.write_text("\n".join(line.strip() for line in config.__doc__.partition("::")[2].splitlines()[:-2]))
+    read = read_config(file)
+    orders, standard = read.retry_policy("shop.Orders/Place").policy, RETRY["standard"]
+
+    assert policy_of(file) == CONNECT
+    assert read.connect_policy("a.example:443").policy.backoff.cap == 30.0
+    assert orders == replace(standard, backoff=replace(standard.backoff, cap=10.0), max_attempts=3)
+
+
+FILE = """
+[connection]
+max_backoff = "50s"
+
+[targets."*:443"]
+max_backoff = "40s"
+jitter = "full"
+
+[targets."shop.example:443"]
+preset = "careful"
+initial_backoff = 4
+
+[policies.careful]
+preset = "standard"
+jitter = "equal"
+max_attempts = 3
+
+[policies.impatient]
+preset = "careful"
+delay = "50ms"
+
+[methods."*"]
+preset = "fixed"
+retry = 1
+delay = "250ms"
+
+[methods."shop.Orders"]
+preset = "impatient"
+
+[methods."shop.Orders/Place"]
+preset = "careful"
+codes = ["ABORTED"]
+timeout = "2s"
+"""
+
+
+@pytest.fixture
+def config(file):
+    file.write_text(FILE)
+    return read_config(file)
+
+
+@pytest.mark.parametrize(
+    ("target", "backoff"),
+    [
+        ("", BackoffPolicy(Exponential(1.0, 1.6), 50.0, Proportional(0.2))),
+        ("shop.example:80", BackoffPolicy(Exponential(1.0, 1.6), 50.0, Proportional(0.2))),
+        ("a:443", BackoffPolicy(Exponential(1.0, 1.6), 40.0, Full())),
+        ("shop.example:443", BackoffPolicy(Exponential(4.0, 2.0), 50.0, Equal())),
+    ],
+)
+def test_targets(config, target, backoff):
+    """BP-3: the nearest table of targets over that of all connections, over the policy that they begin with."""
+    assert config.connect_policy(target).policy == replace(CONNECT, backoff=backoff)
+
+
+@pytest.mark.parametrize(
+    ("method", "backoff", "limits"),
+    [
+        ("other.Service/Do", BackoffPolicy(Fixed(0.25), 30.0, NoJitter()), {"max_attempts": 2}),
+        ("shop.Orders/List", BackoffPolicy(Exponential(0.05, 2.0), 30.0, Equal()), {"max_attempts": 3}),
+        ("/shop.Orders/List", BackoffPolicy(Exponential(0.05, 2.0), 30.0, Equal()), {"max_attempts": 3}),
+        (
+            "shop.Orders/Place",
+            BackoffPolicy(Exponential(1.0, 2.0), 30.0, Equal()),
+            {"max_attempts": 3, "codes": ["ABORTED"], "timeout": 2.0},
+        ),
+    ],
+)
+def test_methods(config, method, backoff, limits):
+    """BP-2: the nearest table of methods, and it alone: method, service, all."""
+    assert config.retry_policy(method).policy == replace(RETRY["standard"], backoff=backoff, **limits)
+
+
+def test_no_methods(file):
+    """RT-1: without a table that fits there is no policy: nothing is retried unless asked for."""
+    file.write_text('[methods."shop.Orders"]\npreset = "standard"\n')
+
+    assert read_config(file).retry_policy("shop.Carts/Add") is None
+
+
+def test_origins(config, file):
+    """BP-3: each value says from which key of which table it came, through all policies in between."""
+    origins = {value.part: value.origin for value in config.retry_policy("shop.Orders/List").effective}
+
+    assert origins == {
+        "backoff": "preset standard",
+        "delay": f"file {file}: policies.impatient.delay",
+        "multiplier": "preset standard",
+        "max_delay": "preset standard",
+        "jitter": f"file {file}: policies.careful.jitter",
+        "max_attempts": f"file {file}: policies.careful.max_attempts",
+        **dict.fromkeys(("codes", "timeout", "deadline", "server_delay_jitter", "max_server_delay"), "preset standard"),
+    }
+
+
+def test_policies_by_name(config):
+    """BP-3: the file's own policies, and the presets, by their names."""
+    assert config.policy("impatient").policy == config.retry_policy("shop.Orders/List").policy
+    assert config.policy("contention").policy == RETRY["contention"]
+    with pytest.raises(OptionError, match="no policy has this name, did you mean 'careful'"):
+        config.policy("carefull")
+
+
+def test_sections(config):
+    """BP-3: all that a file describes, by the path of its table, in its order."""
+    sections = dict(config.sections())
+
+    assert list(sections) == [
+        "connection",
+        'targets."*:443"',
+        'targets."shop.example:443"',
+        "policies.careful",
+        "policies.impatient",
+        'methods."*"',
+        'methods."shop.Orders"',
+        'methods."shop.Orders/Place"',
+    ]
+    assert sections['targets."*:443"'] == config.connect_policy("a:443")
+    assert sections['methods."shop.Orders"'] == config.retry_policy("shop.Orders/List")
+
+
+def test_every_setting_of_calls(file):
+    """BP-2: one table sets everything about calls."""
+    file.write_text("""
+        [policies.all]
+        retry = 4
+        delay = "100ms"
+        backoff = "exponential"
+        multiplier = 3
+        max_exponent = 5
+        max_delay = "1m"
+        jitter = "additive(0.25)"
+        timeout = 2
+        deadline = "30s"
+        codes = ["ABORTED", "UNAVAILABLE"]
+        server_delay_jitter = 0
+        max_server_delay = "1h"
+        [policies.list]
+        backoff = "steps"
+        steps = ["100ms", 0.5, "2s"]
+        multiplier = 1
+        max_attempts = "unlimited"
+    """)
+    config = read_config(file)
+
+    assert config.policy("all").policy == RetryPolicy(
+        backoff=BackoffPolicy(Exponential(0.1, 3.0, 5), 60.0, Additive(0.25)),
+        max_attempts=5,
+        codes=frozenset({"ABORTED", "UNAVAILABLE"}),
+        timeout=2.0,
+        deadline=30.0,
+        server_delay_jitter=0.0,
+        max_server_delay=3600.0,
+    )
+    assert config.policy("list").policy.backoff == BackoffPolicy(Steps((0.1, 0.5, 2.0), 1.0), 30.0, NoJitter())
+    assert config.policy("list").policy.max_attempts is None
+
+
+@pytest.mark.parametrize("content", ["", "[retry_budget]\n"])
+def test_no_budget(file, content):
+    """RT-9: there is no budget where the file says nothing of one."""
+    file.write_text(content)
+    config = read_config(file)
+
+    assert config.budget() is None
+    assert "retry_budget" not in dict(config.sections())
+
+
+def test_budget(file):
+    """RT-9: the file's table is the budget of each target, and one of the sections that the file describes."""
+    file.write_text("[retry_budget]\ntoken_ratio = 0.1\nmax_tokens = 100\n")
+    config = read_config(file)
+
+    assert config.budget().policy == RetryBudget(100.0, 0.1)
+    assert {value.part: value.origin for value in config.budget().effective} == {
+        "max_tokens": f"file {file}: retry_budget.max_tokens",
+        "token_ratio": f"file {file}: retry_budget.token_ratio",
+    }
+    assert dict(config.sections())["retry_budget"] == config.budget()
+
+
+def test_no_effect(file):
+    """BP-2: what a table of the file says of growth without a delay is warned of, with file and key."""
+    file.write_text('[methods."*"]\nretry = 3\nbackoff = "exponential"\n')
+
+    with pytest.warns(PolicyWarning) as caught:
+        config = read_config(file)
+
+    assert [str(warning.message) for warning in caught] == [
+        f'{file}: methods."*".backoff has no effect without a delay'
+    ]
+    assert caught[0].filename == __file__
+    assert caught[0].lineno == test_no_effect.__code__.co_firstlineno + 5
+    assert config.retry_policy("a.B/C").policy.bounds(3) == (0.0, 0.0)
+
+
+def test_names():
+    """BP-3: the names that others rely on."""
+    assert ENVIRONMENT_VARIABLE == "GRPC_BACKOFF_CONFIG"
+    assert TABLES == ("connection", "targets", "policies", "methods", "retry_budget")
+
+
+def test_too_large(file):
+    """BP-4: what is no configuration by its size is not read to its end."""
+    file.write_text("#" * 1_000_001)
+
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+
+    assert str(caught.value) == f"{file}: is larger than 1000000 bytes"

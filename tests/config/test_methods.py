@@ -1,0 +1,722 @@
+"""Which retry policy holds for which method, and what is left to grpcio's core."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import grpc
+import grpc.aio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpc_backoff import aio
+from grpc_backoff.config.file import read_config
+from grpc_backoff.config.methods import CallPolicies, read_call_policies, read_retry
+from grpc_backoff.config.service_config import from_service_config
+from grpc_backoff.errors import OptionError, PolicyWarning
+from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.presets import PRESETS, REPLAY_LIMIT, RETRY
+from grpc_backoff.policy.retry import RetryPolicy
+from tests.policy.values import unhurried
+
+KEY = "grpc.service_config"
+ENABLE = "grpc.enable_retries"
+BUFFER = "grpc.per_rpc_retry_buffer_size"
+
+STANDARD = RETRY["standard"]
+ONCE = replace(STANDARD, max_attempts=1)
+ABORTED = replace(STANDARD, codes=frozenset({"ABORTED"}))
+NATIVE = {
+    "maxAttempts": 4,
+    "initialBackoff": "0.1s",
+    "maxBackoff": "1s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+}
+OF_NATIVE = from_service_config(NATIVE)
+OTHER = {**NATIVE, "maxAttempts": 2, "retryableStatusCodes": ["ABORTED"]}
+OF_OTHER = from_service_config(OTHER)
+
+WHAT = "a RetryPolicy, the name of one, or words such as 'retry: 5, delay: 1s' are"
+NAMES = "'package.Service/Method', 'package.Service' or '*' is"
+WORDS = "words such as 'retry: 5, delay: 1s, backoff: linear' are"
+FILE = """
+[policies.careful]
+preset = "standard"
+retry = 2
+[policies.idle]
+backoff = "linear"
+retry = 2
+[methods."*"]
+preset = "careful"
+[methods."shop.Orders"]
+retry = 1
+delay = "3s"
+[methods."shop.Orders/Place"]
+retry = 0
+delay = "3s"
+[retry_budget]
+max_tokens = 10
+token_ratio = 0.1
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    return config_of(tmp_path, FILE)
+
+
+def config_of(tmp_path, text):
+    file = tmp_path / "backoff.toml"
+    file.write_text(text)
+    return read_config(file)
+
+
+def text_of(*entries, **more):
+    return json.dumps({"methodConfig": list(entries), **more})
+
+
+def entry_of(*paths, **more):
+    """Return an entry of a service config for methods (`a.B/C`), services (`a.B`) or all (nothing)."""
+    names = [dict(zip(("service", "method"), path.split("/"), strict=False)) for path in paths]
+    return {"name": [{key: value for key, value in name.items() if value} for name in names], **more}
+
+
+def read(retry=None, budget=None, core=(), config=None):
+    return read_call_policies(retry, budget, tuple(core), config)
+
+
+# Which policy holds.
+
+
+def test_nothing_asked_for():
+    """RT-1: without anything that asks for retries no method has a policy, and the core's options are as they were."""
+    policies = read(core=[("grpc.x", 1)])
+
+    assert policies == CallPolicies(core=(("grpc.x", 1),))
+    assert policies.of("/shop.Orders/Place") is None
+    assert (policies.budget, policies.replay_limit, policies.stand_in()) == (None, REPLAY_LIMIT, False)
+
+
+@pytest.mark.parametrize(
+    ("retry", "policy"),
+    [
+        (STANDARD, STANDARD),
+        *((name, RETRY[name]) for name in RETRY),
+        ("retry: 5, delay: 1s", RetryPolicy.parse("retry: 5, delay: 1s")),
+        ("preset: standard, retry: 1", replace(STANDARD, max_attempts=2)),
+        ("retry:0,delay:1s", RetryPolicy.parse("retry: 0, delay: 1s")),
+    ],
+)
+@pytest.mark.parametrize("method", ["/shop.Orders/Place", "shop.Orders/Place", "/x/y"])
+def test_one_policy_for_all(retry, policy, method):
+    """BP-2: a policy, the name of one or words: alone it holds for every method of the channel."""
+    assert read(retry).of(method) == policy
+    assert read({"*": retry}).of(method) == policy
+
+
+@pytest.mark.parametrize(
+    ("method", "attempts"),
+    [("/a.B/C", 2), ("/a.B/D", 3), ("/a.Bee/C", 4), ("/a/B", 4), ("/a.B", 3), ("/a.b/C", 4), ("/x.Y/C", 4)],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_nearest_of_the_mapping(method, attempts, order):
+    """BP-3: of a mapping the nearest name holds, whatever stands first: the method, its service, all."""
+    mapping = [("a.B/C", replace(STANDARD, max_attempts=2)), ("a.B", "retry: 2"), ("*", "max_attempts: 4")]
+
+    assert read(dict(mapping[::order])).of(method).max_attempts == attempts
+
+
+def test_no_entry_for_it():
+    """RT-1: a mapping says nothing of methods that it does not name."""
+    policies = read({"a.B": "standard", "c.D/E": "standard"})
+
+    assert policies.of("/a.B/C") == STANDARD
+    assert [policies.of(method) for method in ("/c.D/F", "/a.BB/C", "/a/B")] == [None] * 3
+    assert read({}).of("/a.B/C") is None
+
+
+def test_policies_of_the_file_by_name(config):
+    """BP-3: a name may be one of the file's own policies, and words may begin with one."""
+    careful = replace(STANDARD, max_attempts=3)
+
+    assert read("careful", config=config).of("/a.B/C") == careful
+    assert read({"a.B": "preset: careful, timeout: 2s"}, config=config).of("/a.B/C") == replace(careful, timeout=2.0)
+    assert read(config=config).named("careful") == careful
+    assert read(config=config).named(ABORTED) is ABORTED
+    assert read(config=config).named("preset: careful, retry: 7").max_attempts == 8
+
+
+@pytest.mark.parametrize(
+    ("method", "attempts", "nominal"),
+    [("/shop.Orders/Place", 1, 3.0), ("/shop.Orders/List", 2, 3.0), ("/shop.Carts/Add", 3, 1.0)],
+)
+def test_of_the_file(config, method, attempts, nominal):
+    """BP-3: where neither argument nor service config says anything the file's nearest table holds, whole."""
+    policy = read(config=config).of(method)
+
+    assert (policy.max_attempts, policy.nominal(1)) == (attempts, nominal)
+
+
+# What each place has for a method: its number of tries, or nothing.
+PRECEDENCE = [
+    # argument, service config, file: what holds
+    ({"*": 11}, {"a.B/C": 12}, {"a.B/C": 13}, 11),
+    ({"a.B": 11}, {"a.B/C": 12}, {"a.B/C": 13}, 11),
+    ({"a.B/C": 11}, {"*": 12}, {"*": 13}, 11),
+    ({"x.Y": 11}, {"*": 12}, {"a.B/C": 13}, 12),
+    ({}, {"a.B": 12}, {"a.B/C": 13}, 12),
+    ({"x.Y": 11}, {"x.Y": 12}, {"a.B": 13}, 13),
+    ({"x.Y": 11}, {"x.Y": 12}, {"x.Y": 13}, None),
+    ({"x.Y": 11}, {}, {}, None),
+]
+
+
+@pytest.mark.parametrize(("argument", "native", "filed", "attempts"), PRECEDENCE)
+def test_precedence(tmp_path, argument, native, filed, attempts):
+    """BP-3: argument over service config over file, even where the one with less say names the method itself."""
+    policies = read(
+        {entry: replace(STANDARD, max_attempts=number) for entry, number in argument.items()},
+        core=[
+            (KEY, text_of(*(entry_of(*_paths(e), retryPolicy={**NATIVE, "maxAttempts": n}) for e, n in native.items())))
+        ],
+        config=config_of(tmp_path, "\n".join(f'[methods."{e}"]\nmax_attempts = {n}\n' for e, n in filed.items())),
+    )
+    policy = policies.of("/a.B/C")
+
+    assert (policy and policy.max_attempts) == attempts
+
+
+def _paths(entry):
+    return [""] if entry == "*" else [entry]
+
+
+# Errors.
+
+
+@pytest.mark.parametrize(
+    ("retry", "message"),
+    [
+        (5, f"retry = 5 is not allowed; {WHAT}"),
+        (True, f"retry = True is not allowed; {WHAT}"),
+        (b"standard", f"retry = b'standard' is not allowed; {WHAT}"),
+        (["standard"], f"retry = ['standard'] is not allowed; {WHAT}"),
+        (("*", "standard"), f"retry = ('*', 'standard') is not allowed; {WHAT}"),
+        ("", f"retry = '' is not allowed; {WHAT}"),
+        (RetryBudget(1, 1), f"retry = RetryBudget(max_tokens=1.0, token_ratio=1.0) is not allowed; {WHAT}"),
+        ("standrad", "retry = 'standrad' is not allowed; no policy has this name, did you mean 'standard'?"),
+        ("Standard", "retry = 'Standard' is not allowed; no policy has this name, did you mean 'standard'?"),
+        ("xyz", f"retry = 'xyz' is not allowed; no policy has this name, choose from: {', '.join(PRESETS)}"),
+        ("standard, retry: 5", f"retry = 'standard, retry: 5' is not allowed; {WORDS}"),
+        ("retry: 5,", f"retry = 'retry: 5,' is not allowed; {WORDS}"),
+        (":", f"retry = ':' is not allowed; {WORDS}"),
+        ("retry: many", "retry = 'many' is not allowed; a whole number of at least 0 is"),
+        ("delay: 1s, dely: 2s", "dely = '2s' is not allowed; no setting has this name, did you mean 'delay'?"),
+        ("preset: standart", "preset = 'standart' is not allowed; no policy has this name, did you mean 'standard'?"),
+        ({"a.B": 5}, f'retry."a.B" = 5 is not allowed; {WHAT}'),
+        ({"a.B/C": None}, f'retry."a.B/C" = None is not allowed; {WHAT}'),
+        ({"*": {}}, f'retry."*" = {{}} is not allowed; {WHAT}'),
+        (
+            {"a.B": "xtandard"},
+            "retry.\"a.B\" = 'xtandard' is not allowed; no policy has this name, did you mean 'standard'?",
+        ),
+        ({"a.B": "a, b: 5"}, f"retry.\"a.B\" = 'a, b: 5' is not allowed; {WORDS}"),
+        ({"/a.B/C": "standard"}, f"retry.\"/a.B/C\" = '/a.B/C' is not allowed; {NAMES}"),
+        ({"a.B/*": "standard"}, f"retry.\"a.B/*\" = 'a.B/*' is not allowed; {NAMES}"),
+        ({"": "standard"}, f"retry.\"\" = '' is not allowed; {NAMES}"),
+        ({5: "standard"}, f'retry."5" = 5 is not allowed; {NAMES}'),
+        ({None: "standard"}, f'retry."None" = None is not allowed; {NAMES}'),
+        ({b"a.B": "standard"}, f"retry.\"b'a.B'\" = b'a.B' is not allowed; {NAMES}"),
+        ({"*": "standard", "a b": "standard"}, f"retry.\"a b\" = 'a b' is not allowed; {NAMES}"),
+    ],
+    ids=repr,
+)
+def test_bad_retry(retry, message):
+    """CH-10: a bad `retry` is told with what it is called, its value and what is allowed."""
+    with pytest.raises(ValueError) as caught:
+        read(retry)
+
+    assert isinstance(caught.value, OptionError)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("budget", [5, True, {"max_tokens": 10}, "10", (10, 0.1), RetryBudget])
+def test_bad_budget(budget):
+    """CH-10: a bad `retry_budget` as well; there is no other way to write one down."""
+    with pytest.raises(OptionError) as caught:
+        read(budget=budget)
+
+    assert str(caught.value) == f"retry_budget = {budget!r} is not allowed; a RetryBudget is"
+
+
+def test_bad_name_for_one_call(config):
+    """CH-10: what one call asks for is held to the same, and the file's own policies are offered."""
+    with pytest.raises(OptionError) as caught:
+        read(config=config).named("carefull")
+
+    message = "retry = 'carefull' is not allowed; no policy has this name, did you mean 'careful'?"
+    assert str(caught.value) == message
+
+
+@unhurried
+@given(retry=st.none() | st.text() | st.dictionaries(st.text() | st.integers(), st.text() | st.none()) | st.binary())
+def test_policies_or_error(retry):
+    """CH-10: whatever comes as `retry`, there are policies or an OptionError."""
+    try:
+        assert read(retry).stand_in() in (True, False)
+    except (OptionError, PolicyWarning):
+        return
+
+
+# Warnings.
+
+
+@pytest.mark.parametrize(
+    ("retry", "remark"),
+    [
+        ("retry: 5, backoff: linear", "backoff has no effect without a delay"),
+        ("linear", "retry has no effect without a delay"),
+        ("idle", "policies.idle.backoff has no effect without a delay"),
+        ({"a.B": "linear"}, 'retry."a.B" has no effect without a delay'),
+        ({"a.B": "retry: 5, max_delay: 4s"}, "max_delay has no effect without a delay"),
+        ({"a.B": "standard", "c.D": "idle"}, "policies.idle.backoff has no effect without a delay"),
+    ],
+)
+def test_no_effect(config, retry, remark):
+    """BP-2: what has no effect is warned of, once, at the line that asked for it."""
+    with pytest.warns(PolicyWarning) as caught:
+        read(retry, config=config)
+
+    assert [str(warning.message) for warning in caught] == [remark]
+    assert (caught[0].filename, caught[0].lineno) == (__file__, read.__code__.co_firstlineno + 1)
+
+
+@pytest.mark.parametrize("retry", ["retry: 5, backoff: linear", "linear", {"*": "linear"}])
+async def test_warns_of_the_channel(retry):
+    """BP-2: the line of a warning is where the channel is made."""
+    with pytest.warns(PolicyWarning) as caught:
+        channel = aio.insecure_channel("localhost:1", retry=retry)
+    await channel.close()
+
+    assert (caught[0].filename, caught[0].lineno) == (__file__, test_warns_of_the_channel.__code__.co_firstlineno + 4)
+
+
+@pytest.mark.parametrize("retry", ["retry: 5, backoff: linear", "linear"])
+async def test_warns_of_the_call(retry):
+    """BP-2: or where one method of it is to be retried differently."""
+    async with aio.insecure_channel("localhost:1") as channel:
+        method = channel.unary_unary("/a.B/C")
+        with pytest.warns(PolicyWarning) as caught:
+            aio.retrying(method, retry)
+
+    assert (caught[0].filename, caught[0].lineno) == (__file__, test_warns_of_the_call.__code__.co_firstlineno + 6)
+
+
+async def test_warns_of_the_file(tmp_path):
+    """BP-2: what a file says without effect points at the channel that has it read."""
+    (tmp_path / "a.toml").write_text('[methods."*"]\nretry = 5\nbackoff = "linear"\n')
+    with pytest.warns(PolicyWarning) as caught:
+        channel = aio.insecure_channel("localhost:1", config=tmp_path / "a.toml")
+    await channel.close()
+
+    assert (caught[0].filename, caught[0].lineno) == (__file__, test_warns_of_the_file.__code__.co_firstlineno + 4)
+
+
+# Budgets.
+
+
+def test_budget(config):
+    """RT-9: the argument's budget over the service config's over the file's."""
+    budget, throttling = RetryBudget(20, 0.2), text_of(retryThrottling={"maxTokens": 30, "tokenRatio": 0.3})
+
+    assert read(budget=budget, core=[(KEY, throttling)], config=config).budget == budget
+    assert read(core=[(KEY, throttling)], config=config).budget == RetryBudget(30, 0.3)
+    assert read(config=config).budget == RetryBudget(10, 0.1)
+    assert read("standard").budget is None
+
+
+def test_throttling_alone():
+    """RT-9: `retryThrottling` counts without any retryPolicy too: the policies may come from elsewhere."""
+    text = text_of(retryThrottling={"maxTokens": 30, "tokenRatio": 0.3})
+    policies = read("standard", core=[("grpc.x", 1), (KEY, text)])
+
+    assert policies.budget == RetryBudget(30, 0.3)
+    assert (KEY, text) in policies.core
+
+
+# The service config.
+
+
+def refusal(text):
+    """Return what grpc has against a service config; None if it takes it."""
+    channel = grpc.insecure_channel("ipv4:127.0.0.1:1", options=[(KEY, text)])
+    with channel, pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary("/a.B/C")(b"", timeout=10)  # nobody listens there
+    details = caught.value.details()
+    return details if details.startswith("Failed to create channel") else None
+
+
+def left_of(policies, key=KEY):
+    return dict(policies.core)[key]
+
+
+FULL = {
+    "loadBalancingConfig": [{"round_robin": {}}],
+    "methodConfig": [
+        entry_of("", timeout="2.5s", waitForReady=True),
+        entry_of("a.B", retryPolicy=NATIVE, maxRequestMessageBytes=1024),
+        entry_of("a.B/C", "d.E/F", retryPolicy=OTHER, timeout="1s"),
+        entry_of("a.B/Ä\u2028", waitForReady=False),
+    ],
+    "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.5},
+    "healthCheckConfig": {"serviceName": "ä"},
+}
+
+
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize("encoded", [True, False])
+def test_taken_over(ascii_only, encoded):
+    """RT-10: the retry policies of a service config are ours; all else stays for the core, which takes it."""
+    text = json.dumps(FULL, ensure_ascii=ascii_only)
+    policies = read(core=[("grpc.x", 1), (KEY, text.encode() if encoded else text), ("grpc.y", "z")])
+    left = json.loads(left_of(policies))
+
+    assert policies.service_config == {
+        "*": None,
+        "a.B": OF_NATIVE,
+        "a.B/C": OF_OTHER,
+        "d.E/F": OF_OTHER,
+        "a.B/Ä\u2028": None,
+    }
+    assert "retryPolicy" not in left_of(policies)
+    assert left == {
+        **FULL,
+        "methodConfig": [
+            {key: value for key, value in entry.items() if key != "retryPolicy"} for entry in FULL["methodConfig"]
+        ],
+    }
+    assert [key for key, _ in policies.core] == ["grpc.x", KEY, "grpc.y"]
+    assert refusal(text) is None
+    assert refusal(left_of(policies)) is None
+
+
+@pytest.mark.parametrize(
+    ("method", "policy"),
+    [
+        ("/a.B/C", OF_OTHER),
+        ("/a.B/D", OF_NATIVE),
+        ("/d.E/F", OF_OTHER),
+        ("/d.E/G", None),
+        ("/x.Y/Z", None),
+        ("/a.B/Ä\u2028", None),
+    ],
+)
+def test_nearest_entry(method, policy):
+    """RT-10: the nearest entry holds, whole, as in grpc: one without a retryPolicy takes its methods out of retries."""
+    assert read(core=[(KEY, json.dumps(FULL))]).of(method) == policy
+
+
+def test_an_entry_without_a_policy(config):
+    """BP-3: where the nearest entry has no retryPolicy the service config says nothing, and the file may."""
+    text = text_of(entry_of("", waitForReady=True), entry_of("x.Y", retryPolicy=NATIVE), entry_of("x.Y/Pay"))
+    policies = read(core=[(KEY, text)], config=config)
+
+    assert policies.of("/shop.Orders/List").nominal(1) == 3.0
+    assert policies.of("/x.Y/Look") == OF_NATIVE
+    assert policies.of("/x.Y/Pay") == config.retry_policy("x.Y/Pay").policy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        text_of(entry_of("a.B", timeout="1s")),
+        " " + text_of(retryThrottling={"maxTokens": 1, "tokenRatio": 1}) + "\n",
+        text_of(entry_of("a.B", retryPolicy=None)),
+        text_of(),
+        "{}",
+        b"{}",
+    ],
+)
+def test_nothing_to_take(text):
+    """CH-9: a service config that says nothing of retries reaches the core in its very letters."""
+    policies = read("standard", core=[(KEY, text)])
+
+    assert left_of(policies) == text
+    assert not any(policies.service_config.values())
+    assert refusal(text) is None
+
+
+# What grpc's core refuses, of which nothing may be taken: what is left would be taken for good.
+REFUSED = {
+    "no JSON": "{",
+    "no object": "[]",
+    "byte-order mark": b"\xef\xbb\xbf" + text_of(entry_of("", retryPolicy=NATIVE)).encode(),
+    "UTF-16": text_of(entry_of("", retryPolicy=NATIVE)).encode("utf-16"),
+    "a key twice": text_of(entry_of("", retryPolicy=NATIVE))[:-1] + ', "methodConfig": []}',
+    "NaN": text_of(entry_of("", retryPolicy=NATIVE), x=float("nan")),
+    "nested too deeply": text_of(entry_of("", retryPolicy=NATIVE))[:-1] + ', "x": ' + "[" * 5000 + "]" * 5000 + "}",
+    "one try": text_of(entry_of("", retryPolicy={**NATIVE, "maxAttempts": 1})),
+    "no tries": text_of(entry_of("", retryPolicy={key: NATIVE[key] for key in NATIVE if key != "maxAttempts"})),
+    "no codes": text_of(entry_of("", retryPolicy={**NATIVE, "retryableStatusCodes": []})),
+    "a list for a code": text_of(entry_of("", retryPolicy={**NATIVE, "retryableStatusCodes": [["ABORTED"]]})),
+    "an object for a code": text_of(entry_of("", retryPolicy={**NATIVE, "retryableStatusCodes": [{}]})),
+    "unknown code": text_of(entry_of("", retryPolicy={**NATIVE, "retryableStatusCodes": ["ABORTED", "NOPE"]})),
+    "no growth": text_of(entry_of("", retryPolicy={**NATIVE, "backoffMultiplier": 0})),
+    "milliseconds": text_of(entry_of("", retryPolicy={**NATIVE, "initialBackoff": "100ms"})),
+    "a policy that is none": text_of(entry_of("", retryPolicy="standard")),
+    "an empty policy": text_of(entry_of("", retryPolicy={})),
+    "bad policy for nobody": text_of(entry_of(retryPolicy={**NATIVE, "maxAttempts": 1})),
+    "bad beside good": text_of(entry_of("a.B", retryPolicy=NATIVE), entry_of("c.D", retryPolicy={"maxAttempts": 3})),
+    "no tokens": text_of(entry_of("", retryPolicy=NATIVE), retryThrottling={"maxTokens": 0, "tokenRatio": 1}),
+    "no ratio": text_of(entry_of("", retryPolicy=NATIVE), retryThrottling={"maxTokens": 1}),
+    "throttling that is none": text_of(entry_of("", retryPolicy=NATIVE), retryThrottling=[]),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+def test_refused(text):
+    """RT-10: what grpc refuses is left untouched for it to refuse, and nothing of it is ours."""
+    policies = read(core=[(KEY, text)])
+
+    assert refusal(text)
+    assert left_of(policies) is text
+    assert (policies.service_config, policies.budget) == ({}, None)
+
+
+STILL_REFUSED = {
+    "one method twice": [entry_of("a.B/C", retryPolicy=NATIVE), entry_of("a.B/C", retryPolicy=OTHER)],
+    "one method twice in one entry": [entry_of("a.B", "a.B", retryPolicy=NATIVE)],
+    "all twice": [entry_of("", retryPolicy=NATIVE), entry_of("", timeout="1s")],
+    "bad timeout": [entry_of("", retryPolicy=NATIVE, timeout="1m")],
+    "a method without a service": [entry_of("", retryPolicy=NATIVE), {"name": [{"method": "C"}]}],
+}
+
+
+@pytest.mark.parametrize("entries", STILL_REFUSED.values(), ids=STILL_REFUSED)
+def test_still_refused(entries):
+    """RT-10: what grpc refuses for something else, two entries for one method say, it still does after the taking."""
+    text = text_of(*entries)
+
+    assert refusal(text)
+    assert refusal(left_of(read(core=[(KEY, text)])))
+
+
+@pytest.mark.parametrize(
+    "change", [{"maxAttempts": 3.0}, {"retryableStatusCodes": ["unavailable"]}, {"retryableStatusCodes": [14]}]
+)
+def test_more_than_the_core_takes(change):
+    """RT-10: gRFC A6 allows more than C-core: a code by number or in any case. That is taken over, and holds."""
+    policies = read(core=[(KEY, text_of(entry_of("", retryPolicy={**NATIVE, **change})))])
+
+    assert policies.of("/a.B/C").codes == {"UNAVAILABLE"}
+    assert refusal(left_of(policies)) is None
+
+
+def test_multiplier_below_one():
+    """RT-10: waits that shrink are no policy of this library's; the core is left to carry them out itself."""
+    text = text_of(entry_of("", retryPolicy={**NATIVE, "backoffMultiplier": 0.5}))
+    policies = read(core=[(KEY, text)])
+
+    assert refusal(text) is None
+    assert (left_of(policies), policies.of("/a.B/C")) == (text, None)
+
+
+def test_more_than_five_tries():
+    """RT-10: gRPC's cores make five tries at most; taken over, a service config is taken at its word."""
+    text = text_of(entry_of("", retryPolicy={**NATIVE, "maxAttempts": 100}))
+
+    assert read(core=[(KEY, text)]).of("/a.B/C").max_attempts == 100
+
+
+@pytest.mark.parametrize("off", [0, False])
+@pytest.mark.parametrize("key", [ENABLE, ENABLE.encode()])
+def test_retries_turned_off(off, key):
+    """RT-10: who turns grpc's retries off means those of the service config: they are left where they are, unused."""
+    core = ((KEY, json.dumps(FULL)), (key, off))
+    policies = read(core=core)
+
+    assert (policies.service_config, policies.budget, policies.core) == ({}, None, core)
+    assert read("standard", core=core).of("/a.B/C") == STANDARD
+
+
+def test_retries_turned_on():
+    """RT-10: what grpcio does anyway may be said."""
+    assert read(core=[(ENABLE, 1), (KEY, json.dumps(FULL))]).of("/a.B/C") == OF_OTHER
+
+
+def test_first_of_several():
+    """CH-9: where the key stands twice the first wins, as in grpcio; no retryPolicy is left in either."""
+    first, second = text_of(entry_of("", retryPolicy=NATIVE)), text_of(entry_of("", retryPolicy=OTHER))
+    policies = read(core=[(KEY, first), (KEY, second), (ENABLE, 1), (ENABLE, 0)])
+
+    assert policies.of("/a.B/C") == OF_NATIVE
+    assert not any("retryPolicy" in str(value) for _, value in policies.core)
+
+
+@pytest.mark.parametrize("pair", [tuple, list])
+def test_keys_in_bytes(pair):
+    """CH-9: grpcio takes keys in bytes and pairs in lists, so they mean the same here, and are left what they are."""
+    text = text_of(entry_of("", retryPolicy=OTHER))
+    policies = read(core=[pair((KEY.encode(), text)), pair((BUFFER.encode(), 5)), pair((b"\xff", 1))])
+
+    assert policies.of("/a.B/C") == OF_OTHER
+    assert policies.replay_limit == 5
+    assert [tuple(entry) for entry in policies.core] == [
+        (KEY.encode(), text_of(entry_of(""))),
+        (BUFFER.encode(), 5),
+        (b"\xff", 1),
+    ]
+
+
+@given(text=st.text() | st.binary() | st.recursive(st.none() | st.text(), st.lists).map(json.dumps) | st.none())
+def test_any_service_config(text):
+    """RT-10: whatever stands there, nothing is raised, and what is no service config is not touched."""
+    assert left_of(read(core=[(KEY, text)])) is text
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 20) | st.text(max_size=5) | st.sampled_from(["1s", "ABORTED", "2"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*NATIVE, "x"]), inner, max_size=3),
+    max_leaves=8,
+)
+retry_policies = st.fixed_dictionaries(
+    {key: st.just(value) | json_values for key, value in NATIVE.items()}, optional={"hedging": json_values}
+)
+
+
+@unhurried
+@given(entries=st.lists(st.fixed_dictionaries({"name": json_values, "retryPolicy": retry_policies | json_values})))
+def test_whole_or_not_at_all(entries):
+    """RT-10: either no retryPolicy is left for the core, or the text is untouched and none of it is ours."""
+    text = json.dumps({"methodConfig": entries})
+    policies = read(core=[(KEY, text)])
+
+    assert left_of(policies) is text or "retryPolicy" not in left_of(policies)
+    assert left_of(policies) is not text or not any(policies.service_config.values())
+
+
+# Whether the core's own retries can be off.
+
+
+@pytest.mark.parametrize(
+    ("retry", "stands_in"),
+    [
+        (STANDARD, True),
+        ("standard", True),
+        ("grpc", True),  # without end
+        ("contention", True),
+        ("retry: 1, delay: 1s", True),
+        ("retry: 0, delay: 1s", False),
+        ("retry: 5, delay: 1s, codes: ABORTED", False),
+        (ONCE, False),
+        (ABORTED, False),
+        (replace(STANDARD, max_attempts=None), True),
+        ({}, False),
+        ({"*": STANDARD}, True),
+        ({"*": STANDARD, "a.B": replace(STANDARD, max_attempts=2)}, True),
+        ({"*": STANDARD, "a.B/C": ONCE}, False),
+        ({"*": STANDARD, "a.B/C": ABORTED}, False),
+        ({"*": ONCE, "a.B/C": STANDARD}, False),
+        ({"a.B": STANDARD, "a.B/C": STANDARD}, False),
+        (None, False),
+    ],
+)
+def test_stand_in(retry, stands_in):
+    """RT-10: we stand in for the core's retries if every method has a policy that retries a call without a server."""
+    policies = read(retry)
+
+    assert policies.stand_in() is stands_in
+    assert policies.core == (((ENABLE, 0),) if stands_in else ())
+
+
+@pytest.mark.parametrize(
+    ("retry", "entries", "file", "stands_in"),
+    [
+        # The service config for all, by itself or under an argument for some.
+        (None, [entry_of("", retryPolicy=NATIVE)], "", True),
+        (None, [entry_of("", retryPolicy=OTHER)], "", False),
+        (None, [entry_of("a.B", retryPolicy=NATIVE)], "", False),
+        ({"a.B": STANDARD}, [entry_of("", retryPolicy=NATIVE)], "", True),
+        ({"a.B": ONCE}, [entry_of("", retryPolicy=NATIVE)], "", False),
+        ("standard", [entry_of("a.B", retryPolicy=OTHER)], "", True),
+        # The file for all, or for the rest.
+        (None, [], '[methods."*"]\npreset = "standard"', True),
+        (None, [], '[methods."*"]\npreset = "standard"\nretry = 0', False),
+        (None, [], '[methods."*"]\npreset = "standard"\n[methods."a.B"]\nretry = 0', False),
+        (None, [], '[methods."a.B"]\npreset = "standard"', False),
+        (None, [entry_of("a.B", retryPolicy=NATIVE)], '[methods."*"]\npreset = "standard"', True),
+        (None, [entry_of("a.B", retryPolicy=OTHER)], '[methods."*"]\npreset = "standard"', False),
+        ({"a.B": STANDARD}, [], '[methods."*"]\npreset = "standard"', True),
+        ("standard", [], '[methods."*"]\nretry = 0', True),
+        # An entry without a retryPolicy leaves its methods to the file.
+        (None, [entry_of("", timeout="1s")], '[methods."*"]\npreset = "standard"', True),
+        (None, [entry_of("", timeout="1s")], "", False),
+        (None, [entry_of("", retryPolicy=NATIVE), entry_of("a.B")], "", False),
+        (None, [entry_of("", retryPolicy=NATIVE), entry_of("a.B")], '[methods."*"]\npreset = "standard"', True),
+        (None, [entry_of("", retryPolicy=NATIVE), entry_of("a.B")], '[methods."*"]\nretry = 0', False),
+        ("standard", [entry_of("", timeout="1s")], "", True),
+    ],
+)
+def test_stand_in_with_all_sources(tmp_path, retry, entries, file, stands_in):
+    """RT-10: all sources count, down to the first that leaves no method to the next."""
+    policies = read(retry, core=[(KEY, text_of(*entries))], config=config_of(tmp_path, file))
+
+    assert policies.stand_in() is stands_in
+    assert ((ENABLE, 0) in policies.core) is stands_in
+
+
+@pytest.mark.parametrize("said", [[], [(ENABLE, 1)], [(ENABLE, 0)]])
+def test_core_retries_off(said):
+    """RT-10: the option that turns the core's retries off stands first, where it wins over the user's."""
+    policies = read("standard", core=[("grpc.x", 1), *said])
+
+    assert policies.core == ((ENABLE, 0), ("grpc.x", 1), *said)
+
+
+@given(
+    argument=st.dictionaries(
+        st.sampled_from(["*", "a.B", "a.B/C"]), st.sampled_from([STANDARD, ONCE, ABORTED, RETRY["grpc"]])
+    ),
+    native=st.dictionaries(st.sampled_from(["*", "a.B", "a.B/C", "d.E"]), st.sampled_from([None, OF_NATIVE, OF_OTHER])),
+)
+def test_stand_in_keeps_its_word(argument, native):
+    """RT-10: where we stand in, there is no method whose call would not be made again without a server."""
+    policies = CallPolicies(argument=argument, service_config=native)
+    methods = [policies.of(method) for method in ("/a.B/C", "/a.B/D", "/d.E/F", "/x.Y/Z")]
+    all_retried = all(each and each.max_attempts != 1 and "UNAVAILABLE" in each.codes for each in methods)
+
+    assert all_retried or not policies.stand_in()
+
+
+# How much of a stream is kept.
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [
+        ([], 256 * 1024),
+        ([(BUFFER, 1000)], 1000),
+        ([(BUFFER, 0)], 0),
+        ([(BUFFER, -1)], 0),
+        ([(BUFFER, 2**31 - 1)], 2**31 - 1),
+        ([(BUFFER, "1000")], 256 * 1024),
+        ([(BUFFER, None)], 256 * 1024),
+        ([(BUFFER, 7), (BUFFER, 9)], 7),
+    ],
+)
+def test_replay_limit(given, limit):
+    """RT-8: grpc's own option says how much is kept, as its core reads it; less than none is none."""
+    policies = read(core=given)
+
+    assert policies.replay_limit == limit
+    assert policies.core == tuple(given)
+
+
+def test_presets_are_all_tried():
+    """BP-2: every preset that is a retry policy by itself can be named; the others need a delay first."""
+    assert set(RETRY) < set(PRESETS)
+    for name in set(PRESETS) - set(RETRY):
+        with pytest.warns(PolicyWarning):
+            assert read_retry("retry", name, None).bounds(1) == (0.0, 0.0)

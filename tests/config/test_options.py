@@ -1,0 +1,571 @@
+"""Channel options: which are ours, what they may say, and what becomes of the others."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from grpc_backoff.config.file import read_config
+from grpc_backoff.config.options import OPTION_KEYS, read_options
+from grpc_backoff.errors import ConfigError, OptionError
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.connect import Reconnect
+from grpc_backoff.policy.jitter import NoJitter, Proportional
+from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
+from grpc_backoff.policy.strategy import Exponential, Fixed
+
+INITIAL = "grpc.initial_reconnect_backoff_ms"
+MAX = "grpc.max_reconnect_backoff_ms"
+MIN = "grpc.min_reconnect_backoff_ms"
+IDLE = "grpc.client_idle_timeout_ms"
+FIXED = "grpc.testing.fixed_reconnect_backoff_ms"
+
+MS = "a whole number of milliseconds from 1 to 2147483647 is"
+IDLE_MS = "a whole number of milliseconds from 0 to 2147483647 (never) is"
+JITTER = (
+    "a number from 0 to below 1 is, or one of: none, proportional(PART[, then_cap]), scaled(LOW, HIGH), "
+    "additive(PART), full, equal"
+)
+PRESET = "the name of a policy is"
+MULTIPLIER = "a finite number of at least 1 is"
+STABLE = "a finite number of seconds of at least 0 is"
+FLAG = "True or False (or 1 or 0) is"
+RECONNECT = "'lazy' or 'eager' is"
+PATH = "the path of a file is"
+PAIR = "a pair of a key and a value is"
+ALL = (
+    "no option has this name, choose from: grpc_backoff.preset, grpc.initial_reconnect_backoff_ms, "
+    "grpc.max_reconnect_backoff_ms, grpc.min_reconnect_backoff_ms, grpc.client_idle_timeout_ms, "
+    "grpc_backoff.multiplier, grpc_backoff.jitter, grpc_backoff.jitter_first, grpc_backoff.stable_after, "
+    "grpc_backoff.reconnect, grpc_backoff.config"
+)
+
+
+class Unshowable:
+    """A value whose repr raises."""
+
+    def __repr__(self):
+        raise RuntimeError("no")
+
+
+def meant(key):
+    return f"no option has this name, did you mean {key!r}?"
+
+
+BAD_VALUES = [
+    (INITIAL, 0, f"{INITIAL} = 0 is not allowed; {MS}"),
+    (INITIAL, -1, f"{INITIAL} = -1 is not allowed; {MS}"),
+    (INITIAL, 2**31, f"{INITIAL} = 2147483648 is not allowed; {MS}"),
+    (INITIAL, 100.0, f"{INITIAL} = 100.0 is not allowed; {MS}"),
+    (INITIAL, "100", f"{INITIAL} = '100' is not allowed; {MS}"),
+    (INITIAL, True, f"{INITIAL} = True is not allowed; {MS}"),
+    (INITIAL, None, f"{INITIAL} = None is not allowed; {MS}"),
+    (INITIAL, 10**400, f"{INITIAL} = 1{'0' * 199}... is not allowed; {MS}"),
+    (MAX, 0, f"{MAX} = 0 is not allowed; {MS}"),
+    (MAX, math.nan, f"{MAX} = nan is not allowed; {MS}"),
+    (MAX, b"5", f"{MAX} = b'5' is not allowed; {MS}"),
+    (MIN, -20000, f"{MIN} = -20000 is not allowed; {MS}"),
+    (MIN, math.inf, f"{MIN} = inf is not allowed; {MS}"),
+    (FIXED, 0, f"{FIXED} = 0 is not allowed; {MS}"),
+    (FIXED, "1s", f"{FIXED} = '1s' is not allowed; {MS}"),
+    (IDLE, -1, f"{IDLE} = -1 is not allowed; {IDLE_MS}"),
+    (IDLE, 2**31, f"{IDLE} = 2147483648 is not allowed; {IDLE_MS}"),
+    (IDLE, 0.5, f"{IDLE} = 0.5 is not allowed; {IDLE_MS}"),
+    ("grpc_backoff.multiplier", 0.99, f"grpc_backoff.multiplier = 0.99 is not allowed; {MULTIPLIER}"),
+    ("grpc_backoff.multiplier", math.inf, f"grpc_backoff.multiplier = inf is not allowed; {MULTIPLIER}"),
+    ("grpc_backoff.multiplier", math.nan, f"grpc_backoff.multiplier = nan is not allowed; {MULTIPLIER}"),
+    ("grpc_backoff.multiplier", "2", f"grpc_backoff.multiplier = '2' is not allowed; {MULTIPLIER}"),
+    ("grpc_backoff.multiplier", True, f"grpc_backoff.multiplier = True is not allowed; {MULTIPLIER}"),
+    ("grpc_backoff.multiplier", 10**5000, f"grpc_backoff.multiplier = <int> is not allowed; {MULTIPLIER}"),
+    ("grpc_backoff.jitter", 1, f"grpc_backoff.jitter = 1 is not allowed; {JITTER}"),
+    ("grpc_backoff.jitter", -0.1, f"grpc_backoff.jitter = -0.1 is not allowed; {JITTER}"),
+    ("grpc_backoff.jitter", math.nan, f"grpc_backoff.jitter = nan is not allowed; {JITTER}"),
+    ("grpc_backoff.jitter", False, f"grpc_backoff.jitter = False is not allowed; {JITTER}"),
+    ("grpc_backoff.jitter", Unshowable(), f"grpc_backoff.jitter = <Unshowable> is not allowed; {JITTER}"),
+    ("grpc_backoff.jitter_first", 2, f"grpc_backoff.jitter_first = 2 is not allowed; {FLAG}"),
+    ("grpc_backoff.jitter_first", "yes", f"grpc_backoff.jitter_first = 'yes' is not allowed; {FLAG}"),
+    ("grpc_backoff.jitter_first", 1.0, f"grpc_backoff.jitter_first = 1.0 is not allowed; {FLAG}"),
+    ("grpc_backoff.stable_after", -1, f"grpc_backoff.stable_after = -1 is not allowed; {STABLE}"),
+    ("grpc_backoff.stable_after", math.inf, f"grpc_backoff.stable_after = inf is not allowed; {STABLE}"),
+    ("grpc_backoff.stable_after", "5s", f"grpc_backoff.stable_after = '5s' is not allowed; {STABLE}"),
+    ("grpc_backoff.reconnect", "Lazy", f"grpc_backoff.reconnect = 'Lazy' is not allowed; {RECONNECT}"),
+    ("grpc_backoff.reconnect", 1, f"grpc_backoff.reconnect = 1 is not allowed; {RECONNECT}"),
+    (
+        "grpc_backoff.preset",
+        "gprc",
+        "grpc_backoff.preset = 'gprc' is not allowed; no policy has this name, did you mean 'grpc'?",
+    ),
+    (
+        "grpc_backoff.preset",
+        "linear",
+        "grpc_backoff.preset = 'linear' is not allowed; it is with delay beside it, which it does not say itself",
+    ),
+    ("grpc_backoff.preset", None, f"grpc_backoff.preset = None is not allowed; {PRESET}"),
+    ("grpc_backoff.jitter", "fulll", f"grpc_backoff.jitter = 'fulll' is not allowed; {JITTER}"),
+    ("grpc_backoff.jitter", "scaled(2)", "grpc_backoff.jitter = 'scaled(2)' is not allowed; scaled(LOW, HIGH) is"),
+    ("grpc_backoff.config", "", f"grpc_backoff.config = '' is not allowed; {PATH}"),
+    ("grpc_backoff.config", None, f"grpc_backoff.config = None is not allowed; {PATH}"),
+    ("grpc_backoff.config", b"a.toml", f"grpc_backoff.config = b'a.toml' is not allowed; {PATH}"),
+    ("grpc_backoff.multiplyer", 2, f"grpc_backoff.multiplyer = 2 is not allowed; {meant('grpc_backoff.multiplier')}"),
+    ("grpc_backoff.Jitter", 0, f"grpc_backoff.Jitter = 0 is not allowed; {meant('grpc_backoff.jitter')}"),
+    ("grpc_backoff.max_backoff", 5, f"grpc_backoff.max_backoff = 5 is not allowed; {meant(MAX)}"),
+    ("grpc-backoff.jitter", 0, f"grpc-backoff.jitter = 0 is not allowed; {meant('grpc_backoff.jitter')}"),
+    ("grpc_backoff_jitter", 0, f"grpc_backoff_jitter = 0 is not allowed; {meant('grpc_backoff.jitter')}"),
+    ("GRPC_BACKOFF.PRESET", 0, f"GRPC_BACKOFF.PRESET = 0 is not allowed; {meant('grpc_backoff.preset')}"),
+    ("grpcbackoff.reconect", 0, f"grpcbackoff.reconect = 0 is not allowed; {meant('grpc_backoff.reconnect')}"),
+    ("grpc_backoff.", 0, f"grpc_backoff. = 0 is not allowed; {ALL}"),
+    ("grpc_backoff.xyz", 0, f"grpc_backoff.xyz = 0 is not allowed; {ALL}"),
+]
+
+NO_PAIRS = [
+    ("grpc.x", f"options[1] = 'grpc.x' is not allowed; {PAIR}"),
+    (("grpc.x",), f"options[1] = ('grpc.x',) is not allowed; {PAIR}"),
+    ((1, "x"), f"options[1] = (1, 'x') is not allowed; {PAIR}"),
+    (None, f"options[1] = None is not allowed; {PAIR}"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), BAD_VALUES, ids=[f"{row}" for row in range(len(BAD_VALUES))])
+def test_bad_value(key, value, message):
+    """CH-10: a bad option is a ValueError that names the key, the value and what is allowed."""
+    with pytest.raises(ValueError) as caught:
+        read_options([(key, value)])
+
+    assert str(caught.value) == message
+    assert (caught.value.key, caught.value.value) == (key, value)
+
+
+@pytest.mark.parametrize(("entry", "message"), NO_PAIRS)
+def test_no_pair(entry, message):
+    """CH-10: what is no pair of a key and a value is told with its place among the options."""
+    with pytest.raises(OptionError) as caught:
+        read_options([("grpc.y", 1), entry])
+
+    assert str(caught.value) == message
+
+
+def test_max_below_initial():
+    """CH-10: a maximum below the initial backoff, both given, is an error that names both."""
+    with pytest.raises(OptionError) as caught:
+        read_options([(INITIAL, 5000), (MAX, 4999)])
+
+    assert str(caught.value) == f"{MAX} = 4999 is not allowed; at least {INITIAL} (5000) is"
+
+
+def test_max_equals_initial():
+    """CH-10: a maximum that equals the initial backoff is allowed."""
+    policy = read_options([(INITIAL, 5000), (MAX, 5000)]).policy
+
+    assert (policy.initial_backoff, policy.backoff.cap) == (5.0, 5.0)
+
+
+def test_low_max_alone():
+    """CH-9: a maximum below the default initial backoff lowers that with it, as in grpcio."""
+    policy = read_options([(MAX, 300)]).policy
+
+    assert (policy.initial_backoff, policy.backoff.cap) == (0.3, 0.3)
+
+
+def test_high_initial_alone():
+    """CH-9: an initial backoff above the default maximum is what was asked for, so it lifts the maximum."""
+    policy = read_options([(INITIAL, 300_000)]).policy
+
+    assert (policy.initial_backoff, policy.backoff.cap) == (300.0, 300.0)
+
+
+def test_no_options():
+    """CB-2: without options the policy is gRPC's."""
+    policy = read_options([]).policy
+
+    assert policy == CONNECT
+
+
+def test_every_option():
+    """CH-9: every option ends in its place, and milliseconds become seconds."""
+    policy = read_options(
+        [
+            (INITIAL, 250),
+            (MAX, 8000),
+            (MIN, 1500),
+            (IDLE, 60_000),
+            ("grpc_backoff.preset", "grpc"),
+            ("grpc_backoff.multiplier", 3),
+            ("grpc_backoff.jitter", 0.5),
+            ("grpc_backoff.jitter_first", True),
+            ("grpc_backoff.stable_after", 2),
+            ("grpc_backoff.reconnect", "eager"),
+        ]
+    ).policy
+
+    assert policy == replace(
+        CONNECT,
+        backoff=BackoffPolicy(Exponential(0.25, 3.0), 8.0, Proportional(0.5)),
+        min_connect_timeout=1.5,
+        idle_timeout=60.0,
+        jitter_first=True,
+        stable_after=2.0,
+        reconnect=Reconnect.EAGER,
+    )
+
+
+def test_no_floor():
+    """CH-9: grpcio's floor of 100 ms does not hold here."""
+    policy = read_options([(INITIAL, 1), (MAX, 2), (MIN, 3)]).policy
+
+    assert (policy.initial_backoff, policy.backoff.cap, policy.min_connect_timeout) == (0.001, 0.002, 0.003)
+
+
+def test_fixed_backoff():
+    """CH-9: grpcio's key for a fixed backoff means what it means there: no growth, no jitter, one time for all."""
+    read = read_options([(INITIAL, 100), ("grpc_backoff.jitter", 0.5), (FIXED, 700)])
+    policy, core = read.policy, read.core
+
+    assert policy.backoff == BackoffPolicy(Exponential(0.7, 1.0), 0.7, NoJitter())
+    assert policy.min_connect_timeout == 0.7
+    assert FIXED not in dict(core)
+
+
+@pytest.mark.parametrize("value", [True, 1])
+def test_flag_spellings(value):
+    """CH-9: grpc's options have no booleans, so 1 is as good as True."""
+    policy = read_options([("grpc_backoff.jitter_first", value)]).policy
+
+    assert policy.jitter_first is True
+
+
+@pytest.mark.parametrize(("value", "seconds"), [(0, 1.0), (999, 1.0), (1001, 1.001), (2**31 - 1, math.inf)])
+def test_idle_timeout(value, seconds):
+    """CB-14: the idle timeout is at least a second, as in C-core, and the largest value is never."""
+    policy = read_options([(IDLE, value)]).policy
+
+    assert policy.idle_timeout == seconds
+
+
+def test_first_wins():
+    """CH-9: where a key stands twice the first wins, as in grpcio; the second is not even looked at."""
+    policy = read_options([(INITIAL, 100), (INITIAL, 900), (INITIAL, "?")]).policy
+
+    assert policy.initial_backoff == 0.1
+
+
+def test_bytes_key():
+    """CH-9: grpcio takes keys as bytes too, so they mean the same here."""
+    read = read_options([(INITIAL.encode(), 100), (b"grpc.x", 1)])
+
+    assert read.policy.initial_backoff == 0.1
+    assert read.core[0] == (b"grpc.x", 1)
+
+
+def test_bytes_key_of_nobody():
+    """CH-10: a key of ours is recognised in bytes as well."""
+    with pytest.raises(OptionError, match=r"did you mean 'grpc_backoff\.jitter'"):
+        read_options([(b"grpc_backoff.jiter", 0)])
+
+
+def test_others_untouched():
+    """CH-9: all other options are the very same objects in the same order, doubles included."""
+    pointer = object()
+    others = [("grpc.lb_policy_name", "round_robin"), ["grpc.y", pointer], ("grpc.y", 2), ("grpc.initial_reconect", 3)]
+
+    core = read_options([others[0], (INITIAL, 5), others[1], others[2], (MAX, 5), others[3]]).core
+
+    assert all(given is taken for given, taken in zip(others, core, strict=False))
+    assert len(core) == len(others) + 1
+
+
+@pytest.mark.parametrize("key", ["grpc.backoff.jitter", "grpc_backoffice.jitter", "mine.jitter", "grpc_backoff"])
+def test_keys_of_others(key):
+    """CH-9: only what can be meant for nobody else is ours."""
+    core = read_options([(key, "x")]).core
+
+    assert core[0] == (key, "x")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [(None, 1_800_000), (5, 1000), (2007, 2007), (60_001, 60_001), (2**31 - 1, 2**31 - 1)]
+)
+def test_core_hears_idle_timeout(given, told):
+    """CB-14: grpcio is told the idle timeout that was decided upon, once."""
+    core = read_options([] if given is None else [(IDLE, given), (IDLE, 7)]).core
+
+    assert core == ((IDLE, told),)
+
+
+def test_core_hears_idle_timeout_of_policy():
+    """CB-14: also that of a policy given as an argument, over the option's."""
+    core = read_options([(IDLE, 5000)], replace(CONNECT, idle_timeout=90.0)).core
+
+    assert core == ((IDLE, 90_000),)
+
+
+def test_policy_overrides_options():
+    """BP-3: an argument overrides the options."""
+    policy = replace(CONNECT, stable_after=3.0)
+
+    assert read_options([("grpc_backoff.stable_after", 5), (INITIAL, 10)], policy).policy is policy
+
+
+@pytest.mark.parametrize("key", [INITIAL, "grpc_backoff.jitter", "grpc_backoff.nothing"])
+def test_options_checked_beside_policy(key):
+    """CH-10: options are checked all the same when a policy overrides them."""
+    with pytest.raises(OptionError):
+        read_options([(key, "x")], CONNECT)
+
+
+@pytest.mark.parametrize("policy", [GRPC, "grpc", 0, {}])
+def test_no_policy(policy):
+    """CH-10: what is no connect policy is refused, also if it is false."""
+    with pytest.raises(OptionError) as caught:
+        read_options([], policy)
+
+    assert str(caught.value) == f"policy = {policy!r} is not allowed; a ConnectPolicy is"
+
+
+def test_keys_listed():
+    """CH-9: the list of keys has each that means something, once."""
+    assert len(OPTION_KEYS) == len(set(OPTION_KEYS)) == 12
+    assert {INITIAL, MAX, MIN, IDLE, FIXED, "grpc_backoff.config"} < set(OPTION_KEYS)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "backoff.toml"
+    path.write_text("[connection]\njitter = 0.5\nmultiplier = 3\ninitial_backoff = 7\n")
+    return path
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_config_option(file, kind):
+    """BP-3: the option names the file, as text or as a path."""
+    read = read_options([("grpc_backoff.config", kind(file))])
+
+    assert read.policy.backoff == BackoffPolicy(Exponential(7.0, 3.0), 120.0, Proportional(0.5))
+    assert "grpc_backoff.config" not in dict(read.core)
+
+
+def test_option_over_file(file):
+    """BP-3: a channel option overrides the file, whichever stands first."""
+    policy = read_options([("grpc_backoff.jitter", 0.0), ("grpc_backoff.config", file)]).policy
+
+    assert policy.backoff == BackoffPolicy(Exponential(7.0, 3.0), 120.0, Proportional(0.0))
+
+
+def test_file_over_preset(file):
+    """BP-3: the file overrides the preset, also one that an option names."""
+    policy = read_options([("grpc_backoff.preset", "grpc"), ("grpc_backoff.config", file)]).policy
+
+    assert policy.initial_backoff == 7.0
+
+
+def test_argument_over_file(file):
+    """BP-3: an argument overrides the file."""
+    assert read_options([("grpc_backoff.config", file)], CONNECT).policy is CONNECT
+
+
+def test_max_option_below_initial_of_file(file):
+    """BP-3: a maximum among the options lowers a higher initial backoff of the file."""
+    policy = read_options([("grpc_backoff.config", file), (MAX, 2000)]).policy
+
+    assert (policy.initial_backoff, policy.backoff.cap) == (2.0, 2.0)
+
+
+def test_initial_option_above_max_of_file(file):
+    """BP-3: an initial backoff among the options lifts a lower maximum of the file."""
+    file.write_text("[connection]\nmax_backoff = 3\n")
+
+    policy = read_options([("grpc_backoff.config", file), (INITIAL, 5000)]).policy
+
+    assert (policy.initial_backoff, policy.backoff.cap) == (5.0, 5.0)
+
+
+def test_fixed_over_file(file):
+    """BP-3: the fixed backoff is a channel option, so it overrides the file."""
+    policy = read_options([("grpc_backoff.config", file), (FIXED, 200)]).policy
+
+    assert policy.backoff == BackoffPolicy(Exponential(0.2, 1.0), 0.2, NoJitter())
+
+
+def test_environment(file, monkeypatch):
+    """BP-3: without an option the environment names the file; it is read when the channel is made."""
+    monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(file))
+
+    assert read_options([]).policy.initial_backoff == 7.0
+
+
+def test_empty_environment(monkeypatch):
+    """BP-3: an empty variable is as good as none."""
+    monkeypatch.setenv("GRPC_BACKOFF_CONFIG", "")
+
+    assert read_options([]).policy == CONNECT
+
+
+def test_option_over_environment(file, monkeypatch, tmp_path):
+    """BP-3: where an option names a file, the environment's is not looked at."""
+    monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(tmp_path / "missing.toml"))
+
+    assert read_options([("grpc_backoff.config", file)]).policy.initial_backoff == 7.0
+
+
+def test_bad_file_of_environment(monkeypatch, tmp_path):
+    """BP-4: a file that the environment names and that is missing is an error, not a default."""
+    missing = tmp_path / "missing.toml"
+    monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(missing))
+
+    with pytest.raises(ConfigError) as caught:
+        read_options([])
+
+    assert str(caught.value) == f"{missing}: cannot be read: No such file or directory"
+
+
+def test_file_checked_beside_policy(file):
+    """CH-10: a bad file is an error also when an argument overrides it."""
+    file.write_text("[connection]\njitter = 2\n")
+
+    with pytest.raises(ConfigError, match=r"connection\.jitter"):
+        read_options([("grpc_backoff.config", file)], CONNECT)
+
+
+TARGETS = """
+[connection]
+max_backoff = 50
+jitter = 0.1
+
+[targets."*.example:443"]
+max_backoff = "40s"
+stable_after = "500ms"
+
+[policies.mine]
+delay = 3
+jitter = "full"
+"""
+
+
+def told(effective):
+    return {value.part: (value.value, value.origin) for value in effective}
+
+
+def test_precedence_part_by_part(file):
+    """BP-3: option over table of the target over table of all over preset, for each part on its own."""
+    file.write_text(TARGETS)
+    options = [("grpc_backoff.multiplier", 2), ("grpc_backoff.config", file)]
+    read = read_options(options, target="a.example:443")
+
+    assert read.policy == replace(
+        CONNECT, backoff=BackoffPolicy(Exponential(1.0, 2.0), 40.0, Proportional(0.1)), stable_after=0.5
+    )
+    assert told(read.effective) == {
+        "backoff": ("exponential", "preset grpc"),
+        "delay": (1.0, "preset grpc"),
+        "multiplier": (2, "option: grpc_backoff.multiplier"),
+        "max_delay": (40.0, f'file {file}: targets."*.example:443".max_backoff'),
+        "jitter": (Proportional(0.1), f"file {file}: connection.jitter"),
+        "min_connect_timeout": (20.0, "preset grpc"),
+        "jitter_first": (False, "preset grpc"),
+        "stable_after": (0.5, f'file {file}: targets."*.example:443".stable_after'),
+        "reconnect": (Reconnect.LAZY, "preset grpc"),
+        "idle_timeout": (1800.0, "preset grpc"),
+    }
+
+
+@pytest.mark.parametrize("target", ["", "a.example:80", "a.example:443:1", "A.EXAMPLE:443"])
+def test_other_targets(file, target):
+    """BP-3: a table of other targets says nothing."""
+    file.write_text(TARGETS)
+
+    assert read_options([("grpc_backoff.config", file)], target=target).policy.backoff.cap == 50.0
+
+
+def test_preset_of_the_file(file):
+    """BP-3: an option may name a policy of the file, whose values the file's own tables still override."""
+    file.write_text(TARGETS)
+    read = read_options([("grpc_backoff.preset", "mine"), ("grpc_backoff.config", file)])
+
+    assert read.policy.backoff == BackoffPolicy(Fixed(3.0), 50.0, Proportional(0.1))
+    assert told(read.effective)["delay"] == (3.0, f"file {file}: policies.mine.delay")
+    assert told(read.effective)["backoff"] == ("fixed", "preset fixed")
+
+
+def test_effective_of_a_lowered_first_wait(file):
+    """BP-3: a first wait that a maximum lowers came from there."""
+    read = read_options([("grpc_backoff.config", file), (MAX, 2000)])
+
+    assert told(read.effective)["delay"] == (2.0, f"option: {MAX}")
+    assert told(read.effective)["max_delay"] == (2.0, f"option: {MAX}")
+
+
+def test_effective_of_an_argument():
+    """BP-3: all values of a policy that was given came from there, whatever it holds."""
+    policies = [CONNECT, *(replace(CONNECT, backoff=retry.backoff) for retry in RETRY.values())]
+    for policy in policies:
+        effective = read_options([(INITIAL, 100)], policy).effective
+        assert {value.origin for value in effective} == {"argument"}
+        assert told(effective)["max_delay"] == (policy.backoff.cap, "argument")
+    assert told(read_options([], CONNECT).effective)["multiplier"] == (1.6, "argument")
+
+
+def test_effective_of_the_fixed_backoff():
+    """CH-9: all that grpcio's key for a fixed backoff overrides came from there."""
+    effective = told(
+        read_options([(FIXED, 700), ("grpc_backoff.jitter", 0.5), ("grpc_backoff.preset", "steps")]).effective
+    )
+
+    assert {part for part, (_, origin) in effective.items() if origin == f"option: {FIXED}"} == {
+        "backoff",
+        "delay",
+        "multiplier",
+        "max_delay",
+        "jitter",
+        "min_connect_timeout",
+    }
+
+
+@pytest.fixture
+def three(tmp_path, monkeypatch):
+    """Return three files of which each says another first wait; the environment names the third."""
+    paths = [tmp_path / f"{number}.toml" for number in (1, 2, 3)]
+    for number, path in enumerate(paths, 1):
+        path.write_text(f"[connection]\ninitial_backoff = {number}\n")
+    monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(paths[2]))
+    return paths
+
+
+def test_argument_names_the_file(three):
+    """BP-3: the file of the argument before that of the option before that of the environment; only one is read."""
+    option = ("grpc_backoff.config", three[1])
+
+    assert read_options([option], config=three[0]).policy.initial_backoff == 1.0
+    assert read_options([option]).policy.initial_backoff == 2.0
+    assert read_options([]).policy.initial_backoff == 3.0
+
+
+@pytest.mark.parametrize("kind", [str, Path, read_config])
+def test_config_argument(three, kind):
+    """BP-3: the argument is a path, or what was read before; neither option nor environment is looked at then."""
+    three[2].write_text("[")
+    read = read_options([("grpc_backoff.config", "missing.toml")], config=kind(three[0]))
+
+    assert read.policy.initial_backoff == 1.0
+
+
+@pytest.mark.parametrize("value", ["", 5, b"a.toml", {}, False])
+def test_no_config(value):
+    """CH-10: what is neither a path nor a file that was read is refused."""
+    with pytest.raises(OptionError) as caught:
+        read_options([], config=value)
+
+    assert str(caught.value) == f"config = {value!r} is not allowed; {PATH}"
+
+
+def test_config_argument_with_targets(file):
+    """BP-3: the argument's tables for targets hold too."""
+    file.write_text(TARGETS)
+
+    assert read_options([], config=file, target="b.example:443").policy.backoff.cap == 40.0
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch):
+    monkeypatch.delenv("GRPC_BACKOFF_CONFIG", raising=False)

@@ -1,0 +1,263 @@
+"""RFC-006's words."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpc_backoff.config.file import read_config
+from grpc_backoff.config.policy_string import parse_retry, read_words
+from grpc_backoff.config.settings import CONNECTING, RETRYING
+from grpc_backoff.errors import OptionError, PolicyWarning
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
+from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
+from tests.policy.values import unhurried
+
+TIME = 'a finite number of seconds above 0, or a text such as "500ms", "1s", "2m", is'
+WORDS = "words such as 'retry: 5, delay: 1s, backoff: linear' are"
+
+BACKOFFS = [
+    ("delay: 1s", BackoffPolicy(Fixed(1.0), 30.0, NoJitter())),
+    ("delay: 1s, backoff: fixed", BackoffPolicy(Fixed(1.0), 30.0, NoJitter())),
+    ("delay: 1s, backoff: linear", BackoffPolicy(Linear(1.0), 30.0, NoJitter())),
+    ("delay: 500ms, backoff: exponential", BackoffPolicy(Exponential(0.5, 2.0), 30.0, NoJitter())),
+    (
+        "delay: 1s, backoff: exponential, multiplier: 1.5, max_exponent: 4",
+        BackoffPolicy(Exponential(1.0, 1.5, 4), 30.0, NoJitter()),
+    ),
+    ("delay: 1s, backoff: decorrelated", BackoffPolicy(Decorrelated(1.0), 30.0, NoJitter())),
+    ("delay: 1s, backoff: decorrelated, jitter: none", BackoffPolicy(Decorrelated(1.0), 30.0, NoJitter())),
+    ("backoff: steps, steps: 1s 500ms 2", BackoffPolicy(Steps((1.0, 0.5, 2.0), 2.0), 30.0, NoJitter())),
+    ("backoff: steps, steps: 1s, multiplier: 1", BackoffPolicy(Steps((1.0,), 1.0), 30.0, NoJitter())),
+    ("delay: 1s, max_delay: 2m", BackoffPolicy(Fixed(1.0), 120.0, NoJitter())),
+    ("delay: 1m", BackoffPolicy(Fixed(60.0), 60.0, NoJitter())),
+    ("delay: 1s, jitter: full", BackoffPolicy(Fixed(1.0), 30.0, Full())),
+    ("delay: 1s, jitter: equal", BackoffPolicy(Fixed(1.0), 30.0, Equal())),
+    ("delay: 1s, jitter: 0.2", BackoffPolicy(Fixed(1.0), 30.0, Proportional(0.2))),
+    ("delay: 1s, jitter: additive(0.5)", BackoffPolicy(Fixed(1.0), 30.0, Additive(0.5))),
+    ("delay: 1s, jitter: scaled(0.5, 1.5), retry: 2", BackoffPolicy(Fixed(1.0), 30.0, Scaled(0.5, 1.5))),
+    (
+        "jitter: proportional(0.1, then_cap), delay: 1s",
+        BackoffPolicy(Fixed(1.0), 30.0, Proportional(0.1, then_cap=True)),
+    ),
+    ("preset: linear, delay: 1s", BackoffPolicy(Linear(1.0), 30.0, NoJitter())),
+    ("preset: steps", RETRY["steps"].backoff),
+    ("preset: contention, delay: 20ms", BackoffPolicy(Exponential(0.02, 2.0, 6), 1.0, Additive(0.5))),
+    ("preset: standard, jitter: none", BackoffPolicy(Exponential(1.0, 2.0), 30.0, NoJitter())),
+    ("preset: grpc, backoff: fixed", BackoffPolicy(Fixed(1.0), 120.0, Proportional(0.2))),
+]
+
+LIMITS = [
+    # Beside "delay: 1s", what is not backoff.
+    ("retry: 5", {"max_attempts": 6}),
+    ("retry: 0", {"max_attempts": 1}),
+    ("max_attempts: 5", {"max_attempts": 5}),
+    ("max_attempts: unlimited", {"max_attempts": None}),
+    ("timeout: 5s", {"timeout": 5.0}),
+    ("deadline: 1h", {"deadline": 3600.0}),
+    ("codes: ABORTED", {"codes": frozenset({"ABORTED"})}),
+    ("codes: UNAVAILABLE ABORTED", {"codes": frozenset({"UNAVAILABLE", "ABORTED"})}),
+    ("server_delay_jitter: 0", {"server_delay_jitter": 0.0}),
+    ("server_delay_jitter: 250ms", {"server_delay_jitter": 0.25}),
+    ("max_server_delay: 1.5m", {"max_server_delay": 90.0}),
+    ("timeout: 5s, deadline: 20, retry: 2", {"timeout": 5.0, "deadline": 20.0, "max_attempts": 3}),
+]
+
+ONE_SECOND = RetryPolicy.parse("delay: 1s")
+
+
+@pytest.mark.parametrize(("text", "backoff"), BACKOFFS, ids=[text for text, _ in BACKOFFS])
+def test_backoff(text, backoff):
+    """BP-2: the words of a backoff, each with the strategies that it goes with."""
+    assert RetryPolicy.parse(text).backoff == backoff
+
+
+@pytest.mark.parametrize(("text", "limits"), LIMITS, ids=[text for text, _ in LIMITS])
+def test_limits(text, limits):
+    """BP-2: the words around a backoff; `retry` counts what comes after the first try."""
+    assert RetryPolicy.parse(f"delay: 1s, {text}") == replace(ONE_SECOND, **limits)
+
+
+@pytest.mark.parametrize("backoff", ["fixed", "linear", "exponential", "decorrelated"])
+def test_timeout_is_untouched(backoff):
+    """BP-2: a timeout is for each try, and no backoff makes another of it."""
+    policy = RetryPolicy.parse(f"timeout: 5s, retry: 4, delay: 500ms, backoff: {backoff}")
+
+    assert (policy.timeout, policy.deadline) == (5.0, None)
+
+
+@pytest.mark.parametrize("key", [setting.name for setting in RETRYING])
+def test_every_word_is_tried(key):
+    """BP-2: no word is left out above."""
+    assert any(f"{key}: " in text for text, _ in BACKOFFS + LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("500ms", 0.5),
+        ("1s", 1.0),
+        ("2m", 120.0),
+        ("1h", 3600.0),
+        ("1", 1.0),
+        ("0.25", 0.25),
+        ("1e-3", 0.001),
+        ("1.5s", 1.5),
+        ("0.5ms", 0.0005),
+        ("10 s", 10.0),
+    ],
+)
+def test_durations(text, seconds):
+    """BP-2: times have a unit, or are seconds."""
+    assert RetryPolicy.parse(f"delay: {text}").backoff.strategy == Fixed(seconds)
+
+
+@pytest.mark.parametrize(
+    "spelt", ["retry:5,delay:1s", "  retry : 5 ,\tdelay :1s ", "delay: 1s,\n retry: 5", "retry: +5, delay: 1s"]
+)
+def test_spaces(spelt):
+    """BP-2: spaces and order mean nothing."""
+    assert RetryPolicy.parse(spelt) == RetryPolicy.parse("retry: 5, delay: 1s")
+
+
+@pytest.mark.parametrize(
+    ("text", "remarks"),
+    [
+        ("retry: 3, backoff: exponential", ["backoff"]),
+        ("backoff: fixed", ["backoff"]),
+        ("retry: 3, jitter: full", ["jitter"]),
+        ("retry: 3, max_delay: 3s, backoff: linear", ["max_delay", "backoff"]),
+        ("multiplier: 3, backoff: exponential", ["multiplier", "backoff"]),
+        ("preset: linear, retry: 3", ["preset"]),
+        ("preset: exponential, max_exponent: 2", ["preset", "max_exponent"]),
+    ],
+)
+def test_no_delay(text, remarks):
+    """BP-2: without a delay, all that would change one has no effect and is warned of; retries follow at once."""
+    with pytest.warns(PolicyWarning) as caught:
+        policy = RetryPolicy.parse(text)
+
+    assert [str(warning.message) for warning in caught] == [f"{word} has no effect without a delay" for word in remarks]
+    assert [policy.bounds(n) for n in (1, 5)] == [(0.0, 0.0)] * 2
+
+
+@pytest.mark.parametrize(
+    "text", ["retry: 3", "retry: 3, timeout: 1s", "preset: standard, backoff: linear", "preset: steps"]
+)
+def test_no_warning(text):
+    """BP-2: what has its effect is not warned of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert RetryPolicy.parse(text).max_attempts != 0
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "message"),
+    [
+        ("", "policy", f"policy = '' is not allowed; {WORDS}"),
+        ("standard", "policy", f"policy = 'standard' is not allowed; {WORDS}"),
+        ("retry: 5,", "policy", f"policy = 'retry: 5,' is not allowed; {WORDS}"),
+        ("retry: ", "policy", f"policy = 'retry: ' is not allowed; {WORDS}"),
+        (": 5", "policy", f"policy = ': 5' is not allowed; {WORDS}"),
+        ("retry = 5", "policy", f"policy = 'retry = 5' is not allowed; {WORDS}"),
+        ("delay: 1s, delay: 1s", "delay", "delay = '1s' is not allowed; each word once is"),
+        ("delay: 5 parsecs", "delay", f"delay = '5 parsecs' is not allowed; {TIME}"),
+        ("delay: -1s", "delay", f"delay = '-1s' is not allowed; {TIME}"),
+        ("delay: 0", "delay", f"delay = 0 is not allowed; {TIME}"),
+        ("delay: inf", "delay", f"delay = inf is not allowed; {TIME}"),
+        ("delay: nan", "delay", f"delay = nan is not allowed; {TIME}"),
+        ("delay: true", "delay", f"delay = True is not allowed; {TIME}"),
+        ("retry: many", "retry", "retry = 'many' is not allowed; a whole number of at least 0 is"),
+        ("retry: 2.0", "retry", "retry = 2.0 is not allowed; a whole number of at least 0 is"),
+        ("retry: 2, max_attempts: 3", "max_attempts", "max_attempts = 3 is not allowed; only one of it and retry is"),
+        ("delay: 2s, max_delay: 1s", "max_delay", "max_delay = '1s' is not allowed; at least delay (2s) is"),
+        (
+            "delay: 1s, backoff: random",
+            "backoff",
+            "backoff = 'random' is not allowed; 'fixed' or 'linear' or 'exponential' or 'steps' or 'decorrelated' is",
+        ),
+        (
+            "delay: 1s, backoff: linear, multiplier: 2",
+            "multiplier",
+            "multiplier = 2 is not allowed; nothing is: linear backoff has no multiplier",
+        ),
+        ("retries: 5", "retries", "retries = 5 is not allowed; no setting has this name, did you mean 'retry'?"),
+        ("Delay: 5s", "Delay", "Delay = '5s' is not allowed; no setting has this name, did you mean 'delay'?"),
+        (
+            "preset: standart",
+            "preset",
+            "preset = 'standart' is not allowed; no policy has this name, did you mean 'standard'?",
+        ),
+        ("jitter: scaled(0.5, 1.5, delay: 1s", "policy", None),
+        ("delay: 1s, jitter: true", "jitter", None),
+        ("codes: UNAVAILABLE, ABORTED", "policy", None),
+        ("codes: UNKNWN", "codes", None),
+    ],
+)
+def test_bad_words(text, key, message):
+    """BP-4: what is no word, or is wrong, is told with its word, its value and what is allowed."""
+    with pytest.raises(OptionError) as caught:
+        RetryPolicy.parse(text)
+
+    assert caught.value.key == key
+    assert message in (None, str(caught.value))
+
+
+def test_who_asked():
+    """BP-4: a text that is no list of words is called what its user calls it; a word is its own name."""
+    with pytest.raises(OptionError, match=r"^retry = 'no words' is not allowed; "):
+        parse_retry("no words", key="retry")
+    with pytest.raises(OptionError, match=r"^delay = 0 is not allowed; "):
+        parse_retry("delay: 0", key="retry")
+
+
+pieces = st.sampled_from(
+    ["retry", "delay", "jitter", "steps", ": ", ",", "(", ")", "1", "s", "full", "5ms", "true", " "]
+)
+
+
+@unhurried
+@given(text=st.text() | st.lists(pieces).map("".join))
+def test_words_or_error(text):
+    """BP-4: whatever comes is a policy or an OptionError."""
+    try:
+        assert isinstance(RetryPolicy.parse(text), RetryPolicy)
+    except (OptionError, PolicyWarning):
+        return
+
+
+@pytest.mark.parametrize("text", [text for text, _ in BACKOFFS] + [f"delay: 1s, {text}" for text, _ in LIMITS])
+def test_same_in_the_file(tmp_path, text):
+    """BP-2: the file has the same keys; they give the same policy, with the same parts from the same keys."""
+    file = tmp_path / "backoff.toml"
+    source = read_words(text, RETRYING)
+    lines = (f"{said.key} = {in_toml(said.given)}" for said in source.values())
+    file.write_text("[policies.mine]\n" + "\n".join(lines))
+    of_file, of_words = read_config(file).policy("mine"), parse_retry(text)
+
+    assert of_file.policy == of_words.policy
+    assert [
+        (value.part, value.origin.replace(f"file {file}: policies.mine.", "words: ")) for value in of_file.effective
+    ] == [(value.part, value.origin) for value in of_words.effective]
+
+
+def in_toml(given):
+    return repr(given).lower() if isinstance(given, bool) else f'"{given}"' if isinstance(given, str) else repr(given)
+
+
+def test_words_of_another_table():
+    """BP-2: the words of connecting are read in the same way."""
+    source = read_words("initial_backoff: 250ms, jitter_first: true, stable_after: 2", CONNECTING)
+
+    assert {part: said.value for part, said in source.items()} == {
+        "delay": 0.25,
+        "jitter_first": True,
+        "stable_after": 2,
+    }

@@ -1,0 +1,509 @@
+"""Policies to and from gRPC's service config."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpc_backoff.config.service_config import (
+    Conversion,
+    from_service_config,
+    method_configs,
+    method_paths,
+    read_duration,
+    read_json,
+    read_throttling,
+    to_service_config,
+)
+from grpc_backoff.errors import OptionError
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.checks import STATUS_CODES
+from grpc_backoff.policy.jitter import Full, NoJitter, Proportional
+from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
+from tests.policy.values import retry_policies, unhurried
+
+GIVEN = {
+    "maxAttempts": 4,
+    "initialBackoff": "0.1s",
+    "maxBackoff": "1s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+}
+NATIVE = RetryPolicy(
+    server_delay_jitter=0.0,
+    backoff=BackoffPolicy(Exponential(0.1, 2.0), 1.0, Proportional(0.2)),
+    max_attempts=4,
+    codes=frozenset({"UNAVAILABLE"}),
+)
+
+
+def test_from():
+    """BP-5: a retryPolicy is an exponential backoff with the jitter that gRPC's cores have, and nothing besides."""
+    assert from_service_config(GIVEN) == NATIVE
+
+
+def test_to():
+    """BP-5: a policy that gRPC could carry out becomes its JSON, whole."""
+    assert to_service_config(NATIVE) == Conversion({**GIVEN, "backoffMultiplier": 2.0}, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "retry_policy", "misfits"),
+    [
+        (
+            "grpc",
+            {"maxAttempts": 5, "initialBackoff": "1s", "maxBackoff": "120s", "backoffMultiplier": 1.6},
+            ["max_attempts = unlimited: gRPC makes 5 at most"],
+        ),
+        (
+            "contention",
+            {"maxAttempts": 5, "initialBackoff": "0.01s", "maxBackoff": "1s", "backoffMultiplier": 2.0},
+            [
+                "max_attempts = 7: gRPC makes 5 at most",
+                "max_exponent = 6: gRPC's growth ends at max_delay alone",
+                "jitter = additive(0.5): gRPC's is proportional(0.2), always",
+                "deadline = 30 s: a retryPolicy has none",
+            ],
+        ),
+        (
+            "steps",
+            {"maxAttempts": 5, "initialBackoff": "1s", "maxBackoff": "60s", "backoffMultiplier": 1.0},
+            [
+                "max_attempts = unlimited: gRPC makes 5 at most",
+                "backoff = steps: gRPC's is exponential; the first wait is kept, without growth",
+                "jitter = proportional(0.1, then_cap): gRPC's is proportional(0.2), always",
+                "max_server_delay = 60 s: a retryPolicy has none",
+            ],
+        ),
+        (
+            "standard",
+            {"maxAttempts": 5, "initialBackoff": "1s", "maxBackoff": "30s", "backoffMultiplier": 2.0},
+            ["jitter = scaled(0.5, 1.5): gRPC's is proportional(0.2), always"],
+        ),
+    ],
+)
+def test_presets(name, retry_policy, misfits):
+    """BP-5: what becomes of the presets, and what is lost on the way, each in a sentence."""
+    pushback = "server_delay_jitter = 5 s: gRPC waits exactly as long as it is told"
+
+    assert to_service_config(RETRY[name]) == Conversion(
+        {**retry_policy, "retryableStatusCodes": sorted(RETRY[name].codes)}, (*misfits, pushback)
+    )
+
+
+MISFITS = [
+    ({"max_attempts": 6}, "max_attempts = 6: gRPC makes 5 at most"),
+    ({"max_attempts": None}, "max_attempts = unlimited: gRPC makes 5 at most"),
+    (
+        {"backoff": BackoffPolicy(Linear(0.1), 1.0, Proportional(0.2))},
+        "backoff = linear: gRPC's is exponential; the first wait is kept, without growth",
+    ),
+    (
+        {"backoff": BackoffPolicy(Steps((0.1, 0.3), 2.0), 1.0, Proportional(0.2))},
+        "backoff = steps: gRPC's is exponential; the first wait is kept, without growth",
+    ),
+    (
+        {"backoff": BackoffPolicy(Exponential(0.1, 2.0, 3), 1.0, Proportional(0.2))},
+        "max_exponent = 3: gRPC's growth ends at max_delay alone",
+    ),
+    (
+        {"backoff": BackoffPolicy(Exponential(0.1, 2.0, 0), 1.0, Proportional(0.2))},
+        "max_exponent = 0: gRPC's growth ends at max_delay alone",
+    ),
+    (
+        {"backoff": BackoffPolicy(Exponential(0.1, 2.0), 1.0, NoJitter())},
+        "jitter = none: gRPC's is proportional(0.2), always",
+    ),
+    (
+        {"backoff": BackoffPolicy(Exponential(0.1, 2.0), 1.0, Proportional(0.2, then_cap=True))},
+        "jitter = proportional(0.2, then_cap): gRPC's is proportional(0.2), always",
+    ),
+    (
+        {"backoff": BackoffPolicy(Exponential(0.1, 2.0), 1.0, Full())},
+        "jitter = full: gRPC's is proportional(0.2), always",
+    ),
+    (
+        {"backoff": BackoffPolicy(Fixed(0.0), 1.0, Proportional(0.2))},
+        "delay = 0 s: gRPC's cores know no wait below 0.001 s",
+    ),
+    (
+        {"backoff": BackoffPolicy(Exponential(0.0009, 2.0), 1.0, Proportional(0.2))},
+        "delay = 0.0009 s: gRPC's cores know no wait below 0.001 s",
+    ),
+    (
+        {"backoff": BackoffPolicy(Exponential(0.1, 2.0), 1e12, Proportional(0.2))},
+        "max_delay = 1e+12 s: gRPC knows no time above 315576000000 s",
+    ),
+    ({"timeout": 2.5}, "timeout = 2.5 s: a retryPolicy has none"),
+    ({"deadline": 30.0}, "deadline = 30 s: a retryPolicy has none"),
+    ({"max_server_delay": 60.0}, "max_server_delay = 60 s: a retryPolicy has none"),
+    ({"server_delay_jitter": 5.0}, "server_delay_jitter = 5 s: gRPC waits exactly as long as it is told"),
+]
+
+
+@pytest.mark.parametrize(("change", "misfit"), MISFITS, ids=[misfit for _, misfit in MISFITS])
+def test_misfit(change, misfit):
+    """BP-5: each thing that does not fit is said, and nothing that does."""
+    conversion = to_service_config(replace(NATIVE, **change))
+
+    assert conversion.misfits == (misfit,)
+    assert from_service_config(conversion.retry_policy).codes == NATIVE.codes
+
+
+def test_two_misfits_of_decorrelated():
+    """BP-5: a decorrelated backoff has neither gRPC's growth nor its jitter."""
+    policy = replace(NATIVE, backoff=BackoffPolicy(Decorrelated(0.1), 1.0, NoJitter()))
+    conversion = to_service_config(policy)
+
+    assert conversion.misfits == (
+        "backoff = decorrelated: gRPC's is exponential; the first wait is kept, without growth",
+        "jitter = none: gRPC's is proportional(0.2), always",
+    )
+    assert conversion.retry_policy["initialBackoff"] == "0.2s"
+
+
+def test_fixed_fits():
+    """BP-5: a fixed backoff is an exponential one that does not grow."""
+    policy = replace(NATIVE, backoff=BackoffPolicy(Fixed(0.25), 1.0, Proportional(0.2)))
+    conversion = to_service_config(policy)
+
+    assert conversion.misfits == ()
+    assert (conversion.retry_policy["initialBackoff"], conversion.retry_policy["backoffMultiplier"]) == ("0.25s", 1.0)
+
+
+@pytest.mark.parametrize(("first", "most"), [(0.001, 315576000000.0), (0.001, 0.001)])
+def test_shortest_and_longest_fit(first, most):
+    """BP-5: a millisecond and 10,000 years are the least and the most that fit."""
+    policy = replace(NATIVE, backoff=BackoffPolicy(Exponential(first, 2.0), most, Proportional(0.2)))
+    conversion = to_service_config(policy)
+
+    assert conversion.misfits == ()
+    assert from_service_config(conversion.retry_policy) == policy
+
+
+@pytest.mark.parametrize("name", ["grpc", "contention"])
+def test_no_retries(name):
+    """BP-5: gRPC does not retry at all where there is no retryPolicy: one with a single try is not allowed."""
+    assert to_service_config(replace(RETRY[name], max_attempts=1)).retry_policy is None
+
+
+@unhurried
+@given(policy=retry_policies)
+def test_fits_or_is_said(policy):
+    """BP-5: what came back as another policy was said to, and what gRPC is told is always what it takes."""
+    conversion = to_service_config(policy)
+    if conversion.retry_policy is None:
+        assert policy.max_attempts == 1
+        return
+    assert json.loads(json.dumps(conversion.retry_policy)) == conversion.retry_policy
+    back = from_service_config(conversion.retry_policy)
+    if not conversion.misfits:
+        assert back.max_attempts == policy.max_attempts
+        for n in (1, 2, 3, 4):  # a nanosecond is lost at first, and grows with the wait
+            assert back.bounds(n) == pytest.approx(policy.bounds(n), rel=1e-6)
+    assert back.codes == policy.codes
+
+
+@unhurried
+@given(
+    attempts=st.integers(2, 5),
+    initial=st.integers(1000, 10**9),
+    most=st.integers(1000, 10**12),
+    multiplier=st.floats(1, 100),
+    codes=st.sets(st.sampled_from(STATUS_CODES), min_size=1),
+)
+def test_round_trip(attempts, initial, most, multiplier, codes):
+    """BP-5: what gRPC can carry out comes back as it was, to the microsecond."""
+    policy = RetryPolicy(
+        backoff=BackoffPolicy(Exponential(initial / 1e6, multiplier), most / 1e6, Proportional(0.2)),
+        max_attempts=attempts,
+        codes=frozenset(codes),
+        server_delay_jitter=0.0,
+    )
+    conversion = to_service_config(policy)
+    back = from_service_config(conversion.retry_policy)
+
+    assert conversion.misfits == ()
+    assert back == policy if initial <= most else back.bounds(3) == policy.bounds(3)
+    assert to_service_config(back) == conversion
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"maxAttempts": 2}, {"max_attempts": 2}),
+        ({"maxAttempts": 3.0}, {"max_attempts": 3}),
+        ({"maxAttempts": 9}, {"max_attempts": 9}),
+        ({"retryableStatusCodes": [14]}, {"codes": frozenset({"UNAVAILABLE"})}),
+        ({"retryableStatusCodes": ["unavailable"]}, {"codes": frozenset({"UNAVAILABLE"})}),
+        (
+            {"retryableStatusCodes": [1, 16, "ABORTED"]},
+            {"codes": frozenset({"CANCELLED", "UNAUTHENTICATED", "ABORTED"})},
+        ),
+        ({"perAttemptRecvTimeout": "1s"}, {}),
+    ],
+)
+def test_spellings(change, expected):
+    """BP-5: codes in any case or as numbers, and whole numbers as JSON may have them."""
+    assert from_service_config({**GIVEN, **change}) == replace(NATIVE, **expected)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("maxAttempts", None, "a whole number above 1 is"),
+        ("maxAttempts", 1, "a whole number above 1 is"),
+        ("maxAttempts", 2.5, "a whole number above 1 is"),
+        ("maxAttempts", float("inf"), "a whole number above 1 is"),
+        ("maxAttempts", float("nan"), "a whole number above 1 is"),
+        ("maxAttempts", "4", "a whole number above 1 is"),
+        ("maxAttempts", True, "a whole number above 1 is"),
+        ("initialBackoff", None, "a time above 0 such as '0.5s' is"),
+        ("initialBackoff", "0s", "a time above 0 such as '0.5s' is"),
+        ("initialBackoff", "-1s", "a time above 0 such as '0.5s' is"),
+        ("initialBackoff", "100ms", "a time above 0 such as '0.5s' is"),
+        ("initialBackoff", 0.1, "a time above 0 such as '0.5s' is"),
+        ("maxBackoff", None, "a time above 0 such as '0.5s' is"),
+        ("maxBackoff", "0.0s", "a time above 0 such as '0.5s' is"),
+        ("maxBackoff", "1.s", "a time above 0 such as '0.5s' is"),
+        ("backoffMultiplier", None, "a finite number of at least 1 is"),
+        ("backoffMultiplier", 0, "a finite number of at least 1 is"),
+        ("backoffMultiplier", "2", "a finite number of at least 1 is"),
+        ("retryableStatusCodes", None, "a list of status codes is"),
+        ("retryableStatusCodes", "UNAVAILABLE", "a list of status codes is"),
+        ("retryableStatusCodes", [], "a list of at least one status code is"),
+    ],
+)
+def test_bad(key, value, allowed):
+    """BP-5: what gRPC would refuse is refused with its key, a missing one as well."""
+    with pytest.raises(OptionError) as caught:
+        from_service_config({**GIVEN, key: value})
+
+    assert str(caught.value) == f"retryPolicy.{key} = {value!r} is not allowed; {allowed}"
+
+
+@pytest.mark.parametrize("code", ["OK", 0, 17, -1, True, None, "NOPE", 14.0, ["ABORTED"], {}])
+def test_bad_code(code):
+    """BP-5: each of the codes is looked at."""
+    with pytest.raises(OptionError, match=r"^retryPolicy\.retryableStatusCodes = .* is not allowed; 'CANCELLED' or "):
+        from_service_config({**GIVEN, "retryableStatusCodes": ["ABORTED", code]})
+
+
+@pytest.mark.parametrize("value", [None, [], "x", 5])
+def test_no_object(value):
+    """BP-5: what is no JSON object is told as that."""
+    with pytest.raises(OptionError) as caught:
+        from_service_config(value)
+
+    assert str(caught.value) == f"retryPolicy = {value!r} is not allowed; an object is"
+
+
+def accepted_by_grpc(retry_policy):
+    """Return whether grpc takes a retryPolicy."""
+    return taken_by_grpc(json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": retry_policy}]}))
+
+
+def taken_by_grpc(service_config):
+    """Return whether grpc takes a service config: every call on a channel that was given one it refuses says so."""
+    channel = grpc.insecure_channel("ipv4:127.0.0.1:1", options=[("grpc.service_config", service_config)])
+    with channel, pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary("/a.B/C")(b"", timeout=10)  # nobody listens there
+    refused = caught.value.details().startswith("Failed to create channel")
+    assert refused or caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    return not refused
+
+
+TAKEN = [policy for policy in map(to_service_config, RETRY.values()) if policy.retry_policy]
+
+
+@pytest.mark.parametrize(
+    "conversion", [*TAKEN, *(to_service_config(replace(NATIVE, **change)) for change, _ in MISFITS)]
+)
+def test_grpc_takes_it(conversion):
+    """BP-5: grpc itself takes what was made for it."""
+    assert accepted_by_grpc({**conversion.retry_policy, "retryableStatusCodes": ["ABORTED"]})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("maxAttempts", 1),
+        ("maxAttempts", None),
+        ("initialBackoff", "0s"),
+        ("initialBackoff", "100ms"),
+        ("maxBackoff", None),
+        ("backoffMultiplier", 0),
+        ("backoffMultiplier", None),
+        ("retryableStatusCodes", ["NOPE"]),
+    ],
+)
+def test_grpc_refuses_it_too(key, value):
+    """BP-5: what is refused here, grpc refuses as well."""
+    retry_policy = {**GIVEN, "retryableStatusCodes": ["ABORTED"], key: value}
+    if value is None:
+        del retry_policy[key]
+
+    assert not accepted_by_grpc(retry_policy)
+    with pytest.raises(OptionError):
+        from_service_config(retry_policy)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1s", 1.0),
+        ("0s", 0.0),
+        ("0.000000001s", 1e-9),
+        ("315576000000s", 315576000000.0),
+        ("1.5s", 1.5),
+        ("1.0000000001s", None),
+        ("1", None),
+        ("s", None),
+        (".5s", None),
+        ("1ms", None),
+        ("-1s", None),
+        ("1e3s", None),
+        (" 1s", None),
+        ("1s\n", None),
+        (1, None),
+        (None, None),
+    ],
+)
+def test_durations(text, seconds):
+    """BP-5: the JSON form of protobuf's Duration, without the negative ones."""
+    assert read_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("names", "paths"),
+    [
+        ([{"service": "a.B", "method": "C"}], ["/a.B/C"]),
+        ([{"service": "a.B"}], ["/a.B/"]),
+        ([{"service": "a.B", "method": ""}], ["/a.B/"]),
+        ([{}], [""]),
+        ([{"service": ""}], [""]),
+        ([{"method": "C"}], []),
+        ([{"service": "a.B"}, {}, 5, None], ["/a.B/", ""]),
+        ([], []),
+        (None, []),
+        ("a.B", []),
+    ],
+)
+def test_method_paths(names, paths):
+    """BP-5: what an entry is for: methods, whole services, or all; what is no name is passed over, as grpc does it."""
+    assert list(method_paths({"name": names})) == paths
+
+
+@pytest.mark.parametrize(
+    ("throttling", "budget"),
+    [
+        ({"maxTokens": 10, "tokenRatio": 0.1}, RetryBudget(10, 0.1)),
+        ({"maxTokens": 1000, "tokenRatio": 1}, RetryBudget(1000, 1)),
+        ({"maxTokens": 1, "tokenRatio": 0.0015, "else": 1}, RetryBudget(1, 0.0015)),
+    ],
+)
+def test_throttling(throttling, budget):
+    """RT-9: a service config's `retryThrottling` is a retry budget, and grpc takes it for one as well."""
+    assert read_throttling({"retryThrottling": throttling}) == budget
+    assert taken_by_grpc(json.dumps({"retryThrottling": throttling}))
+
+
+@pytest.mark.parametrize("config", [{}, {"retryThrottling": None}, {"methodConfig": []}])
+def test_no_throttling(config):
+    """RT-9: without one there is no budget; null is none, for grpc as well."""
+    assert read_throttling(config) is None
+    assert taken_by_grpc(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("throttling", "message"),
+    [
+        ({}, "RetryBudget.max_tokens = None"),
+        ({"maxTokens": 10}, "RetryBudget.token_ratio = None"),
+        ({"tokenRatio": 1}, "RetryBudget.max_tokens = None"),
+        ({"maxTokens": 0, "tokenRatio": 1}, "RetryBudget.max_tokens = 0"),
+        ({"maxTokens": -1, "tokenRatio": 1}, "RetryBudget.max_tokens = -1"),
+        ({"maxTokens": 10, "tokenRatio": 0}, "RetryBudget.token_ratio = 0"),
+        ({"maxTokens": 10, "tokenRatio": -0.5}, "RetryBudget.token_ratio = -0.5"),
+        ({"maxTokens": 10, "tokenRatio": 0.0005}, "RetryBudget.token_ratio = 0.0005"),
+        ({"maxTokens": True, "tokenRatio": 1}, "RetryBudget.max_tokens = True"),
+        ([], "retryThrottling = []"),
+        ("10", "retryThrottling = '10'"),
+        (False, "retryThrottling = False"),
+    ],
+)
+def test_bad_throttling(throttling, message):
+    """RT-9: what gRPC would refuse is refused, a missing number as well."""
+    assert not taken_by_grpc(json.dumps({"retryThrottling": throttling}))
+    with pytest.raises(OptionError) as caught:
+        read_throttling({"retryThrottling": throttling})
+
+    assert str(caught.value).startswith(f"{message} is not allowed; ")
+
+
+def test_too_many_tokens():
+    """RT-9: a thousand are the most, as gRFC A6 has it; grpc's C-core has no such limit."""
+    with pytest.raises(OptionError, match=r"^RetryBudget\.max_tokens = 1001 is not allowed; "):
+        read_throttling({"retryThrottling": {"maxTokens": 1001, "tokenRatio": 1}})
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ('{"a": [1, 2.5, "x", null, true]}', {"a": [1, 2.5, "x", None, True]}),
+        (b' {"a": "\xc3\xa4"}\n', {"a": "ä"}),
+        ("5", 5),
+        ("[]", []),
+        ('{"a": {"b": 1}, "b": 1}', {"a": {"b": 1}, "b": 1}),
+    ],
+)
+def test_json(text, read):
+    """CH-8: a service config is JSON, as text or as UTF-8."""
+    assert read_json(text) == read
+
+
+NO_JSON = [
+    *("", "{", "{'a': 1}", '{"a": 1}//', '{"a": NaN}', '{"a": [Infinity]}', "-Infinity", "\ufeff{}", "[" * 100_000),
+    *('{"methodConfig": [], "methodConfig": []}', '[{"a": {"b": 1, "c": 2, "b": 1}}]'),
+    *(b"\xff", b"\xef\xbb\xbf{}", "{}".encode("utf-16"), "{}".encode("utf-32")),
+]
+
+
+@pytest.mark.parametrize("text", NO_JSON, ids=lambda text: ascii(text)[:30])
+def test_no_json(text):
+    """CH-8: what grpc's core does not take for JSON is none here either: no key twice, no NaN, no other coding."""
+    assert read_json(text) is None
+    assert not taken_by_grpc(text)
+
+
+@pytest.mark.parametrize("text", [None, 5, {}, [], "9" * 5000], ids=lambda text: ascii(text)[:30])
+def test_no_text(text):
+    """CH-8: what is no text says nothing, and so does a number that Python does not read."""
+    assert read_json(text) is None
+
+
+@given(text=st.text() | st.binary() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
+def test_json_or_nothing(text):
+    """CH-8: whatever text comes, nothing is raised."""
+    read_json(text)
+
+
+@pytest.mark.parametrize(
+    ("config", "entries"),
+    [
+        ({"methodConfig": [{"name": []}, {"timeout": "1s"}]}, [{"name": []}, {"timeout": "1s"}]),
+        ({"methodConfig": [5, None, [], "x", {}]}, [{}]),
+        *((config, []) for config in ({"methodConfig": {}}, {"methodConfig": None}, {}, [], None, "x")),
+    ],
+)
+def test_method_configs(config, entries):
+    """CH-8: the entries for methods, as far as they are any."""
+    assert method_configs(config) == entries

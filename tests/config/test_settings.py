@@ -1,0 +1,247 @@
+"""The tables of settings, and which policy sources begin with."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from grpc_backoff.config.settings import (
+    BUDGETING,
+    CONNECTING,
+    PREFIX,
+    RETRYING,
+    read_source,
+    resolve_budget,
+    resolve_connect,
+    resolve_retry,
+    suggestion,
+)
+from grpc_backoff.config.sources import Effective, Resolved, Said, say
+from grpc_backoff.errors import OptionError
+from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.jitter import Full, Proportional
+from grpc_backoff.policy.presets import CONNECT, RETRY
+from grpc_backoff.policy.retry import RetryPolicy
+
+BACKOFF = {"preset", "delay", "max_delay", "multiplier", "jitter"}
+
+
+def parts(table):
+    return {setting.part or setting.name for setting in table}
+
+
+def test_connecting_is_complete():
+    """BP-3: all that a connect policy holds can be set, by one name and one option each."""
+    assert parts(CONNECTING) - BACKOFF == {field.name for field in fields(ConnectPolicy)} - {"backoff"}
+    assert len(parts(CONNECTING)) == len({setting.option for setting in CONNECTING}) == len(CONNECTING)
+    assert all(setting.option.startswith(("grpc.", PREFIX)) for setting in CONNECTING)
+
+
+def test_retrying_is_complete():
+    """BP-2: all that a retry policy holds can be set, by one name each, and the number of tries by two."""
+    assert parts(RETRYING) - BACKOFF == {field.name for field in fields(RetryPolicy)} | {"max_exponent", "steps"}
+    assert len({setting.name for setting in RETRYING}) == len(RETRYING) == len(parts(RETRYING)) + 1
+
+
+def test_budgeting_is_complete():
+    """RT-9: both numbers of a retry budget can be set, by one name each."""
+    assert [setting.name for setting in BUDGETING] == [field.name for field in fields(RetryBudget)]
+
+
+def budget_of(**given):
+    return resolve_budget(read_source(BUDGETING, {name: (f"b.{name}", value) for name, value in given.items()}, "s"))
+
+
+def test_budget():
+    """RT-9: the two numbers are a budget, and each says where it came from."""
+    assert budget_of(max_tokens=10, token_ratio=0.1) == Resolved(
+        RetryBudget(10, 0.1),
+        (Effective("max_tokens", 10.0, "s: b.max_tokens"), Effective("token_ratio", 0.1, "s: b.token_ratio")),
+    )
+
+
+def test_no_budget():
+    """RT-9: where nothing is said there is no budget; no number is a default."""
+    assert budget_of() is None
+
+
+@pytest.mark.parametrize(("said", "missing"), [("max_tokens", "token_ratio"), ("token_ratio", "max_tokens")])
+def test_half_a_budget(said, missing):
+    """RT-9: one number without the other is told with what is missing: there is no default for either."""
+    with pytest.raises(OptionError) as caught:
+        budget_of(**{said: 1})
+
+    assert str(caught.value) == f"b.{said} = 1 is not allowed; it is with {missing} beside it"
+
+
+def test_words_of_the_rfc():
+    """BP-2: RFC-006's own words are among them."""
+    assert {"retry", "delay", "backoff", "timeout", "max_delay", "jitter"} < {setting.name for setting in RETRYING}
+
+
+@pytest.mark.parametrize("sources", [[], [{}], [{}, {}]])
+def test_nothing_said(sources):
+    """BP-3: where no source says anything, connections are gRPC's, and calls are tried once."""
+    assert resolve_connect(sources, {}).policy == CONNECT
+    assert resolve_retry(sources, {}).policy.max_attempts == 1
+
+
+def test_read_source():
+    """BP-3: what one place says is checked, in seconds, and known by the name that its user gave it."""
+    given = {"initial_backoff": ("a.first", 250), "jitter": ("b", "full")}
+
+    assert read_source(CONNECTING, given, "somewhere") == {
+        "delay": Said(0.25, "a.first", 250, "somewhere"),
+        "jitter": Said(Full(), "b", "full", "somewhere"),
+    }
+    assert read_source(CONNECTING, {"initial_backoff": ("a", "250ms")}, "s", Unit.WRITTEN)["delay"].value == 0.25
+    assert read_source(CONNECTING, {"initial_backoff": ("a", 2)}, "s", Unit.SECONDS)["delay"].value == 2
+
+
+def failure_of(table, given):
+    with pytest.raises(OptionError) as caught:
+        read_source(table, given, "somewhere", Unit.WRITTEN)
+    return str(caught.value)
+
+
+def test_one_source_against_itself():
+    """CH-10: one source that names a maximum below its own first wait is refused in its user's words."""
+    given = {"initial_backoff": ("a.initial", "20ms"), "max_backoff": ("a.max", 0.01)}
+
+    assert failure_of(CONNECTING, given) == "a.max = 0.01 is not allowed; at least a.initial (20ms) is"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("retry", "max_attempts", "p.max_attempts = 3 is not allowed; only one of it and p.retry is"),
+        ("max_attempts", "retry", "p.retry = 3 is not allowed; only one of it and p.max_attempts is"),
+    ],
+)
+def test_said_twice(first, second, message):
+    """RT-1: retries and tries are two words for one thing, so only one of them may stand."""
+    assert failure_of(RETRYING, {first: (f"p.{first}", 3), second: (f"p.{second}", 3)}) == message
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "key", "meant"),
+    [
+        (CONNECTING, "jiter", "connection.jiter", "connection.jitter"),
+        (CONNECTING, "initial_reconnect_backoff_ms", "c.initial_reconnect_backoff_ms", "c.initial_backoff"),
+        (CONNECTING, "max backoff", 'connection."max backoff"', "connection.max_backoff"),
+        (RETRYING, "retries", "retries", "retry"),
+        (RETRYING, "Max-Attempts", "policies.x.Max-Attempts", "policies.x.max_attempts"),
+        (RETRYING, "max delay", 'policies."a b"."max delay"', 'policies."a b".max_delay'),
+    ],
+)
+def test_unknown(table, name, key, meant):
+    """CH-10: a name that nobody knows is told with the nearest right key, in the place where it stood."""
+    assert (
+        failure_of(table, {name: (key, 1)})
+        == f"{key} = 1 is not allowed; no setting has this name, did you mean {meant!r}?"
+    )
+
+
+def test_first_source_has_most_say():
+    """BP-3: each value comes from the first source that has it."""
+    sources = [say("a", {"stable_after": 1.0}), say("b", {"stable_after": 2.0, "jitter_first": True})]
+
+    assert resolve_connect(sources, {}).policy == replace(CONNECT, stable_after=1.0, jitter_first=True)
+
+
+POLICIES = {
+    "own": say("file", {"delay": 3.0}),
+    "careful": say("file", {"preset": "standard", "max_delay": 7.0}),
+    "more careful": say("file", {"preset": "careful", "jitter": Full()}),
+}
+
+
+def test_chain():
+    """BP-3: a policy begins with another, that with a third and so on; the nearest that says a part has it."""
+    policy = resolve_retry([say("a", {"preset": "more careful", "max_attempts": 2})], POLICIES).policy
+    standard = RETRY["standard"]
+
+    assert policy == replace(standard, backoff=replace(standard.backoff, cap=7.0, jitter=Full()), max_attempts=2)
+
+
+def test_chain_begins_with_the_nearest_name():
+    """BP-3: where several sources name a policy to begin with, the one with the most say has it."""
+    sources = [say("a", {}), say("b", {"preset": "careful"}), say("c", {"preset": "nowhere"})]
+
+    assert resolve_retry(sources, POLICIES).policy.backoff.cap == 7.0
+
+
+def test_default_of_own_policies():
+    """BP-2: a policy of the user's own begins with RFC-006's when it names no other, for connections as well."""
+    assert resolve_retry([say("a", {"preset": "own"})], POLICIES).policy.backoff.bounds(5) == (3.0, 3.0)
+    assert resolve_connect([say("a", {"preset": "own"})], POLICIES).policy.backoff.bounds(5) == (3.0, 3.0)
+
+
+def test_no_delay():
+    """BP-2: without a delay retries follow at once; what was said of growth is told to have no effect."""
+    given = {"backoff": ("x.backoff", "exponential"), "jitter": ("x.jitter", 0.2), "retry": ("x.retry", 2)}
+    resolved = resolve_retry([read_source(RETRYING, given, "x", Unit.WRITTEN)], {})
+
+    assert resolved.remarks == ("x.backoff has no effect without a delay", "x.jitter has no effect without a delay")
+    assert [resolved.policy.bounds(n) for n in (1, 2, 100)] == [(0.0, 0.0)] * 3
+    assert resolved.policy.max_attempts == 3
+
+
+def unknown_policy(name, policies):
+    with pytest.raises(OptionError) as caught:
+        resolve_retry([read_source(RETRYING, {"preset": ("x.preset", name)}, "x")], policies)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "near"), [("standrd", "standard"), ("STEPS", "steps"), ("carefull", "careful")])
+def test_unknown_policy(name, near):
+    """BP-4: the name of a policy that there is not is told with the nearest that there is."""
+    assert (
+        unknown_policy(name, POLICIES)
+        == f"x.preset = {name!r} is not allowed; no policy has this name, did you mean {near!r}?"
+    )
+
+
+def test_far_from_every_policy():
+    """BP-4: where no name is near, all of them are listed, the user's own first."""
+    assert unknown_policy("xyz", POLICIES) == (
+        "x.preset = 'xyz' is not allowed; no policy has this name, choose from: own, careful, more careful, grpc, "
+        "contention, steps, standard, aggressive, conservative, background, fixed, linear, exponential"
+    )
+
+
+@pytest.mark.parametrize(
+    ("begins", "circle"),
+    [
+        ({"a": "a"}, "a begins with a"),
+        ({"a": "b", "b": "a"}, "a begins with b begins with a"),
+        ({"a": "b", "b": "c", "c": "a"}, "a begins with b begins with c begins with a"),
+        ({"a": "b", "b": "c", "c": "b"}, "b begins with c begins with b"),
+    ],
+)
+def test_circle(begins, circle):
+    """BP-4: policies that begin with each other are told as the circle that they are, one to three of them."""
+    policies = {
+        name: read_source(RETRYING, {"preset": (f"policies.{name}.preset", other)}, "x")
+        for name, other in begins.items()
+    }
+
+    assert unknown_policy("a", policies).endswith(f"a policy that does not begin with itself is ({circle})")
+
+
+def test_suggestion():
+    """CH-10: the nearest right key for a misspelt one, all of them for one that is near to none."""
+    keys = {"jitter": "a.jitter", "jitters": "a.jitter", "preset": "a.preset"}
+
+    assert suggestion("JITER", keys, "key") == "no key has this name, did you mean 'a.jitter'?"
+    assert suggestion("x", keys, "key") == "no key has this name, choose from: a.jitter, a.preset"
+
+
+def test_numbers_of_options():
+    """CH-9: a channel option may be a number where the file has a text: its jitter is gRPC's own."""
+    source = read_source(CONNECTING, {"jitter": ("j", 0.3)}, "option")
+
+    assert source["jitter"].value == Proportional(0.3)

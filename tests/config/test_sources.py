@@ -1,0 +1,186 @@
+"""Several sources, one policy, and where each of its values came from."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpc_backoff.config.sources import Effective, Said, compose, say
+from grpc_backoff.errors import OptionError
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.jitter import Full, NoJitter, Proportional
+from grpc_backoff.policy.presets import AT_ONCE, PRESETS, RETRY
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
+from tests.policy.values import unhurried
+
+GRPC = PRESETS["grpc"]
+
+
+def written(**values):
+    """Return a source that a user wrote, each value under a key of its own."""
+    return {part: Said(value, f"key.{part}", value, "user") for part, value in values.items()}
+
+
+def backoff(*sources):
+    return compose(RetryPolicy, [*sources, GRPC]).policy.backoff
+
+
+@pytest.mark.parametrize(
+    ("sources", "initial", "cap"),
+    [
+        ([{"max_delay": 0.5}], 0.5, 0.5),
+        ([{"delay": 500.0}], 500.0, 500.0),
+        ([{"max_delay": 2.0}, {"delay": 3.0}], 2.0, 2.0),
+        ([{"delay": 3.0}, {"max_delay": 2.0}], 3.0, 3.0),
+        ([{"delay": 3.0}, {"delay": 1.0, "max_delay": 2.0}], 3.0, 3.0),
+        ([{"max_delay": 1.0}, {"delay": 2.0, "max_delay": 4.0}], 1.0, 1.0),
+        ([{"delay": 2.0}, {"max_delay": 3.0}], 2.0, 3.0),
+        ([{"delay": 2.0}, {"max_delay": 2.0}], 2.0, 2.0),
+    ],
+)
+def test_delay_above_maximum(sources, initial, cap):
+    """BP-3: of a maximum and a first wait above it, the one whose source has more say holds."""
+    composed = backoff(*(say("test", source) for source in sources))
+
+    assert (composed.strategy.base, composed.cap) == (initial, cap)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, BackoffPolicy(Exponential(1.0, 1.6), 120.0, Proportional(0.2))),
+        ({"backoff": "fixed"}, BackoffPolicy(Fixed(1.0), 120.0, Proportional(0.2))),
+        ({"backoff": "linear", "delay": 2.0}, BackoffPolicy(Linear(2.0), 120.0, Proportional(0.2))),
+        ({"max_exponent": 4}, BackoffPolicy(Exponential(1.0, 1.6, 4), 120.0, Proportional(0.2))),
+        (
+            {"backoff": "steps", "steps": (1.0, 5.0), "multiplier": 3.0},
+            BackoffPolicy(Steps((1.0, 5.0), 3.0), 120.0, Proportional(0.2)),
+        ),
+        ({"backoff": "decorrelated"}, BackoffPolicy(Decorrelated(1.0), 120.0, NoJitter())),
+        ({"backoff": "decorrelated", "jitter": NoJitter()}, BackoffPolicy(Decorrelated(1.0), 120.0, NoJitter())),
+    ],
+)
+def test_strategies(values, expected):
+    """BP: each strategy takes the parts that it has, and leaves what of the preset it has no use for."""
+    assert backoff(written(**values)) == expected
+
+
+@pytest.mark.parametrize(
+    ("sources", "key", "allowed"),
+    [
+        ([{"backoff": "fixed", "multiplier": 2.0}], "multiplier", "nothing is: fixed backoff has no multiplier"),
+        ([{"multiplier": 2.0}, {"backoff": "linear"}], "multiplier", "nothing is: linear backoff has no multiplier"),
+        ([{"backoff": "steps", "steps": (1.0,), "delay": 1.0}], "delay", "nothing is: steps backoff has no delay"),
+        ([{"steps": (1.0,)}], "steps", "nothing is: exponential backoff has no steps"),
+        ([{"backoff": "steps"}], "backoff", "it is with steps beside it, which it does not say itself"),
+        (
+            [{"backoff": "decorrelated", "jitter": Full()}],
+            "jitter",
+            "'none' is: a decorrelated backoff has its own",
+        ),
+        (
+            [{"jitter": Full()}, {"backoff": "decorrelated"}],
+            "jitter",
+            "'none' is: a decorrelated backoff has its own",
+        ),
+    ],
+)
+def test_no_effect(sources, key, allowed):
+    """BP-4: what was written beside or over a strategy that has no use for it is refused."""
+    with pytest.raises(OptionError) as caught:
+        backoff(*(written(**source) for source in sources))
+
+    assert (caught.value.key, caught.value.allowed) == (f"key.{key}", allowed)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "below"),
+    [
+        ("fixed", {"multiplier": 2.0, "max_exponent": 3}),
+        ("linear", {"multiplier": 2.0, "steps": (1.0,)}),
+        ("decorrelated", {"jitter": Full(), "multiplier": 2.0}),
+    ],
+)
+def test_overridden(strategy, below):
+    """BP-3: what a strategy with more say has no use for goes without a word."""
+    assert backoff(written(backoff=strategy), written(**below)) == backoff(written(backoff=strategy))
+
+
+def test_overridden_delay():
+    """BP-3: a delay that a list overrides lifts no maximum either."""
+    composed = backoff(written(backoff="steps", steps=(1.0, 2.0)), written(delay=500.0))
+
+    assert composed == BackoffPolicy(Steps((1.0, 2.0), 1.6), 120.0, Proportional(0.2))
+
+
+def test_effective():
+    """BP-3: each value that holds, with its source and the key there; what does not hold is not among them."""
+    resolved = compose(
+        RetryPolicy,
+        [
+            written(backoff="linear"),
+            say("somewhere", {"max_delay": 9.0}),
+            {"max_attempts": Said(3, "retry", 2, "words")},
+            PRESETS["contention"],
+        ],
+    )
+
+    assert resolved.effective == (
+        Effective("backoff", "linear", "user: key.backoff"),
+        Effective("delay", 0.01, "preset contention"),
+        Effective("max_delay", 9.0, "somewhere"),
+        Effective("jitter", RETRY["contention"].backoff.jitter, "preset contention"),
+        Effective("max_attempts", 3, "words: retry"),
+        Effective("codes", RETRY["contention"].codes, "preset contention"),
+        Effective("server_delay_jitter", 5.0, "preset contention"),
+        Effective("max_server_delay", None, "preset contention"),
+        Effective("timeout", None, "preset contention"),
+        Effective("deadline", 30.0, "preset contention"),
+    )
+
+
+def test_effective_jitter_of_decorrelated():
+    """BP-3: that a decorrelated backoff has no other jitter is due to whoever asked for it."""
+    effective = {
+        value.part: value for value in compose(ConnectPolicy, [written(backoff="decorrelated"), GRPC]).effective
+    }
+
+    assert effective["jitter"] == Effective("jitter", NoJitter(), "user: key.backoff")
+    assert "multiplier" not in effective
+
+
+def test_at_once():
+    """BP-2: without any delay, a retry follows at once, whatever else was said of growth and of the cap."""
+    policy = compose(RetryPolicy, [AT_ONCE, written(backoff="exponential", multiplier=2.0, max_delay=3.0), GRPC]).policy
+
+    assert [policy.bounds(n) for n in (1, 2, 100)] == [(0.0, 0.0)] * 3
+
+
+parts = {
+    "delay": st.floats(0.001, 1000),
+    "multiplier": st.floats(1, 10),
+    "max_delay": st.floats(0.001, 1000),
+    "jitter": st.sampled_from([NoJitter(), Full(), Proportional(0.5)]),
+    "stable_after": st.floats(0, 10),
+    "jitter_first": st.booleans(),
+}
+sources = st.lists(st.fixed_dictionaries({}, optional=parts), max_size=4)
+
+
+@unhurried
+@given(values=sources)
+def test_nearest_has_its_say(values):
+    """BP-3: whatever several sources say, each value is that of the first that says it, and so is its origin."""
+    resolved = compose(ConnectPolicy, [*(say(f"source {rank}", source) for rank, source in enumerate(values)), GRPC])
+    effective = {value.part: value for value in resolved.effective}
+
+    for part in ("multiplier", "jitter", "stable_after", "jitter_first"):
+        rank = next((rank for rank, source in enumerate(values) if part in source), None)
+        assert effective[part].origin == ("preset grpc" if rank is None else f"source {rank}")
+        assert effective[part].value == (GRPC[part].value if rank is None else values[rank][part])
+    assert resolved.policy.backoff.jitter == effective["jitter"].value
+    assert resolved.policy.stable_after == effective["stable_after"].value
+    assert effective["delay"].value <= effective["max_delay"].value

@@ -1,0 +1,391 @@
+"""Every diagnosis against a real server that gives cause for it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import os
+import socket
+import ssl
+
+import grpc
+import pytest
+import trustme
+
+from grpc_backoff import ConnectError, Failure, Stage
+from grpc_backoff.connection.connector import Loss
+from grpc_backoff.probe.diagnosis import Circumstances, Diagnosis, diagnose, diagnose_loss, diagnose_settings
+from grpc_backoff.probe.http2 import Http2Connector
+from grpc_backoff.probe.stages import Reached
+from grpc_backoff.testing.front import FlakyFront, accept_close, accept_reset, http1_answer, settings_only, silent
+from tests.echo import serving
+from tests.peers import client_tls, deaf_port, nothing_left, openssl_peer, peer, says, server_tls
+
+CA = trustme.CA()
+CERTIFICATE = CA.issue_cert("localhost", "127.0.0.1", common_name="orders")
+PAST, FUTURE = dt.datetime(2020, 1, 2, tzinfo=dt.UTC), dt.datetime(2999, 1, 2, tzinfo=dt.UTC)
+
+
+async def diagnosis(target, *, tls=None, limit=5.0, shows_certificate=False):
+    """Make an attempt that has to fail, and return what it means; nothing may be left of it and of second looks."""
+    reached = []
+
+    def seen(record):
+        if isinstance(record, Reached):
+            reached.append(record.address)
+
+    async with nothing_left():
+        connector = Http2Connector(target, tls=tls, on_stage=seen)
+        with pytest.raises(ConnectError) as caught:
+            await connector.connect(limit, None)
+        tried = Circumstances(
+            address=reached[0] if reached else None,
+            server_name=connector.server_name,
+            tls=tls is not None,
+            shows_certificate=shows_certificate,
+        )
+        found = await diagnose(caught.value, tried)
+    assert isinstance(found, Diagnosis)
+    assert found.meaning.endswith(".")
+    assert found.advice.endswith(".")
+    return found
+
+
+# Name resolution and TCP.
+
+
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "a..b", "x" * 300])
+async def test_no_such_name(name):
+    """CH-11: a name that the resolver does not know, or that is none."""
+    error = ConnectError(Failure(Stage.RESOLVE, ""))
+    if name == "no-such-host.invalid":  # what a resolver says of it depends on the machine's name server
+        error.__cause__ = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        found = await diagnose(error, Circumstances(address=None, server_name=name, tls=False))
+    else:
+        found = await diagnosis(f"{name}:1")
+    assert "no host of this name" in found.meaning
+
+
+@pytest.mark.parametrize("cause", [socket.gaierror(socket.EAI_AGAIN, "Temporary failure"), TimeoutError()])
+async def test_no_name_server(cause):
+    """CH-11: nobody answers the question for a name."""
+    error = ConnectError(Failure(Stage.RESOLVE, ""))
+    error.__cause__ = cause
+    found = await diagnose(error, Circumstances(address=None, server_name="x", tls=False))
+    assert "No name server answered" in found.meaning
+
+
+async def test_refused():
+    """CH-11: nobody listens."""
+    async with FlakyFront(silent) as front:
+        await front.refuse()
+        assert "Nothing listens there" in (await diagnosis(front.target)).meaning
+
+
+async def test_packets_that_vanish():
+    """CB-3: no answer to the connection request within the limit."""
+    with deaf_port() as target:
+        assert "Nobody answers" in (await diagnosis(target, limit=0.3)).meaning
+
+
+async def test_no_socket_file(tmp_path):
+    """CH-11: a Unix socket that is not there."""
+    assert "no such socket file" in (await diagnosis(f"unix:{tmp_path}/s")).meaning
+
+
+async def test_a_unix_socket_without_room(tmp_path):
+    """CH-11: a Unix server that does not accept."""
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as before:
+        listener.bind(f"{tmp_path}/s")
+        listener.listen(0)
+        before.connect(f"{tmp_path}/s")
+        assert "accepts no more connections" in (await diagnosis(f"unix:{tmp_path}/s")).meaning
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EHOSTUNREACH, "no way to the host"),
+        (errno.ENETUNREACH, "no way to the host"),
+        (errno.ETIMEDOUT, "Nobody answers"),
+        (errno.EACCES, "may not connect"),
+        (errno.EMFILE, "No socket could be connected"),
+    ],
+)
+async def test_what_the_system_says_of_a_socket(number, words):
+    """CH-11: errors that cannot be had on loopback; made here as the system makes them."""
+    error = ConnectError(Failure(Stage.TCP, ""))
+    error.__cause__ = OSError(number, os.strerror(number))
+    found = await diagnose(error, Circumstances(address=None, server_name="x", tls=False))
+    assert words in found.meaning
+
+
+# Plaintext spoken to something else.
+
+
+@pytest.mark.parametrize("alpn", [("h2",), ("http/1.1",), ()])
+async def test_a_tls_port_spoken_to_in_plaintext(alpn):
+    """CH-11: a handshake is tried to be sure; what is behind it is told too."""
+    async with openssl_peer(server_tls(CERTIFICATE, alpn=alpn)) as target:
+        found = await diagnosis(target)
+    assert "It is a TLS port: a TLS handshake with it succeeds (TLSv1.3)." in found.meaning
+    assert "--tls" in found.advice
+    assert ("gRPC needs h2" in found.meaning) is (alpn != ("h2",))
+    assert ("http/1.1" in found.meaning) is (alpn == ("http/1.1",))
+
+
+async def test_a_grpc_tls_port_spoken_to_in_plaintext():
+    """CH-11: the same with grpc's own server, which only hangs up."""
+    key = CERTIFICATE.private_key_pem.bytes(), CERTIFICATE.cert_chain_pems[0].bytes()
+    async with serving(credentials=grpc.ssl_server_credentials([key])) as port:
+        assert "It is a TLS port" in (await diagnosis(f"127.0.0.1:{port}")).meaning
+
+
+async def test_an_answer_in_tls():
+    """CH-11: the first bytes are those of TLS, though no handshake succeeds."""
+    async with peer(says("read", b"\x15\x03\x01\x00\x02\x02\x16")) as target:
+        found = await diagnosis(target)
+    assert found.meaning == "It is a TLS port: it answers in TLS."
+    assert "--tls" in found.advice
+
+
+async def test_an_http1_server():
+    """CH-11: an answer that begins with HTTP/1."""
+    async with FlakyFront(http1_answer) as front:
+        found = await diagnosis(front.target)
+    assert found.meaning == "It is an HTTP/1 server."
+    assert "port of the gRPC server" in found.advice
+
+
+async def test_something_else():
+    """CH-11: what it says is shown, and nothing of it moves a terminal."""
+    async with peer(says("read", b"220 mail\x1b[2J\r\n", "hold")) as target:
+        assert r"it said b'220 mail\x1b[2J\r\n'" in (await diagnosis(target)).meaning
+
+
+async def test_silent_after_accept():
+    """CB-3: the limit passes at the stage settings without a byte. A second look waits three seconds more."""
+    async with FlakyFront(silent) as front:
+        found = await diagnosis(front.target, limit=0.3)
+    assert "accepts the connection and stays silent" in found.meaning
+
+
+@pytest.mark.parametrize("behaviour", [accept_close, accept_reset])
+async def test_closed_after_accept(behaviour):
+    """CH-11: neither plaintext nor TLS comes to anything."""
+    async with FlakyFront(behaviour) as front:
+        found = await diagnosis(front.target)
+    assert found.meaning == "The server accepts the connection and hangs up."
+    assert "upstream is down" in found.advice
+
+
+# TLS spoken to something else.
+
+
+async def test_a_plaintext_grpc_server_spoken_to_in_tls():
+    """CH-11: HTTP/2 is begun in plaintext to be sure."""
+    async with serving() as port:
+        found = await diagnosis(f"localhost:{port}", tls=client_tls(CA))
+    assert "It is a plaintext port: without TLS it speaks HTTP/2." in found.meaning
+    assert "insecure_channel" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words"),
+    [
+        (http1_answer, "a plaintext port of an HTTP/1 server"),
+        (settings_only, "without TLS it speaks HTTP/2"),
+        (accept_close, "hangs up on a TLS handshake"),
+    ],
+)
+async def test_no_tls_port(behaviour, words):
+    """CH-11: a handshake that fails, and what the server says in plaintext."""
+    async with FlakyFront(behaviour) as front:
+        assert words in (await diagnosis(front.target, tls=client_tls(CA))).meaning
+
+
+async def test_another_protocol_spoken_to_in_tls():
+    """CH-11: what it says in plaintext is shown."""
+    async with peer(says("read", b"SSH-2.0-x\r\n", "hold")) as target:
+        assert (
+            "It is no TLS port: in plaintext, it does not speak HTTP/2"
+            in (await diagnosis(target, tls=client_tls(CA))).meaning
+        )
+
+
+async def test_silent_at_the_handshake():
+    """CB-3: the limit passes at the stage tls. A second look waits three seconds more."""
+    async with FlakyFront(silent) as front:
+        found = await diagnosis(front.target, tls=client_tls(CA), limit=0.3)
+    assert "does not answer" in found.meaning
+
+
+# Certificates.
+
+
+@pytest.mark.parametrize(
+    ("certificate", "words", "advice"),
+    [
+        (CA.issue_cert("localhost", not_after=PAST), "expired on 2020-01-02 00:00 UTC.", "Renew"),
+        (CA.issue_cert("localhost", not_before=FUTURE), "becomes valid on 2999-01-02 00:00 UTC.", "clock"),
+        (CA.issue_cert("orders.example", "10.0.0.1"), "for orders.example, 10.0.0.1, by", "ssl_target_name_override"),
+        (trustme.CA().issue_cert("localhost"), "Nobody who is trusted here vouches", "--ca"),
+    ],
+)
+async def test_a_certificate_that_is_not_accepted(certificate, words, advice):
+    """CH-11: what is wrong, whose it is, and what to do; it is looked at though nobody trusts it."""
+    async with openssl_peer(server_tls(certificate)) as target:
+        found = await diagnosis(target.replace("127.0.0.1", "localhost"), tls=client_tls(CA))
+    assert words in found.meaning
+    assert "It is O=trustme" in found.meaning
+    assert advice in found.advice
+
+
+async def test_a_certificate_for_another_address():
+    """CH-11: an address is a name too."""
+    async with openssl_peer(server_tls(CA.issue_cert("localhost"))) as target:
+        assert "is for another name" in (await diagnosis(target, tls=client_tls(CA))).meaning
+
+
+async def test_a_certificate_that_signs_itself(tmp_path):
+    """CH-11: the usual one of a test server."""
+    alone = trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    (tmp_path / "pem").write_bytes(alone.private_key_pem.bytes() + alone.cert_pem.bytes())
+    tls.load_cert_chain(tmp_path / "pem")
+    async with openssl_peer(tls) as target:
+        assert "Nobody who is trusted here vouches" in (await diagnosis(target, tls=client_tls(CA))).meaning
+
+
+async def test_a_certificate_that_is_not_shown_again():
+    """CH-11: a server that is gone at the second look leaves the first failure as it was."""
+    error = ConnectError(Failure(Stage.TLS, ""))
+    async with openssl_peer(server_tls(trustme.CA().issue_cert("localhost"))) as target:
+        connector = Http2Connector(target, tls=client_tls(CA))
+        with pytest.raises(ConnectError) as caught:
+            await connector.connect(5.0, None)
+    error.__cause__ = caught.value.__cause__
+    tried = Circumstances(address=connector.target.addresses[0], server_name="localhost", tls=True)
+    found = await diagnose(error, tried)
+    assert found.meaning == "Nobody who is trusted here vouches for the server's certificate."
+
+
+# ALPN.
+
+
+@pytest.mark.parametrize(
+    ("alpn", "words"), [((), "does not offer HTTP/2 by ALPN"), (("http/1.1",), "behind TLS it speaks http/1.1 only")]
+)
+async def test_no_http2_behind_tls(alpn, words):
+    """CH-11: what the server would have agreed to is found out by a second handshake."""
+    async with openssl_peer(server_tls(CERTIFICATE, alpn=alpn)) as target:
+        found = await diagnosis(target, tls=client_tls(CA))
+    assert words in found.meaning
+    assert "ALPN" in found.advice
+
+
+# Client certificates.
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("shows_certificate", [False, True])
+async def test_a_client_certificate_is_wanted(newest, shows_certificate):
+    """CH-11: a server that says so; it is another matter when one was shown and not accepted."""
+    stranger = trustme.CA().issue_cert("client.example") if shows_certificate else None
+    async with openssl_peer(server_tls(CERTIFICATE, clients=CA, newest=newest)) as target:
+        tls = client_tls(CA, certificate=stranger)
+        found = await diagnosis(target, tls=tls, shows_certificate=shows_certificate)
+    if shows_certificate:
+        assert found.meaning == "The server does not accept the client certificate."
+    else:
+        assert "wants a client certificate" in found.meaning
+        assert "--cert" in found.advice
+
+
+async def test_a_grpc_server_that_wants_a_client_certificate():
+    """CH-11: grpc's own server hangs up without a word; a handshake with TLS 1.2 tells it from a broken proxy."""
+    key = CERTIFICATE.private_key_pem.bytes(), CERTIFICATE.cert_chain_pems[0].bytes()
+    server = grpc.ssl_server_credentials([key], root_certificates=CA.cert_pem.bytes(), require_client_auth=True)
+    async with serving(credentials=server) as port:
+        found = await diagnosis(f"127.0.0.1:{port}", tls=client_tls(CA))
+        assert "as one does that wants a client certificate" in found.meaning
+        stranger = trustme.CA().issue_cert("client.example")
+        tls = client_tls(CA, certificate=stranger)
+        found = await diagnosis(f"127.0.0.1:{port}", tls=tls, shows_certificate=True)
+        assert "may not accept the client certificate" in found.meaning
+
+
+async def test_a_proxy_behind_tls_whose_upstream_is_down():
+    """CH-11: the same hanging up, from a server that wants no certificate."""
+    async with peer(says("read"), tls=server_tls(CERTIFICATE)) as target:
+        found = await diagnosis(target, tls=client_tls(CA))
+    assert found.meaning == "The server hangs up right behind the TLS handshake."
+    assert "upstream is down" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        (["read", b"HTTP/1.1 400 Bad Request\r\n\r\n"], "It is an HTTP/1 server."),
+        (["hold"], "stays silent"),
+    ],
+)
+async def test_no_settings_behind_tls(steps, words):
+    """CH-11: ALPN said h2, and what comes is something else, or nothing."""
+    async with peer(says(*steps), tls=server_tls(CERTIFICATE)) as target:
+        assert words in (await diagnosis(target, tls=client_tls(CA), limit=0.5)).meaning
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("TLSV1_ALERT_NO_APPLICATION_PROTOCOL", "does not offer HTTP/2 by ALPN"),
+        ("TLSV1_ALERT_PROTOCOL_VERSION", "none of the versions of TLS"),
+        ("UNSUPPORTED_PROTOCOL", "none of the versions of TLS"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", "no way of TLS that both sides know"),
+        ("TLSV1_UNRECOGNIZED_NAME", "no certificate for the name"),
+        ("TLSV1_ALERT_UNKNOWN_CA", "wants a client certificate"),
+    ],
+)
+async def test_what_a_server_says_as_it_breaks_off_tls(reason, words):
+    """CH-11: OpenSSL's names for alerts; which server sends which is its own affair."""
+    error = ConnectError(Failure(Stage.TLS, ""))
+    error.__cause__ = ssl.SSLError(1, reason)
+    error.__cause__.reason = reason
+    address = Http2Connector("127.0.0.1:1").target.addresses[0]
+    found = await diagnose(error, Circumstances(address=address, server_name="x", tls=True))
+    assert words in found.meaning
+
+
+# Behind SETTINGS.
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (Loss("GOAWAY NO_ERROR", graceful=True), "shutting down"),
+        (Loss("GOAWAY ENHANCE_YOUR_CALM"), "sent the client away"),
+        (Loss("the server closed the connection"), "a proxy whose upstream is down"),
+    ],
+)
+def test_lost_at_once(loss, words):
+    """CB-7: SETTINGS, and then the end."""
+    assert words in diagnose_loss(loss).meaning
+
+
+def test_settings_that_allow_no_call():
+    """CH-11: a connection on which no call can be made is worth a word."""
+    assert "no call on it" in diagnose_settings({"MAX_CONCURRENT_STREAMS": 0}).meaning
+    assert diagnose_settings({"MAX_CONCURRENT_STREAMS": 1}) is None
+    assert diagnose_settings({}) is None
+
+
+async def test_a_cause_that_is_not_known():
+    """CH-11: a failure of another connector, without a cause, gets a diagnosis too."""
+    address = Http2Connector("127.0.0.1:1").target.addresses[0]
+    for stage in (Stage.RESOLVE, Stage.TCP, Stage.TLS, Stage.SETTINGS):
+        for tls in (False, True):
+            found = await diagnose(
+                ConnectError(Failure(stage, "")), Circumstances(address=address, server_name="localhost", tls=tls)
+            )
+            assert found.meaning

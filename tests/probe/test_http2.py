@@ -1,0 +1,687 @@
+"""The connector on asyncio and h2: what it makes of real peers, stage by stage, and that nothing is left of it.
+
+What is measured is whether a limit was kept, with slack for a busy machine; no test asserts that anything is fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import trustme
+
+from grpc_backoff import ConnectError, Stage, State
+from grpc_backoff.aio.manager import ConnectionManager
+from grpc_backoff.config.options import read_options
+from grpc_backoff.connection.clock import LoopClock
+from grpc_backoff.connection.machine import Machine
+from grpc_backoff.probe.http2 import Http2Connector
+from grpc_backoff.probe.stages import NoSettings, PassedOver, Reached, Resolved, Secured, Settled, WrongAlpn
+from grpc_backoff.probe.wire import Wire
+from grpc_backoff.testing.checks import check_connector
+from grpc_backoff.testing.front import (
+    FlakyFront,
+    accept_close,
+    accept_reset,
+    http1_answer,
+    settings_only,
+    settings_then_close,
+    silent,
+)
+from tests.echo import serving
+from tests.peers import (
+    PING,
+    SETTINGS,
+    client_tls,
+    deaf_port,
+    goaway,
+    nothing_left,
+    openssl_peer,
+    peer,
+    says,
+    server_tls,
+)
+
+CA = trustme.CA()
+CERTIFICATE = CA.issue_cert("localhost", "127.0.0.1")
+SLOW = 10.0
+"""Far more than anything here takes."""
+CLOSED_WITHIN = 0.25 + 0.5  # CB-3, and how late a loop on a busy machine may be
+
+
+async def connected(target, **how):
+    connector = Http2Connector(target, **how)
+    return connector, await asyncio.wait_for(connector.connect(5.0, None), SLOW)
+
+
+async def failure(target, *, limit=5.0, **how):
+    with pytest.raises(ConnectError) as caught:
+        await asyncio.wait_for(Http2Connector(target, **how).connect(limit, None), SLOW)
+    return caught.value
+
+
+async def test_it_passes_the_checks_of_any_connector():
+    """CB-3, CB-6: the same checks that anybody's connector must pass. Takes about five seconds of real time."""
+    async with nothing_left():
+        await check_connector(Http2Connector)
+
+
+# Success, and what is seen on the way.
+
+
+async def test_a_real_server():
+    """CB-6, CH-11: SETTINGS of a real grpc server; every stage is told in order, with its part of the time."""
+    seen = []
+    async with serving() as port, nothing_left():
+        began = time.perf_counter()
+        connector, connection = await connected(f"localhost:{port}", on_stage=seen.append)
+        took = time.perf_counter() - began
+        assert connection.alive()
+        assert connection.loss() is None
+        await connector.close(None)
+    assert [type(each) for each in seen] == [Resolved, Reached, Settled]
+    assert seen[1].address in seen[0].addresses
+    assert seen[1].address == connection.address
+    assert seen[2].settings["MAX_FRAME_SIZE"] >= 16384
+    assert seen[2].settings == connection.settings
+    assert all(each.took >= 0 for each in seen)
+    assert sum(each.took for each in seen) <= took
+
+
+async def test_a_real_server_behind_tls():
+    """CH-8, CH-11: what TLS agreed on is told before SETTINGS."""
+    seen = []
+    async with peer(says(SETTINGS, "hold"), tls=server_tls(CERTIFICATE)) as target, nothing_left():
+        connector, connection = await connected(target, tls=client_tls(CA), on_stage=seen.append)
+        await connector.close(None)
+    assert [type(each) for each in seen] == [Resolved, Reached, Secured, Settled]
+    assert seen[2].security.alpn == "h2"
+    assert seen[2].security.certificate.names == ("localhost", "127.0.0.1")
+    assert connection.settings == {"MAX_CONCURRENT_STREAMS": 100, "INITIAL_WINDOW_SIZE": 65535}
+
+
+async def test_a_unix_socket(tmp_path):
+    """CH-8: a path instead of a port; behind TLS it counts as localhost."""
+    tls = server_tls(CERTIFICATE)
+    for how, path in (({}, f"{tmp_path}/a"), ({"tls": client_tls(CA)}, f"{tmp_path}/b")):
+        async with peer(says(SETTINGS, "hold"), path=path, tls=tls if how else None) as target, nothing_left():
+            connector, connection = await connected(target, **how)
+            assert str(connection.address) == target
+            await connector.close(None)
+
+
+async def test_another_server_name():
+    """CH-8: the certificate may be for a name that is not the target's."""
+    certificate = CA.issue_cert("orders.example")
+    async with peer(says(SETTINGS, "hold"), tls=server_tls(certificate)) as target:
+        assert (await failure(target, tls=client_tls(CA))).failure.stage is Stage.TLS
+        connector, _ = await connected(target, tls=client_tls(CA), server_name="orders.example")
+        await connector.close(None)
+
+
+async def test_what_listens_to_the_stages_may_raise(caplog):
+    """CH-11: that is logged, and the attempt goes on."""
+
+    def listener(record):
+        raise RuntimeError(record)
+
+    async with FlakyFront(settings_only) as front, nothing_left():
+        connector, connection = await connected(front.target, on_stage=listener)
+        assert connection.alive()
+        await connector.close(None)
+    assert len(caplog.records) == 3
+
+
+# Failures at every stage.
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words", "head"),
+    [
+        (accept_close, "it had said nothing", b""),
+        (accept_reset, "it had said nothing", b""),
+        (http1_answer, "it answered in HTTP/1: 'HTTP/1.1 400 Bad Request'", b"HTTP/1.1 400 "),
+    ],
+)
+async def test_no_settings(behaviour, words, head):
+    """CB-6, CH-11: accepted and then no SETTINGS fails at the stage settings, with what came instead."""
+    async with FlakyFront(behaviour) as front, nothing_left():
+        error = await failure(front.target)
+        assert error.failure.stage is Stage.SETTINGS
+        assert error.failure.reason.startswith(f"{front.target}: ")
+        assert words in error.failure.reason
+    assert isinstance(error.__cause__, NoSettings)
+    assert error.__cause__.head.startswith(head)
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        (["read", b"\x15\x03\x01\x00\x02\x02\x16"], "it answered in TLS"),
+        (["read", b"SSH-2.0-x\r\n", "hold"], "it does not speak HTTP/2"),
+        (["read", goaway(), "hold"], "its first frame was GoAway"),
+        (["read", SETTINGS[:10]], "it stopped within its SETTINGS frame"),
+    ],
+)
+async def test_something_else_than_settings(steps, words):
+    """CB-6, CH-11: is described; a server that then holds the connection is not waited for."""
+    async with peer(says(*steps)) as target, nothing_left():
+        error = await failure(target)
+    assert error.failure.stage is Stage.SETTINGS
+    assert words in error.failure.reason
+
+
+async def test_refused():
+    """CH-11: nobody listens."""
+    async with FlakyFront(silent) as front, nothing_left():
+        await front.refuse()
+        error = await failure(front.target)
+    assert error.failure.stage is Stage.TCP
+    assert error.failure.reason == f"{front.target}: Connection refused"
+
+
+async def test_no_such_name():
+    """CH-11: a name that does not exist."""
+    assert (await failure("no-such-host.invalid:1", limit=9.0)).failure.stage is Stage.RESOLVE
+
+
+@pytest.mark.parametrize("alpn", [(), ("http/1.1",)])
+async def test_no_http2_behind_tls(alpn):
+    """CH-8: a server that does not agree to HTTP/2 by ALPN fails at the stage tls, as with gRPC; it gets no preface."""
+    heard = []
+
+    async def behave(reader, writer):
+        try:
+            heard.append(await reader.read(1000))
+        except ConnectionError:
+            heard.append(b"")
+
+    async with peer(behave, tls=server_tls(CERTIFICATE, alpn=alpn)) as target, nothing_left():
+        error = await failure(target, tls=client_tls(CA))
+        await asyncio.sleep(0.1)
+    assert error.failure.stage is Stage.TLS
+    assert "ALPN 'h2' is needed, it chose none" in error.failure.reason
+    assert isinstance(error.__cause__, WrongAlpn)
+    assert b"".join(heard) == b""
+
+
+async def test_tls_to_a_plaintext_port():
+    """CH-11: fails at the stage tls."""
+    async with serving() as port, nothing_left():
+        error = await failure(f"localhost:{port}", tls=client_tls(CA))
+    assert error.failure.stage is Stage.TLS
+    assert "wrong version number" in error.failure.reason
+
+
+async def test_plaintext_to_a_tls_port():
+    """CH-11: fails at the stage settings; the server hangs up or says something in TLS."""
+    async with nothing_left(), openssl_peer(server_tls(CERTIFICATE)) as target:
+        error = await failure(target)
+    assert error.failure.stage is Stage.SETTINGS
+
+
+async def test_a_client_certificate_is_missing():
+    """CH-11: with TLS 1.3 the server says so when the handshake is over on this side; the stage is tls all the same."""
+    async with nothing_left(), openssl_peer(server_tls(CERTIFICATE, clients=CA)) as target:
+        error = await failure(target, tls=client_tls(CA))
+    assert error.failure.stage is Stage.TLS
+    assert "certificate required" in error.failure.reason
+
+
+async def test_a_client_certificate():
+    """CH-8: mutual TLS."""
+    shown = CA.issue_cert("client.example")
+    server = server_tls(CERTIFICATE, clients=CA)
+    async with peer(says(SETTINGS, "hold"), tls=server) as target, nothing_left():
+        connector, connection = await connected(target, tls=client_tls(CA, certificate=shown))
+        assert connection.alive()
+        await connector.close(None)
+
+
+# The limit (CB-3).
+
+
+async def kept(front_or_target, limit, **how):
+    """Return the failure of an attempt that has to last until its limit, and not longer."""
+    began = time.monotonic()
+    error = await failure(front_or_target, limit=limit, **how)
+    lasted = time.monotonic() - began
+    assert limit - 0.01 <= lasted <= limit + CLOSED_WITHIN
+    assert f"within {limit:.3g} s" in error.failure.reason
+    return error
+
+
+async def test_limit_at_resolve(monkeypatch):
+    """CB-3: a resolver that does not answer."""
+
+    async def hang(*_, **__):
+        await asyncio.sleep(SLOW)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", hang)
+    async with nothing_left():
+        error = await kept("orders.example:1", 0.3)
+    assert error.failure.stage is Stage.RESOLVE
+    assert "orders.example" in error.failure.reason
+    assert isinstance(error.__cause__, TimeoutError)
+
+
+async def test_limit_at_tcp():
+    """CB-3: a host that does not answer the connection request; the C-core would say the same of the stages below."""
+    with deaf_port() as target:
+        async with nothing_left():
+            error = await kept(target, 0.5)
+    assert error.failure.stage is Stage.TCP
+    assert target in error.failure.reason
+    assert isinstance(error.__cause__, TimeoutError)
+
+
+@pytest.mark.parametrize("behind_tls", [False, True])
+async def test_limit_with_a_silent_server(behind_tls):
+    """CB-3: the stage is the one that hangs, tls or settings, and the server sees the socket closed in time."""
+    how = {"tls": client_tls(CA)} if behind_tls else {}
+    async with FlakyFront(silent) as front:
+        async with nothing_left():
+            error = await kept(front.target, 0.5, **how)
+            while front.visits[0].ended is None:
+                await asyncio.sleep(0.01)
+        assert front.visits[0].ended - front.visits[0].at <= 0.5 + CLOSED_WITHIN
+    assert error.failure.stage is (Stage.TLS if behind_tls else Stage.SETTINGS)
+    cause = error.__cause__
+    assert isinstance(cause if behind_tls else cause.error, TimeoutError)
+
+
+async def test_limit_behind_a_finished_handshake():
+    """CB-3: TLS is done and SETTINGS never come; the goodbye of TLS does not hold up the closing."""
+    closed = asyncio.Event()
+
+    async def behave(reader, writer):
+        while await reader.read(1000):
+            pass
+        closed.set()
+
+    async with peer(behave, tls=server_tls(CERTIFICATE)) as target, nothing_left():
+        error = await kept(target, 0.5, tls=client_tls(CA))
+        await asyncio.wait_for(closed.wait(), SLOW)
+    assert error.failure.stage is Stage.SETTINGS
+
+
+async def test_limit_with_trickled_bytes():
+    """CB-3: a server that sends its SETTINGS a byte at a time is not given more time for it."""
+    drops = itertools.chain.from_iterable((SETTINGS[n : n + 1], 0.1) for n in range(len(SETTINGS)))
+    async with nothing_left(), peer(says(*drops)) as target:
+        error = await kept(target, 0.5)
+    assert error.failure.stage is Stage.SETTINGS
+    assert "it said no more than" in error.failure.reason
+
+
+async def test_limit_at_the_second_address():
+    """CB-3, CH-11: what the first address said is not said of the second."""
+    async with FlakyFront(http1_answer) as first, FlakyFront(silent) as second, nothing_left():
+        error = await kept(f"ipv4:{first.target},{second.target}", 0.5)
+    assert error.failure.reason.startswith(f"{second.target}: no SETTINGS frame")
+    assert "HTTP/1" not in error.failure.reason
+    assert error.__cause__.head == b""
+
+
+async def test_settings_before_the_limit_end_it():
+    """CB-3, CB-6: the limit is over with SETTINGS. Waits 0.6 s."""
+    async with peer(says(0.2, SETTINGS, "hold")) as target, nothing_left():
+        connector = Http2Connector(target)
+        connection = await connector.connect(0.5, None)
+        await asyncio.sleep(0.4)
+        assert connection.alive()
+        await connector.close(None)
+
+
+async def test_no_limit():
+    """CB-3: an attempt without end is one."""
+    async with FlakyFront(settings_only) as front, nothing_left():
+        connector = Http2Connector(front.target)
+        assert (await connector.connect(float("inf"), None)).alive()
+        await connector.close(None)
+
+
+# Giving up (CB-10).
+
+
+async def cancelled_at(moment, target, **how):
+    """Cancel an attempt after so many steps of the loop; nothing may be left of it."""
+    connector = Http2Connector(target, **how)
+    async with nothing_left():
+        attempt = asyncio.ensure_future(connector.connect(5.0, None))
+        for _ in range(moment):
+            if attempt.done():
+                break
+            await asyncio.sleep(0)
+        attempt.cancel()
+        outcome = (await asyncio.gather(attempt, return_exceptions=True))[0]
+        await connector.close(None)
+    return outcome
+
+
+@pytest.mark.parametrize("behind_tls", [False, True])
+async def test_cancelled_at_every_step(behind_tls):
+    """CB-10: whenever an attempt is given up, no socket and no task is left."""
+    how = {"tls": client_tls(CA)} if behind_tls else {}
+    async with peer(says(SETTINGS, "hold"), tls=server_tls(CERTIFICATE) if how else None) as target:
+        outcomes = [await cancelled_at(moment, target, **how) for moment in (*range(60), 100_000)]
+    cancelled = [isinstance(each, asyncio.CancelledError) for each in outcomes]
+    assert cancelled[0]
+    assert not cancelled[-1], "the last ones were over before"
+    assert not [each for each in outcomes if isinstance(each, Exception)]
+
+
+# Addresses.
+
+
+async def test_an_address_that_fails_behind_tcp_is_passed_over(monkeypatch):
+    """CH-8: as with gRPC, an address that accepts and hangs up is not the end while there is another."""
+    seen = []
+    async with FlakyFront(accept_close) as bad, FlakyFront(settings_only) as good, nothing_left():
+        target = f"ipv4:{bad.target},{good.target}"
+        connector, connection = await connected(target, on_stage=seen.append)
+        await connector.close(None)
+    assert [type(each) for each in seen] == [Resolved, Reached, PassedOver, Reached, Settled]
+    assert str(seen[2].address) == bad.target
+    assert seen[2].failure.stage is Stage.SETTINGS
+    assert str(connection.address) == good.target
+
+
+async def test_all_addresses_fail():
+    """CH-11: the stage is that of the address that came furthest, and every reason is there."""
+    async with FlakyFront(silent) as refusing, FlakyFront(accept_close) as closing, nothing_left():
+        await refusing.refuse()
+        for pair in ((refusing, closing), (closing, refusing)):
+            error = await failure("ipv4:{}".format(",".join(each.target for each in pair)))
+            assert error.failure.stage is Stage.SETTINGS
+            assert isinstance(error.__cause__, NoSettings)
+            assert f"{closing.target}: the server" in error.failure.reason
+
+
+async def test_the_address_that_came_furthest_decides():
+    """CH-11: of a failure at the stage tls and one at settings, in either order, the stage is settings."""
+    stranger = server_tls(trustme.CA().issue_cert("127.0.0.1"))
+    async with (
+        peer(says("read"), tls=server_tls(CERTIFICATE)) as closing,
+        peer(says("hold"), tls=stranger) as untrusted,
+    ):
+        for pair in ((closing, untrusted), (untrusted, closing)):
+            async with nothing_left():
+                error = await failure("ipv4:{},{}".format(*pair), tls=client_tls(CA))
+            assert error.failure.stage is Stage.SETTINGS
+            assert isinstance(error.__cause__, NoSettings)
+            assert error.failure.reason.count("127.0.0.1:") == 2
+
+
+# A connection that is held.
+
+
+async def lost(connection):
+    loss = await asyncio.wait_for(connection.lost(), SLOW)
+    assert connection.loss() == loss
+    assert not connection.alive()
+    return loss
+
+
+async def test_it_answers_pings():
+    """CB-6: acknowledges the server's SETTINGS and PINGs as long as it stands."""
+    heard = asyncio.Queue()
+
+    async def behave(reader, writer):
+        writer.write(SETTINGS)
+        while data := await reader.read(1000):
+            heard.put_nowait(data)
+            if PING[9:] not in data:
+                writer.write(PING)
+
+    async with peer(behave) as target, nothing_left():
+        connector, connection = await connected(target)
+        said = b""
+        while PING[9:] not in said:
+            said += await asyncio.wait_for(heard.get(), SLOW)
+        assert b"\x00\x00\x00\x04\x01\x00\x00\x00\x00" in said  # SETTINGS, ACK
+        assert b"\x00\x00\x08\x06\x01\x00\x00\x00\x00" + PING[9:] in said  # PING, ACK
+        assert connection.alive()
+        assert connection.last_used() == float("-inf")
+        await connector.close(None)
+
+
+@pytest.mark.parametrize(
+    ("steps", "graceful", "words"),
+    [
+        ([goaway(0, b"max_age") + PING, "hold"], True, "GOAWAY NO_ERROR, 'max_age'"),
+        ([goaway(11, b"too_many_pings"), "hold"], False, "GOAWAY ENHANCE_YOUR_CALM"),
+        ([0.05], False, "the server closed the connection"),
+        ([b"\x00\x00\x01\x06\x00\x00\x00\x00\x00x", "hold"], False, "it broke HTTP/2's rules"),
+        ([b"\xff" * 50, "hold"], False, "it announced a frame of"),
+    ],
+)
+@pytest.mark.parametrize("behind_tls", [False, True])
+async def test_how_it_ends(steps, graceful, words, behind_tls):
+    """CB-8: GOAWAY, a close and broken rules are noticed, told apart, and nothing is left."""
+    how = {"tls": client_tls(CA)} if behind_tls else {}
+    async with peer(says(SETTINGS, *steps), tls=server_tls(CERTIFICATE) if how else None) as target, nothing_left():
+        _, connection = await connected(target, **how)
+        loss = await lost(connection)
+        await asyncio.wait_for(connection.closed, SLOW)
+    assert loss.graceful is graceful
+    assert words in loss.reason
+    assert (loss.served, loss.redialled) == (False, False)
+
+
+async def test_it_ends_by_reset():
+    """CB-8: a reset is noticed."""
+    async with FlakyFront(settings_only) as front, nothing_left():
+        _, connection = await connected(front.target)
+        await front.break_all()
+        assert "reset" in (await lost(connection)).reason
+
+
+async def test_settings_and_the_end_in_one():
+    """CB-6: SETTINGS with a GOAWAY or FIN right behind them are a success that is lost."""
+    for steps in ([SETTINGS + goaway()], [SETTINGS]):
+        async with peer(says("read", *steps)) as target, nothing_left():
+            _, connection = await connected(target)
+            await lost(connection)
+    async with FlakyFront(settings_then_close(0)) as front, nothing_left():
+        _, connection = await connected(front.target)
+        await lost(connection)
+
+
+async def test_retiring_says_goaway():
+    """CB-10: as a client takes its leave; twice does no harm, and the loss is no fault of the server's."""
+    heard = []
+
+    async def behave(reader, writer):
+        writer.write(SETTINGS)
+        while data := await reader.read(1000):
+            heard.append(data)
+
+    async with peer(behave) as target, nothing_left():
+        connector, connection = await connected(target)
+        connection.retire()
+        connection.retire()
+        assert (await lost(connection)).graceful
+        await connector.close(None)
+        for _ in range(100):
+            if heard and heard[-1].endswith(goaway()):
+                break
+            await asyncio.sleep(0.01)
+        assert heard[-1].endswith(goaway())
+
+
+@pytest.mark.parametrize("behind_tls", [False, True])
+async def test_a_server_that_does_not_read_holds_nothing_up(behind_tls):
+    """CB-10: closing is over within 250 ms, whatever the server does with the goodbye."""
+    stopped = asyncio.Event()
+
+    async def behave(reader, writer):
+        writer.write(SETTINGS)
+        writer.transport.pause_reading()
+        await stopped.wait()
+
+    how = {"tls": client_tls(CA)} if behind_tls else {}
+    async with nothing_left(), peer(behave, tls=server_tls(CERTIFICATE) if how else None) as target:
+        connector, _ = await connected(target, **how)
+        began = time.monotonic()
+        await asyncio.wait_for(connector.close(None), SLOW)
+        assert time.monotonic() - began <= CLOSED_WITHIN
+        stopped.set()
+
+
+@pytest.mark.parametrize("reads_at_last", [False, True])
+async def test_pings_of_a_server_that_reads_no_answers_do_not_pile_up(reads_at_last):
+    """CB-6, CB-10: nothing more is read until it reads again; if it never does, that holds up no closing."""
+    reads = asyncio.Event()
+
+    async def behave(reader, writer):
+        writer.transport.pause_reading()
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        writer.write(SETTINGS)
+        pump = asyncio.ensure_future(ping_on(writer))
+        await reads.wait()
+        pump.cancel()
+        writer.transport.resume_reading()
+        while await reader.read(65536):
+            pass
+
+    async def ping_on(writer):
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(PING * 1000)
+                await writer.drain()
+
+    async with nothing_left(), asyncio.timeout(60), peer(behave) as target:
+        connector, connection = await connected(target)
+        transport = connection._transport
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        while connection._writable:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert not transport.is_reading()
+        assert transport.get_write_buffer_size() <= 256 * 1024
+        if reads_at_last:
+            reads.set()
+            while not transport.is_reading():
+                await asyncio.sleep(0.01)
+            assert connection.alive()
+        began = time.monotonic()
+        await connector.close(None)
+        assert time.monotonic() - began <= CLOSED_WITHIN
+        reads.set()
+
+
+@pytest.mark.parametrize("behind_tls", [False, True])
+async def test_a_flood_of_pings_leaves_the_loop_free(behind_tls, monkeypatch):
+    """CB-12: under a flood no more than a few KiB of frames are understood between two turns of another task."""
+    understood = []
+    feed = Wire.feed
+    monkeypatch.setattr(Wire, "feed", lambda wire, data: (understood.append(len(data)), feed(wire, data)))
+
+    async def behave(reader, writer):
+        writer.write(SETTINGS)
+        while True:
+            writer.write(PING * 1000)
+            await writer.drain()
+            await reader.read(65536)
+
+    how = {"tls": client_tls(CA)} if behind_tls else {}
+    async with peer(behave, tls=server_tls(CERTIFICATE) if how else None) as target:
+        connector, connection = await connected(target, **how)
+        while sum(understood) < 64 * 1024:
+            before = sum(understood)
+            await asyncio.sleep(0)
+            assert sum(understood) - before <= 16 * 1024
+        assert connection.alive()
+        await connector.close(None)
+
+
+async def test_a_lost_connection_is_replaced():
+    """CB-7: what is handed in to be revived is retired, and one connection is made."""
+    async with FlakyFront(settings_only) as front, nothing_left():
+        connector, first = await connected(front.target)
+        second = await connector.connect(5.0, first)
+        assert not first.alive()
+        assert second.alive()
+        assert len(front.visits) == 2
+        await connector.close(None)
+        assert not second.alive()
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_garbage_never_raises(seed):
+    """CB-6: whatever a server sends, connecting succeeds or is a ConnectError, and a loss has words."""
+    rng = random.Random(seed)
+    pieces = [rng.choice((SETTINGS, PING, goaway(), rng.randbytes(rng.randrange(60)))) for _ in range(10)]
+    async with peer(says("read", *pieces)) as target, nothing_left():
+        connector = Http2Connector(target)
+        [outcome] = await asyncio.gather(connector.connect(5.0, None), return_exceptions=True)
+        if isinstance(outcome, ConnectError):
+            assert outcome.failure.stage is Stage.SETTINGS
+            assert outcome.failure.reason
+        else:
+            assert (await lost(outcome)).reason
+        await connector.close(None)
+
+
+# Behind the machine.
+
+
+class NoCalls:
+    def __len__(self):
+        return 0
+
+    def release(self):
+        pass
+
+    def fail_impatient(self):
+        pass
+
+
+async def test_behind_the_manager():
+    """CB-2, CB-7: the machine drives it as it drives the C-core: by schedule, READY with SETTINGS, and anew."""
+    policy = read_options([("grpc.initial_reconnect_backoff_ms", 50), ("grpc_backoff.reconnect", "eager")]).policy
+    loop = asyncio.get_running_loop()
+    events = []
+    async with FlakyFront(accept_close) as front, nothing_left():
+        connector = Http2Connector(front.target)
+        manager = ConnectionManager(
+            Machine(front.target, policy),
+            connector,
+            NoCalls(),
+            clock=LoopClock(loop),
+            rng=random.Random(1),
+            listeners=[events.append],
+            loop=loop,
+        )
+        manager.want()
+        async with asyncio.timeout(SLOW):
+            while len(front.visits) < 2:
+                await asyncio.sleep(0.01)
+            front.behaviour = settings_only
+            while manager.state is not State.READY:
+                await asyncio.sleep(0.01)
+            await front.break_all()
+            while manager.status().connections < 2:
+                await asyncio.sleep(0.01)
+        manager.close()
+        await manager.closed()
+        await connector.close(None)
+    assert events[1].failure.stage is Stage.SETTINGS
+
+
+# Without h2.
+
+
+def test_without_h2_one_line_says_what_to_install():
+    """The extra is named by the error that the import raises."""
+    code = "import sys; sys.modules['h2'] = None; import grpc_backoff.probe.http2"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith("this needs optional packages: pip install 'grpc-backoff[probe]'")

@@ -1,0 +1,193 @@
+"""The bytes of a connection without streams: what they mean, and that none of them raises."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import PingAckReceived, RemoteSettingsChanged, SettingsAcknowledged
+from h2.settings import SettingCodes
+from hyperframe.frame import DataFrame, HeadersFrame, PushPromiseFrame, SettingsFrame
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpc_backoff.probe.wire import Wire, describe
+from tests.peers import PING, SETTINGS, goaway
+
+
+def fed(*pieces):
+    wire = Wire()
+    for piece in pieces:
+        wire.feed(piece)
+    return wire
+
+
+def server():
+    """Return a server's half that has taken the client's preface in."""
+    connection = H2Connection(H2Configuration(client_side=False))
+    connection.initiate_connection()
+    connection.data_to_send()
+    return connection
+
+
+def test_the_preface_is_http2s_and_refuses_push():
+    """CB-6: what is sent first is what an HTTP/2 server waits for."""
+    [settings] = [each for each in server().receive_data(Wire().to_send()) if isinstance(each, RemoteSettingsChanged)]
+    assert settings.changed_settings[SettingCodes.ENABLE_PUSH].new_value == 0
+
+
+@pytest.mark.parametrize("size", [1, 3, 9, 1000])
+def test_settings_arrive_in_pieces_of_any_size(size):
+    """CB-6: the server's SETTINGS frame is there when its last byte is."""
+    wire = Wire()
+    for start in range(0, len(SETTINGS), size):
+        assert wire.settings is None
+        wire.feed(SETTINGS[start : start + size])
+    assert wire.settings == {"MAX_CONCURRENT_STREAMS": 100, "INITIAL_WINDOW_SIZE": 65535}
+    assert wire.loss is None
+
+
+def test_settings_and_pings_are_acknowledged():
+    """CB-6: as every HTTP/2 peer does."""
+    wire, other = fed(SETTINGS, PING), server()
+    events = other.receive_data(wire.to_send())
+    assert [type(each) for each in events if isinstance(each, SettingsAcknowledged | PingAckReceived)] == [
+        SettingsAcknowledged,
+        PingAckReceived,
+    ]
+    assert wire.to_send() == b""
+
+
+def test_an_empty_settings_frame_is_one():
+    """CB-6: a server that is content with all defaults."""
+    wire = fed(SettingsFrame(0).serialize())
+    assert wire.settings == {}
+    assert wire.loss is None
+
+
+def test_later_settings_add_to_the_first():
+    """CB-6: values may change; those of unknown numbers have their number for a name."""
+    said = {3: 0, 0xFE03: 1, 0xABCD: 7}  # hyperframe writes no numbers of two bytes
+    later = b"\x00\x00\x12\x04\x00\x00\x00\x00\x00" + b"".join(struct.pack(">HL", *each) for each in said.items())
+    assert fed(SETTINGS, later).settings == {
+        "MAX_CONCURRENT_STREAMS": 0,
+        "INITIAL_WINDOW_SIZE": 65535,
+        "GRPC_ALLOW_TRUE_BINARY_METADATA": 1,
+        "0xabcd": 7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("frame", "graceful", "reason"),
+    [
+        (goaway(), True, "GOAWAY NO_ERROR"),
+        (goaway(0, b"max_age"), True, "GOAWAY NO_ERROR, 'max_age'"),
+        (goaway(11, b"too_many_pings"), False, "GOAWAY ENHANCE_YOUR_CALM, 'too_many_pings'"),
+        (goaway(11, b"\x1b[2J\xff"), False, r"GOAWAY ENHANCE_YOUR_CALM, '\x1b[2J\\xff'"),
+        (goaway(0xBEEF), False, "GOAWAY 0xbeef"),
+    ],
+)
+def test_goaway(frame, graceful, reason):
+    """CB-8: GOAWAY(NO_ERROR) is graceful, others are not, and the server's words are kept, harmless."""
+    loss = fed(SETTINGS, frame).loss
+    assert (loss.graceful, loss.reason) == (graceful, reason)
+
+
+def test_goaway_with_a_ping_behind_it_is_graceful():
+    """CB-8: grpc's servers send the two together; the frame behind does not spoil the one before."""
+    assert fed(SETTINGS + goaway() + PING).loss.graceful
+
+
+def test_settings_with_garbage_behind_them_are_settings():
+    """CB-6: SETTINGS arrived, whatever comes with it in the same data."""
+    wire = fed(SETTINGS + b"\xff" * 100)
+    assert wire.settings
+    assert not wire.loss.graceful
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        HeadersFrame(1, b"\x88", flags=["END_HEADERS"]).serialize(),
+        DataFrame(1, b"data").serialize(),
+        PushPromiseFrame(1, 2, b"", flags=["END_HEADERS"]).serialize(),
+        SettingsFrame(0, settings={5: 1}).serialize(),
+        PING.replace(b"\x00\x00\x08", b"\x00\x00\x07", 1),
+    ],
+)
+def test_broken_rules_end_the_connection(frame):
+    """CB-6: a server that breaks HTTP/2's rules is told so by GOAWAY, and that is the end."""
+    wire = fed(SETTINGS)
+    wire.to_send()
+    wire.feed(frame + b"\0" * 9)
+    assert wire.loss is not None
+    assert not wire.loss.graceful
+    assert wire.to_send()[3] == 7  # GOAWAY
+
+
+def test_unknown_frames_are_ignored():
+    """CB-6: HTTP/2 may be extended."""
+    wire = fed(SETTINGS, b"\x00\x00\x08\xbc\x00\x00\x00\x00\x00whatever", PING)
+    assert wire.loss is None
+
+
+def test_too_long_a_frame_is_not_waited_for():
+    """CB-6: a frame of 16 MB is refused by its header, so that nobody fills this side's memory."""
+    wire = fed(SETTINGS, b"\xff\xff\xff\x06\x00\x00\x00\x00\x00")
+    assert "16777215 bytes" in wire.loss.reason
+
+
+def test_goodbye():
+    """CB-10: GOAWAY(NO_ERROR) is said once, and what comes afterwards is not read."""
+    wire = fed(SETTINGS)
+    wire.to_send()
+    wire.say_goodbye()
+    wire.say_goodbye()
+    wire.feed(PING + b"\xff" * 20)
+    assert wire.loss.graceful
+    assert wire.to_send() == goaway()
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nserver: x\r\n\r\n", "it answered in HTTP/1: 'HTTP/1.1 400 Bad Request'"),
+        (b"HTTP/1.0 \x1b[2J", r"it answered in HTTP/1: 'HTTP/1.0 \x1b[2J'"),
+        (b"\x15\x03\x01\x00\x02\x02\x16", "it answered in TLS"),
+        (b"\x16\x03\x03\x00\x7a\x02\x00\x00\x76", "it answered in TLS"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", r"it does not speak HTTP/2, it said b'SSH-2.0-OpenSSH_9.2\r\n'"),
+        (b"\x00\x00\x06", r"it said no more than b'\x00\x00\x06'"),
+        (SETTINGS[:12], "it stopped within its SETTINGS frame"),
+        (goaway(), "its first frame was GoAway, not SETTINGS"),
+        (SettingsFrame(0, flags=["ACK"]).serialize(), "its first frame was Settings, not SETTINGS"),
+        (b"\x00\x00\x00\x04\x00\x00\x00\x00\x01", r"it does not speak HTTP/2"),
+    ],
+)
+def test_what_came_in_place_of_settings(head, words):
+    """CH-11: a server that does not begin with SETTINGS is described by what it said."""
+    assert words in describe(head)
+    wire = fed(head)
+    assert wire.settings is None
+    if len(head) >= 9 and head != SETTINGS[:12]:
+        assert words in wire.loss.reason
+
+
+FRAMES = st.sampled_from([SETTINGS, PING, goaway(), goaway(2, b"x"), SettingsFrame(0, flags=["ACK"]).serialize()])
+HEADERS = st.tuples(st.integers(0, 40), st.integers(0, 12), st.binary(min_size=5, max_size=5)).map(
+    lambda each: each[0].to_bytes(3) + bytes([each[1]]) + each[2]
+)
+
+
+@given(st.lists(st.one_of(FRAMES, HEADERS, st.binary(max_size=60))))
+def test_nothing_raises(pieces):
+    """CB-6: whatever a server sends, in whatever pieces, it is SETTINGS, a loss with a reason, or waited for."""
+    wire, together = fed(*pieces), fed(b"".join(pieces))
+    assert wire.settings == together.settings
+    ends = [(each.loss is not None, each.loss is not None and each.loss.graceful) for each in (wire, together)]
+    assert ends[0] == ends[1]
+    assert wire.loss is None or wire.loss.reason
+    wire.to_send()
+    wire.say_goodbye()
+    assert wire.loss is not None
