@@ -1,8 +1,7 @@
 """The asyncio face: `insecure_channel` and `secure_channel` in place of `grpc.aio`'s."""
 
 from grpc_backoff.aio.channel import Channel, insecure_channel, retrying, secure_channel
-from grpc_backoff.aio.gate import NoConnectionError
-from grpc_backoff.aio.retrying import RetriesExhaustedError
+from grpc_backoff.aio.errors import NoConnectionError, RetriesExhaustedError
 
 __all__ = [
     "Channel",

@@ -15,10 +15,11 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio import core
-from grpc_backoff.aio.calls import MULTICALLABLES, MultiCallable, last_interceptors
-from grpc_backoff.aio.gate import CallGate
+from grpc_backoff.aio.calls import Calls
+from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.manager import ConnectionManager, Listener
-from grpc_backoff.aio.retries import Retries
+from grpc_backoff.aio.multicallables import MULTICALLABLES, MultiCallable, last_interceptors
+from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.service_config import read_service_config
 from grpc_backoff.calls.budget import tokens_of
 from grpc_backoff.calls.hooks import RetryHooks
@@ -95,31 +96,31 @@ class Channel(grpc.aio.Channel):
         self._loop = loop
         self._clock = clock
         self._connector = core.CoreConnector(target, credentials, core_options, compression, policy, clock, loop)
-        self.gate = CallGate(target, clock, loop)
+        self.pending = PendingCalls(target, loop)
         self.manager = ConnectionManager(
             Machine(target, policy),
             self._connector,
-            self.gate,
+            self.pending,
             clock=clock,
             rng=rng,
             listeners=(log_event, *listeners),
             loop=loop,
         )
-        self.gate.manager = self.manager
+        self.pending.manager = self.manager
         budget = self.call_policies.budget
-        self.retries = Retries(
-            target=target,
+        self.calls = Calls(
+            pending=self.pending,
+            hooks=Hooks(retry_hooks or RetryHooks(), target, clock, loop),
             clock=clock,
             loop=loop,
             rng=rng,
-            hooks=retry_hooks or RetryHooks(),
             tokens=tokens_of(target, budget) if budget else None,
             replay_limit=self.call_policies.replay_limit,
             stands_in=self.call_policies.stand_in(),
             emit=self.manager.emit,
             listeners=self.manager.listeners,
         )
-        self._target = target
+        self.target = target
         self.closing = False
 
     # What grpc has not.
@@ -167,17 +168,17 @@ class Channel(grpc.aio.Channel):
             raise ValueError(f"grace must be non-negative, got {grace}.")
         self.closing = True
         end = self._clock.now() + (grace or 0.0)
-        self.retries.close()
+        self.calls.close()
         try:
             if grace:
-                await self.gate.emptied(grace)
+                await self.pending.emptied(grace)
         finally:
             self.manager.close()
-            self.gate.cancel_all()
+            self.pending.cancel()
             left = max(0.0, end - self._clock.now()) or None
             await asyncio.gather(self._close_front(left), self._connector.close(left))
             await self.manager.closed()
-            await self.retries.all_closed()
+            await self.calls.closed()
             self._polling = None
 
     async def _close_front(self, grace: float | None) -> None:
@@ -188,7 +189,7 @@ class Channel(grpc.aio.Channel):
         """Stop dialling, and say that `close` was forgotten (CB-10)."""
         if self.closing:
             return
-        warnings.warn(f"unclosed channel to {self._target}", ResourceWarning, source=self, stacklevel=2)
+        warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all that we had there
             self._loop.call_soon_threadsafe(self.manager.close)  # whichever thread collects the garbage
 

@@ -20,7 +20,7 @@ from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connect
 from grpc_backoff.connection.events import ConnectionStatus, Failure, Stage, State
 from grpc_backoff.policy.backoff import Random
 
-__all__ = ["CallGate", "ConnectionManager", "Listener"]
+__all__ = ["ConnectionManager", "Listener", "Pending"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ Listener = Callable[[Any], object]
 """Called on the event loop with each event; what it returns is ignored and what it raises is logged."""
 
 
-class CallGate(Protocol):
+class Pending(Protocol):
     """Where calls wait for a connection."""
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class CallGate(Protocol):
         """Let all waiting calls go: there is a connection."""
         ...
 
-    def fail_impatient(self) -> None:
+    def fail(self) -> None:
         """Fail the waiting calls that do not outlast a failed attempt (CH-3)."""
         ...
 
@@ -61,7 +61,7 @@ class ConnectionManager(Generic[ConnectionT]):
         self,
         machine: m.Machine,
         connector: Connector[ConnectionT],
-        gate: CallGate,
+        pending: Pending,
         *,
         clock: Clock,
         rng: Random,
@@ -74,7 +74,7 @@ class ConnectionManager(Generic[ConnectionT]):
         """The connection that calls may use; None unless READY. It may have died a moment ago: ask `alive`."""
         self._machine = machine
         self._connector = connector
-        self._gate = gate
+        self._pending = pending
         self._clock = clock
         self._rng = rng
         self._loop = loop
@@ -214,9 +214,9 @@ class ConnectionManager(Generic[ConnectionT]):
             case m.CancelTimer():
                 self._cancel_timer()
             case m.ReleaseCalls():
-                self._gate.release()
+                self._pending.release()
             case m.FailCalls():
-                self._gate.fail_impatient()
+                self._pending.fail()
             case m.Emit():
                 self.emit(effect.event)
 
@@ -244,7 +244,7 @@ class ConnectionManager(Generic[ConnectionT]):
 
     def _timer_fired(self) -> None:
         self._timer = None
-        self._feed(m.TimerFired(busy=len(self._gate) > 0))
+        self._feed(m.TimerFired(busy=len(self._pending) > 0))
 
     # One attempt, and the life of its connection.
 
@@ -272,7 +272,7 @@ class ConnectionManager(Generic[ConnectionT]):
 
     def _fail_attempt(self, failure: Failure) -> None:
         self._attempt = None
-        self._feed(m.AttemptFailed(failure, busy=len(self._gate) > 0))
+        self._feed(m.AttemptFailed(failure, busy=len(self._pending) > 0))
 
     def _abandon(self) -> None:
         if self._attempt is not None:
@@ -293,7 +293,7 @@ class ConnectionManager(Generic[ConnectionT]):
                 redialled=loss.redialled,
             )
         )
-        if len(self._gate):
+        if len(self._pending):
             self.want()  # calls came between the end of the connection and the news of it
 
 

@@ -10,10 +10,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-__all__ = ["CANCELLED", "CANCELLED_DETAILS", "Cancelled", "Ending", "Outcome", "notify"]
+from grpc_backoff.aio.grpcio import CANCELLED_DETAILS
 
-CANCELLED_DETAILS = "Locally cancelled by application!"
-"""What grpc says of a call that its own program has cancelled."""
+__all__ = ["CANCELLED", "Answering", "Cancelled", "Outcome", "notify"]
 
 
 class Cancelled:
@@ -24,7 +23,7 @@ CANCELLED = Cancelled()
 Outcome = grpc.aio.Call | BaseException | Cancelled
 
 
-class Ending(grpc.aio.Call):
+class Answering(grpc.aio.Call):
     """A call that answers for its outcome: a real call is asked itself, and an error knows the same."""
 
     @abstractmethod

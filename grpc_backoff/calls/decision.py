@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from grpc_backoff.calls.events import Reason, WaitSource
-from grpc_backoff.calls.server_hint import ServerWord
+from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
 
@@ -29,7 +29,7 @@ class Failure:
 
     Attributes:
         code: the status code's name.
-        word: what the server says of another try.
+        hint: what the server says of another try.
         own_timeout: whether the try had less time than the call, so that DEADLINE_EXCEEDED need not be the call's end.
         refused: whether the server had said goodbye before it saw the call, and the core leaves that to us.
         committed: whether something of the answer has reached the caller (RT-8).
@@ -38,7 +38,7 @@ class Failure:
     """
 
     code: str
-    word: ServerWord | None = None
+    hint: ServerHint | None = None
     own_timeout: bool = False
     refused: bool = False
     committed: bool = False
@@ -80,10 +80,12 @@ class GiveUp:
     Attributes:
         reason: why a failure that can be retried is not; None for any other.
         wait: the wait for which there is no time; None if that is not the reason.
+        source: who asked for that wait.
     """
 
     reason: Reason | None = None
     wait: float | None = None
+    source: WaitSource | None = None
 
 
 def is_retryable(policy: RetryPolicy, failure: Failure) -> bool:
@@ -102,7 +104,7 @@ def costs_token(policy: RetryPolicy, failure: Failure) -> bool:
     """Return whether the failure costs the target a token of its budget (RT-9)."""
     if policy.max_attempts == 1:
         return False
-    stopped = failure.word is not None and failure.word.delay is None
+    stopped = failure.hint is not None and failure.hint.delay is None
     return stopped or is_retryable(policy, failure)
 
 
@@ -135,14 +137,14 @@ def decide(
     if failure.committed or policy.max_attempts == 1 or not (renews or is_retryable(policy, failure)):
         return GiveUp(Reason.DEADLINE if _ended_by_deadline(progress, failure, left) else None)
     following = replace(progress, attempt=progress.attempt + 1)
-    if reason := _obstacle(policy, progress, failure.word, budget_spent=budget_spent and not renews):
+    if reason := _obstacle(policy, progress, failure.hint, budget_spent=budget_spent and not renews):
         return GiveUp(reason)
     if renews:  # RT-4
         retry = Retry(0.0, WaitSource.REFRESH, replace(following, refreshed=True))
     else:
-        retry = _wait(policy, following, _heard(policy, failure.word, left), rng)
+        retry = _wait(policy, following, _heard(policy, failure.hint, left), rng)
     if left is not None and retry.delay >= left:  # RT-3: it would fail anyway, only later
-        return GiveUp(Reason.DEADLINE, retry.delay or None)
+        return GiveUp(Reason.DEADLINE, retry.delay or None, retry.source)
     if retry.source in _SCATTERED:
         return replace(retry, delay=policy.scatter(retry.delay, rng, left))
     return retry
@@ -153,25 +155,25 @@ def _ended_by_deadline(progress: Progress, failure: Failure, left: float | None)
     return failure.code == _TIMED_OUT and progress.attempt > 1 and left is not None and left <= 0
 
 
-def _obstacle(policy: RetryPolicy, progress: Progress, word: ServerWord | None, *, budget_spent: bool) -> Reason | None:
+def _obstacle(policy: RetryPolicy, progress: Progress, hint: ServerHint | None, *, budget_spent: bool) -> Reason | None:
     if budget_spent:
         return Reason.BUDGET
     if policy.max_attempts is not None and progress.attempt >= policy.max_attempts:
         return Reason.ATTEMPTS
-    return Reason.STOPPED if word is not None and word.delay is None else None
+    return Reason.STOPPED if hint is not None and hint.delay is None else None
 
 
-def _heard(policy: RetryPolicy, word: ServerWord | None, left: float | None) -> ServerWord | None:
+def _heard(policy: RetryPolicy, hint: ServerHint | None, left: float | None) -> ServerHint | None:
     """Return the server's word, unless nothing bounds a wait that nobody can have meant."""
-    boundless = word is not None and word.source in _SCATTERED and left is None and policy.max_server_delay is None
-    return None if boundless and word is not None and (word.delay or 0.0) > _LONGEST else word
+    boundless = hint is not None and hint.source in _SCATTERED and left is None and policy.max_server_delay is None
+    return None if boundless and hint is not None and (hint.delay or 0.0) > _LONGEST else hint
 
 
-def _wait(policy: RetryPolicy, following: Progress, word: ServerWord | None, rng: Random) -> Retry:
-    if word is None or word.delay is None:
+def _wait(policy: RetryPolicy, following: Progress, hint: ServerHint | None, rng: Random) -> Retry:
+    if hint is None or hint.delay is None:
         step = following.step + 1
         delay = policy.delay(step, rng, following.previous)
         return Retry(delay, WaitSource.SCHEDULE, replace(following, step=step, previous=delay))
-    if word.source is WaitSource.PUSHBACK:  # exactly as long, and the sequence begins anew
-        return Retry(policy.obey(word.delay), word.source, replace(following, step=0, previous=None))
-    return Retry(policy.obey(word.delay), word.source, replace(following, step=following.step + 1))
+    if hint.source is WaitSource.PUSHBACK:  # exactly as long, and the sequence begins anew
+        return Retry(policy.obey(hint.delay), hint.source, replace(following, step=0, previous=None))
+    return Retry(policy.obey(hint.delay), hint.source, replace(following, step=following.step + 1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["CallEvent", "CallExhausted", "CallRetried", "CallSucceeded", "Reason", "WaitSource"]
+__all__ = ["CallEvent", "CallExhausted", "CallRetried", "CallSucceeded", "Reason", "WaitSource", "account"]
 
 
 class WaitSource(enum.Enum):
@@ -85,3 +85,15 @@ class CallExhausted(CallEvent):
     reason: Reason
     took: float
     trace_id: str | None = None
+
+
+def account(
+    attempts: int, took: float, reason: Reason, wait: float | None, source: WaitSource | None, left: float | None
+) -> str:
+    """Say how often a call was tried, for how long, and why no more (RT-6)."""
+    tries = "1 try" if attempts == 1 else f"{attempts} tries"
+    said = f"gave up after {tries} in {took:.3g} s: {reason.value}"
+    if wait is None or left is None:
+        return said
+    who = "the schedule has" if source in (None, WaitSource.SCHEDULE) else f"the server asks by {source.value} for"
+    return f"{said} ({who} a wait of {wait:.3g} s, {left:.3g} s are left)"

@@ -15,7 +15,7 @@ from typing import Any
 
 from grpc_backoff.calls.events import WaitSource
 
-__all__ = ["Metadata", "ServerWord", "hear"]
+__all__ = ["Metadata", "ServerHint", "read_hint"]
 
 Metadata = Iterable[tuple[str, str | bytes]]
 
@@ -29,7 +29,7 @@ _NANOSECONDS = 1_000_000_000  # in a second
 
 
 @dataclass(frozen=True, slots=True)
-class ServerWord:
+class ServerHint:
     """What the server said.
 
     Attributes:
@@ -41,7 +41,7 @@ class ServerWord:
     source: WaitSource
 
 
-def hear(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], float]) -> ServerWord | None:
+def read_hint(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], float]) -> ServerHint | None:
     """Return what a failed call's metadata say of the next try; None if they say nothing that can be read.
 
     Args:
@@ -52,12 +52,12 @@ def hear(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], float])
     said = dict(trailing)
     pushback = said.get(_PUSHBACK)
     if pushback is not None:
-        return ServerWord(_read_pushback(pushback), WaitSource.PUSHBACK)
+        return ServerHint(_read_pushback(pushback), WaitSource.PUSHBACK)
     delay = _read_retry_info(said.get(_STATUS_DETAILS))
     if delay is not None:
-        return ServerWord(delay, WaitSource.RETRY_INFO)
+        return ServerHint(delay, WaitSource.RETRY_INFO)
     delay = _read_retry_after(said.get(_RETRY_AFTER, dict(initial).get(_RETRY_AFTER)), wall_clock)
-    return None if delay is None else ServerWord(delay, WaitSource.RETRY_AFTER)
+    return None if delay is None else ServerHint(delay, WaitSource.RETRY_AFTER)
 
 
 def _read_pushback(value: str | bytes) -> float | None:

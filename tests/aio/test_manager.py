@@ -33,7 +33,7 @@ class Gate:
     def release(self):
         self.log.append("release")
 
-    def fail_impatient(self):
+    def fail(self):
         self.log.append("fail")
 
 

@@ -250,7 +250,7 @@ async def test_endless_stream(method):
 
 def kept(call):
     """Return how many bytes of requests a call still has."""
-    return sum(map(len, call._buffer._kept))
+    return sum(map(len, call._replay._buffer._kept))
 
 
 @pytest.mark.parametrize("read", [False, True])

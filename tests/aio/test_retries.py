@@ -369,7 +369,7 @@ async def test_what_costs_a_token(peer):
     """RT-9: codes that are retried, and a pushback that wants no retry, whatever the code; a committed call as well."""
     budget = RetryBudget(max_tokens=10, token_ratio=0.001)
     client = peer.client("retry: 1, delay: 1m, codes: UNAVAILABLE", retry_budget=budget)  # for which is no time
-    tokens = client.channel.retries.tokens
+    tokens = client.channel.calls.tokens
     stop = (("grpc-retry-pushback-ms", "-1"),)
     greeting = (("greeting", "hello"),)
     peer.service.scripts |= {

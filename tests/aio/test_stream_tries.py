@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import aio
-from grpc_backoff.aio.stream_tries import StreamTry
+from grpc_backoff.aio.stream_attempt import StreamAttempt as StreamTry
 from grpc_backoff.testing.front import FlakyFront
 from tests.aio.service import INITIAL, TRAILING, counts, fails
 from tests.aio.trying import BUFFER, CODE, REQUEST_STREAMS, STYLES, failing, finish, make, trying
@@ -139,7 +139,7 @@ async def test_blocked_by_flow_control(method, style, code):
         call = make(service.stub, method, HUGE, style)
         finishing = asyncio.create_task(finish(call))
         await asyncio.wait([finishing], timeout=0.2)
-        assert call._buffer.end < len(HUGE)
+        assert call._replay._buffer.end < len(HUGE)
         enough.set()
         if code is CODE.UNAVAILABLE:
             assert await finishing == counted(method, HUGE)

@@ -224,7 +224,7 @@ async def test_a_server_that_found_no_connection_itself_and_says_so_as_it_leaves
 
 async def test_initial_metadata_of_a_patient_stream_are_not_waited_for(monkeypatch):
     """CH-1: without a policy nobody looks whether a try that has sent empty metadata is about to fail."""
-    monkeypatch.setattr(importlib.import_module("grpc_backoff.aio.retrying"), "_CLOSE_BEHIND", 60.0)
+    monkeypatch.setattr(importlib.import_module("grpc_backoff.aio.call"), "_GRACE_FOR_TRAILERS", 60.0)
 
     class Silent(Echo):
         async def Both(self, _requests, context):  # noqa: N802

@@ -21,7 +21,7 @@ from grpc_backoff.calls.decision import (
     is_retryable,
 )
 from grpc_backoff.calls.events import Reason, WaitSource
-from grpc_backoff.calls.server_hint import ServerWord
+from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.checks import STATUS_CODES
 from grpc_backoff.policy.jitter import NoJitter
@@ -50,10 +50,10 @@ FIRST = Progress()
 SECOND = Progress(attempt=2, step=1, previous=2.0)
 LAST = Progress(attempt=4, step=3, previous=8.0)
 
-PUSHBACK = ServerWord(0.25, WaitSource.PUSHBACK)
-STOP = ServerWord(None, WaitSource.PUSHBACK)
-RETRY_INFO = ServerWord(10.0, WaitSource.RETRY_INFO)
-RETRY_AFTER = ServerWord(20.0, WaitSource.RETRY_AFTER)
+PUSHBACK = ServerHint(0.25, WaitSource.PUSHBACK)
+STOP = ServerHint(None, WaitSource.PUSHBACK)
+RETRY_INFO = ServerHint(10.0, WaitSource.RETRY_INFO)
+RETRY_AFTER = ServerHint(20.0, WaitSource.RETRY_AFTER)
 
 
 def decided(failure=BUSY, progress=FIRST, policy=POLICY, **given):
@@ -62,7 +62,7 @@ def decided(failure=BUSY, progress=FIRST, policy=POLICY, **given):
 
 
 def says(word, failure=BUSY):
-    return replace(failure, word=word)
+    return replace(failure, hint=word)
 
 
 # What decides, and what follows.
@@ -334,12 +334,12 @@ words = (
     st.none()
     | st.just(STOP)
     | st.builds(
-        ServerWord, waits, st.sampled_from([WaitSource.PUSHBACK, WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER])
+        ServerHint, waits, st.sampled_from([WaitSource.PUSHBACK, WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER])
     )
 )
 codes = st.sampled_from(STATUS_CODES) | st.sampled_from(["UNAVAILABLE", "UNAUTHENTICATED", "DEADLINE_EXCEEDED"])
 failures = st.builds(
-    Failure, code=codes, word=words, own_timeout=st.booleans(), refused=st.booleans(), committed=st.booleans()
+    Failure, code=codes, hint=words, own_timeout=st.booleans(), refused=st.booleans(), committed=st.booleans()
 )
 progresses = st.builds(
     Progress,
@@ -387,7 +387,7 @@ def test_every_decision(policy, progress, failure, given, seed):
         assert (following.delay, rng.drawn) == (0.0, 0)
         return
     assert policy.max_attempts is None or later.attempt <= policy.max_attempts  # RT-1
-    assert failure.word is None or failure.word.delay is not None  # RT-3
+    assert failure.hint is None or failure.hint.delay is not None  # RT-3
     assert renews or not given["budget_spent"]  # RT-9
     assert later.refused == progress.refused
     if following.source is WaitSource.REFRESH:  # RT-4: once, at once
@@ -400,11 +400,11 @@ def test_every_decision(policy, progress, failure, given, seed):
         low, high = policy.bounds(later.step)
         decorrelated = isinstance(policy.backoff.strategy, Decorrelated)  # its bounds depend on the wait before
         assert low <= following.delay <= (policy.backoff.cap if decorrelated else high)
-        assert failure.word is None or failure.word.delay > 86_400  # longer than a day, and nothing bounds it
+        assert failure.hint is None or failure.hint.delay > 86_400  # longer than a day, and nothing bounds it
         assert (later.step, later.previous, rng.drawn) == (progress.step + 1, following.delay, 1)
         return
-    assert following.source is failure.word.source  # RT-3
-    least = min(failure.word.delay, policy.max_server_delay or math.inf)
+    assert following.source is failure.hint.source  # RT-3
+    least = min(failure.hint.delay, policy.max_server_delay or math.inf)
     if following.source is WaitSource.PUSHBACK:
         assert (following.delay, later.step, later.previous, rng.drawn) == (least, 0, None, 0)
     else:
@@ -439,7 +439,7 @@ def test_sequence_begins_anew(policy, progress, delay, seed):
     """RT-3: the wait that follows on a pushback's is the policy's first again, whatever came before."""
     policy = replace(policy, max_attempts=None, codes=frozenset({"UNAVAILABLE"}))
 
-    pushed = decided(says(ServerWord(delay, WaitSource.PUSHBACK)), progress, policy)
+    pushed = decided(says(ServerHint(delay, WaitSource.PUSHBACK)), progress, policy)
     after = decided(BUSY, pushed.progress, policy, rng=random.Random(seed))
 
     assert after.source is WaitSource.SCHEDULE

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import grpc_backoff
 from grpc_backoff.calls import server_hint as server_word
 from grpc_backoff.calls.events import WaitSource
-from grpc_backoff.calls.server_hint import ServerWord, hear
+from grpc_backoff.calls.server_hint import ServerHint, read_hint
 from tests.echo import Echo, EchoStub, Message, serving
 from tests.policy.values import unhurried
 
@@ -39,11 +39,11 @@ def wall_clock():
 
 
 def heard(*trailing, initial=()):
-    return hear(trailing, initial, wall_clock)
+    return read_hint(trailing, initial, wall_clock)
 
 
 def stop(source=WaitSource.PUSHBACK):
-    return ServerWord(None, source)
+    return ServerHint(None, source)
 
 
 # gRPC's pushback.
@@ -63,7 +63,7 @@ def stop(source=WaitSource.PUSHBACK):
 )
 def test_pushback(value, delay):
     """RT-3: a number of milliseconds of at least 0 is the wait."""
-    assert heard((PUSHBACK, value)) == ServerWord(delay, WaitSource.PUSHBACK)
+    assert heard((PUSHBACK, value)) == ServerHint(delay, WaitSource.PUSHBACK)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ async def test_pushback_through_grpc(sent, delay):
             await EchoStub(channel).Unary(Message(text=sent), timeout=20)
     trailing, initial = caught.value.trailing_metadata(), caught.value.initial_metadata()
 
-    assert hear(trailing, initial, wall_clock) == ServerWord(delay, WaitSource.PUSHBACK)
+    assert read_hint(trailing, initial, wall_clock) == ServerHint(delay, WaitSource.PUSHBACK)
 
 
 # google.rpc.RetryInfo.
@@ -158,7 +158,7 @@ def test_retry_info(seconds, nanos, delay):
     """RT-3: a RetryInfo's delay is the wait, to the nanosecond; a negative one is over."""
     word = heard(status(retry_info(seconds, nanos)))
 
-    assert word == ServerWord(delay, WaitSource.RETRY_INFO)
+    assert word == ServerHint(delay, WaitSource.RETRY_INFO)
     assert type(word.delay) is float
 
 
@@ -167,7 +167,7 @@ def test_retry_info_among_others(place):
     """RT-3: it is found wherever it stands among the details; of two the first counts."""
     details = [*OTHERS[:place], retry_info(2), *OTHERS[place:], retry_info(9)]
 
-    assert heard(status(*details)) == ServerWord(2.0, WaitSource.RETRY_INFO)
+    assert heard(status(*details)) == ServerHint(2.0, WaitSource.RETRY_INFO)
 
 
 @pytest.mark.parametrize("type_url", ["type.googleapis.com/google.rpc.RetryInfo", "example.com/x/google.rpc.RetryInfo"])
@@ -203,7 +203,7 @@ def test_no_retry_info(details):
 def test_garbage_for_a_status(value):
     """RT-3: what is no status is nobody's word; no error of protobuf's reaches the call."""
     assert heard((DETAILS, value)) is None
-    assert heard((DETAILS, value), (RETRY_AFTER, "5")) == ServerWord(5.0, WaitSource.RETRY_AFTER)
+    assert heard((DETAILS, value), (RETRY_AFTER, "5")) == ServerHint(5.0, WaitSource.RETRY_AFTER)
 
 
 # HTTP's retry-after.
@@ -215,7 +215,7 @@ def test_garbage_for_a_status(value):
 )
 def test_seconds(value, delay):
     """RT-3: `retry-after` may be a number of seconds, however absurd: `max_server_delay` and the deadline bound it."""
-    assert heard((RETRY_AFTER, value)) == ServerWord(delay, WaitSource.RETRY_AFTER)
+    assert heard((RETRY_AFTER, value)) == ServerHint(delay, WaitSource.RETRY_AFTER)
 
 
 LAST = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - NOW).total_seconds()
@@ -246,7 +246,7 @@ def far_from_greenwich(monkeypatch):
 def test_date(value):
     """RT-3: or a date, in each form that HTTP knows; where this machine stands does not matter."""
     assert time.timezone == -5.5 * 3600
-    assert heard((RETRY_AFTER, value)) == ServerWord(90.0, WaitSource.RETRY_AFTER)
+    assert heard((RETRY_AFTER, value)) == ServerHint(90.0, WaitSource.RETRY_AFTER)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_date(value):
 )
 def test_past_and_far_future(value, delay):
     """RT-3: a date in the past is now, and one in the far future is as far as it says."""
-    assert heard((RETRY_AFTER, value)) == ServerWord(delay, WaitSource.RETRY_AFTER)
+    assert heard((RETRY_AFTER, value)) == ServerHint(delay, WaitSource.RETRY_AFTER)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_only_a_date_asks_the_time():
         (RETRY_AFTER, "5"),
         (RETRY_AFTER, "soon"),
     ):
-        hear([pair], [], never)
+        read_hint([pair], [], never)
 
 
 @given(moment=st.integers(0, 253_402_300_799).map(lambda at: datetime.fromtimestamp(at, UTC)))
@@ -339,7 +339,7 @@ PUSHED, INFO, AFTER = (PUSHBACK, "250"), status(retry_info(3)), (RETRY_AFTER, "5
 )
 def test_order(trailing, initial, delay, source):
     """RT-3: pushback, else RetryInfo, else `retry-after`, which may come ahead of the trailers, from a proxy."""
-    assert hear(trailing, initial, wall_clock) == ServerWord(delay, source)
+    assert read_hint(trailing, initial, wall_clock) == ServerHint(delay, source)
 
 
 @pytest.mark.parametrize(
@@ -353,15 +353,15 @@ def test_order(trailing, initial, delay, source):
 )
 def test_nothing_said(trailing, initial):
     """RT-3: without any of the three the server says nothing; pushback and RetryInfo are trailers."""
-    assert hear(trailing, initial, wall_clock) is None
+    assert read_hint(trailing, initial, wall_clock) is None
 
 
 def test_any_iterable():
     """RT-3: metadata may be any iterable of pairs, and is gone through once."""
-    after = ServerWord(5.0, WaitSource.RETRY_AFTER)
+    after = ServerHint(5.0, WaitSource.RETRY_AFTER)
 
-    assert hear(iter([AFTER]), iter([]), wall_clock) == after
-    assert hear(iter([]), iter([AFTER]), wall_clock) == after
+    assert read_hint(iter([AFTER]), iter([]), wall_clock) == after
+    assert read_hint(iter([]), iter([AFTER]), wall_clock) == after
 
 
 # Nothing that a server sends raises.
@@ -386,7 +386,7 @@ metadata = st.lists(st.tuples(keys, values), max_size=6)
 @example(trailing=[(DETAILS, b"\x12\x02\xff\xfe")], initial=[(RETRY_AFTER, "1" * 4400)], now=0.0)
 def test_whatever_is_sent(trailing, initial, now):
     """RT-3: no metadata whatsoever raise, and no wait is negative, infinite or no number."""
-    word = hear(trailing, initial, lambda: now)
+    word = read_hint(trailing, initial, lambda: now)
 
     if word is None:
         assert PUSHBACK not in dict(trailing)
@@ -424,8 +424,8 @@ def test_a_package_is_missing(fresh, monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)  # as Python marks what it could not find
 
     assert heard(INFO) is None
-    assert heard(INFO, AFTER) == ServerWord(5.0, WaitSource.RETRY_AFTER)
-    assert heard(INFO, PUSHED) == ServerWord(0.25, WaitSource.PUSHBACK)
+    assert heard(INFO, AFTER) == ServerHint(5.0, WaitSource.RETRY_AFTER)
+    assert heard(INFO, PUSHED) == ServerHint(0.25, WaitSource.PUSHBACK)
 
 
 @pytest.fixture
@@ -445,10 +445,10 @@ def test_without_the_extra(bare):
         f"import sys; sys.path.insert(0, {str(bare)!r})\n"
         "import importlib.util, time\n"
         "from grpc_backoff import aio\n"
-        "from grpc_backoff.calls.server_hint import hear\n"
+        "from grpc_backoff.calls.server_hint import read_hint\n"
         "print(importlib.util.find_spec('google'))\n"
-        f"print(hear([{INFO!r}], [], time.time))\n"
-        f"print(hear([{INFO!r}, {AFTER!r}], [], time.time))\n"
+        f"print(read_hint([{INFO!r}], [], time.time))\n"
+        f"print(read_hint([{INFO!r}, {AFTER!r}], [], time.time))\n"
     )
     command = [sys.executable, "-I", "-S", "-c", code]  # without the packages of this installation
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -456,7 +456,7 @@ def test_without_the_extra(bare):
     assert done.stdout.splitlines() == [
         "None",
         "None",
-        "ServerWord(delay=5.0, source=<WaitSource.RETRY_AFTER: 'retry-after'>)",
+        "ServerHint(delay=5.0, source=<WaitSource.RETRY_AFTER: 'retry-after'>)",
     ]
 
 
@@ -464,10 +464,10 @@ def test_protobuf_in_python():
     """RT-3: protobuf's implementation in Python raises other errors for garbage; they do not reach the call either."""
     code = (
         "from google.protobuf.internal import api_implementation\n"
-        "from grpc_backoff.calls.server_hint import hear\n"
+        "from grpc_backoff.calls.server_hint import read_hint\n"
         "print(api_implementation.Type())\n"
         f"for value in ({INFO[1]!r}, b'\\x12\\x02\\xff\\xfe', b'\\xff' * 20, {INFO[1][:-1]!r}):\n"
-        f"    word = hear([({DETAILS!r}, value)], [], lambda: 0.0)\n"
+        f"    word = read_hint([({DETAILS!r}, value)], [], lambda: 0.0)\n"
         "    print(word and word.delay)\n"
     )
     path = os.pathsep.join(filter(None, [str(Path(grpc_backoff.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
@@ -481,12 +481,12 @@ def test_messages_come_late():
     """RT-3: protobuf is imported with the first rich status, and what reads dates with the first date."""
     code = (
         "import sys, grpc.aio, grpc_backoff.aio\n"
-        "from grpc_backoff.calls.server_hint import hear\n"
+        "from grpc_backoff.calls.server_hint import read_hint\n"
         "def loaded(*_):\n"
         "    print(*[name in sys.modules for name in ('google.protobuf', 'google.rpc', 'email.utils')])\n"
-        f"loaded(hear([{PUSHED!r}], [], lambda: 0.0), hear([{AFTER!r}, ({DETAILS!r}, '')], [], lambda: 0.0))\n"
-        f"loaded(hear([{INFO!r}], [], lambda: 0.0))\n"
-        f"loaded(hear([({RETRY_AFTER!r}, 'Fri, 31 Jul 2026 12:01:30 GMT')], [], lambda: 0.0))\n"
+        f"loaded(read_hint([{PUSHED!r}], [], lambda: 0.0), read_hint([{AFTER!r}, ({DETAILS!r}, '')], [], lambda: 0.0))\n"
+        f"loaded(read_hint([{INFO!r}], [], lambda: 0.0))\n"
+        f"loaded(read_hint([({RETRY_AFTER!r}, 'Fri, 31 Jul 2026 12:01:30 GMT')], [], lambda: 0.0))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

@@ -15,17 +15,15 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.outcome import CANCELLED_DETAILS
-from grpc_backoff.aio.retrying import answer_of
+from grpc_backoff.aio.grpcio import CANCELLED_DETAILS, is_stand_in, status_of
 
-__all__ = ["StreamTry"]
+__all__ = ["StreamAttempt"]
 
 _ALREADY_FINISHED = "RPC already finished."
-_WRITE_FAILED = 'Failed "execute_batch"'
 _POLL, _POLLS = 0.01, 100
 
 
-class StreamTry(grpc.aio.Call):
+class StreamAttempt(grpc.aio.Call):
     """What a retried call needs of grpc's own call, or of a waiting one, that takes written requests."""
 
     _channel = None  # as in waiting calls, for grpcio that looks for the calls of all tasks
@@ -34,9 +32,10 @@ class StreamTry(grpc.aio.Call):
         """Stand in front of a call that has just been made."""
         self.answered = False
         """Whether a response has come."""
-        self._call = call
-        self._end: Exception | None = None
-        self._callbacks: list[Callable[[Any], None]] = []
+        self.call = call
+        """grpc's own call."""
+        self._end: grpc.aio.AioRpcError | None = None
+        self.callbacks: list[Callable[[Any], None]] = []
         self._responses: AsyncIterator[Any] | None = None
         self._reading = asyncio.Lock()
         self._ahead: list[Any] = []
@@ -48,23 +47,15 @@ class StreamTry(grpc.aio.Call):
         """Take the status of the call that has ended, unless it is only grpcio's."""
         if self._end is not None:
             return
-        try:
-            end: Exception = answer_of(_status_of(call))
-        except Exception as error:  # noqa: BLE001 - of a waiting call that could not be made; it is the caller's
-            end = error
-        if not _is_stand_in(end):
+        end = status_of(call)
+        if not is_stand_in(end):
             self._ends(end)
 
-    def _ends(self, end: Exception) -> None:
+    def _ends(self, end: grpc.aio.AioRpcError) -> None:
         self._end = end
-        callbacks, self._callbacks = self._callbacks, []
+        callbacks, self.callbacks = self.callbacks, []
         for callback in callbacks:
             callback(self)
-
-    def _learn(self, error: Exception) -> None:
-        """Keep the very error of a call that has ended: it may know more than the status."""
-        if self._end is not None and isinstance(error, grpc.aio.AioRpcError) and not _is_stand_in(error):
-            self._end = error
 
     async def _find_end(self) -> None:
         """Wait for the server's status behind grpcio's, of a call whose response or last response has come.
@@ -72,15 +63,16 @@ class StreamTry(grpc.aio.Call):
         Not all versions of grpcio call the done callbacks once more for it, and there is nothing else to wait for.
         """
         for _ in range(_POLLS):
-            self._look_at(self._call)
+            if self.call.done():
+                self._look_at(self.call)
             if self._end is not None:
                 return
             await asyncio.sleep(_POLL)
-        self._ends(await _status_of(self._call))
+        self._ends(status_of(self.call))
 
     async def _end_or_answer(self) -> None:
         """Wait for the end of a call that takes no more requests, or for a response in front of that."""
-        if not isinstance(self._call, grpc.aio.StreamStreamCall):
+        if not isinstance(self.call, grpc.aio.StreamStreamCall):
             # In a task, since one that is cancelled while it awaits a call takes the response with it.
             await asyncio.wait([asyncio.create_task(self._find_answer())])
             return
@@ -92,19 +84,17 @@ class StreamTry(grpc.aio.Call):
 
     async def _find_answer(self) -> None:
         with contextlib.suppress(grpc.aio.AioRpcError):
-            await self._call
+            await self.call
         await self._find_end()
 
     async def _raise_end(self) -> None:
         """Raise what a call with this end raises; return if that is nothing, or if there is no end yet."""
         end = self._end
-        if isinstance(end, grpc.aio.AioRpcError):
-            if end.code() is grpc.StatusCode.OK:
-                return
-            if end.code() is grpc.StatusCode.CANCELLED and not end.debug_error_string():  # not the server's
-                raise asyncio.CancelledError
-        if end is not None:
-            raise end.with_traceback(None)
+        if end is None or end.code() is grpc.StatusCode.OK:
+            return
+        if end.code() is grpc.StatusCode.CANCELLED and not end.debug_error_string():  # not the server's
+            raise asyncio.CancelledError
+        raise end.with_traceback(None)
 
     # Requests.
 
@@ -112,9 +102,8 @@ class StreamTry(grpc.aio.Call):
         """Send one request; raise how the try has ended if it can take none."""
         if self._end is None:
             try:
-                await self._call.write(request)
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-                self._learn(error)
+                await self.call.write(request)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 if self._end is None:
                     await self._end_or_answer()
                 await self._raise_end()
@@ -125,7 +114,7 @@ class StreamTry(grpc.aio.Call):
     async def done_writing(self) -> None:
         """Say that no more requests follow; nothing happens if the try has ended."""
         with contextlib.suppress(grpc.aio.InternalError):  # it has just ended, as a write would say in words
-            await self._call.done_writing()
+            await self.call.done_writing()
 
     # Responses.
 
@@ -135,9 +124,8 @@ class StreamTry(grpc.aio.Call):
 
     async def _response(self) -> Any:
         try:
-            response = await self._call
-        except grpc.aio.AioRpcError as error:
-            self._learn(error)
+            response = await self.call
+        except grpc.aio.AioRpcError:
             await self._find_end()
             await self._raise_end()
             raise
@@ -162,11 +150,10 @@ class StreamTry(grpc.aio.Call):
     async def _next(self) -> Any:
         # By iteration: once a write has failed, grpc's `read` reads no more.
         if self._responses is None:
-            self._responses = aiter(self._call)
+            self._responses = aiter(self.call)
         try:
             response = await anext(self._responses, grpc.aio.EOF)
-        except grpc.aio.AioRpcError as error:
-            self._learn(error)
+        except grpc.aio.AioRpcError:
             response = grpc.aio.EOF
         if response is grpc.aio.EOF:
             await self._find_end()
@@ -178,7 +165,7 @@ class StreamTry(grpc.aio.Call):
 
     def cancelled(self) -> bool:
         """Return whether the try was cancelled."""
-        return isinstance(self._end, grpc.aio.AioRpcError) and self._end.code() is grpc.StatusCode.CANCELLED
+        return self._end is not None and self._end.code() is grpc.StatusCode.CANCELLED
 
     def done(self) -> bool:
         """Return whether the end is known."""
@@ -186,7 +173,7 @@ class StreamTry(grpc.aio.Call):
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the deadline, None without one."""
-        remaining: float | None = self._call.time_remaining()
+        remaining: float | None = self.call.time_remaining()
         return remaining
 
     def cancel(self) -> bool:
@@ -194,7 +181,7 @@ class StreamTry(grpc.aio.Call):
         if self._end is not None:
             return False
         self._ahead.clear()
-        self._call.cancel()
+        self.call.cancel()
         if self._end is None:  # grpcio cancels no call that has its own status
             nothing = grpc.aio.Metadata()
             self._ends(grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing, CANCELLED_DETAILS))
@@ -203,7 +190,7 @@ class StreamTry(grpc.aio.Call):
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         """Have `callback` called with this try when it ends, at once if it has."""
         if self._end is None:
-            self._callbacks.append(callback)
+            self.callbacks.append(callback)
         else:
             callback(self)
 
@@ -211,66 +198,48 @@ class StreamTry(grpc.aio.Call):
 
     async def initial_metadata(self) -> grpc.aio.Metadata:
         """Return the server's initial metadata."""
-        metadata: grpc.aio.Metadata = await self._call.initial_metadata()
-        if self._call.done() and self._end is None:
+        metadata: grpc.aio.Metadata = await self.call.initial_metadata()
+        if self.call.done() and self._end is None:
             await self._end_or_answer()
         return metadata
 
-    async def _status(self) -> grpc.aio.AioRpcError:
-        """Return the status; a retried call asks for none but of a try that has ended."""
+    @property
+    def status(self) -> grpc.aio.AioRpcError:
+        """The status of an attempt that has ended, OK included."""
+        assert self._end is not None, "asked once it is known"
+        return self._end
+
+    async def _known_status(self) -> grpc.aio.AioRpcError:
         if self._end is None:
-            await self._call.code()
+            await self.call.code()
             await self._find_end()
-        if isinstance(self._end, grpc.aio.AioRpcError):
-            return self._end
-        assert self._end is not None
-        raise self._end
+        return self.status
 
     async def trailing_metadata(self) -> grpc.aio.Metadata:
         """Return the trailing metadata."""
-        return (await self._status()).trailing_metadata()
+        return (await self._known_status()).trailing_metadata()
 
     async def code(self) -> grpc.StatusCode:
         """Return the status code."""
-        return (await self._status()).code()
+        return (await self._known_status()).code()
 
     async def details(self) -> str:
         """Return the status details."""
-        return (await self._status()).details() or ""
+        return (await self._known_status()).details() or ""
 
     async def debug_error_string(self) -> str | None:
         """Return grpc's own text for debugging."""
-        return (await self._status()).debug_error_string()
+        return (await self._known_status()).debug_error_string()
 
     async def wait_for_connection(self) -> None:
         """Return once the call is on its way; raise its error if it failed before."""
         try:
-            await self._call.wait_for_connection()
-        except grpc.aio.AioRpcError as error:
-            self._learn(error)
+            await self.call.wait_for_connection()
+        except grpc.aio.AioRpcError:
             if self._end is None:
                 await self._end_or_answer()
             await self._raise_end()
 
     def __repr__(self) -> str:
         """Show grpc's own call."""
-        return repr(self._call)
-
-
-async def _status_of(call: Any) -> grpc.aio.AioRpcError:
-    return grpc.aio.AioRpcError(
-        await call.code(),
-        await call.initial_metadata(),
-        await call.trailing_metadata(),
-        await call.details(),
-        await call.debug_error_string(),
-    )
-
-
-def _is_stand_in(end: Exception) -> bool:
-    """Return whether it is the status that grpcio gives to a call when a write fails."""
-    return (
-        isinstance(end, grpc.aio.AioRpcError)
-        and end.code() is grpc.StatusCode.INTERNAL
-        and (end.debug_error_string() or "").startswith(_WRITE_FAILED)
-    )
+        return repr(self.call)

@@ -1,0 +1,620 @@
+"""A call that has no attempt yet, one now, or several behind it: the asyncio shell of `calls.machine`.
+
+It carries out the machine's effects and tells it what happens; what follows from that the machine decides. To its
+caller it is one of grpc's own calls. It is an object of its own and no interceptor's, because grpc's intercepted calls
+know no `time_remaining`, mix reading styles silently, and report a failed write as another error than a plain call.
+
+What the caller has seen of an attempt commits the call to it: the initial metadata, or a response (RT-8). The four
+arities stand at the end of this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator
+from contextvars import copy_context
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.aio import grpcio
+from grpc_backoff.aio.calls import Calls
+from grpc_backoff.aio.core import CoreConnection
+from grpc_backoff.aio.errors import RetriesExhaustedError
+from grpc_backoff.aio.outcome import CANCELLED, Answering, Cancelled, Outcome, notify
+from grpc_backoff.aio.replay import Replay, Requests
+from grpc_backoff.aio.stream_attempt import StreamAttempt
+from grpc_backoff.aio.styles import StreamRequest, StreamResponse
+from grpc_backoff.calls import machine as m
+from grpc_backoff.calls.events import account
+from grpc_backoff.calls.hooks import FailedCall
+from grpc_backoff.calls.server_hint import read_hint
+from grpc_backoff.connection.clock import TimerHandle
+from grpc_backoff.telemetry.trace import current_trace_id
+
+__all__ = ["CALLS", "Call", "MakeAttempt"]
+
+MakeAttempt = Callable[[float | None, m.Metadata], "tuple[grpc.aio.Call, CoreConnection] | None"]
+"""Makes an attempt with this many seconds, and with metadata in place of the caller's own under the same keys.
+
+Returns grpc's own call and the connection that it was made on; None where there is no connection.
+"""
+
+_BETWEEN = frozenset({m.Phase.SLEEPING, m.Phase.DECIDING})
+_GRACE_FOR_TRAILERS = 0.02
+"""Seconds for which empty initial metadata are held back, in case a trailers-only failure follows (RT-8)."""
+
+
+class Call(Answering):
+    """What the four arities share: the machine's effects and inputs, and everything that is only passed on."""
+
+    # grpcio up to 1.7x, closing any channel, looks at the calls of all tasks and wants to know whose they are.
+    _channel = None
+    _replay: Replay | None = None
+
+    def __init__(
+        self,
+        calls: Calls,
+        machine: m.CallMachine,
+        make: MakeAttempt,
+        timeout: float | None,
+        limit: float | None,
+        call_id: str | None = None,
+    ) -> None:
+        """Begin the first attempt, or wait for a connection.
+
+        Args:
+            calls: what the channel's calls share.
+            machine: the rules for this one.
+            make: makes an attempt.
+            timeout: the caller's, for the call as a whole (RT-7).
+            limit: the service config's, which bounds the whole as well, and which `time_remaining` does not show.
+            call_id: what its events and log lines call it; made up where None.
+        """
+        self._calls = calls
+        self._machine = machine
+        self._make: MakeAttempt | None = make
+        self._attempt: grpc.aio.Call | None = None
+        self._connection: CoreConnection | None = None
+        self._error: BaseException | None = None
+        self._outcome: Outcome | None = None
+        self._failed: FailedCall | None = None
+        self._changed: asyncio.Future[None] | None = None
+        self._callbacks: list[Callable[[Any], None]] = []
+        self._timer: TimerHandle | None = None
+        self._context = copy_context()  # later attempts belong to the caller's trace as well
+        self._inputs: deque[m.Input] = deque()
+        policy = machine.policy
+        now = calls.clock.now()
+        own = None if policy is None else policy.deadline
+        shown = timeout if own is None or (timeout is not None and timeout < own) else own
+        self._shown_end = None if shown is None else now + shown
+        self._state, first = machine.begin(
+            now,
+            timeout,
+            limit,
+            call_id="" if policy is None else call_id or uuid.uuid4().hex,
+            trace_id=None if policy is None else current_trace_id(),
+        )
+        self._stepping = True
+        try:
+            self._begin(first, in_context=True)
+        finally:
+            self._stepping = False
+        if self._inputs:
+            self._drain()
+
+    # Driving the machine.
+
+    def feed(self, given: m.Input) -> None:
+        """Step the machine. An effect may lead to further inputs: they wait until the effects before are done."""
+        self._inputs.append(given)
+        if not self._stepping:
+            self._drain()
+
+    def _drain(self) -> None:
+        before = self._state.phase
+        self._stepping = True
+        try:
+            while self._inputs:
+                given = self._inputs.popleft()
+                if self._state.phase is m.Phase.DONE:
+                    continue  # the end is final; what was on its way comes too late
+                calls = self._calls
+                self._state, effects = self._machine.step(self._state, given, calls.clock.now(), calls)
+                for effect in effects:
+                    self._carry_out(effect)
+        finally:
+            self._stepping = False
+        self._moved(before, self._state.phase)
+
+    def _moved(self, before: m.Phase, now: m.Phase) -> None:
+        if before is now:
+            return
+        if before is m.Phase.WAITING:
+            self._calls.pending.discard(self)
+        if now in _BETWEEN:
+            self._calls.rests(self)
+        elif before in _BETWEEN:
+            self._calls.goes_on(self)
+
+    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one line for each effect
+        match effect:
+            case m.Finish():
+                self._finish(effect)
+            case m.Begin():
+                self._begin(effect)
+            case m.Enqueue():
+                self._calls.pending.add(self)
+            case m.ArmTimer(at):
+                self._cancel_timer()
+                self._timer = self._calls.clock.call_at(at, self._timer_fired)
+            case m.CancelTimer():
+                self._cancel_timer()
+            case m.Emit(event):
+                self._calls.emit(event)
+            case m.CallHook():
+                self._ask_hook(effect)
+            case m.FailAttempt(code):
+                self._attempt, self._error = None, self._calls.pending.error(grpc.StatusCode[code])
+            case m.FailSoon():
+                self._calls.loop.call_soon(self.feed, m.NoConnection())
+            case m.AbandonAttempt():
+                self._abandon()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.feed(m.TimerFired())
+
+    # Attempts.
+
+    def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
+        """Make an attempt; what it raises the first time is raised to who makes the call."""
+        assert self._make is not None, "a call that has ended begins no attempt"
+        self._attempt = None
+        if in_context:
+            made = self._make(effect.seconds, effect.metadata)
+        else:
+            try:
+                made = self._context.run(self._make, effect.seconds, effect.metadata)
+            except Exception as error:  # noqa: BLE001 - it is the caller's, who awaits the call
+                self._error = error
+                self.feed(m.AttemptBroken())
+                return
+        if made is None:
+            self.feed(m.NotConnected(self._calls.pending.failing))
+        else:
+            self._begun(*made)
+
+    def _begun(self, attempt: grpc.aio.Call, connection: CoreConnection) -> None:
+        self._connection = connection
+        if self._machine.handed_over:
+            self._attempt = attempt
+            self.feed(m.Begun())
+            return
+        if self._replay is not None:
+            attempt = StreamAttempt(attempt)
+        self._attempt = attempt
+        attempt.add_done_callback(self._attempt_ended)
+        if self._replay is not None:
+            self._replay.begun()
+        self._wake()
+
+    def _abandon(self) -> None:
+        if self._attempt is not None and not self._attempt.cancel() and not self._attempt.done():
+            self._attempt, self._error = None, None
+
+    def _attempt_ended(self, attempt: Any) -> None:
+        """Tell the machine of an attempt's end, in the moment of it."""
+        if attempt is not self.attempt or self._state.phase is not m.Phase.RUNNING:
+            return
+        stream = isinstance(attempt, StreamAttempt)
+        if not stream and grpcio.is_ok(attempt):
+            self.feed(m.AttemptSucceeded(self._calls.observed))
+            return
+        error: grpc.aio.AioRpcError = attempt.status if stream else grpcio.status_of(attempt)
+        if error.code() is grpc.StatusCode.OK:
+            self.feed(m.AttemptSucceeded(self._calls.observed))
+            return
+        if grpcio.is_cancelled_here(attempt.call if stream else attempt):
+            self.feed(m.CancelRequested())  # by the channel's close, say
+            return
+        self._error = error
+        self.feed(self._failure(error))
+
+    def _failure(self, error: grpc.aio.AioRpcError) -> m.AttemptFailed:
+        """Return what the machine has to know of a failed attempt."""
+        calls = self._calls
+        if self._machine.policy is None:
+            return m.AttemptFailed(error.code().name, unsent=self._is_unsent(error))
+        return m.AttemptFailed(
+            error.code().name,
+            hint=read_hint(error.trailing_metadata() or (), error.initial_metadata() or (), calls.wall_clock),
+            unsent=self._is_unsent(error),
+            refused=calls.stands_in and grpcio.is_refused(error),
+            oversized=grpcio.is_oversized(error),
+            can_refresh=calls.hooks.can_refresh(),
+        )
+
+    def _is_unsent(self, error: grpc.aio.AioRpcError) -> bool:
+        return (
+            self._machine.repeatable
+            and grpcio.is_unsent(error)
+            and self._connection is not None
+            and self._connection.redialled_in_vain()
+        )
+
+    def _ask_hook(self, effect: m.CallHook) -> None:
+        error = self._error
+        assert isinstance(error, grpc.aio.AioRpcError), "hooks are asked of failures"
+        state, calls = self._state, self._calls
+        failed = self._failed = FailedCall(
+            target=self._machine.target,
+            method=self._machine.method,
+            attempt=state.progress.attempt,
+            code=grpc.StatusCode[state.failed],
+            details=error.details() or "",
+            trailing_metadata=tuple((key, value) for key, value in error.trailing_metadata() or ()),
+            took=effect.took,
+            reason=effect.reason,
+        )
+        calls.hooks.ask(effect.hook, failed, state.attempt_began, self._context, self._hook_done)
+
+    def _hook_done(self, metadata: m.Metadata | None) -> None:
+        self.feed(m.HookDone(metadata))
+
+    # The end.
+
+    def _finish(self, effect: m.Finish) -> None:
+        match effect.ending:
+            case m.Ending.CANCELLED:
+                self._settle(CANCELLED)
+            case m.Ending.EXHAUSTED:
+                self._settle(self._exhausted(effect))
+            case _ if self._attempt is not None:
+                self._settle(self._attempt)
+            case _:
+                self._settle(self._error or CANCELLED)
+
+    def _exhausted(self, effect: m.Finish) -> RetriesExhaustedError:
+        error, failed = self._error, self._failed
+        assert isinstance(error, grpc.aio.AioRpcError), "what it failed with is known"
+        assert failed is not None, "the hook is asked first"
+        assert failed.reason is not None, "the hook is told why"
+        assert effect.gave_up is not None, "and so is the account"
+        said = account(
+            failed.attempt, failed.took, failed.reason, effect.gave_up.wait, effect.gave_up.source, effect.left
+        )
+        exhausted = RetriesExhaustedError(
+            failed.code,
+            error.initial_metadata(),
+            error.trailing_metadata(),
+            "; ".join(filter(None, (failed.details, said))),
+            error.debug_error_string(),
+            attempts=failed.attempt,
+            took=failed.took,
+            reason=failed.reason,
+        )
+        exhausted.__cause__ = error
+        return exhausted
+
+    def _settle(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._make = None  # with it go the request and the channel
+        self._cancel_timer()
+        if self._replay is not None:
+            self._replay.settled()
+        self._wake()
+        callbacks, self._callbacks = self._callbacks, []
+        handed_over = isinstance(outcome, grpc.aio.Call) and not outcome.done()
+        for callback in callbacks:
+            if handed_over:
+                self._pass_on(outcome, callback)
+            else:
+                notify(self, callback, self._calls.loop)
+
+    def _pass_on(self, call: Any, callback: Callable[[Any], None]) -> None:
+        call.add_done_callback(lambda _call: callback(self))
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None and not changed.done():
+            changed.set_result(None)
+
+    # The caller's side.
+
+    @property
+    def attempt(self) -> Any:
+        """The attempt on a connection, or the one that was last; None while the call waits."""
+        return self._attempt
+
+    @property
+    def committed(self) -> bool:
+        """Whether something of the attempt has reached the caller."""
+        return self._state.committed
+
+    def commit(self) -> None:
+        """Hold the call to the attempt that runs."""
+        if not self._state.committed:
+            self.feed(m.Committed())
+            if self._replay is not None:
+                self._replay.committed()
+
+    async def running(self) -> Any:
+        """Return the attempt once it is on a connection; raise what the caller of a failed call gets."""
+        while self._attempt is None and self._outcome is None:
+            await self._change()
+        if self._attempt is not None:
+            return self._attempt
+        self._raise_outcome()
+        raise AssertionError("an outcome without an attempt is an error")
+
+    async def follows(self, attempt: grpc.aio.Call) -> bool:
+        """Return whether another attempt follows on one that failed, once that is known.
+
+        Raises what the caller of a failed call gets, unless the outcome is what the failed attempt itself says.
+        """
+        await self._known(attempt)
+        if self._attempt is not attempt:
+            return True
+        self._raise_outcome()
+        return False
+
+    async def follows_or_cancel(self, attempt: grpc.aio.Call) -> bool:
+        """Like `follows`, for methods whose cancellation cancels the RPC."""
+        try:
+            return await self.follows(attempt)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+
+    async def running_or_cancel(self) -> Any:
+        """Like `running`, for methods whose cancellation cancels the RPC."""
+        if self._attempt is not None:
+            return self._attempt
+        try:
+            return await self.running()
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+
+    def _raise_outcome(self) -> None:
+        """Raise the outcome, unless it is an attempt, which says itself how it ended."""
+        if isinstance(self._outcome, Cancelled):
+            raise asyncio.CancelledError
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome.with_traceback(None)
+
+    async def _known(self, attempt: grpc.aio.Call) -> None:
+        """Return once it is known what follows on an attempt that has ended."""
+        while self._attempt is attempt and self._outcome is None:
+            await self._change()
+
+    async def _change(self) -> None:
+        """Return with the next attempt, or with the outcome."""
+        if self._changed is None:
+            self._changed = self._calls.loop.create_future()
+        await asyncio.shield(self._changed)
+
+    # grpc.aio.RpcContext
+
+    def cancelled(self) -> bool:
+        """Return whether the call was cancelled."""
+        outcome = self._outcome
+        return outcome.cancelled() if isinstance(outcome, grpc.aio.Call) else outcome is CANCELLED
+
+    def done(self) -> bool:
+        """Return whether the call has ended."""
+        outcome = self._outcome
+        return outcome.done() if isinstance(outcome, grpc.aio.Call) else outcome is not None
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the deadline of the call as a whole, None without one."""
+        return None if self._shown_end is None else max(0.0, self._shown_end - self._calls.clock.now())
+
+    def cancel(self) -> bool:
+        """Cancel the call; return whether it was still running."""
+        if self._outcome is not None:
+            return isinstance(self._outcome, grpc.aio.Call) and self._outcome.cancel()
+        self.feed(m.CancelRequested())
+        return True
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Have `callback` called with this call when it ends, at once if it has."""
+        outcome = self._outcome
+        if outcome is None:
+            self._callbacks.append(callback)
+        elif isinstance(outcome, grpc.aio.Call) and not outcome.done():
+            self._pass_on(outcome, callback)
+        else:
+            callback(self)
+
+    # grpc.aio.Call
+
+    async def initial_metadata(self) -> grpc.aio.Metadata:
+        """Return the server's initial metadata; a caller that has seen any commits the call to the attempt."""
+        while True:
+            attempt = self._attempt
+            if attempt is None:
+                if self._outcome is not None:
+                    return await self._ask("initial_metadata", grpc.aio.Metadata())  # type: ignore[no-any-return]
+                await self._change()
+                continue
+            metadata: grpc.aio.Metadata = await attempt.initial_metadata()
+            if self._machine.handed_over:
+                return metadata
+            if not metadata and not attempt.done() and self._machine.policy is not None:
+                await self._trailers_behind(attempt)
+            if not attempt.done():
+                if metadata:
+                    self.commit()
+                return metadata
+            await self._known(attempt)
+            if self._attempt is attempt:
+                return metadata
+
+    async def _trailers_behind(self, attempt: grpc.aio.Call) -> None:
+        """Give an attempt a moment to end: a trailers-only status begins with empty metadata, which may come first."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_FOR_TRAILERS):
+                await self._known(attempt)
+
+    async def _known_outcome(self) -> Outcome:
+        while self._outcome is None:
+            await self._change()
+        return self._outcome
+
+    async def wait_for_connection(self) -> None:
+        """Return once the call is on its way; raise its error if it failed before."""
+        while True:
+            attempt = await self.running()
+            try:
+                await attempt.wait_for_connection()
+            except grpc.aio.AioRpcError:
+                if not await self.follows(attempt):
+                    raise
+            else:
+                return
+
+    def __repr__(self) -> str:
+        """Show grpc's own call once there is one."""
+        if self._attempt is None:
+            doing = "waits for a connection" if self._outcome is None else f"ended: {self._outcome!r}"
+            return f"<{type(self).__name__}, {doing}>"
+        if self._machine.handed_over:
+            return repr(self._attempt)
+        return f"<{type(self).__name__}, attempt {self._state.progress.attempt}: {self._attempt!r}>"
+
+
+class _UnaryResponse(Call):
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait for the response."""
+        while True:
+            attempt: Any = self._attempt
+            if attempt is None:
+                attempt = yield from self.running_or_cancel().__await__()
+            try:
+                return (yield from attempt.__await__())
+            except grpc.aio.AioRpcError:
+                if not (yield from self.follows_or_cancel(attempt).__await__()):
+                    raise
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+
+
+class _StreamResponse(StreamResponse, Call):
+    async def _iterate(self) -> AsyncIterator[Any]:
+        while True:
+            attempt = await self.running_or_cancel()
+            try:
+                async for response in attempt:
+                    if attempt is not self._attempt:
+                        break  # it came after the decision to make another attempt
+                    self.commit()
+                    yield response
+                else:
+                    return
+            except grpc.aio.AioRpcError:
+                if not await self.follows_or_cancel(attempt):
+                    raise
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+
+    async def _read(self) -> Any:
+        while True:
+            attempt = await self.running_or_cancel()
+            try:
+                response = await attempt.read()
+            except grpc.aio.AioRpcError:
+                if not await self.follows_or_cancel(attempt):
+                    raise
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+            else:
+                if attempt is self._attempt:
+                    if response is not grpc.aio.EOF:
+                        self.commit()
+                    return response
+
+
+class _StreamRequest(StreamRequest, Call):
+    def __init__(
+        self,
+        calls: Calls,
+        machine: m.CallMachine,
+        make: MakeAttempt,
+        timeout: float | None,
+        limit: float | None,
+        call_id: str | None = None,
+        *,
+        requests: Requests | None = None,
+        serialize: Callable[[Any], bytes] | None = None,
+    ) -> None:
+        """Begin the first attempt; see `Call`.
+
+        Args:
+            calls: as for `Call`.
+            machine: as for `Call`.
+            make: as for `Call`; its attempts take serialized requests where they may have to be sent again.
+            timeout: as for `Call`.
+            limit: as for `Call`.
+            call_id: as for `Call`.
+            requests: the caller's iterator; None if the caller writes.
+            serialize: turns a request into bytes.
+        """
+        self.takes_writes = requests is None
+        if not machine.handed_over:
+            self._replay = Replay(self, calls, serialize, requests)
+        super().__init__(calls, machine, make, timeout, limit, call_id)
+        if self._replay is not None:
+            self._replay.start(self._context)
+
+    @property
+    def _done_writing_flag(self) -> bool:
+        # grpc's intercepted stream calls look at this attribute of the call that an interceptor returned.
+        if self._replay is not None:
+            return self._replay.half_closed
+        return getattr(self._outcome, "_done_writing_flag", False)
+
+    async def _write(self, request: Any) -> None:
+        await (self._replay or await self.running_or_cancel()).write(request)
+
+    async def _done_writing(self) -> None:
+        await (self._replay or await self.running_or_cancel()).done_writing()
+
+
+class _UnaryUnaryCall(_UnaryResponse, grpc.aio.UnaryUnaryCall[Any, Any]):
+    pass
+
+
+class _UnaryStreamCall(_StreamResponse, grpc.aio.UnaryStreamCall[Any, Any]):
+    pass
+
+
+class _StreamUnaryCall(_StreamRequest, _UnaryResponse, grpc.aio.StreamUnaryCall[Any, Any]):
+    pass
+
+
+class _StreamStreamCall(_StreamRequest, _StreamResponse, grpc.aio.StreamStreamCall[Any, Any]):
+    pass
+
+
+CALLS: dict[str, type[Call]] = {
+    "unary_unary": _UnaryUnaryCall,
+    "unary_stream": _UnaryStreamCall,
+    "stream_unary": _StreamUnaryCall,
+    "stream_stream": _StreamStreamCall,
+}
+"""The class of a call by the name of the channel method that makes its multicallable."""

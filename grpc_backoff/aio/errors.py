@@ -1,0 +1,82 @@
+"""The errors that calls of the asyncio channel end with, beside grpc's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.calls.events import Reason
+from grpc_backoff.connection.events import ConnectionStatus
+from grpc_backoff.errors import GrpcBackoffError
+
+__all__ = ["NoConnectionError", "RetriesExhaustedError"]
+
+
+class NoConnectionError(GrpcBackoffError, grpc.aio.AioRpcError):
+    """The outcome of a call that got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED where it waited for one.
+
+    Attributes:
+        status: what the channel was doing when the call failed.
+    """
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        initial_metadata: grpc.aio.Metadata | None = None,
+        trailing_metadata: grpc.aio.Metadata | None = None,
+        details: str | None = None,
+        debug_error_string: str | None = None,
+        status: ConnectionStatus | None = None,
+    ) -> None:
+        """Take what grpc's own error takes, and the status."""
+        grpc.aio.AioRpcError.__init__(
+            self,
+            code,
+            initial_metadata or grpc.aio.Metadata(),
+            trailing_metadata or grpc.aio.Metadata(),
+            details,
+            debug_error_string,
+        )
+        self.status = status
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Survive pickling, as grpc's own error does."""
+        metadata = self.initial_metadata(), self.trailing_metadata()
+        return type(self), (self.code(), *metadata, self.details(), self.debug_error_string(), self.status)
+
+
+class RetriesExhaustedError(GrpcBackoffError, grpc.aio.AioRpcError):
+    """The outcome of a call that failed in a way that its policy retries, and that got no further attempt (RT-6).
+
+    Code and metadata are those of the last attempt; the details are its details, and why it was the last. Its cause is
+    the last attempt's own error.
+
+    Attributes:
+        attempts: how many attempts there were.
+        took: how many seconds they and the waits between them took.
+        reason: why there was no other.
+    """
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        initial_metadata: grpc.aio.Metadata,
+        trailing_metadata: grpc.aio.Metadata,
+        details: str | None = None,
+        debug_error_string: str | None = None,
+        attempts: int = 1,
+        took: float = 0.0,
+        reason: Reason = Reason.ATTEMPTS,
+    ) -> None:
+        """Take what grpc's own error takes, and the account of the attempts."""
+        grpc.aio.AioRpcError.__init__(self, code, initial_metadata, trailing_metadata, details, debug_error_string)
+        self.attempts = attempts
+        self.took = took
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Survive pickling, as grpc's own error does."""
+        said = self.code(), self.initial_metadata(), self.trailing_metadata(), self.details(), self.debug_error_string()
+        return type(self), (*said, self.attempts, self.took, self.reason)

@@ -1,0 +1,148 @@
+"""Runs the program's hooks (RT-4 to RT-6), and lets calls share one renewal of their credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import math
+import re
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar
+from typing import Any, TypeVar
+
+from grpc_backoff.calls.hooks import FailedCall, RetryHooks
+from grpc_backoff.calls.hooks import Hook as HookFunction
+from grpc_backoff.calls.machine import Hook, Metadata
+from grpc_backoff.connection.clock import Clock
+
+__all__ = ["Hooks"]
+
+_LOG = logging.getLogger(__name__)
+_KEY = re.compile(r"[0-9a-z_.-]+", re.ASCII)
+_REFRESHING: ContextVar[asyncio.Task[Any] | None] = ContextVar("grpc_backoff_refreshing", default=None)
+"""The renewal of credentials that the running code is part of: it must not wait for itself."""
+
+HookT = TypeVar("HookT")
+
+
+class Hooks:
+    """The hooks of one channel, and the tasks in which they run."""
+
+    def __init__(self, hooks: RetryHooks, target: str, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        """Nothing runs yet."""
+        self._hooks = hooks
+        self._target = target
+        self._clock = clock
+        self._loop = loop
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._refreshing: asyncio.Task[Metadata] | None = None
+        self._refreshed_at = -math.inf
+
+    def can_refresh(self) -> bool:
+        """Return whether there is a way to new credentials (RT-4): not for the calls that the hook itself makes."""
+        own = _REFRESHING.get()
+        own_renewal = own is not None and not own.done() and own is self._refreshing
+        return self._hooks.refresh_credentials is not None and not own_renewal
+
+    def ask(
+        self,
+        hook: Hook,
+        failed: FailedCall,
+        began: float,
+        context: Context,
+        done: Callable[[Metadata | None], None],
+    ) -> None:
+        """Call a hook, and `done` with what it renewed, once it has returned; at once if there is no such hook.
+
+        Args:
+            hook: which one.
+            failed: what the hook is told.
+            began: when the failed attempt began, which decides whose renewal of credentials will do.
+            context: the call's, in which the hook runs.
+            done: called on the event loop.
+        """
+        if hook is Hook.REFRESH:
+            task = self._renewal(failed, began, context)
+            task.add_done_callback(lambda task: done(None if _failed(task) else task.result()))
+            return
+        function: HookFunction | None = getattr(self._hooks, hook.value)
+        if function is None:
+            done(None)
+        else:
+            self._start(_call(function, failed), context).add_done_callback(lambda _: done(None))
+
+    def _renewal(self, failed: FailedCall, began: float, context: Context) -> asyncio.Task[Metadata]:
+        """Return the renewal of credentials that a call has to wait for (RT-4).
+
+        One run of the hook is for all calls whose attempts began before its end: they had the old credentials.
+        """
+        renewal = self._refreshing
+        if renewal is None or (renewal.done() and began >= self._refreshed_at):
+            assert self._hooks.refresh_credentials is not None, "asked only where it can be"
+            renewal = self._refreshing = self._start(self._renew(self._hooks.refresh_credentials, failed), context)
+        return renewal
+
+    async def _renew(self, hook: HookFunction, failed: FailedCall) -> Metadata:
+        _REFRESHING.set(asyncio.current_task())  # in the context of this task, and of what it starts
+        try:
+            renewed = _metadata(await _call(hook, failed))
+        except BaseException:
+            self._refreshing = None  # the next call may have more luck
+            raise
+        self._refreshed_at = self._clock.now()
+        return renewed
+
+    def _start(self, hook: Coroutine[Any, Any, HookT], context: Context) -> asyncio.Task[HookT]:
+        # A copy: a task that starts eagerly cannot enter the context of the task that makes it.
+        task: asyncio.Task[HookT] = self._loop.create_task(hook, context=context.copy())
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            _LOG.error("a hook of the channel to %s raised", self._target, exc_info=error)
+
+    def close(self) -> None:
+        """Cancel what runs, but not the hook that closes the channel."""
+        for task in self._others():
+            task.cancel()
+
+    async def closed(self) -> None:
+        """Return once everything that was cancelled has ended."""
+        await asyncio.gather(*self._others(), return_exceptions=True)
+
+    def _others(self) -> set[asyncio.Task[Any]]:
+        return self._tasks - {asyncio.current_task()}
+
+
+def _failed(task: asyncio.Task[Any]) -> bool:
+    return task.cancelled() or task.exception() is not None
+
+
+async def _call(hook: HookFunction, failed: FailedCall) -> Any:
+    answer = hook(failed)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _metadata(given: Any) -> Metadata:
+    """Return the pairs that a hook gave; TypeError, without the values, if grpc would not take them for metadata."""
+    try:
+        pairs = tuple((key, value) for key, value in given or ())
+    except (TypeError, ValueError):
+        kind = type(given).__qualname__
+        raise TypeError(f"refresh_credentials returned {kind}; pairs of metadata, or None, are allowed") from None
+    for key, value in pairs:
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise TypeError(
+                f"refresh_credentials returned the key {key!r}; lower-case letters, digits and -_. are allowed"
+            )
+        if not isinstance(value, bytes if key.endswith("-bin") else str):
+            kind = type(value).__qualname__
+            raise TypeError(
+                f"refresh_credentials returned {kind} for {key}; bytes for keys in -bin, else str, are allowed"
+            )
+    return pairs

@@ -1,0 +1,342 @@
+"""Multicallables that outlive connections (CH-2), and the interceptors that stand behind a user's own.
+
+A call goes one of three ways:
+
+* the channel is READY, the call is fail-fast, and nobody intercepts or retries: straight to grpc's multicallable on the
+  connection (CH-5);
+* it has to wait, or may be made again: a call of ours (`call.py`), whose attempts go the way above;
+* somebody intercepts: through grpc's interceptor machinery on a channel that never connects, the interceptor channel.
+  Its last interceptor is one of ours and makes the call one of the ways above. So interceptors run at once, as on a
+  plain channel, see the wait and its failures, can answer without any connection, and cannot make a dead connection
+  dial.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.aio.call import CALLS, MakeAttempt
+from grpc_backoff.calls.machine import CallMachine, Metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grpc_backoff.aio.channel import Channel
+    from grpc_backoff.aio.core import CoreConnection
+    from grpc_backoff.policy.retry import RetryPolicy
+
+__all__ = ["MULTICALLABLES", "MultiCallable", "last_interceptors"]
+
+_CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
+
+
+class Arguments(NamedTuple):
+    """What a call is made with: grpc's own arguments."""
+
+    request: Any
+    timeout: float | None
+    metadata: Any
+    credentials: grpc.CallCredentials | None
+    wait_for_ready: bool | None
+    compression: grpc.Compression | None
+
+
+class MultiCallable:
+    """One method of one channel, over any number of connections."""
+
+    arity: str
+    takes_one_request: bool
+
+    def __init__(
+        self,
+        channel: Channel,
+        method: str,
+        request_serializer: Any,
+        response_deserializer: Any,
+        registered: bool | None,
+        *,
+        intercepted: bool,
+        policy: RetryPolicy | None = None,
+        call_id: str | None = None,
+    ) -> None:
+        """Remember what grpc's own multicallable is made from; one is made for each connection.
+
+        `policy` is how its calls are retried, None for not at all; `call_id` is what events call them.
+        """
+        self._channel = channel
+        self._manager = channel.manager
+        self._method = method
+        self._signature = (request_serializer, response_deserializer, registered)
+        self._connection: CoreConnection | None = None
+        self._direct: Callable[..., grpc.aio.Call]
+        self._sender: MultiCallable | None = None
+        front = channel.front if intercepted else None
+        self._front = None if front is None else self._on_channel(front)
+        self._policy = policy
+        self._call_id = call_id
+        self._config = channel.service_config.of(method)
+        self._plain = policy is None and not intercepted and not self._config.wait_for_ready
+        self._machines: dict[tuple[bool, bool], CallMachine] = {}
+
+    def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
+        made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
+        return made
+
+    def retrying(self, policy: RetryPolicy, call_id: str | None = None) -> Self:
+        """Return a callable for the same method whose calls are retried in another way."""
+        intercepted = self._front is not None
+        return type(self)(
+            self._channel, self._method, *self._signature, intercepted=intercepted, policy=policy, call_id=call_id
+        )
+
+    @property
+    def channel(self) -> Channel:
+        """The channel that it belongs to."""
+        return self._channel
+
+    # CH-5: what every call on a READY channel pays for stands here, in `__call__` and in `began`, and nowhere else.
+
+    def _ready(self) -> CoreConnection | None:
+        """Return the connection that calls may enter at this moment, with grpc's multicallable made on it."""
+        connection = self._connection
+        if connection is not None and connection is self._manager.connection and connection.alive():
+            return None if self._channel.closing else connection
+        return None if self._channel.closing else self._bind()
+
+    def _bind(self) -> CoreConnection | None:
+        """Make grpc's multicallable on the connection that stands now, and return that; None if there is none."""
+        connection = self._manager.live_connection()
+        if connection is not None and connection is not self._connection:
+            self._direct = self._on_channel(connection.channel)
+        self._connection = connection
+        return connection
+
+    # The other ways.
+
+    def _dispatch(self, arguments: Arguments) -> Any:
+        return self._make_call(arguments) if self._front is None else self._through_front(arguments)
+
+    def _through_front(self, arguments: Arguments) -> Any:
+        assert self._front is not None, "made for interceptors only"
+        request, timeout, metadata, credentials, wait_for_ready, compression = arguments
+        token = _ROUTE.set(self)  # the interceptors run in a task, which inherits this
+        try:
+            return self._front(
+                request,
+                timeout=timeout,
+                metadata=metadata,
+                credentials=credentials,
+                wait_for_ready=wait_for_ready,
+                compression=compression,
+            )
+        finally:
+            _ROUTE.reset(token)
+
+    def forward(self, details: grpc.aio.ClientCallDetails, request: Any) -> Any:
+        """Make the call that the interceptors let through, perhaps under another method's name."""
+        method = details.method.decode() if isinstance(details.method, bytes) else details.method
+        callee = self
+        if method != self._method:
+            policy = self._channel.call_policies.of(method)
+            callee = type(self)(self._channel, method, *self._signature, intercepted=False, policy=policy)
+        return callee._make_call(  # noqa: SLF001 - the same class
+            Arguments(request, details.timeout, details.metadata, details.credentials, details.wait_for_ready, None)
+        )
+
+    def _make_call(self, arguments: Arguments) -> Any:
+        """Make a call that may have to wait, or may be made again; or one on the connection if it can do neither."""
+        given = arguments.wait_for_ready
+        wait_for_ready = bool(self._config.wait_for_ready if given is None else given)
+        connection = self._ready()
+        if connection is not None and self._policy is None and not wait_for_ready:
+            return self._enter(connection, arguments, arguments.timeout, arguments.metadata)
+        channel = self._channel
+        channel.refuse_if_closed()
+        if arguments.credentials is not None and not channel.secure:
+            raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
+        # A wait-for-ready call may enter a connection as that breaks, and is made again then. One that has waited
+        # enters what was just looked at, and is spared the price of being repeatable.
+        machine = self._machine(wait_for_ready, repeatable=wait_for_ready and connection is not None)
+        # The caller may use both again before there is a connection; a plain call would be on its way by then.
+        metadata = None if arguments.metadata is None else grpc.aio.Metadata(*arguments.metadata)
+        common = channel.calls, machine
+        rest = arguments.timeout, self._config.timeout, self._call_id
+        kind: Callable[..., grpc.aio.Call] = CALLS[self.arity]
+        if self.takes_one_request:
+            sender, frozen = self._freeze(arguments.request)
+            return kind(*common, sender._attempts(arguments._replace(request=frozen, metadata=metadata)), *rest)  # noqa: SLF001
+        if machine.handed_over:
+            make = self._attempts(arguments._replace(metadata=metadata))
+            return kind(*common, make, *rest, requests=arguments.request)
+        make = self._of_bytes()._attempts(arguments._replace(request=None, metadata=metadata))  # noqa: SLF001
+        return kind(*common, make, *rest, requests=arguments.request, serialize=self._signature[0])
+
+    def _machine(self, wait_for_ready: bool, *, repeatable: bool) -> CallMachine:
+        key = wait_for_ready, repeatable
+        machine = self._machines.get(key)
+        if machine is None:
+            machine = self._machines[key] = CallMachine(
+                self._channel.target, self._method, self._policy, wait_for_ready=wait_for_ready, repeatable=repeatable
+            )
+        return machine
+
+    def _attempts(self, arguments: Arguments) -> MakeAttempt:
+        """Return what makes the attempts of a call, on the connection that stands at that moment."""
+
+        def make(seconds: float | None, instead: Metadata) -> tuple[grpc.aio.Call, CoreConnection] | None:
+            # On a channel that is closing too.
+            connection = self._bind()
+            if connection is None:
+                return None
+            metadata = _replaced(arguments.metadata, instead) if instead else arguments.metadata
+            return self._enter(connection, arguments, seconds, metadata), connection
+
+        return make
+
+    def _enter(
+        self, connection: CoreConnection, arguments: Arguments, timeout: float | None, metadata: Any
+    ) -> grpc.aio.Call:
+        """Make grpc's own call on a connection.
+
+        The core is not to wait a second time: a call that enters a connection as it breaks would wait in there for the
+        core's own next attempt, long after the channel is READY again.
+        """
+        call = self._direct(
+            arguments.request,
+            timeout=timeout,
+            metadata=metadata,
+            credentials=arguments.credentials,
+            wait_for_ready=False,
+            compression=arguments.compression,
+        )
+        connection.began(call)
+        return call
+
+    def _of_bytes(self) -> MultiCallable:
+        """Return the multicallable that sends the same method's requests as bytes."""
+        serializer, deserializer, registered = self._signature
+        if serializer is None:
+            return self
+        if self._sender is None:
+            self._sender = type(self)(self._channel, self._method, None, deserializer, registered, intercepted=False)
+        return self._sender
+
+    def _freeze(self, request: Any) -> tuple[MultiCallable, Any]:
+        """Return one request as the bytes that it is now, and the multicallable that sends bytes."""
+        serializer = self._signature[0]
+        if serializer is None:
+            return self, request
+        try:
+            frozen = serializer(request)
+        except Exception:  # noqa: BLE001 - it will raise again in grpc's hands, which know what follows from it
+            return self, request
+        return self._of_bytes(), frozen
+
+
+def _replaced(metadata: grpc.aio.Metadata | None, instead: Metadata) -> grpc.aio.Metadata:
+    """Return the metadata with these pairs in the place of others under the same keys."""
+    keys = {key for key, _ in instead}
+    return grpc.aio.Metadata(*(pair for pair in metadata or () if pair[0] not in keys), *instead)
+
+
+_ROUTE: ContextVar[MultiCallable] = ContextVar("grpc_backoff_route")
+
+
+class _OneRequest(MultiCallable):
+    takes_one_request = True
+
+    def __call__(
+        self,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        """Call the method; see the multicallables of `grpc.aio`."""
+        connection = self._ready() if self._plain and not wait_for_ready else None
+        if connection is None:
+            return self._dispatch(Arguments(request, timeout, metadata, credentials, wait_for_ready, compression))
+        call = self._direct(
+            request,
+            timeout=timeout,
+            metadata=metadata,
+            credentials=credentials,
+            wait_for_ready=False,
+            compression=compression,
+        )
+        connection.began(call)
+        return call
+
+
+class _RequestStream(MultiCallable):
+    takes_one_request = False
+
+    def __call__(
+        self,
+        request_iterator: Any = None,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        """Call the method; see the multicallables of `grpc.aio`."""
+        connection = self._ready() if self._plain and not wait_for_ready else None
+        arguments = Arguments(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)
+        return (
+            self._dispatch(arguments) if connection is None else self._enter(connection, arguments, timeout, metadata)
+        )
+
+
+class _UnaryUnary(_OneRequest, grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only
+    arity = "unary_unary"
+
+
+class _UnaryStream(_OneRequest, grpc.aio.UnaryStreamMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only
+    arity = "unary_stream"
+
+
+class _StreamUnary(_RequestStream, grpc.aio.StreamUnaryMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only
+    arity = "stream_unary"
+
+
+class _StreamStream(_RequestStream, grpc.aio.StreamStreamMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only
+    arity = "stream_stream"
+
+
+MULTICALLABLES: dict[str, type[MultiCallable]] = {
+    kind.arity: kind for kind in (_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)
+}
+"""The class of a multicallable by the name of the channel method that makes it."""
+
+
+class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
+    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return _ROUTE.get().forward(client_call_details, request)
+
+
+class _LastUnaryStream(grpc.aio.UnaryStreamClientInterceptor):
+    async def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return _ROUTE.get().forward(client_call_details, request)
+
+
+class _LastStreamUnary(grpc.aio.StreamUnaryClientInterceptor):
+    async def intercept_stream_unary(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+        return _ROUTE.get().forward(client_call_details, request_iterator)
+
+
+class _LastStreamStream(grpc.aio.StreamStreamClientInterceptor):
+    async def intercept_stream_stream(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+        return _ROUTE.get().forward(client_call_details, request_iterator)
+
+
+def last_interceptors() -> list[grpc.aio.ClientInterceptor]:
+    """Return the front's last interceptors, one for each arity: grpc files one object under one arity only."""
+    return [_LastUnaryUnary(), _LastUnaryStream(), _LastStreamUnary(), _LastStreamStream()]

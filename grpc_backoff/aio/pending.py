@@ -1,0 +1,111 @@
+"""The queue of pending calls: those that wait for a connection."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+import grpc
+
+from grpc_backoff.aio.errors import NoConnectionError
+from grpc_backoff.calls.machine import CancelRequested, Connected, Missed, NoConnection
+from grpc_backoff.connection.events import ConnectionStatus, State
+
+if TYPE_CHECKING:
+    from grpc_backoff.aio.call import Call
+
+__all__ = ["PendingCalls"]
+
+
+class Manager(Protocol):
+    """What the queue needs of the connection's manager."""
+
+    @property
+    def state(self) -> State:
+        """The channel's state at this moment."""
+        ...
+
+    def status(self) -> ConnectionStatus:
+        """Return what the channel is doing."""
+        ...
+
+    def want(self) -> None:
+        """Ask for a connection."""
+        ...
+
+
+class PendingCalls:
+    """The calls of one channel that wait for a connection, in order of arrival."""
+
+    def __init__(self, target: str, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin empty; `manager` is set before the first call comes."""
+        self.manager: Manager
+        self._target = target
+        self._loop = loop
+        self._waiting: dict[Call, None] = {}
+        self._emptied: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        """Return how many calls wait."""
+        return len(self._waiting)
+
+    @property
+    def failing(self) -> bool:
+        """Whether fail-fast calls fail at once (CH-3)."""
+        return self.manager.state is State.TRANSIENT_FAILURE
+
+    def add(self, call: Call) -> None:
+        """Keep the call, and keep it alive, until it leaves; ask for a connection."""
+        self._waiting[call] = None
+        self.manager.want()
+
+    def discard(self, call: Call) -> None:
+        """Forget a call that has a connection, or has ended."""
+        self._waiting.pop(call, None)
+        if self._emptied is not None and not self._waiting and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    def release(self) -> None:
+        """Let all waiting calls go, as long as the connection lives."""
+        waiting = tuple(self._waiting)
+        for turn, call in enumerate(waiting):
+            call.feed(Connected())
+            if call in self._waiting:  # it was gone before the call could have it
+                for other in waiting[turn + 1 :]:
+                    other.feed(Missed())
+                return
+
+    def fail(self) -> None:
+        """Tell the waiting calls that a dial failed, which only wait-for-ready calls outlast (CH-3)."""
+        for call in tuple(self._waiting):
+            call.feed(NoConnection())
+
+    def cancel(self) -> None:
+        """Cancel every waiting call, as closing a channel does."""
+        for call in tuple(self._waiting):
+            call.feed(CancelRequested())
+
+    async def emptied(self, within: float) -> None:
+        """Return once no call waits, after `within` seconds at the latest."""
+        if self._waiting:
+            self._emptied = self._loop.create_future()
+            await asyncio.wait([self._emptied], timeout=within)
+
+    def error(self, code: grpc.StatusCode) -> NoConnectionError:
+        """Return the error of a call that got no connection (CH-4)."""
+        status = self.manager.status()
+        details = _explain(self._target, status)
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            details = f"Deadline Exceeded while waiting: {details}"
+        return NoConnectionError(code, details=details, status=status)
+
+
+def _explain(target: str, status: ConnectionStatus) -> str:
+    said = [f"no connection to {target}"]
+    if status.last_error is not None:
+        said.append(f"last error: {status.last_error}")
+    if status.in_flight:
+        said.append(f"attempt {status.attempt} is under way")
+    elif status.next_attempt_in is not None:
+        said.append(f"attempt {status.attempt + 1} starts in {status.next_attempt_in:.3g} s")
+    return "; ".join(said)

@@ -1,0 +1,181 @@
+"""The requests of a stream that may have to be sent again (RT-8): each attempt gets them from the first on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+import grpc.aio
+
+from grpc_backoff.aio.calls import Calls
+from grpc_backoff.calls.replay import ReplayBuffer
+
+if TYPE_CHECKING:
+    from grpc_backoff.aio.call import Call
+
+__all__ = ["Replay", "Requests"]
+
+_LOG = logging.getLogger(__name__)
+_HALF_CLOSED = 'RPC is half closed after calling "done_writing".'
+
+Requests = AsyncIterable[Any] | Iterable[Any]
+
+
+class Replay:
+    """What one call keeps of its requests, and the tasks that send them."""
+
+    def __init__(
+        self,
+        call: Call,
+        calls: Calls,
+        serialize: Callable[[Any], bytes] | None,
+        requests: Requests | None,
+    ) -> None:
+        """Keep nothing yet; `start` begins to take what an iterator yields."""
+        self._call = call
+        self._calls = calls
+        self._serialize = serialize
+        self._requests = requests
+        self._context = Context()
+        self._buffer = ReplayBuffer(calls.replay_limit)
+        self._complete = True
+        self._sent = 0
+        self._closed_to = False
+        self._sending = asyncio.Lock()
+        self._sent_to: Any = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def half_closed(self) -> bool:
+        """Whether the caller has said that no more requests follow."""
+        return self._buffer.closed
+
+    def start(self, context: Context) -> None:
+        """Begin to send the requests, if there is an iterator of them, in the context of the call."""
+        self._context = context
+        requests, self._requests = self._requests, None
+        if requests is not None and not self._call.done():
+            self._run(self._consume(requests))
+
+    def begun(self) -> None:
+        """Send what there is to the attempt that has begun."""
+        if not self._complete:
+            self._call.commit()
+        if self._buffer.end or self._buffer.closed:
+            self._run(self._send_quietly())
+
+    def committed(self) -> None:
+        """Forget what the attempt has got: it will not be sent again."""
+        if self._sent_to is self._call.attempt:
+            self._buffer.release(self._sent)
+
+    def settled(self) -> None:
+        """Send nothing any more."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run what sends requests, until the call ends."""
+        task = self._calls.spawn(work, self._context)
+        self._tasks = [other for other in self._tasks if not other.done()] + [task]
+
+    async def write(self, request: Any) -> None:
+        """Send one request, to as many attempts as it takes."""
+        if self._buffer.closed:
+            raise asyncio.InvalidStateError(_HALF_CLOSED)
+        if not self._buffer.add(self._serialized(request)):
+            self._complete = False  # from the next request on; so an attempt that has ended may have one more after it
+            attempt = self._call.attempt
+            if attempt is not None and not attempt.done():
+                self._call.commit()
+        await self._deliver()
+
+    def _serialized(self, request: Any) -> bytes:
+        if self._serialize is None:
+            data = request
+        else:
+            try:
+                data = self._serialize(request)
+            except Exception:  # noqa: BLE001 - it is the serializer's
+                _LOG.exception("a request cannot be serialized; as with grpc, an empty one takes its place")
+                return b""
+        if data is not None and not isinstance(data, bytes):
+            raise TypeError(f"a serialized request is bytes, not {type(data).__name__}")
+        return data or b""
+
+    async def done_writing(self) -> None:
+        """Say that no more requests follow."""
+        if not self._buffer.closed:
+            self._buffer.closed = True
+            with contextlib.suppress(asyncio.InvalidStateError):  # a call that has ended needs no end of requests
+                await self._deliver()
+
+    async def _deliver(self) -> None:
+        """Return once an attempt has got everything; raise the call's error if there is none that can."""
+        while True:
+            attempt = await self._call.running_or_cancel()
+            try:
+                await self._send(attempt)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # it has ended, or takes no more
+                if attempt.answered:
+                    self._call.commit()
+                if self._call.committed or not await self._call.follows_or_cancel(attempt):
+                    raise
+            except asyncio.CancelledError:
+                self._call.cancel()
+                raise
+            else:
+                if attempt is self._call.attempt or self._call.done():
+                    return
+
+    async def _send(self, attempt: Any) -> None:
+        """Send an attempt whatever it has not got yet."""
+        async with self._sending:
+            if attempt is not self._call.attempt:
+                return  # another has begun in the meantime, and gets everything from its own task
+            if attempt is not self._sent_to:
+                self._sent_to, self._sent, self._closed_to = attempt, 0, False
+            while self._sent < self._buffer.end:
+                await attempt.write(self._buffer[self._sent])
+                self._sent += 1
+                if self._call.committed:
+                    self._buffer.release(self._sent)
+            if self._buffer.closed and not self._closed_to:
+                self._closed_to = True
+                await attempt.done_writing()
+
+    async def _send_quietly(self) -> None:
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # its end is seen elsewhere
+            await self._send(self._call.attempt)
+
+    async def _consume(self, requests: Requests) -> None:
+        """Send what an iterator yields. As with grpc, one that raises cancels the call."""
+        try:
+            if isinstance(requests, AsyncIterable):
+                async for request in requests:
+                    if not await self._is_taken(self.write(request)):
+                        return
+            else:
+                for request in requests:
+                    if not await self._is_taken(self.write(request)):
+                        return
+            await self._is_taken(self.done_writing())
+        except asyncio.CancelledError:
+            self._call.cancel()
+            raise
+        except Exception:  # noqa: BLE001 - it is the iterator's
+            _LOG.debug("the iterator of a call's requests raised", exc_info=True)
+            self._call.cancel()
+
+    @staticmethod
+    async def _is_taken(sending: Coroutine[Any, Any, None]) -> bool:
+        """Return whether the call goes on; whoever waits for its answer hears of its end."""
+        try:
+            await sending
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return False
+        return True

@@ -1,0 +1,668 @@
+r"""The life of one call as a pure state machine: (state, input, now, randomness) -> (state, effects).
+
+What lives here is every decision about a call that may wait for a connection or be made more than once: when an attempt
+begins, whether it is repeated, how long to wait, which hook is asked, how the call ends. What must not: grpc, an event
+loop, a thread, a clock. The machine asks for things by returning effects, and a shell carries them out in their order.
+The table at the end of this module is the machine: a pair of phase and input that is not in it is an
+`IllegalTransition`.
+
+::
+
+    RUNNING ---- fails, is retried ----> SLEEPING ---- wakes ----> RUNNING ...
+       |  \                                 ^
+       |   `- fails, a hook is asked -> DECIDING
+       |
+       `- there is no connection -> WAITING ---- connected ----> RUNNING
+
+A call without a retry policy is handed over once its attempt has begun: the call then ends as that attempt ends, and
+nothing is left to decide. An attempt's wait for a connection is part of the attempt (RT-7).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from grpc_backoff.calls.budget import RetryTokens
+from grpc_backoff.calls.decision import Failure, GiveUp, Progress, Retry, costs_token, decide, is_conflict
+from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.calls.server_hint import ServerHint
+from grpc_backoff.errors import IllegalTransition
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.retry import RetryPolicy
+
+__all__ = [
+    "AbandonAttempt",
+    "ArmTimer",
+    "AttemptBroken",
+    "AttemptFailed",
+    "AttemptSucceeded",
+    "Begin",
+    "Begun",
+    "CallHook",
+    "CallMachine",
+    "CallState",
+    "CancelRequested",
+    "CancelTimer",
+    "ChannelClosing",
+    "Committed",
+    "Connected",
+    "Effect",
+    "Emit",
+    "Ending",
+    "Enqueue",
+    "FailAttempt",
+    "FailSoon",
+    "Finish",
+    "Hook",
+    "HookDone",
+    "Input",
+    "Metadata",
+    "Missed",
+    "NoConnection",
+    "NotConnected",
+    "Phase",
+    "Surroundings",
+    "TimerFired",
+    "transitions",
+]
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+"""Pairs of metadata."""
+
+_UNAVAILABLE = "UNAVAILABLE"
+_TIMED_OUT = "DEADLINE_EXCEEDED"
+_CANCELLED = "CANCELLED"
+_ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
+_FIRST = Progress()
+
+
+class Phase(enum.Enum):
+    """Where a call is."""
+
+    RUNNING = enum.auto()
+    """An attempt is on a connection, or about to be."""
+    WAITING = enum.auto()
+    """The attempt waits for a connection."""
+    DECIDING = enum.auto()
+    """An attempt has failed, and a hook is running."""
+    SLEEPING = enum.auto()
+    """An attempt has failed, and the next one follows after a wait."""
+    DONE = enum.auto()
+    """Final: it is known what the call ends with."""
+
+
+class Hook(enum.Enum):
+    """Which of the program's hooks is asked; the values are the names in `RetryHooks`."""
+
+    REFRESH = "refresh_credentials"
+    CONFLICT = "on_conflict"
+    EXHAUSTED = "on_exhausted"
+
+
+class Ending(enum.Enum):
+    """What a call ends with."""
+
+    ATTEMPT = enum.auto()
+    """What its last attempt ends with, or has ended with."""
+    EXHAUSTED = enum.auto()
+    """The last attempt's failure, with the account of all attempts (RT-6)."""
+    CANCELLED = enum.auto()
+    """Cancelled while no attempt was on a connection."""
+    BROKEN = enum.auto()
+    """The attempt could not even be made: what that raised is the caller's."""
+
+
+class CallState(NamedTuple):
+    """All that the machine remembers of a call. Times are on the shell's monotonic clock.
+
+    A named tuple, since the successful call pays for two of them, and they cost a third of a frozen dataclass.
+
+    Attributes:
+        phase: where the call is.
+        call_id: what its events and log lines call it.
+        trace_id: the caller's trace; None if there is none.
+        began: when the call began.
+        end: its deadline over all attempts and waits (RT-7); None without one.
+        attempt_began: when the latest attempt began; its wait for a connection is part of it.
+        attempt_end: the deadline of that attempt; None without one.
+        progress: how far the schedule has come.
+        own_timeout: whether the attempt has less time than the call, so that its end need not be the call's.
+        waited: whether the attempt has waited for a connection.
+        missed: whether a connection that it waited for was gone before the attempt could have it.
+        committed: whether something of the attempt has reached the caller (RT-8).
+        metadata: what takes the place of the caller's metadata under the same keys.
+        following: what has been decided and not yet done, in DECIDING and SLEEPING.
+        failed: the code of the attempt that failed, in DECIDING and SLEEPING.
+        wake: when SLEEPING ends.
+    """
+
+    phase: Phase
+    call_id: str
+    trace_id: str | None
+    began: float
+    end: float | None
+    attempt_began: float
+    attempt_end: float | None = None
+    progress: Progress = _FIRST
+    own_timeout: bool = False
+    waited: bool = False
+    missed: bool = False
+    committed: bool = False
+    metadata: Metadata = ()
+    following: Retry | GiveUp | None = None
+    failed: str = ""
+    wake: float = math.inf
+
+
+# Inputs.
+
+
+class NotConnected(NamedTuple):
+    """There was no connection for the attempt that was to begin; `failing` says whether the last dial failed."""
+
+    failing: bool = False
+
+
+class Begun(NamedTuple):
+    """The attempt is on a connection. Asked for only where the call is `handed_over` to it."""
+
+
+class Connected(NamedTuple):
+    """There is a connection for the attempt that waits."""
+
+
+class Missed(NamedTuple):
+    """There was a connection, and it was gone before this attempt's turn came."""
+
+
+class NoConnection(NamedTuple):
+    """A dial failed; `final` says that waiting is of no use, even for a wait-for-ready call."""
+
+    final: bool = False
+
+
+class AttemptSucceeded(NamedTuple):
+    """The attempt brought the answer; `observed` says whether anybody wants to hear of a first attempt that did."""
+
+    observed: bool = False
+
+
+class AttemptFailed(NamedTuple):
+    """The attempt ended with another status than OK.
+
+    Attributes:
+        code: the name of the status code.
+        hint: what the server says of another attempt (RT-3).
+        unsent: whether the call is known never to have left this process.
+        refused: whether the server refused the stream by GOAWAY, and the core leaves it to us to make the call again.
+        oversized: whether a message was larger than one of the two sides takes.
+        can_refresh: whether there is a way to new credentials (RT-4).
+    """
+
+    code: str
+    hint: ServerHint | None = None
+    unsent: bool = False
+    refused: bool = False
+    oversized: bool = False
+    can_refresh: bool = False
+
+
+class AttemptBroken(NamedTuple):
+    """The attempt could not be made: a serializer or a credentials plugin raised."""
+
+
+class Committed(NamedTuple):
+    """Something of the attempt has reached the caller (RT-8)."""
+
+
+class TimerFired(NamedTuple):
+    """The one timer is due, or late."""
+
+
+class HookDone(NamedTuple):
+    """The hook has returned; `metadata` is what it renewed, None if it failed or renews nothing."""
+
+    metadata: Metadata | None = None
+
+
+class CancelRequested(NamedTuple):
+    """The caller cancels the call."""
+
+
+class ChannelClosing(NamedTuple):
+    """The channel closes: nothing is repeated from now on."""
+
+
+Input = (
+    NotConnected
+    | Begun
+    | Connected
+    | Missed
+    | NoConnection
+    | AttemptSucceeded
+    | AttemptFailed
+    | AttemptBroken
+    | Committed
+    | TimerFired
+    | HookDone
+    | CancelRequested
+    | ChannelClosing
+)
+
+
+# Effects.
+
+
+class Begin(NamedTuple):
+    """Make an attempt with this many seconds, and this metadata in place of the caller's own under the same keys.
+
+    The shell answers with `NotConnected` where there is no connection for it.
+    """
+
+    seconds: float | None
+    metadata: Metadata
+
+
+class Enqueue(NamedTuple):
+    """Put the call among those that wait for a connection, and ask for one."""
+
+
+class FailSoon(NamedTuple):
+    """Send `NoConnection`, but not before the caller has the call in hand."""
+
+
+class FailAttempt(NamedTuple):
+    """The attempt that waited has failed for want of a connection, with this code (CH-4)."""
+
+    code: str
+
+
+class AbandonAttempt(NamedTuple):
+    """Cancel the attempt on its connection."""
+
+
+class ArmTimer(NamedTuple):
+    """Send `TimerFired` at this moment; replaces a timer that is armed."""
+
+    at: float
+
+
+class CancelTimer(NamedTuple):
+    """No timer is needed any more."""
+
+
+class CallHook(NamedTuple):
+    """Ask one of the program's hooks; the shell answers with `HookDone`, at once where there is no such hook.
+
+    `took` is how many seconds the call has taken so far, and `reason` why there is no further attempt, if that is it.
+    """
+
+    hook: Hook
+    took: float
+    reason: Reason | None = None
+
+
+class Emit(NamedTuple):
+    """Tell the listeners."""
+
+    event: CallEvent
+
+
+class Finish(NamedTuple):
+    """The call ends so; `gave_up` is the decision, for the account of an exhausted call, with what was left of time."""
+
+    ending: Ending
+    gave_up: GiveUp | None = None
+    left: float | None = None
+
+
+Effect = Begin | Enqueue | FailSoon | FailAttempt | AbandonAttempt | ArmTimer | CancelTimer | CallHook | Emit | Finish
+Step = tuple[CallState, list[Effect]]
+
+
+class Surroundings(Protocol):
+    """What the calls of one channel share, and what changes while they run."""
+
+    @property
+    def rng(self) -> Random:
+        """Where jitter comes from."""
+        ...
+
+    @property
+    def tokens(self) -> RetryTokens | None:
+        """What is left of the target's retry budget (RT-9); None for no limit. Outcomes of attempts change it."""
+        ...
+
+    @property
+    def closing(self) -> bool:
+        """Whether the channel is closing, so that nothing is repeated."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallMachine:
+    """The rules, for the calls of one method. It holds no state: `begin` and `step` are functions of their arguments.
+
+    Attributes:
+        target: the channel's target as it was given.
+        method: the method's path, `/package.Service/Method`.
+        policy: how a call is retried; None for not at all.
+        wait_for_ready: whether its attempts outlast failures to connect (CH-3).
+        repeatable: whether an attempt that never left this process can be made again: the shell keeps the requests.
+    """
+
+    target: str
+    method: str
+    policy: RetryPolicy | None = None
+    wait_for_ready: bool = False
+    repeatable: bool = False
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether a call ends as its first attempt on a connection does, so that nothing is left to decide."""
+        return self.policy is None and not self.repeatable
+
+    def begin(
+        self,
+        now: float,
+        timeout: float | None = None,
+        limit: float | None = None,
+        *,
+        call_id: str = "",
+        trace_id: str | None = None,
+    ) -> tuple[CallState, Begin]:
+        """Begin a call with its first attempt.
+
+        Args:
+            now: the time on the shell's clock.
+            timeout: the caller's seconds for the call as a whole.
+            limit: the service config's, which bound the whole as well.
+            call_id: what its events call it.
+            trace_id: the caller's trace.
+        """
+        end = _earliest(now, timeout, limit, None if self.policy is None else self.policy.deadline)
+        return self._attempt(CallState(Phase.RUNNING, call_id, trace_id, now, end, now), now)
+
+    def step(self, state: CallState, given: Input, now: float, around: Surroundings) -> Step:
+        """Return the state after `given`, and what the shell has to do, in this order.
+
+        Raises:
+            IllegalTransition: the table has no such pair of phase and input.
+        """
+        handler = _TABLE.get((state.phase, type(given)))
+        if handler is None:
+            raise IllegalTransition(f"{type(given).__name__} in phase {state.phase.name}")
+        return handler(self, state, given, now, around)
+
+    # An attempt, from its beginning to a connection.
+
+    def _attempt(self, state: CallState, now: float) -> tuple[CallState, Begin]:
+        """Begin an attempt with what it may have of the call's time (RT-7)."""
+        own = None if self.policy is None else self.policy.timeout
+        end, own_timeout = state.end, False
+        if own is not None and (end is None or now + own < end):
+            end, own_timeout = now + own, True
+        state = state._replace(
+            phase=Phase.RUNNING, attempt_began=now, attempt_end=end, own_timeout=own_timeout, waited=False, missed=False
+        )
+        return state, Begin(None if end is None else end - now, state.metadata)
+
+    def _hand_over(self, state: CallState, _given: Begun, _now: float, _around: Surroundings) -> Step:
+        return state._replace(phase=Phase.DONE), [Finish(Ending.ATTEMPT)]
+
+    def _not_connected(self, state: CallState, given: NotConnected, now: float, _around: Surroundings) -> Step:
+        """Wait for a connection (CH-3)."""
+        if state.waited:
+            state, effects = self._missed(state, Missed(), now, _around)
+        else:
+            effects = [FailSoon()] if given.failing and not self.wait_for_ready else []
+        at: list[Effect] = [] if state.attempt_end is None else [ArmTimer(_not_nan(state.attempt_end, now))]
+        return state._replace(phase=Phase.WAITING, waited=True), [*at, Enqueue(), *effects]
+
+    def _connected(self, state: CallState, _given: Connected, now: float, around: Surroundings) -> Step:
+        if state.attempt_end is not None and not now < state.attempt_end:
+            return self._wait_is_over(state, TimerFired(), now, around)  # before the timer could say so
+        seconds = None if state.attempt_end is None else state.attempt_end - now
+        return state._replace(phase=Phase.RUNNING), [CancelTimer(), Begin(seconds, state.metadata)]
+
+    def _missed(self, state: CallState, _given: Missed, _now: float, _around: Surroundings) -> Step:
+        """Wait on, once: a fail-fast call must not wait for ever on a peer that hangs up after its SETTINGS (CB-7)."""
+        gives_up = state.missed and not self.wait_for_ready
+        return state._replace(missed=True), [FailSoon()] if gives_up else []
+
+    def _no_connection(self, state: CallState, given: NoConnection, now: float, around: Surroundings) -> Step:
+        if self.wait_for_ready and not given.final:
+            return state, []
+        return self._failed_waiting(state, _UNAVAILABLE, now, around)
+
+    def _wait_is_over(self, state: CallState, _given: TimerFired, now: float, around: Surroundings) -> Step:
+        return self._failed_waiting(state, _TIMED_OUT, now, around)
+
+    def _failed_waiting(self, state: CallState, code: str, now: float, around: Surroundings) -> Step:
+        state, effects = self._after(state, AttemptFailed(code), now, around)
+        return state, [CancelTimer(), FailAttempt(code), *effects]
+
+    # The end of an attempt.
+
+    def _succeeded(self, state: CallState, given: AttemptSucceeded, now: float, around: Surroundings) -> Step:
+        if around.tokens is not None and self.policy is not None:  # RT-9
+            around.tokens.succeeded()
+        effects: list[Effect] = [Finish(Ending.ATTEMPT)]
+        if self.policy is not None and (given.observed or state.progress.attempt > 1):
+            effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
+        return state._replace(phase=Phase.DONE), effects
+
+    def _failed(self, state: CallState, given: AttemptFailed, now: float, around: Surroundings) -> Step:
+        if (
+            self.repeatable and given.unsent and not (state.committed or around.closing)
+        ):  # CH-3: it never left, and waits on
+            state, begin = self._attempt(state, now)
+            return state, [begin]
+        return self._after(state, given, now, around)
+
+    def _after(self, state: CallState, given: AttemptFailed, now: float, around: Surroundings) -> Step:
+        """Decide what follows from a failed attempt (RT-2 to RT-9)."""
+        if self.policy is None or around.closing:
+            return _finish(state, Ending.ATTEMPT)
+        code = _TIMED_OUT if self._ran_out(state, given.code, now) else given.code
+        state = state._replace(failed=code)
+        failure = Failure(
+            code=code,
+            hint=given.hint,
+            own_timeout=state.own_timeout,
+            refused=given.refused,
+            committed=state.committed,
+            oversized=given.oversized,
+        )
+        refused = given.refused and not state.progress.refused
+        if around.tokens is not None and not refused and costs_token(self.policy, failure):  # RT-9
+            around.tokens.failed()
+        following = decide(
+            self.policy,
+            state.progress,
+            failure,
+            left=_left(state, now),
+            budget_spent=around.tokens is not None and around.tokens.spent,
+            can_refresh=given.can_refresh,
+            rng=around.rng,
+        )
+        if isinstance(following, Retry):
+            if following.source is WaitSource.REFRESH:
+                return self._ask(state._replace(following=following), CallHook(Hook.REFRESH, now - state.began))
+            return self._retry(state, following, now)
+        if following.reason is not None:
+            return self._give_up(state, following, now)
+        if is_conflict(self.policy, failure) and not state.committed:  # RT-5
+            return self._ask(state._replace(following=following), CallHook(Hook.CONFLICT, now - state.began))
+        return _finish(state, Ending.ATTEMPT)
+
+    def _ran_out(self, state: CallState, code: str, now: float) -> bool:
+        """Return whether an attempt that was cancelled from outside was so because its time was up (RT-7).
+
+        Servers in Go and Java reset a call then, and the core hears of that before its own timer fires.
+        """
+        return code == _CANCELLED and state.attempt_end is not None and now >= state.attempt_end
+
+    # Between two attempts.
+
+    def _retry(self, state: CallState, following: Retry, now: float) -> Step:
+        retried = CallRetried(
+            **self._at(state, now),
+            code=state.failed,
+            delay=following.delay,
+            source=following.source,
+            trace_id=state.trace_id,
+        )
+        if not following.delay:
+            state, effects = self._next(state, following, now)
+            return state, [Emit(retried), *effects]
+        wake = now + following.delay
+        state = state._replace(phase=Phase.SLEEPING, following=following, wake=wake)
+        return state, [Emit(retried), ArmTimer(wake)]
+
+    def _woken(self, state: CallState, _given: TimerFired, now: float, _around: Surroundings) -> Step:
+        if now < state.wake:
+            return state, [ArmTimer(state.wake)]
+        assert isinstance(state.following, Retry), "what SLEEPING waits for"
+        if state.end is not None and not now < state.end:  # RT-7: woken too late
+            return self._give_up(state, GiveUp(Reason.DEADLINE), now)
+        return self._next(state, state.following, now)
+
+    def _next(self, state: CallState, following: Retry, now: float) -> Step:
+        state = state._replace(progress=following.progress, following=None)
+        if following.progress.attempt > 1:  # RT-10
+            state = _with_metadata(state, ((_ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
+        state, begin = self._attempt(state, now)
+        return state, [begin]
+
+    def _give_up(self, state: CallState, decision: GiveUp, now: float) -> Step:
+        """RT-6: tell of it, ask the hook, and end."""
+        assert decision.reason is not None, "asked where a call gives up"
+        exhausted = CallExhausted(
+            **self._at(state, now),
+            code=state.failed,
+            reason=decision.reason,
+            took=now - state.began,
+            trace_id=state.trace_id,
+        )
+        hook = CallHook(Hook.EXHAUSTED, exhausted.took, decision.reason)
+        state, effects = self._ask(state._replace(following=decision), hook)
+        return state, [Emit(exhausted), *effects]
+
+    # Hooks.
+
+    def _ask(self, state: CallState, hook: CallHook) -> Step:
+        """Ask a hook, and wait for it as long as the call has time."""
+        timer: list[Effect] = [] if state.end is None else [ArmTimer(state.end)]
+        return state._replace(phase=Phase.DECIDING), [*timer, hook]
+
+    def _answered(self, state: CallState, given: HookDone, now: float, _around: Surroundings) -> Step:
+        following = state.following
+        if isinstance(following, Retry):
+            if given.metadata is None or state.committed:
+                return _finish(state, Ending.ATTEMPT)
+            if state.end is not None and not now < state.end:
+                return self._give_up(state, GiveUp(Reason.DEADLINE), now)
+            state, effects = self._retry(_with_metadata(state, given.metadata), following, now)
+            return state, [CancelTimer(), *effects]
+        assert isinstance(following, GiveUp), "what DECIDING has decided"
+        if following.reason is None:
+            return _finish(state, Ending.ATTEMPT)
+        done = Finish(Ending.EXHAUSTED, following, _left(state, now))
+        return state._replace(phase=Phase.DONE, following=None), [CancelTimer(), done]
+
+    def _hook_is_late(self, state: CallState, _given: TimerFired, now: float, around: Surroundings) -> Step:
+        return self._answered(state, HookDone(), now, around)
+
+    # What the caller and the channel do.
+
+    def _commit(self, state: CallState, _given: Committed, _now: float, _around: Surroundings) -> Step:
+        return state._replace(committed=True), []
+
+    def _commit_to_failed(self, state: CallState, _given: Committed, _now: float, _around: Surroundings) -> Step:
+        """RT-8: the caller has seen something of the attempt that failed, so the call ends as that did."""
+        if isinstance(state.following, Retry):
+            return _finish(state, Ending.ATTEMPT)
+        return state._replace(committed=True), []
+
+    def _cancel_attempt(self, state: CallState, _given: CancelRequested, _now: float, _around: Surroundings) -> Step:
+        return state._replace(phase=Phase.DONE), [AbandonAttempt(), Finish(Ending.ATTEMPT)]
+
+    def _cancel(self, state: CallState, _given: CancelRequested, _now: float, _around: Surroundings) -> Step:
+        return _finish(state, Ending.CANCELLED)
+
+    def _broken(self, state: CallState, _given: AttemptBroken, _now: float, _around: Surroundings) -> Step:
+        return _finish(state, Ending.BROKEN)
+
+    def _ignored(self, state: CallState, _given: Input, _now: float, _around: Surroundings) -> Step:
+        return state, []
+
+    def _at(self, state: CallState, now: float) -> dict[str, Any]:
+        """Return what every event of the call has."""
+        return {"target": self.target, "method": self.method, "at": now, "attempt": state.progress.attempt}
+
+
+def _finish(state: CallState, ending: Ending) -> Step:
+    return state._replace(phase=Phase.DONE, following=None), [CancelTimer(), Finish(ending)]
+
+
+def _with_metadata(state: CallState, metadata: Metadata) -> CallState:
+    """Return the state with these pairs for the next attempts, in place of others under the same keys."""
+    keys = {key for key, _ in metadata}
+    return state._replace(metadata=(*(pair for pair in state.metadata if pair[0] not in keys), *metadata))
+
+
+def _earliest(now: float, *spans: float | None) -> float | None:
+    """Return the first end of some spans that begin now; None if none of them ends."""
+    return min((now + span for span in spans if span is not None), default=None)
+
+
+def _left(state: CallState, now: float) -> float | None:
+    return None if state.end is None else max(0.0, state.end - now)
+
+
+def _not_nan(at: float, now: float) -> float:
+    return now if math.isnan(at) else at  # a timeout of NaN has passed, as in grpc
+
+
+_Handler = Callable[[CallMachine, CallState, Any, float, Surroundings], Step]
+
+_TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
+    (Phase.RUNNING, NotConnected): CallMachine._not_connected,
+    (Phase.RUNNING, Begun): CallMachine._hand_over,
+    (Phase.RUNNING, NoConnection): CallMachine._ignored,
+    (Phase.RUNNING, AttemptSucceeded): CallMachine._succeeded,
+    (Phase.RUNNING, AttemptFailed): CallMachine._failed,
+    (Phase.RUNNING, AttemptBroken): CallMachine._broken,
+    (Phase.RUNNING, Committed): CallMachine._commit,
+    (Phase.RUNNING, TimerFired): CallMachine._ignored,
+    (Phase.RUNNING, CancelRequested): CallMachine._cancel_attempt,
+    (Phase.RUNNING, ChannelClosing): CallMachine._ignored,
+    (Phase.WAITING, Connected): CallMachine._connected,
+    (Phase.WAITING, Missed): CallMachine._missed,
+    (Phase.WAITING, NoConnection): CallMachine._no_connection,
+    (Phase.WAITING, Committed): CallMachine._commit,
+    (Phase.WAITING, TimerFired): CallMachine._wait_is_over,
+    (Phase.WAITING, CancelRequested): CallMachine._cancel,
+    (Phase.WAITING, ChannelClosing): CallMachine._ignored,
+    (Phase.DECIDING, HookDone): CallMachine._answered,
+    (Phase.DECIDING, NoConnection): CallMachine._ignored,
+    (Phase.DECIDING, Committed): CallMachine._commit_to_failed,
+    (Phase.DECIDING, TimerFired): CallMachine._hook_is_late,
+    (Phase.DECIDING, CancelRequested): CallMachine._cancel,
+    (Phase.DECIDING, ChannelClosing): CallMachine._cancel,
+    (Phase.SLEEPING, NoConnection): CallMachine._ignored,
+    (Phase.SLEEPING, Committed): CallMachine._commit_to_failed,
+    (Phase.SLEEPING, TimerFired): CallMachine._woken,
+    (Phase.SLEEPING, CancelRequested): CallMachine._cancel,
+    (Phase.SLEEPING, ChannelClosing): CallMachine._cancel,
+}
+
+
+def transitions() -> frozenset[tuple[Phase, type[Input]]]:
+    """Return the pairs that the table has, for tests and for drawing."""
+    return frozenset(_TABLE)
