@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator
 from contextvars import copy_context
@@ -25,6 +24,7 @@ from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.core import CoreConnection
 from grpc_backoff.aio.errors import RetriesExhaustedError
+from grpc_backoff.aio.identity import new_call_id
 from grpc_backoff.aio.outcome import CANCELLED, Answering, Cancelled, Outcome, notify
 from grpc_backoff.aio.replay import Replay, Requests
 from grpc_backoff.aio.stream_attempt import StreamAttempt
@@ -97,7 +97,7 @@ class Call(Answering):
             now,
             timeout,
             limit,
-            call_id="" if policy is None else call_id or uuid.uuid4().hex,
+            call_id="" if policy is None else call_id or new_call_id(),
             trace_id=None if policy is None else current_trace_id(),
         )
         self._stepping = True

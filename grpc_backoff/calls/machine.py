@@ -385,7 +385,10 @@ class CallMachine:
             trace_id: the caller's trace.
         """
         end = _earliest(now, timeout, limit, None if self.policy is None else self.policy.deadline)
-        return self._attempt(CallState(Phase.RUNNING, call_id, trace_id, now, end, now), now)
+        attempt_end, own_timeout = self._attempt_end(now, end)
+        seconds = None if attempt_end is None else attempt_end - now
+        state = CallState(Phase.RUNNING, call_id, trace_id, now, end, now, attempt_end, _FIRST, own_timeout)
+        return state, Begin(seconds, ())
 
     def step(self, state: CallState, given: Input, now: float, around: Surroundings) -> Step:
         """Return the state after `given`, and what the shell has to do, in this order.
@@ -400,16 +403,21 @@ class CallMachine:
 
     # An attempt, from its beginning to a connection.
 
-    def _attempt(self, state: CallState, now: float) -> tuple[CallState, Begin]:
-        """Begin an attempt with what it may have of the call's time (RT-7)."""
-        own = None if self.policy is None else self.policy.timeout
-        end, own_timeout = state.end, False
-        if own is not None and (end is None or now + own < end):
-            end, own_timeout = now + own, True
+    def _attempt(self, state: CallState, now: float) -> Step:
+        """Begin another attempt."""
+        end, own_timeout = self._attempt_end(now, state.end)
+        seconds = None if end is None else end - now
         state = state._replace(
             phase=Phase.RUNNING, attempt_began=now, attempt_end=end, own_timeout=own_timeout, waited=False, missed=False
         )
-        return state, Begin(None if end is None else end - now, state.metadata)
+        return state, [Begin(seconds, state.metadata)]
+
+    def _attempt_end(self, now: float, end: float | None) -> tuple[float | None, bool]:
+        """Return the deadline of an attempt that begins now, and whether it is not the call's as well (RT-7)."""
+        own = None if self.policy is None else self.policy.timeout
+        if own is not None and (end is None or now + own < end):
+            return now + own, True
+        return end, False
 
     def _hand_over(self, state: CallState, _given: Begun, _now: float, _around: Surroundings) -> Step:
         return state._replace(phase=Phase.DONE), [Finish(Ending.ATTEMPT)]
@@ -460,8 +468,7 @@ class CallMachine:
         if (
             self.repeatable and given.unsent and not (state.committed or around.closing)
         ):  # CH-3: it never left, and waits on
-            state, begin = self._attempt(state, now)
-            return state, [begin]
+            return self._attempt(state, now)
         return self._after(state, given, now, around)
 
     def _after(self, state: CallState, given: AttemptFailed, now: float, around: Surroundings) -> Step:
@@ -536,8 +543,7 @@ class CallMachine:
         state = state._replace(progress=following.progress, following=None)
         if following.progress.attempt > 1:  # RT-10
             state = _with_metadata(state, ((_ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
-        state, begin = self._attempt(state, now)
-        return state, [begin]
+        return self._attempt(state, now)
 
     def _give_up(self, state: CallState, decision: GiveUp, now: float) -> Step:
         """RT-6: tell of it, ask the hook, and end."""
