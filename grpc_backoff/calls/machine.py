@@ -33,6 +33,7 @@ from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.record import record
 
 __all__ = [
     "AbandonAttempt",
@@ -116,6 +117,7 @@ class Ending(enum.Enum):
     """The attempt could not even be made: what that raised is the caller's."""
 
 
+@record
 class CallState(NamedTuple):
     """All that the machine remembers of a call. Times are on the shell's monotonic clock.
 
@@ -161,36 +163,43 @@ class CallState(NamedTuple):
 # Inputs.
 
 
+@record
 class NotConnected(NamedTuple):
     """There was no connection for the attempt that was to begin; `failing` says whether the last dial failed."""
 
     failing: bool = False
 
 
+@record
 class Begun(NamedTuple):
     """The attempt is on a connection. Asked for only where the call is `handed_over` to it."""
 
 
+@record
 class Connected(NamedTuple):
     """There is a connection for the attempt that waits."""
 
 
+@record
 class Missed(NamedTuple):
     """There was a connection, and it was gone before this attempt's turn came."""
 
 
+@record
 class NoConnection(NamedTuple):
     """A dial failed; `final` says that waiting is of no use, even for a wait-for-ready call."""
 
     final: bool = False
 
 
+@record
 class AttemptSucceeded(NamedTuple):
     """The attempt brought the answer; `observed` says whether anybody wants to hear of a first attempt that did."""
 
     observed: bool = False
 
 
+@record
 class AttemptFailed(NamedTuple):
     """The attempt ended with another status than OK.
 
@@ -211,28 +220,34 @@ class AttemptFailed(NamedTuple):
     can_refresh: bool = False
 
 
+@record
 class AttemptBroken(NamedTuple):
     """The attempt could not be made: a serializer or a credentials plugin raised."""
 
 
+@record
 class Committed(NamedTuple):
     """Something of the attempt has reached the caller (RT-8)."""
 
 
+@record
 class TimerFired(NamedTuple):
     """The one timer is due, or late."""
 
 
+@record
 class HookDone(NamedTuple):
     """The hook has returned; `metadata` is what it renewed, None if it failed or renews nothing."""
 
     metadata: Metadata | None = None
 
 
+@record
 class CancelRequested(NamedTuple):
     """The caller cancels the call."""
 
 
+@record
 class ChannelClosing(NamedTuple):
     """The channel closes: nothing is repeated from now on."""
 
@@ -257,6 +272,7 @@ Input = (
 # Effects.
 
 
+@record
 class Begin(NamedTuple):
     """Make an attempt with this many seconds, and this metadata in place of the caller's own under the same keys.
 
@@ -267,34 +283,41 @@ class Begin(NamedTuple):
     metadata: Metadata
 
 
+@record
 class Enqueue(NamedTuple):
     """Put the call among those that wait for a connection, and ask for one."""
 
 
+@record
 class FailSoon(NamedTuple):
     """Send `NoConnection`, but not before the caller has the call in hand."""
 
 
+@record
 class FailAttempt(NamedTuple):
     """The attempt that waited has failed for want of a connection, with this code (CH-4)."""
 
     code: str
 
 
+@record
 class AbandonAttempt(NamedTuple):
     """Cancel the attempt on its connection."""
 
 
+@record
 class ArmTimer(NamedTuple):
     """Send `TimerFired` at this moment; replaces a timer that is armed."""
 
     at: float
 
 
+@record
 class CancelTimer(NamedTuple):
     """No timer is needed any more."""
 
 
+@record
 class CallHook(NamedTuple):
     """Ask one of the program's hooks; the shell answers with `HookDone`, at once where there is no such hook.
 
@@ -306,12 +329,14 @@ class CallHook(NamedTuple):
     reason: Reason | None = None
 
 
+@record
 class Emit(NamedTuple):
     """Tell the listeners."""
 
     event: CallEvent
 
 
+@record
 class Finish(NamedTuple):
     """The call ends so; `gave_up` is the decision, for the account of an exhausted call, with what was left of time."""
 
