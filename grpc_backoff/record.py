@@ -15,14 +15,14 @@ RecordT = TypeVar("RecordT", bound=type[tuple[Any, ...]])
 
 def record(kind: RecordT) -> RecordT:
     """Have a class of named tuples tell its own kind from others."""
-    kind.__eq__ = _equal  # type: ignore[method-assign, assignment]
-    kind.__ne__ = _unequal  # type: ignore[method-assign, assignment]
-    kind.__hash__ = _hash  # type: ignore[method-assign, assignment]
+    kind.__eq__ = _equal  # type: ignore[method-assign]
+    kind.__ne__ = _unequal  # type: ignore[method-assign]
+    kind.__hash__ = _hash  # type: ignore[method-assign]
     return kind
 
 
 def _equal(self: tuple[Any, ...], other: object) -> bool:
-    return type(self) is type(other) and tuple.__eq__(self, other)  # type: ignore[arg-type]
+    return type(self) is type(other) and tuple.__eq__(self, other)
 
 
 def _unequal(self: tuple[Any, ...], other: object) -> bool:
