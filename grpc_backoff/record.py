@@ -16,7 +16,7 @@ RecordT = TypeVar("RecordT", bound=type[tuple[Any, ...]])
 def record(kind: RecordT) -> RecordT:
     """Have a class of named tuples tell its own kind from others."""
     kind.__eq__ = _equal  # type: ignore[method-assign]
-    kind.__ne__ = _unequal  # type: ignore[method-assign]
+    kind.__ne__ = _unequal  # type: ignore[method-assign, assignment]
     kind.__hash__ = _hash  # type: ignore[method-assign]
     return kind
 

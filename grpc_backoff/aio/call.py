@@ -30,10 +30,11 @@ from grpc_backoff.aio.replay import Replay, Requests
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.calls import machine as m
-from grpc_backoff.calls.events import account
+from grpc_backoff.calls.events import CallEvent, CallRetried, account
 from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.connection.clock import TimerHandle
+from grpc_backoff.telemetry.spans import CallSpans, spans_of
 from grpc_backoff.telemetry.trace import current_trace_id
 
 __all__ = ["CALLS", "Call", "MakeAttempt"]
@@ -64,6 +65,7 @@ class Call(Answering):
         timeout: float | None,
         limit: float | None,
         call_id: str | None = None,
+        request: Any = None,
     ) -> None:
         """Begin the first attempt, or wait for a connection.
 
@@ -74,10 +76,12 @@ class Call(Answering):
             timeout: the caller's, for the call as a whole (RT-7).
             limit: the service config's, which bounds the whole as well, and which `time_remaining` does not show.
             call_id: what its events and log lines call it; made up where None.
+            request: what its attempts send, where that is one request: for hooks.
         """
         self._calls = calls
         self._machine = machine
         self._make: MakeAttempt | None = make
+        self._request = request
         self._attempt: grpc.aio.Call | None = None
         self._connection: CoreConnection | None = None
         self._error: BaseException | None = None
@@ -89,6 +93,7 @@ class Call(Answering):
         self._context = copy_context()  # later attempts belong to the caller's trace as well
         self._inputs: deque[m.Input] = deque()
         policy = machine.policy
+        self._spans: CallSpans | None = None if policy is None else spans_of(machine.method)
         now = calls.clock.now()
         own = None if policy is None else policy.deadline
         shown = timeout if own is None or (timeout is not None and timeout < own) else own
@@ -156,15 +161,25 @@ class Call(Answering):
             case m.CancelTimer():
                 self._cancel_timer()
             case m.Emit(event):
-                self._calls.emit(event)
+                self._emit(event)
             case m.CallHook():
                 self._ask_hook(effect)
             case m.FailAttempt(code):
                 self._attempt, self._error = None, self._calls.pending.error(grpc.StatusCode[code])
+                self._end_span(code)
             case m.FailSoon():
                 self._calls.loop.call_soon(self.feed, m.NoConnection())
             case m.AbandonAttempt():
                 self._abandon()
+
+    def _emit(self, event: CallEvent) -> None:
+        if self._spans is not None and isinstance(event, CallRetried):
+            self._spans.waits(event)
+        self._calls.emit(event)
+
+    def _end_span(self, code: str) -> None:
+        if self._spans is not None:
+            self._spans.end(code)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -181,6 +196,8 @@ class Call(Answering):
         """Make an attempt; what it raises the first time is raised to who makes the call."""
         assert self._make is not None, "a call that has ended begins no attempt"
         self._attempt = None
+        if self._spans is not None:
+            self._spans.begin(self._state.progress.attempt - 1)
         if in_context:
             made = self._make(effect.seconds, effect.metadata)
         else:
@@ -219,17 +236,22 @@ class Call(Answering):
             return
         stream = isinstance(attempt, StreamAttempt)
         if not stream and grpcio.is_ok(attempt):
-            self.feed(m.AttemptSucceeded(self._calls.observed))
+            self._succeeded()
             return
         error: grpc.aio.AioRpcError = attempt.status if stream else grpcio.status_of(attempt)
         if error.code() is grpc.StatusCode.OK:
-            self.feed(m.AttemptSucceeded(self._calls.observed))
+            self._succeeded()
             return
         if grpcio.is_cancelled_here(attempt.call if stream else attempt):
             self.feed(m.CancelRequested())  # by the channel's close, say
             return
         self._error = error
+        self._end_span(error.code().name)
         self.feed(self._failure(error))
+
+    def _succeeded(self) -> None:
+        self._end_span("OK")
+        self.feed(m.AttemptSucceeded(self._calls.observed))
 
     def _failure(self, error: grpc.aio.AioRpcError) -> m.AttemptFailed:
         """Return what the machine has to know of a failed attempt."""
@@ -266,6 +288,8 @@ class Call(Answering):
             trailing_metadata=tuple((key, value) for key, value in error.trailing_metadata() or ()),
             took=effect.took,
             reason=effect.reason,
+            call_id=state.call_id,
+            request=self._request if isinstance(self._request, bytes) else None,
         )
         calls.hooks.ask(effect.hook, failed, state.attempt_began, self._context, self._hook_done)
 
@@ -309,8 +333,9 @@ class Call(Answering):
 
     def _settle(self, outcome: Outcome) -> None:
         self._outcome = outcome
-        self._make = None  # with it go the request and the channel
+        self._make = self._request = None  # with it goes the channel
         self._cancel_timer()
+        self._end_span("CANCELLED")  # unless it has ended
         if self._replay is not None:
             self._replay.settled()
         self._wake()

@@ -400,7 +400,7 @@ def secure_channel(
 MultiCallableT = TypeVar("MultiCallableT")
 
 
-def retrying(multicallable: MultiCallableT, retry: Retry) -> MultiCallableT:
+def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None = None) -> MultiCallableT:
     """Return a method of a stub whose calls are retried differently from the channel's (BP-2).
 
     ::
@@ -410,6 +410,8 @@ def retrying(multicallable: MultiCallableT, retry: Retry) -> MultiCallableT:
     Args:
         multicallable: what a stub made on one of this library's channels has under the method's name.
         retry: a policy, the name of one, or RFC-006's words. It holds alone: nothing of the channel's is mixed in.
+        call_id: what the events, log lines and hooks of its calls call them, an order's number say; made up for each
+            call where None.
 
     Raises:
         TypeError: it is not such a method.
@@ -421,7 +423,7 @@ def retrying(multicallable: MultiCallableT, retry: Retry) -> MultiCallableT:
             f"a method of a stub on a grpc_backoff channel is retried, not {kind.__module__}.{kind.__name__}"
         )
     policy = multicallable.channel.call_policies.named(retry)
-    return multicallable.retrying(policy)
+    return multicallable.retrying(policy, call_id)
 
 
 def _front(

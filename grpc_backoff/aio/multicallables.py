@@ -168,7 +168,8 @@ class MultiCallable:
         kind: Callable[..., grpc.aio.Call] = CALLS[self.arity]
         if self.takes_one_request:
             sender, frozen = self._freeze(arguments.request)
-            return kind(*common, sender._attempts(arguments._replace(request=frozen, metadata=metadata)), *rest)  # noqa: SLF001
+            make = sender._attempts(arguments._replace(request=frozen, metadata=metadata))  # noqa: SLF001 - the same class
+            return kind(*common, make, *rest, request=frozen)
         if machine.handed_over:
             make = self._attempts(arguments._replace(metadata=metadata))
             return kind(*common, make, *rest, requests=arguments.request)

@@ -45,13 +45,15 @@ class CallEvent:
         target: the channel's target as it was given.
         method: the method's path, `/package.Service/Method`.
         at: when it happened, on the channel's monotonic clock.
-        attempt: which try of the call it is about; 1 is the first.
+        attempt: which attempt of the call it is about; 1 is the first.
+        call_id: the same in all events of one call, in its log lines and for its hooks.
     """
 
     target: str
     method: str
     at: float
     attempt: int
+    call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

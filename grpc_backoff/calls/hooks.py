@@ -17,17 +17,20 @@ __all__ = ["FailedCall", "Hook", "RetryHooks"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedCall:
-    """A try that failed, as a hook sees it.
+    """An attempt that failed, as a hook sees it.
 
     Attributes:
         target: the channel's target as it was given.
         method: the method's path, `/package.Service/Method`.
-        attempt: which try it was; 1 is the first.
+        attempt: which one it was; 1 is the first.
         code: the status code.
         details: what the server says, or grpc.
         trailing_metadata: the pairs of the server's trailing metadata; not shown by `repr`.
         took: the seconds since the call began.
-        reason: why there is no further try; None where that is not the matter.
+        reason: why there is no further attempt; None where that is not the matter.
+        call_id: the call's identifier, as in its events and log lines.
+        request: the request as the bytes that were sent, so that a hook can keep it; None for a stream of requests. Not
+            shown by `repr`.
     """
 
     target: str
@@ -38,6 +41,8 @@ class FailedCall:
     trailing_metadata: tuple[tuple[str, str | bytes], ...] = field(repr=False)
     took: float
     reason: Reason | None = None
+    call_id: str = ""
+    request: bytes | None = field(default=None, repr=False)
 
 
 Hook = Callable[[FailedCall], Any]

@@ -634,7 +634,13 @@ class CallMachine:
 
     def _at(self, state: CallState, now: float) -> dict[str, Any]:
         """Return what every event of the call has."""
-        return {"target": self.target, "method": self.method, "at": now, "attempt": state.progress.attempt}
+        return {
+            "target": self.target,
+            "method": self.method,
+            "at": now,
+            "attempt": state.progress.attempt,
+            "call_id": state.call_id,
+        }
 
 
 def _finish(state: CallState, ending: Ending) -> Step:

@@ -1,0 +1,91 @@
+"""Attempts as spans, with OpenTelemetry's own SDK and a real server."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from grpc_backoff import aio
+from tests.aio.trying import CALLS, finish, make, trying
+
+
+async def unavailable(_requests, context):
+    await context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
+    yield
+
+
+@pytest.fixture
+def spans(monkeypatch):
+    """What a program exports that traces with the SDK."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    yield exporter
+    provider.shutdown()
+
+
+def attempts(spans):
+    return [span for span in spans.get_finished_spans() if span.name.startswith("Attempt.")]
+
+
+@CALLS
+async def test_each_attempt_is_a_span(spans, method, style):
+    """RT-11: an attempt is a child of the call's span, the wait between two is an event of that, as gRFC A72 says."""
+    async with trying(unavailable) as service:
+        with trace.get_tracer("test").start_as_current_span("call") as call:
+            await finish(make(service.stub, method, style=style))
+    first, second = attempts(spans)
+    assert {first.name, second.name} == {f"Attempt.echo.v1.Echo/{method}"}
+    assert [dict(each.attributes)["previous-rpc-attempts"] for each in (first, second)] == [0, 1]
+    assert {first.parent.span_id, second.parent.span_id} == {call.get_span_context().span_id}
+    assert [each.status.status_code for each in (first, second)] == [trace.StatusCode.ERROR, trace.StatusCode.UNSET]
+    assert first.status.description == "UNAVAILABLE"
+    (wait,) = call.events
+    assert (wait.name, wait.attributes["delay"], wait.attributes["code"]) == ("Retry backoff", 0.01, "UNAVAILABLE")
+    assert first.end_time <= second.start_time
+
+
+async def test_a_wait_for_a_connection(spans):
+    """RT-7, RT-11: the wait for a connection is part of the attempt, whose span says when it was over."""
+    async with trying() as service:
+        with trace.get_tracer("test").start_as_current_span("call"):
+            await finish(make(service.stub, "Unary"))
+            await finish(make(service.stub, "Unary"))
+    first, second = attempts(spans)
+    assert [event.name for event in first.events] == ["Delayed LB pick complete"]
+    assert not second.events
+
+
+async def test_a_cancelled_call(spans):
+    """CH-1, RT-11: the span of an attempt that is cancelled ends with it."""
+    async with trying() as service:
+        with trace.get_tracer("test").start_as_current_span("call"):
+            assert make(service.stub, "Unary").cancel()
+    (attempt,) = attempts(spans)
+    assert attempt.status.description == "CANCELLED"
+
+
+async def test_no_span_without_a_recording_one(spans):
+    """RT-11: where nothing records the caller, or the call has no policy, nothing is recorded here."""
+    async with trying() as service:
+        await finish(make(service.stub, "Unary"))
+        async with aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+            with trace.get_tracer("test").start_as_current_span("call"):
+                await finish(make(type(service.stub)(channel), "Unary"))
+    assert attempts(spans) == []
+
+
+async def test_a_tracer_that_raises_fails_no_call(spans, monkeypatch):
+    """CH-11, RT-11: what OpenTelemetry raises is not the call's."""
+
+    def broken(*_args, **_kwargs):
+        raise RuntimeError("no tracer")
+
+    async with trying(unavailable) as service:
+        with trace.get_tracer("test").start_as_current_span("call"):
+            monkeypatch.setattr(trace, "get_tracer", broken)
+            assert await finish(make(service.stub, "Unary")) == "ab"
