@@ -23,6 +23,7 @@ from grpc_backoff.aio.gate import WAITING_CALLS, WaitingCall
 from grpc_backoff.aio.retried_calls import RETRIED_CALLS
 from grpc_backoff.aio.styles import StreamRequest
 from grpc_backoff.connection.events import State
+from grpc_backoff.retry.core_words import Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -220,15 +221,16 @@ class MultiCallable:
                 compression=compression,
             )
             connection.began(call)
+            waiting.entered = connection
             return call
 
-        call = WAITING_CALLS[self.arity](channel.gate, begin, timeout, limit=config.timeout, patient=patient)
-        if isinstance(call, StreamRequest):
-            call.takes_writes = request is None
+        waiting = WAITING_CALLS[self.arity](channel.gate, begin, timeout, limit=config.timeout, patient=patient)
+        if isinstance(waiting, StreamRequest):
+            waiting.takes_writes = request is None
         self._manager.want()
         if not patient and self._manager.state is State.TRANSIENT_FAILURE:
-            call.fail_soon()  # CH-3
-        return call
+            waiting.fail_soon()  # CH-3
+        return waiting
 
     def _retry(
         self,
@@ -242,26 +244,25 @@ class MultiCallable:
         metadata = None if metadata is None else grpc.aio.Metadata(*metadata)
         sender, frozen = self._freeze(request) if self.takes_one_request else (self._of_bytes(), None)
 
-        entered: CoreConnection | None = None
+        call: grpc.aio.Call
+        entered: CoreConnection | None
 
         def make(seconds: float | None, instead: Pairs) -> grpc.aio.Call:
-            nonlocal entered
+            nonlocal call, entered
             pairs = _replaced(metadata, instead) if instead else metadata
-            call: grpc.aio.Call = sender._send(  # noqa: SLF001 - the same class
-                frozen, seconds, pairs, credentials, patient, compression
-            )
-            entered = None if isinstance(call, WaitingCall) else sender._connection  # noqa: SLF001
+            call = sender._send(frozen, seconds, pairs, credentials, patient, compression)  # noqa: SLF001 - the same class
+            entered = sender._connection  # noqa: SLF001
             return call
 
-        def found_none() -> bool:
-            return entered is not None and entered.redialled_in_vain()
+        def link() -> Link:
+            return _link_of(call.entered if isinstance(call, WaitingCall) else entered)
 
         common = self._channel.retries, self._policy, self._method, make, timeout, self._config.timeout
         kind = RETRIED_CALLS[self.arity]
         if self.takes_one_request:
-            return kind(*common, found_none=found_none if patient else None)
+            return kind(*common, link=link, patient=patient)
         serialize = self._signature[0] or _as_it_is
-        return kind(*common, serialize, request, found_none=found_none if patient else None)
+        return kind(*common, serialize, request, link=link, patient=patient)
 
     def _of_bytes(self) -> MultiCallable:
         """Return the multicallable that sends the same method's requests as bytes."""
@@ -282,6 +283,14 @@ class MultiCallable:
         except Exception:  # noqa: BLE001 - it will raise again in grpc's hands, which know what follows from it
             return self, request
         return self._of_bytes(), frozen
+
+
+def _link_of(connection: CoreConnection | None) -> Link:
+    if connection is None:
+        return Link.NONE
+    if connection.redialled_in_vain():
+        return Link.UNREACHABLE
+    return Link.BROKEN if connection.just_ended() else Link.OPEN
 
 
 def _as_it_is(request: bytes) -> bytes:

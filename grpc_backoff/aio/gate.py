@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
 from contextvars import copy_context
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 import grpc.aio
@@ -21,6 +21,9 @@ from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.errors import GrpcBackoffError
+
+if TYPE_CHECKING:
+    from grpc_backoff.connection.core import CoreConnection
 
 __all__ = [
     "WAITING_CALLS",
@@ -178,6 +181,8 @@ class WaitingCall(Ending):
         """
         self.patient = patient
         self.missed = False
+        self.entered: CoreConnection | None = None
+        """The connection that the real call was made on."""
         self._gate = gate
         self._begin: Begin | None = begin
         self._outcome: asyncio.Future[Outcome] = gate.loop.create_future()

@@ -15,6 +15,7 @@ from grpc_backoff.aio.retrying import MakeAttempt, RetriedCall
 from grpc_backoff.aio.stream_tries import StreamTry
 from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.retry.core_words import Link
 from grpc_backoff.retry.replay import ReplayBuffer
 
 __all__ = ["RETRIED_CALLS", "RetriedStreamRequest"]
@@ -92,7 +93,8 @@ class RetriedStreamRequest(StreamRequest, RetriedCall):
         serialize: Serializer,
         requests: AsyncIterable[Any] | Iterable[Any] | None,
         *,
-        found_none: Callable[[], bool] | None = None,
+        link: Callable[[], Link],
+        patient: bool = False,
     ) -> None:
         """Make the first try, and begin to send the requests if there is an iterator of them.
 
@@ -108,7 +110,14 @@ class RetriedStreamRequest(StreamRequest, RetriedCall):
         self._tasks: list[asyncio.Task[None]] = []
         self.takes_writes = requests is None
         super().__init__(
-            retries, policy, method, lambda *how: StreamTry(make(*how)), timeout, limit, found_none=found_none
+            retries,
+            policy,
+            method,
+            lambda *how: StreamTry(make(*how)),
+            timeout,
+            limit,
+            link=link,
+            patient=patient,
         )
         if requests is not None:
             self._run(self._consume(requests))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
 from typing import Any, TypeVar
@@ -21,10 +20,11 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.outcome import CANCELLED, CANCELLED_DETAILS, Cancelled, Ending, Outcome, notify
+from grpc_backoff.aio.outcome import CANCELLED, Cancelled, Ending, Outcome, notify
 from grpc_backoff.aio.retries import Pairs, Retries
 from grpc_backoff.errors import GrpcBackoffError
 from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.retry.core_words import Link, Report, is_oversized, never_left, was_refused
 from grpc_backoff.retry.decision import Failure, GiveUp, Progress, Retry, costs_token, decide, is_conflict
 from grpc_backoff.retry.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.retry.hooks import FailedCall
@@ -39,13 +39,6 @@ MakeAttempt = Callable[[float | None, Pairs], grpc.aio.Call]
 AnswerT = TypeVar("AnswerT")
 
 _ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
-_REFUSED = re.compile(r"(Stream removed \()?GOAWAY received")
-"""How the core's words begin for a call that a GOAWAY says was not taken. Farther behind, the connection of a call that
-was taken has broken after a GOAWAY."""
-_UNSENT = re.compile(r"failed to connect to all addresses|connections to all backends failing")
-"""The core's words for a call that found no connection: here, one that entered a connection as it broke."""
-_OVERSIZED = re.compile(r"(Received|Sent) message larger than max")
-"""The words of a core, ours or the server's, for a message that is too long for it."""
 _CLOSE_BEHIND = 0.02
 """How long who asks for initial metadata waits where they are empty, as those of a try that has just failed are."""
 
@@ -102,7 +95,8 @@ class RetriedCall(Ending):
         timeout: float | None,
         limit: float | None = None,
         *,
-        found_none: Callable[[], bool] | None = None,
+        link: Callable[[], Link],
+        patient: bool = False,
     ) -> None:
         """Make the first try.
 
@@ -113,12 +107,13 @@ class RetriedCall(Ending):
             make: makes a try.
             timeout: the caller's, for the call as a whole (RT-7).
             limit: the service config's, which bounds the whole as well.
-            found_none: for a call that waits for a connection: says of a try, in the moment of its end, whether the
-                connection broke as it entered, so that it never left this process.
+            link: returns how the latest try's connection is, asked at the moment when that try ends.
+            patient: whether the call waits for a connection, and so waits on if a try never left this process.
         """
         self._retries = retries
         self._policy = policy
-        self._found_none = found_none
+        self._link: Callable[[], Link] | None = link
+        self._patient = patient
         self._method = method
         self._make: MakeAttempt | None = make
         self._context = copy_context()  # later tries belong to the caller's trace as well
@@ -172,8 +167,8 @@ class RetriedCall(Ending):
         elif retries.closed or _cancelled_here(attempt):
             self._settle(attempt)
         else:
-            unsent = self._never_left(attempt, code)
-            self._work = retries.between_tries(self._after(attempt, code, unsent=unsent), self._context)
+            assert self._link is not None, "kept until the outcome"
+            self._work = retries.between_tries(self._after(attempt, code, self._link()), self._context)
             self._work.add_done_callback(self._closed)
 
     def _succeeded(self, attempt: grpc.aio.Call) -> None:
@@ -192,38 +187,35 @@ class RetriedCall(Ending):
         if work.cancelled():
             self._settle(CANCELLED)
 
-    async def _after(self, attempt: grpc.aio.Call, code: grpc.StatusCode, *, unsent: bool) -> None:
+    async def _after(self, attempt: grpc.aio.Call, code: grpc.StatusCode, link: Link) -> None:
         """Do what follows from a failed try."""
         try:
-            if unsent:
+            trailing, initial = _pairs(await attempt.trailing_metadata()), _pairs(await attempt.initial_metadata())
+            report = Report(
+                code=code.name,
+                details=await attempt.details() or "",
+                link=link,
+                metadata=bool(trailing or initial),
+            )
+            if self._patient and not self._committed and never_left(report):  # CH-3: it waits on
                 self._next()
-            elif self._policy is None or not await self._again(self._policy, attempt, code):
+            elif self._policy is None or not await self._again(self._policy, attempt, code, report):
                 self._settle(attempt)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller must not wait for ever
             self._attempt.cancel()
             self._settle(error)
 
-    def _never_left(self, attempt: grpc.aio.Call, code: grpc.StatusCode) -> bool:
-        """Return whether a call that waits for a connection had none after all: it waits on (CH-3).
-
-        It entered a connection as that broke, and the core, which is not to wait (`calls.py`), has failed it. A server
-        may say the same, of what stands behind it; then the core has not been dialling.
-        """
-        if self._found_none is None or self._committed or code is not grpc.StatusCode.UNAVAILABLE:
-            return False
-        return self._found_none() and _UNSENT.match(answer_of(attempt.details()) or "") is not None
-
     def _next(self) -> None:
         self._try(self._retries.clock.now())
         self._wake()
 
-    async def _again(self, policy: RetryPolicy, attempt: grpc.aio.Call, code: grpc.StatusCode) -> bool:
+    async def _again(self, policy: RetryPolicy, attempt: grpc.aio.Call, code: grpc.StatusCode, report: Report) -> bool:
         """Make another try; return False if the call ends with the one that failed."""
         retries = self._retries
         if self._timed_out(policy, code):
             code = grpc.StatusCode.DEADLINE_EXCEEDED
         trailing = _pairs(await attempt.trailing_metadata())
-        failure = await self._failure(attempt, code, trailing)
+        failure = await self._failure(attempt, code, trailing, report)
         decision = self._decide(policy, failure)
         if isinstance(decision, GiveUp):
             await self._give_up(policy, attempt, code, trailing, failure, decision)
@@ -262,17 +254,15 @@ class RetriedCall(Ending):
         own = policy.timeout if self._own_timeout else None
         return self._left() == 0.0 or (own is not None and self._retries.clock.now() - self._tried_at >= own)
 
-    async def _failure(self, attempt: grpc.aio.Call, code: grpc.StatusCode, trailing: Pairs) -> Failure:
+    async def _failure(self, attempt: grpc.aio.Call, code: grpc.StatusCode, trailing: Pairs, report: Report) -> Failure:
         retries = self._retries
-        details = await attempt.details() or ""
-        refused = retries.stands_in and not self._progress.refused
         return Failure(
             code=code.name,
             word=hear(trailing, _pairs(await attempt.initial_metadata()), retries.wall_clock),
             own_timeout=self._own_timeout,
-            refused=refused and _REFUSED.match(details) is not None,
+            refused=retries.stands_in and not self._progress.refused and was_refused(report),
             committed=self._committed,
-            oversized=code is grpc.StatusCode.RESOURCE_EXHAUSTED and _OVERSIZED.search(details) is not None,
+            oversized=is_oversized(report),
         )
 
     def _decide(self, policy: RetryPolicy, failure: Failure) -> Retry | GiveUp:
@@ -364,7 +354,7 @@ class RetriedCall(Ending):
         if self._outcome is not None:
             return
         self._outcome = outcome
-        self._make = None  # with it go the request and the channel
+        self._make = self._link = None  # with them go the request, the connection and the channel
         self._wake()
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
@@ -512,8 +502,11 @@ def answer_of(question: Coroutine[Any, Any, AnswerT]) -> AnswerT:
 
 
 def _cancelled_here(attempt: grpc.aio.Call) -> bool:
-    """Return whether the caller has cancelled a try that has ended; a server may say CANCELLED as well."""
-    return attempt.cancelled() and answer_of(attempt.details()) == CANCELLED_DETAILS
+    """Return whether this program has cancelled a try that has ended.
+
+    A server may say CANCELLED too, and use grpc's own words for it; but only what came from the core has a debug text.
+    """
+    return attempt.cancelled() and not answer_of(attempt.debug_error_string())  # type: ignore[attr-defined] # all have it
 
 
 async def _error_of(attempt: grpc.aio.Call) -> grpc.aio.AioRpcError | None:
