@@ -112,7 +112,7 @@ class MultiCallable:
         # is spared the price of being repeatable.
         if self._policy is None and not (patient and self._bind()):
             return self._send(request, timeout, metadata, credentials, wait_for_ready, compression)
-        return self._retry(request, timeout, metadata, credentials, patient, compression)
+        return self._retry(request, timeout, metadata, credentials, wait_for_ready, compression, patient=patient)
 
     def _through_front(
         self,
@@ -201,7 +201,8 @@ class MultiCallable:
         if credentials is not None and not channel.secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
         config = self._config
-        patient = bool(config.wait_for_ready if wait_for_ready is None else wait_for_ready)
+        by_config = wait_for_ready is None
+        patient = bool(config.wait_for_ready if by_config else wait_for_ready)
         # The caller may use both again before there is a connection; a plain call would be on its way by then.
         metadata = None if metadata is None else grpc.aio.Metadata(*metadata)
         sender, frozen = self._freeze(request)
@@ -224,11 +225,13 @@ class MultiCallable:
             waiting.entered = connection
             return call
 
-        waiting = WAITING_CALLS[self.arity](channel.gate, begin, timeout, limit=config.timeout, patient=patient)
+        waiting = WAITING_CALLS[self.arity](
+            channel.gate, begin, timeout, limit=config.timeout, patient=patient, by_config=by_config
+        )
         if isinstance(waiting, StreamRequest):
             waiting.takes_writes = request is None
         self._manager.want()
-        if not patient and self._manager.state is State.TRANSIENT_FAILURE:
+        if self._manager.state is State.TRANSIENT_FAILURE and not channel.gate.outlasts_failures(waiting):
             waiting.fail_soon()  # CH-3
         return waiting
 
@@ -238,8 +241,10 @@ class MultiCallable:
         timeout: float | None,
         metadata: Any,
         credentials: grpc.CallCredentials | None,
-        patient: bool,
+        wait_for_ready: bool | None,
         compression: grpc.Compression | None,
+        *,
+        patient: bool,
     ) -> grpc.aio.Call:
         metadata = None if metadata is None else grpc.aio.Metadata(*metadata)
         sender, frozen = self._freeze(request) if self.takes_one_request else (self._of_bytes(), None)
@@ -250,7 +255,7 @@ class MultiCallable:
         def make(seconds: float | None, instead: Pairs) -> grpc.aio.Call:
             nonlocal call, entered
             pairs = _replaced(metadata, instead) if instead else metadata
-            call = sender._send(frozen, seconds, pairs, credentials, patient, compression)  # noqa: SLF001 - the same class
+            call = sender._send(frozen, seconds, pairs, credentials, wait_for_ready, compression)  # noqa: SLF001 - the same class
             entered = sender._connection  # noqa: SLF001
             return call
 

@@ -19,7 +19,7 @@ import grpc.aio
 from grpc_backoff.aio.outcome import CANCELLED, Cancelled, Ending, Outcome, notify
 from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.connection.clock import Clock, TimerHandle
-from grpc_backoff.connection.events import ConnectionStatus
+from grpc_backoff.connection.events import ConnectionStatus, Stage
 from grpc_backoff.errors import GrpcBackoffError
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class CallGate:
         self.clock = clock
         self.loop = loop
         self._target = target
+        self._resolved = False
         self._waiting: dict[WaitingCall, None] = {}  # in order of arrival
         self._emptied: asyncio.Future[None] | None = None
 
@@ -109,6 +110,7 @@ class CallGate:
 
     def release(self) -> None:
         """Let all waiting calls go, as long as the connection lives."""
+        self._resolved = True
         for call in tuple(self._waiting):
             if not call.begin():
                 self._missed()
@@ -128,9 +130,19 @@ class CallGate:
 
     def fail_impatient(self) -> None:
         """Fail the calls that do not outlast a failed attempt (CH-3)."""
+        error = self.manager.status().last_error
+        self._resolved = self._resolved or (error is not None and error.stage is not Stage.RESOLVE)
         for call in tuple(self._waiting):
-            if not call.patient:
+            if not self.outlasts_failures(call):
                 call.fail(self.unavailable())
+
+    def outlasts_failures(self, call: WaitingCall) -> bool:
+        """Return whether a call goes on waiting after a failed attempt (CH-3).
+
+        A service config holds in grpc from the first time that the target's name was resolved: until then nothing says
+        to the call that it is to wait.
+        """
+        return call.patient and (self._resolved or not call.by_config)
 
     def cancel_all(self) -> None:
         """Cancel every waiting call, as closing a channel does."""
@@ -173,13 +185,22 @@ class WaitingCall(Ending):
     _channel = None
 
     def __init__(
-        self, gate: CallGate, begin: Begin, timeout: float | None, *, limit: float | None = None, patient: bool
+        self,
+        gate: CallGate,
+        begin: Begin,
+        timeout: float | None,
+        *,
+        limit: float | None = None,
+        patient: bool,
+        by_config: bool = False,
     ) -> None:
         """Start waiting; `timeout` counts from now and covers the wait and the call (CH-3).
 
-        So does `limit`, which the service config sets; as on a plain call, `time_remaining` does not show it.
+        So does `limit`, which the service config sets; as on a plain call, `time_remaining` does not show it. A call is
+        `patient` at its caller's wish, or `by_config`.
         """
         self.patient = patient
+        self.by_config = by_config
         self.missed = False
         self.entered: CoreConnection | None = None
         """The connection that the real call was made on."""
