@@ -168,6 +168,8 @@ class Channel(grpc.aio.Channel):
         self.closing = True
         end = self._clock.now() + (grace or 0.0)
         self.retries.close()
+        if not grace:
+            await self._close_front(None)  # at once: interceptors that have not begun find a channel that is closed
         try:
             if grace:
                 await self.gate.emptied(grace)

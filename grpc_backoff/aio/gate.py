@@ -168,14 +168,9 @@ class CallGate:
 
 
 def _explain(target: str, status: ConnectionStatus) -> str:
-    said = [f"no connection to {target}"]
-    if status.last_error is not None:
-        said.append(f"last error: {status.last_error}")
-    if status.in_flight:
-        said.append(f"attempt {status.attempt} is under way")
-    elif status.next_attempt_in is not None:
-        said.append(f"attempt {status.attempt + 1} starts in {status.next_attempt_in:.3g} s")
-    return "; ".join(said)
+    """Say why there is no connection, in words that stay the same while the cause does; figures are in the status."""
+    cause = "the first attempt has not ended" if status.last_error is None else f"last error: {status.last_error}"
+    return f"no connection to {target}; {cause}"
 
 
 class WaitingCall(Ending):
