@@ -30,6 +30,7 @@ from grpc_backoff.aio.replay import Replay, Requests
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.calls import machine as m
+from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left, was_refused
 from grpc_backoff.calls.events import CallEvent, CallRetried, account
 from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.calls.server_hint import read_hint
@@ -168,7 +169,7 @@ class Call(Answering):
                 self._attempt, self._error = None, self._calls.pending.error(grpc.StatusCode[code])
                 self._end_span(code)
             case m.FailSoon():
-                self._calls.loop.call_soon(self.feed, m.NoConnection())
+                self._calls.loop.call_soon(self.feed, self._calls.pending.no_connection())
             case m.AbandonAttempt():
                 self._abandon()
 
@@ -208,7 +209,7 @@ class Call(Answering):
                 self.feed(m.AttemptBroken())
                 return
         if made is None:
-            self.feed(m.NotConnected(self._calls.pending.failing))
+            self.feed(self._calls.pending.not_connected())
         else:
             self._begun(*made)
 
@@ -255,24 +256,23 @@ class Call(Answering):
 
     def _failure(self, error: grpc.aio.AioRpcError) -> m.AttemptFailed:
         """Return what the machine has to know of a failed attempt."""
-        calls = self._calls
-        if self._machine.policy is None:
-            return m.AttemptFailed(error.code().name, unsent=self._is_unsent(error))
-        return m.AttemptFailed(
-            error.code().name,
-            hint=read_hint(error.trailing_metadata() or (), error.initial_metadata() or (), calls.wall_clock),
-            unsent=self._is_unsent(error),
-            refused=calls.stands_in and grpcio.is_refused(error),
-            oversized=grpcio.is_oversized(error),
-            can_refresh=calls.hooks.can_refresh(),
+        calls, policy = self._calls, self._machine.policy
+        initial, trailing = error.initial_metadata() or (), error.trailing_metadata() or ()
+        report = Report(
+            code=error.code().name,
+            details=error.details() or "",
+            link=Link.NONE if self._connection is None else self._connection.link(),
+            metadata=bool(initial or trailing),
         )
-
-    def _is_unsent(self, error: grpc.aio.AioRpcError) -> bool:
-        return (
-            self._machine.repeatable
-            and grpcio.is_unsent(error)
-            and self._connection is not None
-            and self._connection.redialled_in_vain()
+        if policy is None:
+            return m.AttemptFailed(report.code, unsent=never_left(report))
+        return m.AttemptFailed(
+            report.code,
+            hint=read_hint(trailing, initial, calls.wall_clock),
+            unsent=never_left(report),
+            refused=calls.stands_in and was_refused(report),
+            oversized=is_oversized(report),
+            can_refresh=calls.hooks.can_refresh(),
         )
 
     def _ask_hook(self, effect: m.CallHook) -> None:
@@ -333,7 +333,7 @@ class Call(Answering):
 
     def _settle(self, outcome: Outcome) -> None:
         self._outcome = outcome
-        self._make = self._request = None  # with it goes the channel
+        self._make = self._connection = self._request = None  # with them goes the channel
         self._cancel_timer()
         self._end_span("CANCELLED")  # unless it has ended
         if self._replay is not None:

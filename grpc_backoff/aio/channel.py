@@ -169,6 +169,8 @@ class Channel(grpc.aio.Channel):
         self.closing = True
         end = self._clock.now() + (grace or 0.0)
         self.calls.close()
+        if not grace:
+            await self._close_front(None)  # at once: interceptors that have not begun find a channel that is closed
         try:
             if grace:
                 await self.pending.emptied(grace)

@@ -28,6 +28,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from grpc_backoff.calls.core_words import Link
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.events import Failure, Stage
@@ -53,6 +54,8 @@ right behind its SETTINGS is gone after this look.
 """
 _CALLS_BREAK_WITHIN = 0.02
 """How soon after a connection broke its calls have ended: those that still run after that outlive a GOAWAY."""
+_CALLS_ARE_REFUSED_WITHIN = 0.1
+"""How soon after a connection was seen to end, on a loop that is late, a call can still end by the very GOAWAY."""
 _SHORT_LIFE = 0.1
 """What counts as breaking young, and for how long the connection after such a one is looked at."""
 _CORE_LIMIT_SLACK = 0.15
@@ -106,10 +109,21 @@ class CoreConnection:
         self._left = -math.inf
         self._served = False
         self._loss: Loss | None = None
+        self._seen_ended = math.inf
 
     def alive(self) -> bool:
         """Return whether the core has the connection at this moment."""
         return self._state() is _READY
+
+    def just_ended(self) -> bool:
+        """Return whether it ended at this moment, as far as this loop can tell, and not a while ago."""
+        if self.alive():
+            return False
+        self._see_ended()
+        return self._now() - self._seen_ended < _CALLS_ARE_REFUSED_WITHIN
+
+    def _see_ended(self) -> None:
+        self._seen_ended = min(self._seen_ended, self._now())
 
     def redialled_in_vain(self) -> bool:
         """Return whether the core has dialled anew by itself, for a call that entered as this broke, and got nothing.
@@ -117,6 +131,12 @@ class CoreConnection:
         To be asked in the moment of such a call's end: a call that was answered, whatever over, finds another state.
         """
         return self._state() is _TRANSIENT_FAILURE
+
+    def link(self) -> Link:
+        """Return how it is; to be asked in the moment of a call's end."""
+        if self.redialled_in_vain():
+            return Link.UNREACHABLE
+        return Link.BROKEN if self.just_ended() else Link.OPEN
 
     def last_used(self) -> float:
         """Return when a call was last made or running here."""
@@ -164,6 +184,7 @@ class CoreConnection:
         """
         if self.alive():
             await self.channel.wait_for_state_change(_READY)
+        self._see_ended()
         self._owner.note_life(self._now() - self._since)
         loss = self.loss() or self._describe()
         if loss is not self._loss and self._on_probation():

@@ -5,7 +5,6 @@ Everything that depends on how grpcio keeps or phrases a thing stands here, for 
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import grpc
@@ -15,23 +14,13 @@ __all__ = [
     "CANCELLED_DETAILS",
     "is_cancelled_here",
     "is_ok",
-    "is_oversized",
-    "is_refused",
     "is_stand_in",
-    "is_unsent",
     "status_of",
 ]
 
 CANCELLED_DETAILS = "Locally cancelled by application!"
 """What grpcio says of a call that its own program has cancelled."""
 
-_REFUSED = re.compile(r"(Stream removed \()?GOAWAY received")
-"""How the core's words begin for a call that a GOAWAY says was not taken. Farther behind, the connection of a call that
-was taken has broken after a GOAWAY."""
-_UNSENT = re.compile(r"failed to connect to all addresses|connections to all backends failing")
-"""The core's words for a call that found no connection: here, one that entered a connection as it broke."""
-_OVERSIZED = re.compile(r"(Received|Sent) message larger than max")
-"""The words of a core, ours or the server's, for a message that is too long for it."""
 _WRITE_FAILED = 'Failed "execute_batch"'
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -58,22 +47,6 @@ def status_of(call: Any) -> grpc.aio.AioRpcError:
         status.details() or "",
         status.debug_error_string() or "",
     )
-
-
-def is_refused(error: grpc.aio.AioRpcError) -> bool:
-    """Return whether the core says that a GOAWAY came before the server took the call."""
-    return _REFUSED.match(error.details() or "") is not None
-
-
-def is_unsent(error: grpc.aio.AioRpcError) -> bool:
-    """Return whether the core says that it had no connection for the call."""
-    return error.code() is grpc.StatusCode.UNAVAILABLE and _UNSENT.match(error.details() or "") is not None
-
-
-def is_oversized(error: grpc.aio.AioRpcError) -> bool:
-    """Return whether a message was larger than one of the two sides takes."""
-    found = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _OVERSIZED.search(error.details() or "")
-    return bool(found)
 
 
 def is_stand_in(error: BaseException) -> bool:

@@ -80,7 +80,7 @@ class MultiCallable:
         self._call_id = call_id
         self._config = channel.service_config.of(method)
         self._plain = policy is None and not intercepted and not self._config.wait_for_ready
-        self._machines: dict[tuple[bool, bool], CallMachine] = {}
+        self._machines: dict[tuple[bool, ...], CallMachine] = {}
 
     def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
@@ -160,7 +160,8 @@ class MultiCallable:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
         # A wait-for-ready call may enter a connection as that breaks, and is made again then. One that has waited
         # enters what was just looked at, and is spared the price of being repeatable.
-        machine = self._machine(wait_for_ready, repeatable=wait_for_ready and connection is not None)
+        kept = connection is not None or self._policy is not None
+        machine = self._machine(wait_for_ready, by_config=given is None, repeatable=wait_for_ready and kept)
         # The caller may use both again before there is a connection; a plain call would be on its way by then.
         metadata = None if arguments.metadata is None else grpc.aio.Metadata(*arguments.metadata)
         common = channel.calls, machine
@@ -176,12 +177,12 @@ class MultiCallable:
         make = self._of_bytes()._attempts(arguments._replace(request=None, metadata=metadata))  # noqa: SLF001
         return kind(*common, make, *rest, requests=arguments.request, serialize=self._signature[0])
 
-    def _machine(self, wait_for_ready: bool, *, repeatable: bool) -> CallMachine:
-        key = wait_for_ready, repeatable
+    def _machine(self, wait_for_ready: bool, *, by_config: bool, repeatable: bool) -> CallMachine:
+        key = wait_for_ready, by_config, repeatable
         machine = self._machines.get(key)
         if machine is None:
             machine = self._machines[key] = CallMachine(
-                self._channel.target, self._method, self._policy, wait_for_ready=wait_for_ready, repeatable=repeatable
+                self._channel.target, self._method, self._policy, wait_for_ready, by_config, repeatable
             )
         return machine
 

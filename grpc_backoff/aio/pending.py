@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import grpc
 
 from grpc_backoff.aio.errors import NoConnectionError
-from grpc_backoff.calls.machine import CancelRequested, Connected, Missed, NoConnection
-from grpc_backoff.connection.events import ConnectionStatus, State
+from grpc_backoff.calls.machine import CancelRequested, Connected, Missed, NoConnection, NotConnected
+from grpc_backoff.connection.events import ConnectionStatus, Stage, State
 
 if TYPE_CHECKING:
     from grpc_backoff.aio.call import Call
@@ -42,6 +42,7 @@ class PendingCalls:
         self.manager: Manager
         self._target = target
         self._loop = loop
+        self._resolved = False
         self._waiting: dict[Call, None] = {}
         self._emptied: asyncio.Future[None] | None = None
 
@@ -49,10 +50,13 @@ class PendingCalls:
         """Return how many calls wait."""
         return len(self._waiting)
 
-    @property
-    def failing(self) -> bool:
-        """Whether fail-fast calls fail at once (CH-3)."""
-        return self.manager.state is State.TRANSIENT_FAILURE
+    def not_connected(self) -> NotConnected:
+        """Return what an attempt is told that finds no connection."""
+        return NotConnected(failing=self.manager.state is State.TRANSIENT_FAILURE, resolved=self._resolved)
+
+    def no_connection(self) -> NoConnection:
+        """Return what a waiting call is told of a dial that failed."""
+        return NoConnection(resolved=self._resolved)
 
     def add(self, call: Call) -> None:
         """Keep the call, and keep it alive, until it leaves; ask for a connection."""
@@ -67,6 +71,7 @@ class PendingCalls:
 
     def release(self) -> None:
         """Let all waiting calls go, as long as the connection lives."""
+        self._resolved = True
         waiting = tuple(self._waiting)
         for turn, call in enumerate(waiting):
             call.feed(Connected())
@@ -77,8 +82,10 @@ class PendingCalls:
 
     def fail(self) -> None:
         """Tell the waiting calls that a dial failed, which only wait-for-ready calls outlast (CH-3)."""
+        error = self.manager.status().last_error
+        self._resolved = self._resolved or (error is not None and error.stage is not Stage.RESOLVE)
         for call in tuple(self._waiting):
-            call.feed(NoConnection())
+            call.feed(self.no_connection())
 
     def cancel(self) -> None:
         """Cancel every waiting call, as closing a channel does."""
@@ -101,11 +108,6 @@ class PendingCalls:
 
 
 def _explain(target: str, status: ConnectionStatus) -> str:
-    said = [f"no connection to {target}"]
-    if status.last_error is not None:
-        said.append(f"last error: {status.last_error}")
-    if status.in_flight:
-        said.append(f"attempt {status.attempt} is under way")
-    elif status.next_attempt_in is not None:
-        said.append(f"attempt {status.attempt + 1} starts in {status.next_attempt_in:.3g} s")
-    return "; ".join(said)
+    """Say why there is no connection, in words that stay the same while the cause does; figures are in the status."""
+    cause = "the first attempt has not ended" if status.last_error is None else f"last error: {status.last_error}"
+    return f"no connection to {target}; {cause}"

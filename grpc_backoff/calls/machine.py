@@ -165,9 +165,13 @@ class CallState(NamedTuple):
 
 @record
 class NotConnected(NamedTuple):
-    """There was no connection for the attempt that was to begin; `failing` says whether the last dial failed."""
+    """There was no connection for the attempt that was to begin.
+
+    `failing` says whether the last dial failed, and `resolved` is as in `NoConnection`.
+    """
 
     failing: bool = False
+    resolved: bool = True
 
 
 @record
@@ -187,9 +191,9 @@ class Missed(NamedTuple):
 
 @record
 class NoConnection(NamedTuple):
-    """A dial failed; `final` says that waiting is of no use, even for a wait-for-ready call."""
+    """A dial failed; `resolved` says whether the target's name has ever been resolved."""
 
-    final: bool = False
+    resolved: bool = True
 
 
 @record
@@ -377,6 +381,7 @@ class CallMachine:
         method: the method's path, `/package.Service/Method`.
         policy: how a call is retried; None for not at all.
         wait_for_ready: whether its attempts outlast failures to connect (CH-3).
+        by_config: whether only the service config says so.
         repeatable: whether an attempt that never left this process can be made again: the shell keeps the requests.
     """
 
@@ -384,6 +389,7 @@ class CallMachine:
     method: str
     policy: RetryPolicy | None = None
     wait_for_ready: bool = False
+    by_config: bool = False
     repeatable: bool = False
 
     @property
@@ -452,7 +458,7 @@ class CallMachine:
         if state.waited:
             state, effects = self._missed(state, Missed(), now, _around)
         else:
-            effects = [FailSoon()] if given.failing and not self.wait_for_ready else []
+            effects = [FailSoon()] if given.failing and not self._outlasts_failures(resolved=given.resolved) else []
         at: list[Effect] = [] if state.attempt_end is None else [ArmTimer(_not_nan(state.attempt_end, now))]
         return state._replace(phase=Phase.WAITING, waited=True), [*at, Enqueue(), *effects]
 
@@ -468,9 +474,17 @@ class CallMachine:
         return state._replace(missed=True), [FailSoon()] if gives_up else []
 
     def _no_connection(self, state: CallState, given: NoConnection, now: float, around: Surroundings) -> Step:
-        if self.wait_for_ready and not given.final:
+        if self._outlasts_failures(resolved=given.resolved):
             return state, []
         return self._failed_waiting(state, _UNAVAILABLE, now, around)
+
+    def _outlasts_failures(self, *, resolved: bool) -> bool:
+        """Return whether the call goes on waiting when a dial has failed (CH-3).
+
+        A service config holds in grpc from the first time that the target's name was resolved: until then nothing says
+        that the call is to wait.
+        """
+        return self.wait_for_ready and (resolved or not self.by_config)
 
     def _wait_is_over(self, state: CallState, _given: TimerFired, now: float, around: Surroundings) -> Step:
         return self._failed_waiting(state, _TIMED_OUT, now, around)

@@ -311,8 +311,7 @@ class Machine:
     def _limit_reached(self, state: MachineState, given: TimerFired, now: float, rng: Random) -> Step:
         if now < state.limit:
             return state, [ArmTimer(state.limit)]
-        lasted = state.limit - state.started
-        failure = Failure(Stage.SETTINGS, f"no SETTINGS frame within {lasted:.3g} s of the attempt's start")
+        failure = Failure(Stage.SETTINGS, "no SETTINGS frame within the attempt's time limit")  # CH-4: the same text
         state, effects = self._after_failure(state, failure, now, rng, busy=given.busy)
         return state, [AbandonAttempt(), *effects]
 
@@ -346,7 +345,7 @@ class Machine:
         lived = now - state.ready_since
         # CB-8: opt-in; without it every SETTINGS frame resets the backoff, as the protocol says.
         counts = lived < self.policy.stable_after and not given.served and not given.graceful
-        failure = Failure(Stage.ESTABLISHED, f"the connection was lost after {lived:.3g} s: {given.reason}")
+        failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {given.reason}")
         state = replace(state, ready_since=None, failure=failure, asked=max(state.asked, given.used))
         attempt = state.attempt
         if counts:

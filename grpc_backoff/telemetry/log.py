@@ -45,9 +45,10 @@ def _log_connection(event: ConnectionEvent) -> None:
             level = logging.DEBUG if first else logging.INFO
             _log(level, event, "connected at attempt %d in %.3g s", event.attempt, event.took)
         case events.Disconnected(retry_in=None):
-            _log(logging.INFO, event, "%s", event.failure)
+            _log(logging.INFO, event, "%s; it had lasted %.3g s", event.failure, event.lived)
         case events.Disconnected():
-            _log(logging.INFO, event, "%s; next in %.3g s", event.failure, event.retry_in, delay=event.retry_in)
+            line = "%s; it had lasted %.3g s; next in %.3g s"
+            _log(logging.INFO, event, line, event.failure, event.lived, event.retry_in, delay=event.retry_in)
         case events.BackoffReset():
             _log(logging.DEBUG, event, "backoff reset")
         case events.Closed():

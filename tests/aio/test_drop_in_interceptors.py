@@ -200,6 +200,17 @@ async def test_cancel(opened, server):
     assert call.cancelled()
 
 
+@pytest.mark.parametrize("method", ANSWERS)
+async def test_closed_in_the_same_tick(opened, server, method):
+    """CB-10, CH-1: a call whose interceptors have not begun when the channel closes is cancelled, as any other."""
+    stub = await opened(*notes([], "one"))
+    call = call_all(stub)[method]
+    await stub.channel.close()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(answer(call), 20)
+    assert await call.code() is grpc.StatusCode.CANCELLED
+
+
 async def test_no_connection(opened):
     """CH-3: an interceptor sees UNAVAILABLE, once for each call."""
     seen = []

@@ -15,6 +15,8 @@ from itertools import chain, repeat
 import grpc
 import grpc.aio
 import pytest
+from grpc_backoff.aio.retried_calls import RETRIED_CALLS
+from grpc_backoff.aio.retries import Retries
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
@@ -30,8 +32,6 @@ from grpc_backoff import (
     RetryPolicy,
     aio,
 )
-from grpc_backoff.aio.retried_calls import RETRIED_CALLS
-from grpc_backoff.aio.retries import Retries
 from grpc_backoff.testing import FakeClock
 from tests.aio.retry_service import CODE, HANG, RetryService, Say, peer_of
 from tests.echo import EchoStub, Message

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import grpc
 import grpc.aio
 import pytest
 
+from grpc_backoff import Failure, Stage, aio
 from grpc_backoff.aio.service_config import MethodConfig, read_service_config
 from grpc_backoff.testing.front import FlakyFront
 from tests.echo import EchoStub, Message, serving
@@ -83,6 +85,35 @@ async def test_wait_for_ready(kind, name):
             await front.listen()
             async with asyncio.timeout(30):
                 assert (await waits).text == "waited"
+
+
+@pytest.mark.parametrize("method", ["Unary", "Down"])
+async def test_a_name_that_does_not_resolve(kind, method):
+    """CH-3: a config holds once the name was resolved; until then a call waits at its caller's wish alone."""
+    chosen = options({"name": [{}], "waitForReady": True})
+    async with kind.insecure_channel("dns:///no-such-host.invalid:50051", options=chosen) as channel:
+        call = getattr(EchoStub(channel), method)
+        for _ in range(2):  # before the first failure, and after it
+            assert await asyncio.wait_for(call(Message(), timeout=30).code(), 20) is grpc.StatusCode.UNAVAILABLE
+        patient = call(Message(), wait_for_ready=True, timeout=0.3)
+        assert await asyncio.wait_for(patient.code(), 20) is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_a_name_that_no_longer_resolves():
+    """CH-3: a name that was resolved once leaves the config in force, whatever the resolver says later."""
+    chosen = options({"name": [{}], "waitForReady": True})
+    tcp, resolve = Failure(Stage.TCP, "refused"), Failure(Stage.RESOLVE, "no such name")
+    async with FlakyFront() as front:
+        await front.refuse()
+        async with aio.insecure_channel(front.target, options=chosen) as channel:
+            channel.gate.manager = SimpleNamespace(status=lambda: SimpleNamespace(last_error=failures.pop()))
+            failures = [resolve, tcp]
+            call = EchoStub(channel).Unary(Message())
+            channel.gate.fail_impatient()
+            channel.gate.fail_impatient()
+            assert not call.done()
+            channel.gate.manager = channel.manager
+            call.cancel()
 
 
 async def test_other_methods_do_not_wait(kind):

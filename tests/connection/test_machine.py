@@ -245,7 +245,26 @@ def test_at_the_limit_the_attempt_is_abandoned_and_the_next_follows_without_paus
     assert driver.starts == [100.0, 120.0]
     failed = next(event for event in driver.events if isinstance(event, events.AttemptFailed))
     assert failed.failure.stage is Stage.SETTINGS
-    assert "20 s" in failed.failure.reason
+    assert failed.failure.reason == "no SETTINGS frame within the attempt's time limit"
+
+
+def test_one_cause_has_one_text():
+    """CH-4: neither the limit, which grows, nor the life of a lost connection is in the reason, but in the event."""
+    driver = Driver()
+    driver.want()
+    for _ in range(30):  # until the gap, and with it the limit, is longer than 20 s
+        driver.wake()
+    assert len(set(driver.limits)) > 1
+    for lived in (0.0, 0.123, 45.6):
+        driver.connect()
+        driver.lose(lived)
+        driver.want()
+        driver.wake()
+
+    for kind, count in ((events.AttemptFailed, 30), (events.Disconnected, 3)):
+        told = [event for event in driver.events if isinstance(event, kind)]
+        assert len(told) >= count
+        assert len({event.failure for event in told}) == 1
 
 
 def test_an_early_timer_is_armed_again():
