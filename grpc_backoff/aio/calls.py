@@ -6,9 +6,10 @@ A call goes one of four ways:
 * there is no connection: a waiting call (`gate.py`) that makes the real one later;
 * its method has a retry policy, or it may enter a connection as it breaks and is to wait for the next one then: a
   retried call (`retrying.py`), each try of which goes one of the two ways above;
-* somebody intercepts: through grpc's interceptor machinery on a channel that never connects, the front. Its last
-  interceptor is one of ours and makes the call one of the ways above. So interceptors run at once, as on a plain
-  channel, see the wait and its failures, can answer without any connection, and cannot make a dead connection dial.
+* somebody intercepts, which may begin and end at any time: through grpc's interceptor machinery on a channel that never
+  connects, the front (`front.py`). Its last interceptor is one of ours and makes the call one of the ways above. So
+  interceptors run at once, as on a plain channel, see the wait and its failures, can answer without any connection,
+  and cannot make a dead connection dial.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 import grpc
 import grpc.aio
 
+from grpc_backoff.aio.front import LISTS
 from grpc_backoff.aio.gate import WAITING_CALLS, WaitingCall
 from grpc_backoff.aio.retried_calls import RETRIED_CALLS
 from grpc_backoff.aio.styles import StreamRequest
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from grpc_backoff.connection.core import CoreConnection
     from grpc_backoff.policy.retry import RetryPolicy
 
-__all__ = ["MULTICALLABLES", "MultiCallable", "last_interceptors"]
+__all__ = ["LAST_INTERCEPTORS", "MULTICALLABLES", "MultiCallable"]
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
@@ -51,7 +53,6 @@ class MultiCallable:
         response_deserializer: Any,
         registered: bool | None,
         *,
-        intercepted: bool,
         policy: RetryPolicy | None = None,
     ) -> None:
         """Remember what grpc's own multicallable is made from; one is made for each connection.
@@ -65,11 +66,10 @@ class MultiCallable:
         self._connection: CoreConnection | None = None
         self._direct: Callable[..., grpc.aio.Call]
         self._sender: MultiCallable | None = None
-        front = channel.front if intercepted else None
-        self._front = None if front is None else self._on_channel(front)
+        self._on_front: Callable[..., grpc.aio.Call] | None = None
         self._policy = policy
         self._config = channel.service_config.of(method)
-        self._plain = policy is None and not intercepted and not self._config.wait_for_ready
+        self._plain = policy is None and not channel.front.always and not self._config.wait_for_ready
 
     def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
@@ -77,8 +77,7 @@ class MultiCallable:
 
     def retrying(self, policy: RetryPolicy) -> Self:
         """Return a callable for the same method whose calls are retried in another way."""
-        intercepted = self._front is not None
-        return type(self)(self._channel, self._method, *self._signature, intercepted=intercepted, policy=policy)
+        return type(self)(self._channel, self._method, *self._signature, policy=policy)
 
     @property
     def channel(self) -> Channel:
@@ -94,7 +93,9 @@ class MultiCallable:
         wait_for_ready: bool | None,
         compression: grpc.Compression | None,
     ) -> Any:
-        way = self._go if self._front is None else self._through_front
+        channel = self._channel
+        intercepted = channel.front.always or getattr(channel, LISTS[self.arity])
+        way = self._through_front if intercepted else self._go
         return way(request, timeout, metadata, credentials, wait_for_ready, compression)
 
     def _go(
@@ -122,10 +123,13 @@ class MultiCallable:
         wait_for_ready: bool | None,
         compression: grpc.Compression | None,
     ) -> Any:
-        assert self._front is not None, "made for interceptors only"
+        front = self._channel.front
+        front.arrange(self.arity, getattr(self._channel, LISTS[self.arity]))
+        if self._on_front is None:
+            self._on_front = self._on_channel(front.channel)
         token = _ROUTE.set(self)  # the interceptors run in a task, which inherits this
         try:
-            return self._front(
+            return self._on_front(
                 request,
                 timeout=timeout,
                 metadata=metadata,
@@ -142,7 +146,7 @@ class MultiCallable:
         callee = self
         if method != self._method:
             policy = self._channel.call_policies.of(method)
-            callee = type(self)(self._channel, method, *self._signature, intercepted=False, policy=policy)
+            callee = type(self)(self._channel, method, *self._signature, policy=policy)
         return callee._go(  # noqa: SLF001 - the same class
             request, details.timeout, details.metadata, details.credentials, details.wait_for_ready, None
         )
@@ -269,7 +273,7 @@ class MultiCallable:
         if serializer is None:
             return self
         if self._sender is None:
-            self._sender = type(self)(self._channel, self._method, None, deserializer, registered, intercepted=False)
+            self._sender = type(self)(self._channel, self._method, None, deserializer, registered)
         return self._sender
 
     def _freeze(self, request: Any) -> tuple[MultiCallable, Any]:
@@ -312,7 +316,8 @@ class _UnaryUnary(MultiCallable, grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.UnaryUnaryCall[Any, Any]:
         """Call the method; see `grpc.aio.UnaryUnaryMultiCallable`."""
-        call: grpc.aio.UnaryUnaryCall[Any, Any] = (self._dispatch if wait_for_ready or not self._plain else self._send)(
+        plain = self._plain and not wait_for_ready and not self._channel._unary_unary_interceptors  # noqa: SLF001
+        call: grpc.aio.UnaryUnaryCall[Any, Any] = (self._send if plain else self._dispatch)(
             request, timeout, metadata, credentials, wait_for_ready, compression
         )
         return call
@@ -333,9 +338,10 @@ class _UnaryStream(MultiCallable, grpc.aio.UnaryStreamMultiCallable):  # type: i
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.UnaryStreamCall[Any, Any]:
         """Call the method; see `grpc.aio.UnaryStreamMultiCallable`."""
-        call: grpc.aio.UnaryStreamCall[Any, Any] = (
-            self._dispatch if wait_for_ready or not self._plain else self._send
-        )(request, timeout, metadata, credentials, wait_for_ready, compression)
+        plain = self._plain and not wait_for_ready and not self._channel._unary_stream_interceptors  # noqa: SLF001
+        call: grpc.aio.UnaryStreamCall[Any, Any] = (self._send if plain else self._dispatch)(
+            request, timeout, metadata, credentials, wait_for_ready, compression
+        )
         return call
 
 
@@ -353,9 +359,10 @@ class _StreamUnary(MultiCallable, grpc.aio.StreamUnaryMultiCallable):  # type: i
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.StreamUnaryCall[Any, Any]:
         """Call the method; see `grpc.aio.StreamUnaryMultiCallable`."""
-        call: grpc.aio.StreamUnaryCall[Any, Any] = (
-            self._dispatch if wait_for_ready or not self._plain else self._send
-        )(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)
+        plain = self._plain and not wait_for_ready and not self._channel._stream_unary_interceptors  # noqa: SLF001
+        call: grpc.aio.StreamUnaryCall[Any, Any] = (self._send if plain else self._dispatch)(
+            request_iterator, timeout, metadata, credentials, wait_for_ready, compression
+        )
         return call
 
 
@@ -373,9 +380,10 @@ class _StreamStream(MultiCallable, grpc.aio.StreamStreamMultiCallable):  # type:
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.StreamStreamCall[Any, Any]:
         """Call the method; see `grpc.aio.StreamStreamMultiCallable`."""
-        call: grpc.aio.StreamStreamCall[Any, Any] = (
-            self._dispatch if wait_for_ready or not self._plain else self._send
-        )(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)
+        plain = self._plain and not wait_for_ready and not self._channel._stream_stream_interceptors  # noqa: SLF001
+        call: grpc.aio.StreamStreamCall[Any, Any] = (self._send if plain else self._dispatch)(
+            request_iterator, timeout, metadata, credentials, wait_for_ready, compression
+        )
         return call
 
 
@@ -405,6 +413,10 @@ class _LastStreamStream(grpc.aio.StreamStreamClientInterceptor):
         return _ROUTE.get().forward(client_call_details, request_iterator)
 
 
-def last_interceptors() -> list[grpc.aio.ClientInterceptor]:
-    """Return the front's last interceptors, one for each arity: grpc files one object under one arity only."""
-    return [_LastUnaryUnary(), _LastUnaryStream(), _LastStreamUnary(), _LastStreamStream()]
+LAST_INTERCEPTORS: dict[str, grpc.aio.ClientInterceptor] = {
+    "unary_unary": _LastUnaryUnary(),
+    "unary_stream": _LastUnaryStream(),
+    "stream_unary": _LastStreamUnary(),
+    "stream_stream": _LastStreamStream(),
+}
+"""What stands behind all interceptors, by arity: grpc files one object under one arity only."""

@@ -9,12 +9,13 @@ import random
 import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.calls import MULTICALLABLES, MultiCallable, last_interceptors
+from grpc_backoff.aio import front
+from grpc_backoff.aio.calls import LAST_INTERCEPTORS, MULTICALLABLES, MultiCallable
 from grpc_backoff.aio.gate import CallGate
 from grpc_backoff.aio.retries import Retries
 from grpc_backoff.aio.service_config import read_service_config
@@ -81,12 +82,14 @@ class Channel(grpc.aio.Channel):
         """How the channel connects."""
         self.policy_values = read.effective
         """The policy's values, each with where it came from (BP-3)."""
-        self._intercepted = bool(interceptors) or core.is_instrumented()
         self._polling: object = core.keep_polling()
-        # The front never connects. It holds the interceptors, and has grpc itself refuse what grpc refuses. That done,
-        # nobody needs it where nobody intercepts.
-        front = _front(target, credentials, core_options, compression, interceptors)
-        self.front = front if self._intercepted else None
+        # Made in any case: grpc itself refuses here what grpc refuses.
+        self.front = front.Front(target, credentials, core_options, compression, interceptors, LAST_INTERCEPTORS)
+        # Clients append to these lists and assign them, as they do on grpc's own channel; each call reads them anew.
+        self._unary_unary_interceptors = self.front.interceptors["unary_unary"]
+        self._unary_stream_interceptors = self.front.interceptors["unary_stream"]
+        self._stream_unary_interceptors = self.front.interceptors["stream_unary"]
+        self._stream_stream_interceptors = self.front.interceptors["stream_stream"]
         self.secure = credentials is not None
         self.service_config = read_service_config(core_options)
         loop = _working_loop()
@@ -175,14 +178,10 @@ class Channel(grpc.aio.Channel):
             self.manager.close()
             self.gate.cancel_all()
             left = max(0.0, end - self._clock.now()) or None
-            await asyncio.gather(self._close_front(left), self._connector.close(left))
+            await asyncio.gather(self.front.close(left), self._connector.close(left))
             await self.manager.closed()
             await self.retries.all_closed()
             self._polling = None
-
-    async def _close_front(self, grace: float | None) -> None:
-        if self.front is not None:
-            await self.front.close(grace)
 
     def __del__(self) -> None:
         """Stop dialling, and say that `close` was forgotten (CB-10)."""
@@ -274,7 +273,6 @@ class Channel(grpc.aio.Channel):
             serializer,
             deserializer,
             registered,
-            intercepted=self._intercepted,
             policy=self.call_policies.of(method),
         )
 
@@ -321,6 +319,8 @@ def insecure_channel(
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what is allowed (BP-4).
     """
+    if front.is_being_made():  # this function stands in the place of grpc's
+        return cast("Channel", front.genuine(target, None, options, compression, interceptors))
     return Channel(
         target,
         None,
@@ -377,6 +377,8 @@ def secure_channel(
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what is allowed (BP-4).
     """
+    if front.is_being_made():  # this function stands in the place of grpc's
+        return cast("Channel", front.genuine(target, credentials, options, compression, interceptors))
     if not isinstance(credentials, grpc.ChannelCredentials):  # None would make a channel without TLS
         raise TypeError(f"credentials must be grpc.ChannelCredentials, not {type(credentials).__name__}")
     return Channel(
@@ -421,21 +423,6 @@ def retrying(multicallable: MultiCallableT, retry: Retry) -> MultiCallableT:
         )
     policy = multicallable.channel.call_policies.named(retry)
     return multicallable.retrying(policy)
-
-
-def _front(
-    target: str,
-    credentials: grpc.ChannelCredentials | None,
-    options: Options,
-    compression: grpc.Compression | None,
-    interceptors: Interceptors | None,
-) -> grpc.aio.Channel:
-    # By their public names and at this moment: tracing libraries put their own functions there, and those look for
-    # the interceptors among the keyword arguments.
-    chain = [*(interceptors or ()), *last_interceptors()]
-    if credentials is None:
-        return grpc.aio.insecure_channel(target, options=options, compression=compression, interceptors=chain)
-    return grpc.aio.secure_channel(target, credentials, options=options, compression=compression, interceptors=chain)
 
 
 def _working_loop() -> asyncio.AbstractEventLoop:
