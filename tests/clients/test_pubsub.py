@@ -12,6 +12,7 @@ import trustme
 from google.api_core import exceptions
 from google.api_core.retry import AsyncRetry, if_exception_type
 from google.auth.credentials import AnonymousCredentials
+from google.oauth2.credentials import Credentials
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient, types
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
@@ -115,11 +116,11 @@ async def secure_server():
 
 
 async def test_installed(secure_server, installed):
-    """CH-1: installed, the channels that google-api-core makes for itself are ours, and outlive a restart."""
+    """CH-8: installed, the channels that google-api-core makes are ours, with the credentials, over a restart."""
     publishes(secure_server)
     transport = PublisherGrpcAsyncIOTransport(
         host=secure_server.target,
-        credentials=AnonymousCredentials(),
+        credentials=Credentials("a-token"),
         ssl_channel_credentials=secure_server.trusted,
     )
     assert type(transport.grpc_channel) is aio.Channel
@@ -127,6 +128,7 @@ async def test_installed(secure_server, installed):
         assert await publish(client) == ["1"]
         await secure_server.restart()
         assert await publish(client, retry=SOON) == ["1"]
+        assert secure_server.metadata[PUBLISH]["authorization"] == "Bearer a-token"
         assert transport.grpc_channel.connection_status().connections == 2
 
 
