@@ -83,13 +83,13 @@ class Channel(grpc.aio.Channel):
         self.policy_values = read.effective
         """The policy's values, each with where it came from (BP-3)."""
         self._polling: object = core.keep_polling()
-        # Made in any case: grpc itself refuses here what grpc refuses.
-        self.front = front.Front(target, credentials, core_options, compression, interceptors, LAST_INTERCEPTORS)
+        self.front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
+        intercepting = self.front.open(interceptors)  # grpc itself refuses here what grpc refuses
         # Clients append to these lists and assign them, as they do on grpc's own channel; each call reads them anew.
-        self._unary_unary_interceptors = self.front.interceptors["unary_unary"]
-        self._unary_stream_interceptors = self.front.interceptors["unary_stream"]
-        self._stream_unary_interceptors = self.front.interceptors["stream_unary"]
-        self._stream_stream_interceptors = self.front.interceptors["stream_stream"]
+        self._unary_unary_interceptors = intercepting["unary_unary"]
+        self._unary_stream_interceptors = intercepting["unary_stream"]
+        self._stream_unary_interceptors = intercepting["stream_unary"]
+        self._stream_stream_interceptors = intercepting["stream_stream"]
         self.secure = credentials is not None
         self.service_config = read_service_config(core_options)
         loop = _working_loop()

@@ -24,6 +24,7 @@ __all__ = ["LISTS", "Front", "genuine", "is_being_made", "made_by"]
 
 Constructor = Callable[..., grpc.aio.Channel]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
+Options = Sequence[tuple[str, Any]]
 
 LISTS: Mapping[str, str] = {
     "unary_unary": "_unary_unary_interceptors",
@@ -49,48 +50,55 @@ _making = _Making()
 class Front:
     """The front of one channel. It is kept only where something intercepts, and made anew if that comes later."""
 
+    __slots__ = ("_channel", "_compression", "_credentials", "_last", "_options", "_target", "always")
+
     def __init__(
         self,
         target: str,
         credentials: grpc.ChannelCredentials | None,
-        options: Sequence[tuple[str, Any]],
+        options: Options,
         compression: grpc.Compression | None,
-        interceptors: Interceptors | None,
         last: Mapping[str, grpc.aio.ClientInterceptor],
     ) -> None:
-        """Have grpc check the arguments, and find out which interceptors there are: tracing libraries add theirs here.
-
-        `last` holds our own interceptors by arity.
-        """
-        self._name, self._arguments = _call(target, credentials)
-        self._keywords = {"options": options, "compression": compression}
+        """Keep what it is made from; `last` holds our own interceptors by arity."""
+        self._target = target
+        self._credentials = credentials
+        self._options = options
+        self._compression = compression
         self._last = last
-        made = self._first([*(interceptors or ()), *last.values()])
-        self.interceptors: dict[str, list[Any]] = {
-            arity: [one for one in _listed(made, arity) if one is not last[arity]] for arity in LISTS
-        }
-        """What intercepts from the start, by arity."""
-        self.always = type(made) is not _grpc.Channel
+        self._channel: grpc.aio.Channel | None = None
+        self.always = False
         """Whether something has put a channel class of its own in place of grpc's, which may do anything to a call."""
-        self._channel = made if self.always or any(self.interceptors.values()) else None
 
-    def _first(self, chain: Interceptors) -> grpc.aio.Channel:
-        make, _making.beneath = _making.beneath or getattr(grpc.aio, self._name), None
-        outer, _making.chain = _making.chain, chain
+    def open(self, interceptors: Interceptors | None) -> dict[str, list[Any]]:
+        """Have grpc check the arguments; return what intercepts from the start, by arity.
+
+        That is what the caller gave, and what tracing libraries add here.
+        """
+        make, _making.beneath = _making.beneath or getattr(grpc.aio, _name(self._credentials)), None
+        outer, _making.chain = _making.chain, [*(interceptors or ()), *self._last.values()]
         try:
             # The interceptors by keyword: that is where tracing libraries look for them.
-            made: grpc.aio.Channel = make(*self._arguments, **self._keywords, interceptors=chain)
+            made = self._make(make, interceptors=_making.chain)
         finally:
             _making.chain = outer
-        return made
+        found = {arity: [one for one in _listed(made, arity) if one is not self._last[arity]] for arity in LISTS}
+        self.always = type(made) is not _grpc.Channel
+        if self.always or any(found.values()):
+            self._channel = made
+        return found
+
+    def _make(self, constructor: Constructor, **more: Any) -> grpc.aio.Channel:
+        return _made(
+            constructor, self._target, self._credentials, options=self._options, compression=self._compression, **more
+        )
 
     @property
     def channel(self) -> grpc.aio.Channel:
         """The front itself, made now if nobody needed it before."""
         if self._channel is None:
-            self._channel = getattr(_grpc, self._name)(*self._arguments, **self._keywords)
-        channel: grpc.aio.Channel = self._channel
-        return channel
+            self._channel = self._make(getattr(_grpc, _name(self._credentials)))
+        return self._channel
 
     def arrange(self, arity: str, interceptors: Sequence[Any] | None) -> None:
         """Have the next call of this arity run through these interceptors, and then through ours.
@@ -134,14 +142,18 @@ def genuine(
     """
     known = {id(one) for one in _making.chain or ()}
     chain = [one for one in interceptors or () if id(one) in known]
-    name, arguments = _call(target, credentials)
-    channel: grpc.aio.Channel = getattr(_grpc, name)(*arguments, options, compression, chain)
-    return channel
+    make = getattr(_grpc, _name(credentials))
+    return _made(make, target, credentials, options=options, compression=compression, interceptors=chain)
 
 
-def _call(target: str, credentials: grpc.ChannelCredentials | None) -> tuple[str, tuple[Any, ...]]:
-    """Return the name of grpc's constructor, and its first arguments."""
-    return ("insecure_channel", (target,)) if credentials is None else ("secure_channel", (target, credentials))
+def _name(credentials: grpc.ChannelCredentials | None) -> str:
+    return "insecure_channel" if credentials is None else "secure_channel"
+
+
+def _made(
+    constructor: Constructor, target: str, credentials: grpc.ChannelCredentials | None, **keywords: Any
+) -> grpc.aio.Channel:
+    return constructor(target, **keywords) if credentials is None else constructor(target, credentials, **keywords)
 
 
 def _listed(channel: grpc.aio.Channel, arity: str) -> list[Any]:
