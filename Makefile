@@ -3,17 +3,19 @@ PYTHON ?= python3
 OLDEST_GRPCIO ?= 1.63.0
 BIN = .venv/bin
 OLDEST = .venv-oldest/bin
+CLIENTS = .venv-clients/bin
 # Most tests wait for real time to pass, so that more of them run at a time than there are cores.
 PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile
 SHORT = tests/aio tests/connection tests/interop -m "not slow"
 
-.PHONY: help demo test test-modes test-oldest check interop interop-peers interop-short interop-full interop-verify interop-official protos bench wheel clean
+.PHONY: help demo test test-modes test-oldest test-clients check interop interop-peers interop-short interop-full interop-verify interop-official protos bench wheel clean
 
 help:
 	@echo "make demo        the channel against a server that fails in every way, with figures"
 	@echo "make test        all tests"
 	@echo "make test-modes  the short tests under uvloop, Python's development mode and without asserts (-O)"
 	@echo "make test-oldest the short tests on the oldest grpcio that is supported ($(OLDEST_GRPCIO))"
+	@echo "make test-clients  client libraries and tracers of others, on our channels"
 	@echo "make check       format, lint, types, layers"
 	@echo "make interop     gRPC clients of six languages before a server that fails, rule by rule; some minutes"
 	@echo "make interop-peers     builds them, and the servers of other languages"
@@ -38,6 +40,12 @@ help:
 	$(OLDEST)/python -m pip install --quiet --editable . --group test grpcio==$(OLDEST_GRPCIO) grpcio-tools==$(OLDEST_GRPCIO)
 	@touch $@
 
+.venv-clients/made: pyproject.toml
+	$(PYTHON) -m venv .venv-clients
+	$(CLIENTS)/python -m pip install --quiet --upgrade pip
+	$(CLIENTS)/python -m pip install --quiet --editable . --group clients
+	@touch $@
+
 .venv-protos/made: pyproject.toml
 	$(PYTHON) -m venv .venv-protos
 	.venv-protos/bin/python -m pip install --quiet --upgrade pip
@@ -57,6 +65,9 @@ test-modes: .venv/made
 
 test-oldest: .venv-oldest/made
 	$(OLDEST)/python $(PYTEST) tests/interop_suite/official/test_generated.py tests/interop_suite/official/test_wire.py $(SHORT)
+
+test-clients: .venv-clients/made
+	$(CLIENTS)/python $(PYTEST) -p no:ddtrace tests/clients
 
 check: .venv/made
 	$(BIN)/ruff format --check .
@@ -103,4 +114,4 @@ wheel: .venv/made
 	cd dist && ../.venv-wheel/bin/grpc-backoff --version && ../.venv-wheel/bin/grpc-backoff demo
 
 clean:
-	rm -rf .venv .venv-oldest .venv-protos .venv-wheel dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-oldest .venv-clients .venv-protos .venv-wheel dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,6 +1,7 @@
 """Resilient gRPC channels for Python: connection backoff that can be set, seen, reset and proven.
 
-`from grpc_backoff import aio` and `aio.insecure_channel(target)` in place of `grpc.aio.insecure_channel(target)`.
+`from grpc_backoff import aio` and `aio.insecure_channel(target)` in place of `grpc.aio.insecure_channel(target)`; or
+`grpc_backoff.install()`, once, for all that the process makes.
 """
 
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
@@ -21,6 +22,7 @@ from grpc_backoff.connection.events import (
     State,
 )
 from grpc_backoff.errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
+from grpc_backoff.installation import install, installed, uninstall
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
@@ -71,7 +73,10 @@ __all__ = [
     "State",
     "Steps",
     "WaitSource",
+    "install",
+    "installed",
     "read_config",
+    "uninstall",
 ]
 
 __version__ = "0.1.0"

@@ -7,6 +7,9 @@ import asyncio
 import re
 from pathlib import Path
 
+import grpc.aio
+
+import grpc_backoff
 from grpc_backoff import aio
 from grpc_backoff.config.options import OPTION_KEYS
 from tests.echo import EchoStub, Message, serving
@@ -47,6 +50,17 @@ async def test_see_and_steer(capsys):
         exec(compile(BLOCKS[2], "README.md", "exec"), {"channel": channel})
         await asyncio.wait_for(channel.channel_ready(), 30)
     assert "Connected(" in capsys.readouterr().out
+
+
+async def test_install(monkeypatch):
+    """CH-1: the two lines make `grpc.aio`'s own names ours."""
+    monkeypatch.setattr(grpc.aio, "insecure_channel", grpc.aio.insecure_channel)
+    exec(compile(BLOCKS[3], "README.md", "exec"), {})
+    try:
+        async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
+            assert type(channel) is aio.Channel
+    finally:
+        grpc_backoff.uninstall()
 
 
 def test_the_options_table_is_complete():

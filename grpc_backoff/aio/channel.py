@@ -9,16 +9,16 @@ import random
 import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio import core
+from grpc_backoff.aio import core, front
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.manager import ConnectionManager, Listener
-from grpc_backoff.aio.multicallables import MULTICALLABLES, MultiCallable, last_interceptors
+from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES, MultiCallable
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.service_config import read_service_config
 from grpc_backoff.calls.budget import tokens_of
@@ -82,12 +82,14 @@ class Channel(grpc.aio.Channel):
         """How the channel connects."""
         self.policy_values = read.effective
         """The policy's values, each with where it came from (BP-3)."""
-        self._intercepted = bool(interceptors) or core.is_instrumented()
         self._polling: object = core.keep_polling()
-        # The front never connects. It holds the interceptors, and has grpc itself refuse what grpc refuses. That done,
-        # nobody needs it where nobody intercepts.
-        front = _front(target, credentials, core_options, compression, interceptors)
-        self.front = front if self._intercepted else None
+        self.front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
+        intercepting = self.front.open(interceptors)  # grpc itself refuses here what grpc refuses
+        # Clients append to these lists and assign them, as they do on grpc's own channel; each call reads them anew.
+        self._unary_unary_interceptors = intercepting["unary_unary"]
+        self._unary_stream_interceptors = intercepting["unary_stream"]
+        self._stream_unary_interceptors = intercepting["stream_unary"]
+        self._stream_stream_interceptors = intercepting["stream_stream"]
         self.secure = credentials is not None
         self.service_config = read_service_config(core_options)
         loop = _working_loop()
@@ -170,7 +172,7 @@ class Channel(grpc.aio.Channel):
         end = self._clock.now() + (grace or 0.0)
         self.calls.close()
         if not grace:
-            await self._close_front(None)  # at once: interceptors that have not begun find a channel that is closed
+            await self.front.close(None)  # at once: interceptors that have not begun find a channel that is closed
         try:
             if grace:
                 await self.pending.emptied(grace)
@@ -178,14 +180,10 @@ class Channel(grpc.aio.Channel):
             self.manager.close()
             self.pending.cancel()
             left = max(0.0, end - self._clock.now()) or None
-            await asyncio.gather(self._close_front(left), self._connector.close(left))
+            await asyncio.gather(self.front.close(left), self._connector.close(left))
             await self.manager.closed()
             await self.calls.closed()
             self._polling = None
-
-    async def _close_front(self, grace: float | None) -> None:
-        if self.front is not None:
-            await self.front.close(grace)
 
     def __del__(self) -> None:
         """Stop dialling, and say that `close` was forgotten (CB-10)."""
@@ -277,7 +275,6 @@ class Channel(grpc.aio.Channel):
             serializer,
             deserializer,
             registered,
-            intercepted=self._intercepted,
             policy=self.call_policies.of(method),
         )
 
@@ -324,6 +321,8 @@ def insecure_channel(
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what is allowed (BP-4).
     """
+    if front.is_being_made():  # this function stands in the place of grpc's
+        return cast("Channel", front.genuine(target, None, options, compression, interceptors))
     return Channel(
         target,
         None,
@@ -380,6 +379,8 @@ def secure_channel(
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what is allowed (BP-4).
     """
+    if front.is_being_made():  # this function stands in the place of grpc's
+        return cast("Channel", front.genuine(target, credentials, options, compression, interceptors))
     if not isinstance(credentials, grpc.ChannelCredentials):  # None would make a channel without TLS
         raise TypeError(f"credentials must be grpc.ChannelCredentials, not {type(credentials).__name__}")
     return Channel(
@@ -426,21 +427,6 @@ def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None
         )
     policy = multicallable.channel.call_policies.named(retry)
     return multicallable.retrying(policy, call_id)
-
-
-def _front(
-    target: str,
-    credentials: grpc.ChannelCredentials | None,
-    options: Options,
-    compression: grpc.Compression | None,
-    interceptors: Interceptors | None,
-) -> grpc.aio.Channel:
-    # By their public names and at this moment: tracing libraries put their own functions there, and those look for
-    # the interceptors among the keyword arguments.
-    chain = [*(interceptors or ()), *last_interceptors()]
-    if credentials is None:
-        return grpc.aio.insecure_channel(target, options=options, compression=compression, interceptors=chain)
-    return grpc.aio.secure_channel(target, credentials, options=options, compression=compression, interceptors=chain)
 
 
 def _working_loop() -> asyncio.AbstractEventLoop:

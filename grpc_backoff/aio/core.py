@@ -34,7 +34,7 @@ from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.policy.connect import ConnectPolicy
 
-__all__ = ["CoreChannel", "CoreConnection", "CoreConnector", "is_instrumented", "keep_polling"]
+__all__ = ["CoreChannel", "CoreConnection", "CoreConnector", "keep_polling"]
 
 Options = Sequence[tuple[str, Any]]
 
@@ -371,12 +371,6 @@ def keep_polling() -> object:
 
 
 _kept: weakref.WeakValueDictionary[str, object] = weakref.WeakValueDictionary()
-
-
-def is_instrumented() -> bool:
-    """Return whether something has put its own functions in place of grpc's constructors, to see every call."""
-    genuine = _genuine.insecure_channel, _genuine.secure_channel
-    return (grpc.aio.insecure_channel, grpc.aio.secure_channel) != genuine
 
 
 def _milliseconds(seconds: float) -> int:

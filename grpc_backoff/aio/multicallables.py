@@ -5,10 +5,10 @@ A call goes one of three ways:
 * the channel is READY, the call is fail-fast, and nobody intercepts or retries: straight to grpc's multicallable on the
   connection (CH-5);
 * it has to wait, or may be made again: a call of ours (`call.py`), whose attempts go the way above;
-* somebody intercepts: through grpc's interceptor machinery on a channel that never connects, the interceptor channel.
-  Its last interceptor is one of ours and makes the call one of the ways above. So interceptors run at once, as on a
-  plain channel, see the wait and its failures, can answer without any connection, and cannot make a dead connection
-  dial.
+* somebody intercepts, which may begin and end at any time: through grpc's interceptor machinery on a channel that never
+  connects, the interceptor channel (`front.py`). Its last interceptor is one of ours and makes the call one of the ways
+  above. So interceptors run at once, as on a plain channel, see the wait and its failures, can answer without any
+  connection, and cannot make a dead connection dial.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.call import CALLS, MakeAttempt
+from grpc_backoff.aio.front import LISTS
 from grpc_backoff.calls.machine import CallMachine, Metadata
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from grpc_backoff.aio.core import CoreConnection
     from grpc_backoff.policy.retry import RetryPolicy
 
-__all__ = ["MULTICALLABLES", "MultiCallable", "last_interceptors"]
+__all__ = ["LAST_INTERCEPTORS", "MULTICALLABLES", "MultiCallable"]
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
@@ -59,7 +60,6 @@ class MultiCallable:
         response_deserializer: Any,
         registered: bool | None,
         *,
-        intercepted: bool,
         policy: RetryPolicy | None = None,
         call_id: str | None = None,
     ) -> None:
@@ -70,16 +70,16 @@ class MultiCallable:
         self._channel = channel
         self._manager = channel.manager
         self._method = method
+        self._interceptors = LISTS[self.arity]
         self._signature = (request_serializer, response_deserializer, registered)
         self._connection: CoreConnection | None = None
         self._direct: Callable[..., grpc.aio.Call]
         self._sender: MultiCallable | None = None
-        front = channel.front if intercepted else None
-        self._front = None if front is None else self._on_channel(front)
+        self._on_front: Callable[..., grpc.aio.Call] | None = None
         self._policy = policy
         self._call_id = call_id
         self._config = channel.service_config.of(method)
-        self._plain = policy is None and not intercepted and not self._config.wait_for_ready
+        self._plain = policy is None and not channel.front.always and not self._config.wait_for_ready
         self._machines: dict[tuple[bool, ...], CallMachine] = {}
 
     def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
@@ -88,10 +88,7 @@ class MultiCallable:
 
     def retrying(self, policy: RetryPolicy, call_id: str | None = None) -> Self:
         """Return a callable for the same method whose calls are retried in another way."""
-        intercepted = self._front is not None
-        return type(self)(
-            self._channel, self._method, *self._signature, intercepted=intercepted, policy=policy, call_id=call_id
-        )
+        return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
 
     @property
     def channel(self) -> Channel:
@@ -118,14 +115,19 @@ class MultiCallable:
     # The other ways.
 
     def _dispatch(self, arguments: Arguments) -> Any:
-        return self._make_call(arguments) if self._front is None else self._through_front(arguments)
+        channel = self._channel
+        intercepted = channel.front.always or getattr(channel, self._interceptors)
+        return self._through_front(arguments) if intercepted else self._make_call(arguments)
 
     def _through_front(self, arguments: Arguments) -> Any:
-        assert self._front is not None, "made for interceptors only"
+        front = self._channel.front
+        front.arrange(self.arity, getattr(self._channel, self._interceptors))
+        if self._on_front is None:
+            self._on_front = self._on_channel(front.channel)
         request, timeout, metadata, credentials, wait_for_ready, compression = arguments
         token = _ROUTE.set(self)  # the interceptors run in a task, which inherits this
         try:
-            return self._front(
+            return self._on_front(
                 request,
                 timeout=timeout,
                 metadata=metadata,
@@ -142,7 +144,7 @@ class MultiCallable:
         callee = self
         if method != self._method:
             policy = self._channel.call_policies.of(method)
-            callee = type(self)(self._channel, method, *self._signature, intercepted=False, policy=policy)
+            callee = type(self)(self._channel, method, *self._signature, policy=policy)
         return callee._make_call(  # noqa: SLF001 - the same class
             Arguments(request, details.timeout, details.metadata, details.credentials, details.wait_for_ready, None)
         )
@@ -224,7 +226,7 @@ class MultiCallable:
         if serializer is None:
             return self
         if self._sender is None:
-            self._sender = type(self)(self._channel, self._method, None, deserializer, registered, intercepted=False)
+            self._sender = type(self)(self._channel, self._method, None, deserializer, registered)
         return self._sender
 
     def _freeze(self, request: Any) -> tuple[MultiCallable, Any]:
@@ -262,7 +264,8 @@ class _OneRequest(MultiCallable):
         compression: grpc.Compression | None = None,
     ) -> Any:
         """Call the method; see the multicallables of `grpc.aio`."""
-        connection = self._ready() if self._plain and not wait_for_ready else None
+        roundabout = wait_for_ready or not self._plain or getattr(self._channel, self._interceptors)
+        connection = None if roundabout else self._ready()
         if connection is None:
             return self._dispatch(Arguments(request, timeout, metadata, credentials, wait_for_ready, compression))
         call = self._direct(
@@ -290,7 +293,8 @@ class _RequestStream(MultiCallable):
         compression: grpc.Compression | None = None,
     ) -> Any:
         """Call the method; see the multicallables of `grpc.aio`."""
-        connection = self._ready() if self._plain and not wait_for_ready else None
+        roundabout = wait_for_ready or not self._plain or getattr(self._channel, self._interceptors)
+        connection = None if roundabout else self._ready()
         arguments = Arguments(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)
         return (
             self._dispatch(arguments) if connection is None else self._enter(connection, arguments, timeout, metadata)
@@ -339,6 +343,10 @@ class _LastStreamStream(grpc.aio.StreamStreamClientInterceptor):
         return _ROUTE.get().forward(client_call_details, request_iterator)
 
 
-def last_interceptors() -> list[grpc.aio.ClientInterceptor]:
-    """Return the front's last interceptors, one for each arity: grpc files one object under one arity only."""
-    return [_LastUnaryUnary(), _LastUnaryStream(), _LastStreamUnary(), _LastStreamStream()]
+LAST_INTERCEPTORS: dict[str, grpc.aio.ClientInterceptor] = {
+    "unary_unary": _LastUnaryUnary(),
+    "unary_stream": _LastUnaryStream(),
+    "stream_unary": _LastStreamUnary(),
+    "stream_stream": _LastStreamStream(),
+}
+"""What stands behind all interceptors, by arity: grpc files one object under one arity only."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from grpc_backoff.errors import MissingExtra
 
@@ -22,7 +22,10 @@ def require(extra: str, modules: Iterable[str]) -> None:
 
 
 def main() -> None:
-    """Run the command line; the console script `grpc-backoff` and `python -m grpc_backoff.cli` end up here."""
+    """Run the command line; the console script `grpc-backoff` and `python -m grpc_backoff` end up here."""
+    if sys.argv[1:2] == ["run"] and sys.argv[2:3] not in ([], ["-h"], ["--help"]):
+        _run(sys.argv[2:])
+        return
     try:
         require("cli", ("click", "rich"))
     except MissingExtra as missing:
@@ -33,3 +36,14 @@ def main() -> None:
     from grpc_backoff.cli.commands import cli  # noqa: PLC0415 - needs what was just looked for
 
     cli(prog_name="grpc-backoff")
+
+
+def _run(words: Sequence[str]) -> None:
+    """Run somebody's program: without click, whose handling of errors and signals is not the program's."""
+    from grpc_backoff.cli import program  # noqa: PLC0415 - the other commands have no need of it
+
+    try:
+        program.run(program.find(words))
+    except program.ProgramError as error:
+        sys.stderr.write(f"grpc-backoff run: {error}\n")
+        sys.exit(2)

@@ -8,6 +8,7 @@ import grpc_backoff
 from grpc_backoff.cli.config import config
 from grpc_backoff.cli.connect import connect
 from grpc_backoff.cli.demo import demo
+from grpc_backoff.cli.run import run
 from grpc_backoff.cli.schedule import schedule_command
 from grpc_backoff.cli.simulate import simulate
 
@@ -20,5 +21,5 @@ def cli() -> None:
     """Watch gRPC connections being made and lost; show, check and simulate backoff policies."""
 
 
-for command in (connect, demo, schedule_command, simulate, config):
+for command in (connect, demo, schedule_command, simulate, config, run):
     cli.add_command(command)

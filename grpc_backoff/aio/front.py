@@ -1,0 +1,161 @@
+"""The front: a channel of grpc's own that never connects, on which the interceptors run.
+
+An intercepted call is made on the front. Behind the channel's interceptors stands one of ours (`calls.py`), which makes
+the call on the real connection, so the front's core never dials.
+
+The first front comes from `grpc.aio`'s public names, since tracing libraries put their own functions there and add
+interceptors on the way. Those functions may lead back to this library: somebody may have assigned
+`grpc_backoff.aio.insecure_channel` to that name, or called `grpc_backoff.install`. This module keeps track of which
+constructor is at work, so that such a circle ends at grpc's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+__all__ = ["LISTS", "Front", "genuine", "is_being_made", "made_by"]
+
+Constructor = Callable[..., grpc.aio.Channel]
+Interceptors = Sequence[grpc.aio.ClientInterceptor]
+Options = Sequence[tuple[str, Any]]
+
+LISTS: Mapping[str, str] = {
+    "unary_unary": "_unary_unary_interceptors",
+    "unary_stream": "_unary_stream_interceptors",
+    "stream_unary": "_stream_unary_interceptors",
+    "stream_stream": "_stream_stream_interceptors",
+}
+"""The lists of interceptors of a `grpc.aio.Channel`, by arity. They are private by name only: clients change them."""
+
+_grpc: Any = importlib.import_module("grpc.aio._channel")
+
+
+class _Making(threading.local):
+    """Which constructor is at work in this thread. A constructor does not await, so no task can come in between."""
+
+    chain: Interceptors | None = None
+    beneath: Constructor | None = None
+
+
+_making = _Making()
+
+
+class Front:
+    """The front of one channel. It is kept only where something intercepts, and made anew if that comes later."""
+
+    __slots__ = ("_channel", "_compression", "_credentials", "_last", "_options", "_target", "always")
+
+    def __init__(
+        self,
+        target: str,
+        credentials: grpc.ChannelCredentials | None,
+        options: Options,
+        compression: grpc.Compression | None,
+        last: Mapping[str, grpc.aio.ClientInterceptor],
+    ) -> None:
+        """Keep what it is made from; `last` holds our own interceptors by arity."""
+        self._target = target
+        self._credentials = credentials
+        self._options = options
+        self._compression = compression
+        self._last = last
+        self._channel: grpc.aio.Channel | None = None
+        self.always = False
+        """Whether something has put a channel class of its own in place of grpc's, which may do anything to a call."""
+
+    def open(self, interceptors: Interceptors | None) -> dict[str, list[Any]]:
+        """Have grpc check the arguments; return what intercepts from the start, by arity.
+
+        That is what the caller gave, and what tracing libraries add here.
+        """
+        make, _making.beneath = _making.beneath or getattr(grpc.aio, _name(self._credentials)), None
+        outer, _making.chain = _making.chain, [*(interceptors or ()), *self._last.values()]
+        try:
+            # The interceptors by keyword: that is where tracing libraries look for them.
+            made = self._make(make, interceptors=_making.chain)
+        finally:
+            _making.chain = outer
+        found = {arity: [one for one in _listed(made, arity) if one is not self._last[arity]] for arity in LISTS}
+        self.always = type(made) is not _grpc.Channel
+        if self.always or any(found.values()):
+            self._channel = made
+        return found
+
+    def _make(self, constructor: Constructor, **more: Any) -> grpc.aio.Channel:
+        return _made(
+            constructor, self._target, self._credentials, options=self._options, compression=self._compression, **more
+        )
+
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        """The front itself, made now if nobody needed it before."""
+        if self._channel is None:
+            self._channel = self._make(getattr(_grpc, _name(self._credentials)))
+        return self._channel
+
+    def arrange(self, arity: str, interceptors: Sequence[Any] | None) -> None:
+        """Have the next call of this arity run through these interceptors, and then through ours.
+
+        In place: grpc's multicallables keep the list that stood on their channel when they were made.
+        """
+        _listed(self.channel, arity)[:] = [*(interceptors or ()), self._last[arity]]
+
+    async def close(self, grace: float | None) -> None:
+        """Close it; intercepted calls still running after `grace` seconds are cancelled."""
+        if self._channel is not None:
+            await self._channel.close(grace)
+
+
+def is_being_made() -> bool:
+    """Return whether this thread is making a front: whoever is asked for a channel then has to pass it on to grpc."""
+    return _making.chain is not None
+
+
+@contextlib.contextmanager
+def made_by(constructor: Constructor) -> Iterator[None]:
+    """Have the front of the next channel made by this constructor, not by what stands in `grpc.aio`."""
+    _making.beneath = constructor
+    try:
+        yield
+    finally:
+        _making.beneath = None
+
+
+def genuine(
+    target: str,
+    credentials: grpc.ChannelCredentials | None,
+    options: Any,
+    compression: grpc.Compression | None,
+    interceptors: Interceptors | None,
+) -> grpc.aio.Channel:
+    """Return grpc's own channel, for a front whose making has come back to this library.
+
+    Whoever wraps this library's function has put its interceptors before the ones of the channel already; what it adds
+    a second time is left out.
+    """
+    known = {id(one) for one in _making.chain or ()}
+    chain = [one for one in interceptors or () if id(one) in known]
+    make = getattr(_grpc, _name(credentials))
+    return _made(make, target, credentials, options=options, compression=compression, interceptors=chain)
+
+
+def _name(credentials: grpc.ChannelCredentials | None) -> str:
+    return "insecure_channel" if credentials is None else "secure_channel"
+
+
+def _made(
+    constructor: Constructor, target: str, credentials: grpc.ChannelCredentials | None, **keywords: Any
+) -> grpc.aio.Channel:
+    return constructor(target, **keywords) if credentials is None else constructor(target, credentials, **keywords)
+
+
+def _listed(channel: grpc.aio.Channel, arity: str) -> list[Any]:
+    found: list[Any] = getattr(channel, LISTS[arity], [])  # a class of somebody's own may have none
+    return found

@@ -1,0 +1,167 @@
+"""The program of `grpc-backoff run`: what its words name, and running it in this process, as `python` would.
+
+It needs none of the optional packages, since it is meant for environments that are somebody else's. The command, with
+its help, stands in `run.py`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import io
+import os
+import pkgutil
+import re
+import runpy
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+from grpc_backoff.installation import install
+
+__all__ = ["Program", "ProgramError", "find", "run"]
+
+_PYTHON = re.compile(r"python[0-9.]*(\.exe)?", re.IGNORECASE)
+_FIRST_LINES = 1024  # bytes; a kernel reads at most 256 of the first line
+
+
+class ProgramError(ValueError):
+    """The words name nothing that this Python could run; the text says what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A Python program: a file, or a module if `module` says so, and the arguments behind it."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    module: bool = False
+
+
+def find(words: Sequence[str]) -> Program:
+    """Return the program that a command line names: `FILE ...`, `-m MODULE ...`, or a command on the PATH.
+
+    A leading `--` is passed over, and so is `python`, if it is the one that runs this.
+
+    Raises:
+        ProgramError: there is no such program, or Python does not run it.
+    """
+    words = list(words)
+    if words[:1] == ["--"]:
+        words = words[1:]
+    if words and _PYTHON.fullmatch(Path(words[0]).name):
+        _refuse_another_python(words[0], words[0])
+        words = words[1:]
+    match words:
+        case ["-m", module, *arguments]:
+            return Program(module, tuple(arguments), module=True)
+        case [] | ["-m"]:
+            raise ProgramError("program: expected a Python file, a command on the PATH, or -m and a module")
+        case [name, *_] if name.startswith("-"):
+            raise ProgramError(f"program={name}: expected a program; -m is the one option of Python's that can be used")
+        case _:
+            name = words[0]
+            return Program(_file(name) if Path(name).exists() else _command(name), tuple(words[1:]))
+
+
+def run(program: Program) -> None:
+    """Install, and run the program as the main one of this process; what it raises and how it ends is its own.
+
+    Raises:
+        ProgramError: there is no such module.
+    """
+    sys.argv[:] = [program.name, *program.arguments]
+    is_script = not program.module and pkgutil.get_importer(program.name) is None
+    if not sys.flags.safe_path:
+        del sys.path[0]  # where this command was found
+        if program.module:
+            sys.path.insert(0, str(Path.cwd()))
+        elif is_script:  # for a directory or an archive `runpy` puts in the thing itself
+            sys.path.insert(0, str(Path(program.name).resolve().parent))
+    install()
+    if program.module:
+        _refuse_no_module(program.name)
+        runpy.run_module(program.name, run_name="__main__", alter_sys=True)
+    elif is_script:
+        _run_script(str(Path(program.name).absolute()))
+    else:
+        runpy.run_path(program.name, run_name="__main__")
+
+
+def _run_script(path: str) -> None:
+    # Not by `runpy`, whose `__main__` is gone when the last line has run: threads and what runs at exit may need it.
+    main = ModuleType("__main__")
+    loader = SourceFileLoader("__main__", path)
+    vars(main).update(__file__=path, __loader__=loader, __builtins__=builtins, __cached__=None)
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    sys.modules["__main__"] = main
+    exec(code, vars(main))  # noqa: S102 - it is what the user has asked for
+
+
+def _file(name: str) -> str:
+    if Path(name).is_dir() and not (Path(name) / "__main__.py").exists():
+        raise ProgramError(f"program={name}: expected a Python file; this directory has no __main__.py")
+    if not os.access(name, os.R_OK):
+        raise ProgramError(f"program={name}: expected a file that can be read")
+    return name
+
+
+def _command(name: str) -> str:
+    """Return the path of a command that is a script of this very Python."""
+    found = shutil.which(name)
+    if found is None:
+        raise ProgramError(f"program={name}: expected a Python file, or a command on the PATH; there is neither")
+    interpreter = _interpreter(Path(_file(found)))
+    if interpreter is None:
+        raise ProgramError(f"program={name}: expected a program in Python; {found} is none")
+    _refuse_another_python(name, interpreter)
+    return found
+
+
+def _interpreter(script: Path) -> str | None:
+    """Return which Python a script says that it is for, None if it is not for Python.
+
+    It says so by `#!/usr/bin/python3`, by `#!/usr/bin/env python3`, or, as installers write where the path is long, by
+    `#!/bin/sh` and then `'''exec' "/usr/bin/python3" "$0" "$@"`.
+    """
+    with script.open("rb") as file:
+        lines = file.read(_FIRST_LINES).decode(errors="replace").splitlines()
+    if not lines or not lines[0].startswith("#!"):
+        return None
+    by_shell = lines[0] == "#!/bin/sh" and len(lines) > 1 and lines[1].startswith("'''exec' ")
+    words = shlex.split(lines[1].removeprefix("'''exec' ")) if by_shell else lines[0].removeprefix("#!").split()
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-")]
+    return words[0] if words and _PYTHON.fullmatch(Path(words[0]).name) else None
+
+
+def _refuse_another_python(name: str, interpreter: str) -> None:
+    """Raise for what the interpreter of another environment runs: its modules are not in this one."""
+    found = shutil.which(interpreter)
+    if found is None or not Path(found).parent.samefile(Path(sys.executable).parent):
+        raise ProgramError(
+            f"program={name}: expected a program of this Python, {sys.executable}; it is for {found or interpreter}. "
+            "Install grpc-backoff there, and use `python -m grpc_backoff run` of that one"
+        )
+
+
+def _refuse_no_module(name: str) -> None:
+    if (found := _module(name)) and (found.submodule_search_locations is None or _module(f"{name}.__main__")):
+        return
+    missing = "and this package has no __main__" if found else "and there is none of this name"
+    raise ProgramError(f"program=-m {name}: expected a module that can be run, {missing}")
+
+
+def _module(name: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(f"{error.name}."):
+            return None  # the package that it would be in is missing
+        raise

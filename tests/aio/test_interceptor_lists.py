@@ -1,0 +1,230 @@
+"""CH-1: the lists of interceptors that `grpc.aio.Channel` has, which clients change on a channel that they have."""
+
+from __future__ import annotations
+
+import grpc
+import grpc.aio
+import pytest
+
+import grpc_backoff
+from grpc_backoff import aio
+from tests.aio.test_drop_in_calls import ANSWERS, answer, call_all
+from tests.aio.test_drop_in_interceptors import NoteUnaryUnary, notes
+from tests.echo import EchoStub, Message, serving
+
+NAMES = {
+    "Unary": "_unary_unary_interceptors",
+    "Down": "_unary_stream_interceptors",
+    "Up": "_stream_unary_interceptors",
+    "Both": "_stream_stream_interceptors",
+}
+ARITIES = pytest.mark.parametrize("method", ANSWERS)
+
+
+def add(channel, noted, name):
+    """Append an interceptor of each kind to the channel's lists, as clients do."""
+    for listed, one in zip(NAMES.values(), notes(noted, name), strict=True):
+        getattr(channel, listed).append(one)
+
+
+def through(server):
+    return [value for key, value in server.metadata[-1] if key == "through"]
+
+
+async def answered(stub, method):
+    """Make one call of each arity, and return what that of `method` answers."""
+    calls = call_all(stub)
+    found = await answer(calls.pop(method))
+    for other in calls.values():
+        other.cancel()
+    return found
+
+
+@pytest.mark.parametrize("make", [grpc.aio.insecure_channel, aio.insecure_channel])
+async def test_they_hold_what_was_given(make):
+    """CH-1: each list is a real one, and holds the interceptors of its kind that the channel was made with."""
+    given = notes([], "one", "two")
+    channel = make("127.0.0.1:1", interceptors=given)
+    for position, name in enumerate(NAMES.values()):
+        assert type(getattr(channel, name)) is list
+        assert getattr(channel, name) == [given[position], given[position + 4]]
+    await channel.close()
+
+
+@ARITIES
+async def test_appended_later(channel, server, method):
+    """CH-1: an interceptor that is appended to a channel in use sees the next call of a stub that was there before."""
+    noted = []
+    stub = EchoStub(channel)
+    await answered(stub, method)
+    add(channel, noted, "late")
+    server.metadata.clear()
+    assert await answer(call_all(stub)[method]) == ANSWERS[method]
+    path = f"/echo.v1.Echo/{method}".encode()
+    assert [seen for _, seen in noted].count(path) == 1
+    assert any(("through", "late") in metadata for metadata in server.metadata)
+
+
+async def test_order(channel, server):
+    """CH-1: they run in the order of the list, which may change at any time, and all before the call is made."""
+    noted = []
+    stub = EchoStub(channel)
+    add(channel, noted, "first")
+    await stub.Unary(Message())
+    assert through(server) == ["first"]
+    add(channel, noted, "second")
+    await stub.Unary(Message())
+    assert through(server) == ["first", "second"]
+    channel._unary_unary_interceptors.reverse()
+    await stub.Unary(Message())
+    assert through(server) == ["second", "first"]
+    channel._unary_unary_interceptors.clear()
+    await stub.Unary(Message())
+    assert through(server) == []
+
+
+async def test_one_arity_alone(channel, server):
+    """CH-1: an interceptor of one kind leaves calls of the others as they are."""
+    noted = []
+    channel._unary_unary_interceptors.append(NoteUnaryUnary(noted, "mine"))
+    stub = EchoStub(channel)
+    for method, call in call_all(stub).items():
+        assert await answer(call) == ANSWERS[method]
+    assert noted == [("mine", b"/echo.v1.Echo/Unary")]
+
+
+@pytest.mark.parametrize("kind_of_list", [list, tuple])
+async def test_assigned(kind, server, kind_of_list):
+    """CH-1: a list can be assigned: one channel takes over another's, as bigtable's swappable channel has it.
+
+    On a plain channel that is so for stubs that are made afterwards.
+    """
+    noted = []
+    async with kind.insecure_channel(server.target) as old, kind.insecure_channel(server.target) as new:
+        add(old, noted, "old")
+        for name in NAMES.values():
+            setattr(new, name, kind_of_list(getattr(old, name)))
+        stub = EchoStub(new)
+        for method, call in call_all(stub).items():
+            assert await answer(call) == ANSWERS[method]
+    assert sorted(noted) == sorted(("old", f"/echo.v1.Echo/{method}".encode()) for method in ANSWERS)
+
+
+async def test_assigned_none(kind, server):
+    """CH-1: nothing in place of a list is no interceptor."""
+    async with kind.insecure_channel(server.target) as channel:
+        channel._unary_unary_interceptors = None
+        assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
+
+
+async def test_waits_and_fails_are_seen():
+    """CH-3: an interceptor that came later sees the wait as part of the call, and the error of a call without one."""
+    seen = []
+
+    class Looks(grpc.aio.UnaryUnaryClientInterceptor):
+        async def intercept_unary_unary(self, continuation, client_call_details, request):
+            call = await continuation(client_call_details, request)
+            seen.append(await call.code())
+            return call
+
+    async with aio.insecure_channel("127.0.0.1:1") as channel:
+        stub = EchoStub(channel)
+        channel._unary_unary_interceptors.append(Looks())
+        with pytest.raises(aio.NoConnectionError):
+            await stub.Unary(Message())
+        with pytest.raises(aio.NoConnectionError):
+            await stub.Unary(Message(), timeout=0.05, wait_for_ready=True)
+    assert seen == [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED]
+
+
+async def test_a_method_that_is_retried_otherwise(server):
+    """BP-2: `retrying` gives a method that is intercepted as the channel's others are."""
+    noted = []
+    async with aio.insecure_channel(server.target) as channel:
+        method = aio.retrying(EchoStub(channel).Unary, "retry: 1, delay: 10ms")
+        add(channel, noted, "late")
+        await method(Message())
+    assert noted == [("late", b"/echo.v1.Echo/Unary")]
+
+
+class Own(grpc.aio.Channel):
+    """A channel class that counts calls and passes on what it does not know; without lists of its own."""
+
+    def __init__(self, channel, calls):
+        self.inner = channel
+        self.calls = calls
+
+    def unary_unary(self, method, *args, **kwargs):
+        made = self.inner.unary_unary(method, *args, **kwargs)
+
+        def call(*args, **kwargs):
+            self.calls.append(method)
+            return made(*args, **kwargs)
+
+        return call
+
+    async def close(self, grace=None):
+        await self.inner.close(grace)
+
+    unary_stream = stream_unary = stream_stream = unary_unary
+    get_state = wait_for_state_change = channel_ready = __aenter__ = __aexit__ = None
+
+
+class Passing(Own):
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize("own", [Own, Passing])
+async def test_a_class_of_somebody_elses(monkeypatch, own):
+    """CH-1: whatever stands in the place of grpc's constructors sees each call, also one that wraps the channel."""
+    calls, noted = [], []
+    plain = grpc.aio.insecure_channel
+    monkeypatch.setattr(grpc.aio, "insecure_channel", lambda *args, **kwargs: own(plain(*args, **kwargs), calls))
+    async with (
+        serving() as port,
+        aio.insecure_channel(f"127.0.0.1:{port}", interceptors=notes(noted, "mine")) as channel,
+    ):
+        assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
+    assert calls == ["/echo.v1.Echo/Unary"]
+    assert noted == [("mine", b"/echo.v1.Echo/Unary")]
+
+
+async def test_the_others_place(monkeypatch):
+    """CH-1: a constructor that equals grpc's, as a proxy of `wrapt` does, is another all the same."""
+    noted = []
+    plain = grpc.aio.insecure_channel
+
+    class Proxy:
+        def __eq__(self, other):
+            return other is plain or other is self
+
+        def __hash__(self):
+            return hash(plain)
+
+        def __call__(self, *args, interceptors=(), **kwargs):
+            return plain(*args, interceptors=[*notes(noted, "proxy"), *interceptors], **kwargs)
+
+    monkeypatch.setattr(grpc.aio, "insecure_channel", Proxy())
+    async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await EchoStub(channel).Unary(Message())
+    assert noted == [("proxy", b"/echo.v1.Echo/Unary")]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+async def test_assigned_to_grpc(monkeypatch, wrapped):
+    """CH-1: this library's functions can stand in the place of grpc's own, and be wrapped there: one call, one pass."""
+    noted = []
+    for name in ("insecure_channel", "secure_channel"):
+        monkeypatch.setattr(grpc.aio, name, getattr(grpc_backoff.aio, name))
+    if wrapped:
+        ours = grpc.aio.insecure_channel
+
+        def wrapper(*args, interceptors=(), **kwargs):
+            return ours(*args, interceptors=[*notes(noted, "wrapper"), *(interceptors or ())], **kwargs)
+
+        monkeypatch.setattr(grpc.aio, "insecure_channel", wrapper)
+    async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        assert isinstance(channel, aio.Channel)
+        assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
+    assert noted == [("wrapper", b"/echo.v1.Echo/Unary")] * wrapped

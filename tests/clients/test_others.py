@@ -1,0 +1,169 @@
+"""The other client libraries of docs/clients.md: each makes its own channel, which is ours where ours are installed."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import threading
+import warnings
+from functools import partial
+
+import pytest
+
+from grpc_backoff import aio
+from tests.clients.conftest import QUICK
+
+
+def answers(server, method, response):
+    """Have the server answer a method with this protobuf message."""
+    server.methods[method] = lambda request: response.SerializeToString()
+
+
+def streams(server, method, response):
+    answers(server, method, response)
+    server.methods[method].streams = True
+
+
+async def used(server, call, channel):
+    """Make a call, kill the server, and call until the one that replaced it answers."""
+    await call()
+    assert type(channel()) is aio.Channel
+    await server.restart(after=0.3)
+    async with asyncio.timeout(20):
+        await channel().channel_ready()
+    await call()
+    assert channel().connection_status().connections == 2
+
+
+async def test_firestore(server, installed, monkeypatch):
+    """CH-1: google-cloud-firestore's AsyncClient, on an emulator."""
+    monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", server.target)
+    from google.cloud.firestore_v1 import AsyncClient
+    from google.cloud.firestore_v1.types import BatchGetDocumentsResponse
+
+    name = "projects/p/databases/(default)/documents/c/d"
+    response = BatchGetDocumentsResponse(missing=name, read_time={"seconds": 1})
+    streams(server, "/google.firestore.v1.Firestore/BatchGetDocuments", type(response).pb(response))
+    client = AsyncClient(project="p")
+
+    async def call():
+        assert not (await client.document("c/d").get(retry=None)).exists
+
+    await used(server, call, lambda: client._firestore_api.transport.grpc_channel)
+    await client._firestore_api.transport.close()
+
+
+async def test_qdrant(server, installed):
+    """CH-1: qdrant-client's AsyncQdrantClient, which has an interceptor of its own."""
+    from qdrant_client import AsyncQdrantClient
+    from qdrant_client import grpc as protocol
+
+    found = protocol.CollectionExistsResponse(result=protocol.CollectionExists(exists=True))
+    answers(server, "/qdrant.Collections/CollectionExists", found)
+    client = AsyncQdrantClient(
+        host="localhost", grpc_port=server.port, prefer_grpc=True, pool_size=1, check_compatibility=False
+    )
+
+    async def call():
+        assert await client.collection_exists("c")
+
+    await used(server, call, lambda: client._client._grpc_channel_pool[0])
+    await client.close()
+
+
+async def test_aetcd(server, installed):
+    """CH-1: aetcd, which takes the constructors' names when it is imported."""
+    import aetcd
+    from aetcd.rpc import RangeResponse
+
+    answers(server, "/etcdserverpb.KV/Range", RangeResponse())
+    async with aetcd.Client(host="localhost", port=server.port) as client:
+
+        async def call():
+            assert await client.get(b"k") is None
+
+        await used(server, call, lambda: client.channel)
+
+
+async def test_pyzeebe(server, installed):
+    """CH-1: pyzeebe, whose constructors of channels give ours."""
+    from pyzeebe import ZeebeClient, create_insecure_channel
+    from pyzeebe.proto.gateway_pb2 import TopologyResponse
+
+    answers(server, "/gateway_protocol.Gateway/Topology", TopologyResponse(clusterSize=1))
+    channel = create_insecure_channel(grpc_address=server.target)
+    client = ZeebeClient(channel)
+
+    async def call():
+        assert (await client.topology()).cluster_size == 1
+
+    await used(server, call, lambda: channel)
+    await channel.close()
+
+
+async def test_pyzeebe_handed_over(server):
+    """CH-1: it takes a channel of ours as well."""
+    from pyzeebe import ZeebeClient
+    from pyzeebe.proto.gateway_pb2 import TopologyResponse
+
+    answers(server, "/gateway_protocol.Gateway/Topology", TopologyResponse(clusterSize=1))
+    async with aio.insecure_channel(server.target, options=QUICK) as channel:
+        client = ZeebeClient(channel)
+        await used(server, client.topology, lambda: channel)
+
+
+class Web(http.server.BaseHTTPRequestHandler):
+    """Answers every GET as a service that is well."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.end_headers()
+        self.wfile.write(b'{"version": "1.30.0"}')
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def web():
+    """An HTTP server beside the gRPC one; its port."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web) as server:
+        threading.Thread(target=partial(server.serve_forever, 0.01), daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+async def test_dapr(server, installed, web, monkeypatch):
+    """CH-1: dapr's asyncio client, which asks the sidecar's HTTP port whether that is well."""
+    from dapr.aio.clients import DaprClient
+    from dapr.conf import settings
+    from dapr.proto import api_v1
+
+    monkeypatch.setattr(settings, "DAPR_HTTP_PORT", web)
+    answers(server, "/dapr.proto.runtime.v1.Dapr/GetState", api_v1.GetStateResponse(data=b"v"))
+    async with DaprClient(server.target) as client:
+
+        async def call():
+            assert (await client.get_state("s", "k")).data == b"v"
+
+        await used(server, call, lambda: client._channel)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed channel:ResourceWarning")  # it drops its first channel
+async def test_weaviate(server, installed, web):
+    """CH-1: weaviate-client's asyncio client, which speaks HTTP too."""
+    with warnings.catch_warnings():  # it sets filters for the whole process
+        import weaviate
+        from weaviate.proto.v1 import search_get_pb2
+
+    answers(server, "/weaviate.v1.Weaviate/Search", search_get_pb2.SearchReply())
+    client = weaviate.use_async_with_custom(
+        "127.0.0.1", web, False, "localhost", server.port, False, skip_init_checks=True
+    )
+    async with client:
+
+        async def call():
+            assert not (await client.collections.use("C").query.fetch_objects()).objects
+
+        await used(server, call, lambda: client._connection._grpc_channel)

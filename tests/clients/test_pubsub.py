@@ -1,0 +1,151 @@
+"""google-cloud-pubsub's asyncio transports on our channel, and on those that it makes where ours are installed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import grpc
+import grpc.aio
+import pytest
+import trustme
+from google.api_core import exceptions
+from google.api_core.retry import AsyncRetry, if_exception_type
+from google.auth.credentials import AnonymousCredentials
+from google.oauth2.credentials import Credentials
+from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient, types
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
+
+from grpc_backoff import aio
+from tests.clients.conftest import QUICK, Server
+
+PUBLISH = "/google.pubsub.v1.Publisher/Publish"
+PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
+TOPIC = "projects/p/topics/t"
+MESSAGES = [types.PubsubMessage(data=b"hello")]
+SOON = AsyncRetry(if_exception_type(exceptions.ServiceUnavailable), initial=0.05, maximum=0.1, timeout=20)
+PATIENT = json.dumps({"methodConfig": [{"name": [{}], "waitForReady": True}]})
+
+
+def publishes(server):
+    server.methods[PUBLISH] = lambda request: types.PublishResponse.serialize(
+        {"message_ids": [str(len(types.PublishRequest.deserialize(request).messages))]}
+    )
+
+
+async def publish(client, **how):
+    return list((await client.publish(topic=TOPIC, messages=MESSAGES, **how)).message_ids)
+
+
+async def test_publisher(server, channel):
+    """CH-1: the transport takes our channel, and its own interceptor stands in the list; it outlives a restart."""
+    publishes(server)
+    client = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
+    (logging,) = channel._unary_unary_interceptors
+    assert type(logging).__name__ == "_LoggingClientAIOInterceptor"
+    assert await publish(client) == ["1"]
+    await server.restart()
+    assert await publish(client, retry=SOON) == ["1"]
+    assert channel.connection_status().connections == 2
+    assert "x-goog-request-params" in server.metadata[PUBLISH]
+
+
+async def test_its_interceptor_runs(server, channel, caplog):
+    """CH-1: what the transport has put into the list sees the call: it logs it."""
+    publishes(server)
+    client = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
+    caplog.set_level("DEBUG", logger="google.pubsub_v1")
+    await publish(client)
+    assert [record.message for record in caplog.records if "Publish" in record.message]
+
+
+async def test_wait_for_ready_by_service_config(server):
+    """CH-3: a service config has GAPIC's methods wait for a connection, which their signatures cannot say."""
+    publishes(server)
+    await server.kill()
+    options = [*QUICK, ("grpc.service_config", PATIENT)]
+    async with aio.insecure_channel(server.target, options=options) as channel:
+        client = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
+        publishing = asyncio.create_task(publish(client, retry=None))
+        await asyncio.sleep(0.5)
+        assert not publishing.done()
+        await server.start()
+        assert await publishing == ["1"]
+
+
+async def test_streaming_pull(server, channel):
+    """CH-1: a stream is a stream; it ends with the server, and the next finds the new one."""
+
+    async def pulls(requests, context):
+        async for _ in requests:
+            yield types.StreamingPullResponse.serialize({"received_messages": [{"ack_id": "a"}]})
+
+    server.methods[PULL] = pulls
+    client = SubscriberAsyncClient(transport=SubscriberGrpcAsyncIOTransport(channel=channel))
+    ended = asyncio.Event()
+
+    async def requests():
+        yield types.StreamingPullRequest(subscription="projects/p/subscriptions/s", stream_ack_deadline_seconds=10)
+        await ended.wait()
+
+    first = await client.streaming_pull(requests=requests())
+    assert (await anext(aiter(first))).received_messages[0].ack_id == "a"
+    await server.restart()
+    with pytest.raises(exceptions.ServiceUnavailable):
+        async for _ in first:
+            pass
+    async with asyncio.timeout(20):
+        await channel.channel_ready()
+    second = await client.streaming_pull(requests=requests())
+    assert (await anext(aiter(second))).received_messages[0].ack_id == "a"
+    ended.set()
+
+
+@pytest.fixture
+async def secure_server():
+    """A running server with TLS; and what trusts it."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost")
+    pair = certificate.private_key_pem.bytes(), certificate.cert_chain_pems[0].bytes()
+    server = Server(grpc.ssl_server_credentials([pair]))
+    server.trusted = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
+    await server.start()
+    yield server
+    await server.kill()
+
+
+async def test_installed(secure_server, installed):
+    """CH-8: installed, the channels that google-api-core makes are ours, with the credentials, over a restart."""
+    publishes(secure_server)
+    transport = PublisherGrpcAsyncIOTransport(
+        host=secure_server.target,
+        credentials=Credentials("a-token"),
+        ssl_channel_credentials=secure_server.trusted,
+    )
+    assert type(transport.grpc_channel) is aio.Channel
+    async with PublisherAsyncClient(transport=transport) as client:
+        assert await publish(client) == ["1"]
+        await secure_server.restart()
+        assert await publish(client, retry=SOON) == ["1"]
+        assert secure_server.metadata[PUBLISH]["authorization"] == "Bearer a-token"
+        assert transport.grpc_channel.connection_status().connections == 2
+
+
+async def test_a_channel_with_options(secure_server, installed):
+    """CH-9: the transport's own constructor of channels takes options, a service config too, and gives ours."""
+    publishes(secure_server)
+    await secure_server.kill()
+    channel = PublisherGrpcAsyncIOTransport.create_channel(
+        secure_server.target,
+        credentials=AnonymousCredentials(),
+        ssl_credentials=secure_server.trusted,
+        options=[("grpc.service_config", PATIENT)],
+    )
+    assert type(channel) is aio.Channel
+    async with PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel)) as client:
+        publishing = asyncio.create_task(publish(client, retry=None))
+        await asyncio.sleep(0.3)
+        assert not publishing.done()
+        await secure_server.start()
+        assert await publishing == ["1"]

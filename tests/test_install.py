@@ -1,0 +1,263 @@
+"""`grpc_backoff.install`: grpc's own names make this library's channels, whatever else stands under them."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import subprocess
+import sys
+
+import grpc
+import grpc.aio
+import grpc.experimental.aio
+import pytest
+import trustme
+
+import grpc_backoff
+from grpc_backoff import aio
+from tests.aio.test_drop_in_interceptors import notes
+from tests.echo import EchoStub, Message, serving
+
+NAMES = ("insecure_channel", "secure_channel")
+MODULES = (grpc.aio, grpc.experimental.aio)
+PATH = b"/echo.v1.Echo/Unary"
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch):
+    """Leave everything as it was, whatever a test does."""
+    for module, name in itertools.product(MODULES, NAMES):
+        monkeypatch.setattr(module, name, getattr(module, name))
+    yield
+    grpc_backoff.uninstall()
+
+
+def wrap(noted, name):
+    """Put something in front of grpc's constructors, as libraries that trace calls do; return what takes it away."""
+    before = {each: getattr(grpc.aio, each) for each in NAMES}
+
+    def wrapper(beneath):
+        def make(*args, interceptors=None, **kwargs):
+            return beneath(*args, interceptors=[*notes(noted, name), *(interceptors or ())], **kwargs)
+
+        return make
+
+    def undo():
+        for each, beneath in before.items():
+            setattr(grpc.aio, each, beneath)
+
+    for each, beneath in before.items():
+        setattr(grpc.aio, each, wrapper(beneath))
+    return undo
+
+
+async def call(channel):
+    async with channel:
+        assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
+
+
+@pytest.mark.parametrize("module", MODULES)
+async def test_both_names(module):
+    """CH-1: both constructors of both modules make our channels, which call, with positional arguments as grpc's."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost")
+    server = grpc.ssl_server_credentials(
+        [(certificate.private_key_pem.bytes(), certificate.cert_chain_pems[0].bytes())]
+    )
+    trusted = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
+    grpc_backoff.install()
+    async with serving() as port:
+        channel = module.insecure_channel(f"127.0.0.1:{port}", None, None, None)
+        assert type(channel) is aio.Channel
+        await call(channel)
+    async with serving(credentials=server) as port:
+        channel = module.secure_channel(f"localhost:{port}", trusted, [("grpc.primary_user_agent", "x")], None)
+        assert type(channel) is aio.Channel
+        await call(channel)
+
+
+async def test_again():
+    """CH-1: installing again changes nothing, and one `uninstall` is enough."""
+    before = [getattr(module, name) for module in MODULES for name in NAMES]
+    grpc_backoff.install()
+    once = [getattr(module, name) for module in MODULES for name in NAMES]
+    grpc_backoff.install()
+    assert [getattr(module, name) for module in MODULES for name in NAMES] == once
+    grpc_backoff.uninstall()
+    grpc_backoff.uninstall()
+    assert [getattr(module, name) for module in MODULES for name in NAMES] == before
+    channel = grpc.aio.insecure_channel("127.0.0.1:1")
+    assert type(channel) is not aio.Channel
+    await channel.close()
+
+
+async def test_for_a_while():
+    """CH-1: `installed` installs for a block; it leaves installed what was."""
+    with grpc_backoff.installed():
+        assert is_ours()
+    assert not is_ours()
+    grpc_backoff.install()
+    with grpc_backoff.installed():
+        assert is_ours()
+    assert is_ours()
+
+
+def is_ours():
+    return grpc.aio.insecure_channel.__module__.startswith("grpc_backoff")
+
+
+async def test_from_the_environment(monkeypatch, tmp_path):
+    """BP-3: the channels take the options of the file that the environment names, behind those of the caller."""
+    file = tmp_path / "backoff.toml"
+    file.write_text("[connection]\ninitial_backoff = '3s'\nmax_backoff = '7s'\n")
+    monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(file))
+    grpc_backoff.install()
+    async with grpc.aio.insecure_channel("127.0.0.1:1", [("grpc.max_reconnect_backoff_ms", 9000)]) as channel:
+        assert (channel.policy.initial_backoff, channel.policy.backoff.cap) == (3.0, 9.0)
+
+
+ORDERS = [order for length in (1, 2, 3) for order in itertools.product(["tracer", "install"], repeat=length)]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+async def test_each_call_is_traced_once(order):
+    """CH-1: each library that wraps the constructors sees each call once, whether it came before or after."""
+    noted = []
+    for number, what in enumerate(order):
+        if what == "install":
+            grpc_backoff.install()
+        else:
+            wrap(noted, str(number))
+    expected = sorted((str(number), PATH) for number, what in enumerate(order) if what == "tracer")
+    async with serving() as port:
+        for make in (grpc.aio.insecure_channel, aio.insecure_channel):
+            noted.clear()
+            channel = make(f"127.0.0.1:{port}", interceptors=notes(noted, "users"))
+            assert ("install" in order or make is aio.insecure_channel) == (type(channel) is aio.Channel)
+            await call(channel)
+            assert sorted(noted) == [*expected, ("users", PATH)]
+            assert noted[-1][0] == "users"
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_uninstalled_beneath_another(after):
+    """CH-1: what has wrapped our function since stays; our function passes on what it is asked for, and goes last."""
+    noted = []
+    genuine = grpc.aio.insecure_channel
+    grpc_backoff.install()
+    undo = wrap(noted, "tracer")
+    wrapper = grpc.aio.insecure_channel
+    grpc_backoff.uninstall()
+    assert grpc.aio.insecure_channel is wrapper
+    async with serving() as port:
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        assert type(channel) is not aio.Channel
+        await call(channel)
+        assert noted == [("tracer", PATH)]
+        if after:  # installed again, above and beneath the wrapper
+            grpc_backoff.install()
+            channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+            assert type(channel) is aio.Channel
+            await call(channel)
+            assert noted == [("tracer", PATH)] * 2
+            grpc_backoff.uninstall()
+            assert grpc.aio.insecure_channel is wrapper
+    undo()
+    grpc_backoff.uninstall()
+    assert grpc.aio.insecure_channel is genuine
+
+
+async def test_a_tracer_that_goes_takes_ours_along():
+    """CH-1: where a library restores what it had found before us, installing again puts ours back."""
+    noted = []
+    undo = wrap(noted, "tracer")
+    grpc_backoff.install()
+    undo()
+    assert not is_ours()
+    grpc_backoff.install()
+    async with serving() as port:
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        assert type(channel) is aio.Channel
+        await call(channel)
+    assert noted == []
+
+
+async def test_a_wrapper_that_copies_our_attributes():
+    """CH-1: a wrapper made by `functools.wraps` is not taken for ours."""
+    import functools
+
+    grpc_backoff.install()
+    beneath = grpc.aio.insecure_channel
+
+    @functools.wraps(beneath)
+    def wrapper(*args, **kwargs):
+        return beneath(*args, **kwargs)
+
+    grpc.aio.insecure_channel = wrapper
+    grpc_backoff.uninstall()
+    assert grpc.aio.insecure_channel is wrapper
+    channel = wrapper("127.0.0.1:1")
+    assert type(channel) is not aio.Channel
+    await channel.close()
+
+
+async def test_assigned_beneath():
+    """CH-1: installing where somebody has assigned our function to grpc's name makes no circle."""
+    grpc.aio.insecure_channel = aio.insecure_channel
+    grpc_backoff.install()
+    async with serving() as port:
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        assert type(channel) is aio.Channel
+        await call(channel)
+    grpc_backoff.uninstall()
+    assert grpc.aio.insecure_channel is aio.insecure_channel
+
+
+async def test_secure_assigned():
+    """CH-1: so it is with `secure_channel`."""
+    grpc.aio.secure_channel = aio.secure_channel
+    async with grpc.aio.secure_channel("127.0.0.1:1", grpc.ssl_channel_credentials()) as channel:
+        assert type(channel) is aio.Channel
+
+
+async def test_a_refusal_leaves_no_trace():
+    """CH-10: what cannot be made is refused as ever, and the next channel is made as ever."""
+    noted = []
+    wrap(noted, "beneath")
+    grpc_backoff.install()
+    wrap(noted, "above")
+    with pytest.raises(grpc_backoff.OptionError):
+        grpc.aio.insecure_channel("127.0.0.1:1", options=[("grpc_backoff.jiter", 0.1)])
+    with pytest.raises(ValueError, match="must be"):
+        grpc.aio.insecure_channel("127.0.0.1:1", interceptors=[object()])
+    async with serving() as port:
+        await call(grpc.aio.insecure_channel(f"127.0.0.1:{port}"))
+    assert sorted(noted) == [("above", PATH), ("beneath", PATH)]
+    gc.collect()  # no half-made channel says that it was not closed
+
+
+def test_a_name_taken_before():
+    """CH-1: a name that a module took before stays grpc's; one taken while installed follows `uninstall`."""
+    code = """if True:
+        import asyncio
+        from grpc.aio import insecure_channel as before
+        import grpc_backoff
+        grpc_backoff.install()
+        from grpc.aio import insecure_channel as during
+        from grpc.experimental.aio import insecure_channel as experimental
+        from grpc_backoff.aio import Channel
+
+        async def main():
+            kinds = []
+            for make in (before, during, experimental):
+                async with make("127.0.0.1:1") as channel:
+                    kinds.append(type(channel) is Channel)
+            grpc_backoff.uninstall()
+            async with during("127.0.0.1:1") as channel:
+                kinds.append(type(channel) is Channel)
+            print(*kinds)
+
+        asyncio.run(main())
+        """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True", "False"]
