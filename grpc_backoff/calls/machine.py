@@ -504,11 +504,12 @@ class CallMachine:
         return state._replace(phase=Phase.DONE), effects
 
     def _failed(self, state: CallState, given: AttemptFailed, now: float, around: Surroundings) -> Step:
-        if (
-            self.repeatable and given.unsent and not (state.committed or around.closing)
-        ):  # CH-3: it never left, and waits on
-            return self._attempt(state, now)
-        return self._after(state, given, now, around)
+        waits_on = self.repeatable and given.unsent and not (state.committed or around.closing)
+        if not waits_on:
+            return self._after(state, given, now, around)
+        if state.end is not None and not now < state.end:
+            return self._failed_waiting(state, _TIMED_OUT, now, around)
+        return self._attempt(state, now)  # CH-3: it never left
 
     def _after(self, state: CallState, given: AttemptFailed, now: float, around: Surroundings) -> Step:
         """Decide what follows from a failed attempt (RT-2 to RT-9)."""
