@@ -16,6 +16,7 @@ import grpc.aio
 
 from grpc_backoff.aio.calls import MULTICALLABLES, MultiCallable, last_interceptors
 from grpc_backoff.aio.gate import CallGate
+from grpc_backoff.aio.loops import ended_at_home, is_here, refuse_elsewhere
 from grpc_backoff.aio.retries import Retries
 from grpc_backoff.aio.service_config import read_service_config
 from grpc_backoff.connection import core
@@ -47,8 +48,9 @@ class Channel(grpc.aio.Channel):
     """A `grpc.aio.Channel` that makes its connections by gRPC's connection-backoff protocol.
 
     Made by `insecure_channel` and `secure_channel`. Beside grpc's own interface it has `connection_status`,
-    `reset_connect_backoff`, `add_listener` and `remove_listener`. It belongs to the event loop on which it was made;
-    only `reset_connect_backoff` and `connection_status` may be called from other threads.
+    `reset_connect_backoff`, `add_listener` and `remove_listener`. It belongs to the event loop on which it was made:
+    calls and waits on another loop raise `WrongLoopError`. `reset_connect_backoff`, `connection_status`, `get_state`
+    and `close` may be used from anywhere.
     """
 
     closing = True  # until the constructor is through
@@ -92,7 +94,8 @@ class Channel(grpc.aio.Channel):
         loop = _working_loop()
         clock = clock or LoopClock(loop)
         rng = rng or _CHANCE
-        self._loop = loop
+        self.loop = loop
+        """The event loop that it belongs to."""
         self._clock = clock
         self._connector = core.CoreConnector(target, credentials, core_options, compression, policy, clock, loop)
         self.gate = CallGate(target, clock, loop)
@@ -160,11 +163,18 @@ class Channel(grpc.aio.Channel):
         await self.close()
 
     async def close(self, grace: float | None = None) -> None:
-        """Close for good. Calls still running or waiting after `grace` seconds are cancelled (CB-10)."""
+        """Close for good. Calls still running or waiting after `grace` seconds are cancelled (CB-10).
+
+        On another event loop than the channel's own it closes too. If its own loop does not run any more, or has not
+        run yet, no call can end there, and there is no grace.
+        """
         if self.closing:
             return
         if grace is not None and grace < 0:
             raise ValueError(f"grace must be non-negative, got {grace}.")
+        if not is_here(self.loop):
+            await self._close_elsewhere(grace)
+            return
         self.closing = True
         end = self._clock.now() + (grace or 0.0)
         self.retries.close()
@@ -180,6 +190,19 @@ class Channel(grpc.aio.Channel):
             await self.retries.all_closed()
             self._polling = None
 
+    async def _close_elsewhere(self, grace: float | None) -> None:
+        if await ended_at_home(self.loop, self.close(grace)):
+            return
+        self.closing = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: what was there has ended with it
+            self.retries.close()
+            self.manager.close()
+            self.gate.cancel_all()
+        await self._close_front(None)
+        with contextlib.suppress(RuntimeError, ValueError):  # tasks of a loop that stands still cannot be waited for
+            await self._connector.close(None)
+        self._polling = None
+
     async def _close_front(self, grace: float | None) -> None:
         if self.front is not None:
             await self.front.close(grace)
@@ -190,19 +213,30 @@ class Channel(grpc.aio.Channel):
             return
         warnings.warn(f"unclosed channel to {self._target}", ResourceWarning, source=self, stacklevel=2)
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all that we had there
-            self._loop.call_soon_threadsafe(self.manager.close)  # whichever thread collects the garbage
+            self.loop.call_soon_threadsafe(self.manager.close)  # whichever thread collects the garbage
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""
+        if not is_here(self.loop):
+            return self._get_state_elsewhere(try_to_connect)
         self.manager.live_connection()  # tells the machine if it is gone
         state = self.manager.state
         if try_to_connect and not self.closing:
             self.manager.want()
         return grpc.ChannelConnectivity[state.name]
 
+    def _get_state_elsewhere(self, try_to_connect: bool) -> grpc.ChannelConnectivity:
+        if try_to_connect and not self.closing:
+            if not self.loop.is_running():
+                self.refuse_elsewhere()  # whoever polls for READY here would poll for ever
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self.loop.call_soon_threadsafe(self.manager.want)
+        return grpc.ChannelConnectivity[self.manager.state.name]
+
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
         """Return once the state is another than the one given."""
         self.refuse_if_closed()
+        self.refuse_elsewhere()
         self.manager.live_connection()
         await self.manager.wait_for_state_change(State[last_observed_state.name])
 
@@ -277,6 +311,10 @@ class Channel(grpc.aio.Channel):
             intercepted=self._intercepted,
             policy=self.call_policies.of(method),
         )
+
+    def refuse_elsewhere(self) -> None:
+        """Raise WrongLoopError if this is not the channel's event loop."""
+        refuse_elsewhere(self.loop, self._target)
 
     def refuse_if_closed(self) -> None:
         """Raise what grpc raises on a closed channel."""
