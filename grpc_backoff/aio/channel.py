@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import random
 import warnings
 from collections.abc import Mapping, Sequence
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -24,6 +25,7 @@ from grpc_backoff.connection.clock import Clock, LoopClock
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.connection.manager import ConnectionManager, Listener
+from grpc_backoff.connection.target import DEFAULT_PORT, names_no_port, read_target
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.budget import RetryBudget
@@ -73,6 +75,12 @@ class Channel(grpc.aio.Channel):
         retry_hooks: RetryHooks | None,
     ) -> None:
         """See `insecure_channel`."""
+        target = read_target(target)
+        listeners = _listeners(listeners)
+        if rng is not None:
+            _check_kind("rng", rng, "a source of random numbers such as random.Random(1) is", "random")
+        if clock is not None:
+            _check_kind("clock", clock, "a Clock, with now() and call_at(), is", "now", "call_at")
         read = read_options(options or (), policy, target=target, config=config)
         self.call_policies = read_call_policies(retry, retry_budget, read.core, read.config)
         """How the channel's calls are retried, by method."""
@@ -81,8 +89,8 @@ class Channel(grpc.aio.Channel):
             raise OptionError("retry_hooks", retry_hooks, "RetryHooks are")
         self.policy = policy
         """How the channel connects."""
-        self.policy_values = read.effective
-        """The policy's values, each with where it came from (BP-3)."""
+        self.policy_values = MappingProxyType({value.part: value for value in read.effective})
+        """The policy's values by their names, each with where it came from (BP-3)."""
         self._intercepted = bool(interceptors) or core.is_instrumented()
         self._polling: object = core.keep_polling()
         # The front never connects. It holds the interceptors, and has grpc itself refuse what grpc refuses. That done,
@@ -98,7 +106,7 @@ class Channel(grpc.aio.Channel):
         """The event loop that it belongs to."""
         self._clock = clock
         self._connector = core.CoreConnector(target, credentials, core_options, compression, policy, clock, loop)
-        self.gate = CallGate(target, clock, loop)
+        self.gate = CallGate(_with_port(target), clock, loop)
         self.manager = ConnectionManager(
             Machine(target, policy),
             self._connector,
@@ -143,7 +151,9 @@ class Channel(grpc.aio.Channel):
         """Have `listener` called with every event of the connection and of retried calls from now on.
 
         It is called on the event loop and must not block. What it raises is logged and harms nothing (CH-11).
+        OptionError if it is none.
         """
+        _check_listener("listener", listener)
         self.manager.listeners.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
@@ -340,7 +350,7 @@ def insecure_channel(
     """Create a channel without TLS, as `grpc.aio.insecure_channel` does.
 
     Args:
-        target: the server's address, as for grpc.
+        target: the server's address, as for grpc. A URL, or a port above 65535, is refused: no core can dial it.
         options: channel options; those that set the backoff are listed in the README.
         compression: the compression of the channel's calls, as for grpc.
         interceptors: as for grpc; they see the wait for a connection as part of the call.
@@ -395,7 +405,7 @@ def secure_channel(
     """Create a channel with credentials, as `grpc.aio.secure_channel` does.
 
     Args:
-        target: the server's address, as for grpc.
+        target: the server's address, as for grpc. A URL, or a port above 65535, is refused: no core can dial it.
         credentials: as for grpc.
         options: channel options; those that set the backoff are listed in the README.
         compression: the compression of the channel's calls, as for grpc.
@@ -474,6 +484,31 @@ def _front(
     if credentials is None:
         return grpc.aio.insecure_channel(target, options=options, compression=compression, interceptors=chain)
     return grpc.aio.secure_channel(target, credentials, options=options, compression=compression, interceptors=chain)
+
+
+def _with_port(target: str) -> str:
+    """Return what errors call a target: with the port that nobody named."""
+    return f"{target} (port {DEFAULT_PORT}, as the target names none)" if names_no_port(target) else target
+
+
+def _listeners(given: object) -> tuple[Listener, ...]:
+    try:
+        listeners: tuple[Any, ...] = tuple(given)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise OptionError("listeners", given, "a list of functions is") from error
+    for index, listener in enumerate(listeners):
+        _check_listener(f"listeners[{index}]", listener)
+    return listeners
+
+
+def _check_listener(key: str, listener: object) -> None:
+    if not callable(listener) or inspect.iscoroutinefunction(listener):  # nobody would await it
+        raise OptionError(key, listener, "a function of one event is, and no coroutine function")
+
+
+def _check_kind(key: str, value: object, allowed: str, *methods: str) -> None:
+    if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
+        raise OptionError(key, value, allowed)
 
 
 def _working_loop() -> asyncio.AbstractEventLoop:

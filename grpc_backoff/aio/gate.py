@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -47,7 +48,8 @@ class NoConnectionError(GrpcBackoffError, grpc.aio.AioRpcError):
         trailing_metadata: grpc.aio.Metadata | None = None,
         details: str | None = None,
         debug_error_string: str | None = None,
-        status: ConnectionStatus | None = None,
+        *,
+        status: ConnectionStatus,
     ) -> None:
         """Take what grpc's own error takes, and the status."""
         grpc.aio.AioRpcError.__init__(
@@ -63,7 +65,8 @@ class NoConnectionError(GrpcBackoffError, grpc.aio.AioRpcError):
     def __reduce__(self) -> tuple[Any, ...]:
         """Survive pickling, as grpc's own error does."""
         metadata = self.initial_metadata(), self.trailing_metadata()
-        return type(self), (self.code(), *metadata, self.details(), self.debug_error_string(), self.status)
+        restored = (self.code(), *metadata, self.details(), self.debug_error_string())
+        return partial(type(self), status=self.status), restored
 
 
 class Manager(Protocol):

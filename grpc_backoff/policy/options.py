@@ -123,7 +123,9 @@ def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs]:
             if name and _near(prefix.lower(), (PREFIX.rstrip("."),), _NEAR_PREFIX):
                 raise OptionError(key, value, suggestion(name, _WORDS, "option"))
             if right := _near(key.lower(), _CARRIED_OUT_HERE, _NEAR_KEY):
-                remarks[f"the option {key!r} goes to grpcio, which has none of this name: did you mean {right!r}?"] = None
+                remarks[f"the option {key!r} goes to grpcio, which has none of this name: did you mean {right!r}?"] = (
+                    None
+                )
             core.append(entry)
     warn_of(remarks)
     return ours, tuple(core)

@@ -307,7 +307,12 @@ def test_near_miss_of_grpcs_keys(key, right):
 
 # Of the 452 options and names that grpcio 1.85.1 has, those that come nearest to the four that are carried out here.
 NEAREST_OF_GRPCIO = [
-    *("grpc.keepalive_timeout_ms", "grpc.keepalive_time_ms", "grpc.grpclb_call_timeout_ms", "grpc.http2.ping_timeout_ms"),
+    *(
+        "grpc.keepalive_timeout_ms",
+        "grpc.keepalive_time_ms",
+        "grpc.grpclb_call_timeout_ms",
+        "grpc.http2.ping_timeout_ms",
+    ),
     *("grpc.max_connection_idle_ms", "grpc.max_connection_age_ms", "grpc.priority_failover_timeout_ms"),
     *("grpc.server_handshake_timeout_ms", "grpc.grpclb_fallback_timeout_ms", FIXED),
 ]
