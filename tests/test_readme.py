@@ -7,7 +7,7 @@ import asyncio
 import re
 from pathlib import Path
 
-from grpc_backoff import aio
+from grpc_backoff import aio, testing
 from grpc_backoff.policy.options import OPTION_KEYS
 from tests.echo import EchoStub, Message, serving
 
@@ -47,6 +47,22 @@ async def test_see_and_steer(capsys):
         exec(compile(BLOCKS[2], "README.md", "exec"), {"channel": channel})
         await asyncio.wait_for(channel.channel_ready(), 30)
     assert "Connected(" in capsys.readouterr().out
+
+
+async def test_an_outage_of_a_minute():
+    """CB-5: the test that a user copies survives the outage; it is run as it stands."""
+
+    async def code_under_test(channel):
+        for order in ("a", "b"):
+            reply = await EchoStub(channel).Unary(Message(text=order), wait_for_ready=True, timeout=300)
+            placed.append(reply.text)
+
+    placed = []
+    async with serving() as port:
+        names = {**vars(testing), "asyncio": asyncio, "port": port, "code_under_test": code_under_test}
+        work = eval(compile(BLOCKS[3], "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+        await asyncio.wait_for(work, 30)
+    assert placed == ["a", "b"]
 
 
 def test_the_options_table_is_complete():

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from grpc_backoff.aio.channel import Channel
     from grpc_backoff.aio.retrying import Pairs
-    from grpc_backoff.connection.core import CoreConnection
+    from grpc_backoff.connection.connector import CallConnection
     from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = ["MULTICALLABLES", "MultiCallable", "last_interceptors"]
@@ -64,7 +64,7 @@ class MultiCallable:
         self._manager = channel.manager
         self._method = method
         self._signature = (request_serializer, response_deserializer, registered)
-        self._connection: CoreConnection | None = None
+        self._connection: CallConnection | None = None
         self._direct: Callable[..., grpc.aio.Call]
         self._sender: MultiCallable | None = None
         front = channel.front if intercepted else None
@@ -184,7 +184,7 @@ class MultiCallable:
         connection.began(call)
         return call
 
-    def _bind(self) -> CoreConnection | None:
+    def _bind(self) -> CallConnection | None:
         """Make grpc's multicallable on the connection that stands now, and return that; None if there is none."""
         connection = self._manager.live_connection()
         if connection is not None and connection is not self._connection:
@@ -248,7 +248,7 @@ class MultiCallable:
         metadata = None if metadata is None else grpc.aio.Metadata(*metadata)
         sender, frozen = self._freeze(request) if self.takes_one_request else (self._of_bytes(), None)
 
-        entered: CoreConnection | None = None
+        entered: CallConnection | None = None
 
         def make(seconds: float | None, instead: Pairs) -> grpc.aio.Call:
             nonlocal entered

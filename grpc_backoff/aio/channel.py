@@ -22,6 +22,7 @@ from grpc_backoff.aio.retries import Retries
 from grpc_backoff.aio.service_config import read_service_config
 from grpc_backoff.connection import core
 from grpc_backoff.connection.clock import Clock, LoopClock
+from grpc_backoff.connection.connector import CallConnection, Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.connection.manager import ConnectionManager, Listener
@@ -37,7 +38,7 @@ from grpc_backoff.retry.budget import tokens_of
 from grpc_backoff.retry.hooks import RetryHooks
 from grpc_backoff.telemetry.log import log_event
 
-__all__ = ["Channel", "insecure_channel", "retrying", "secure_channel"]
+__all__ = ["Channel", "Interceptors", "Options", "insecure_channel", "retrying", "secure_channel"]
 
 Options = Sequence[tuple[str, Any]]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
@@ -73,8 +74,9 @@ class Channel(grpc.aio.Channel):
         retry: Retry | Mapping[str, Retry] | None,
         retry_budget: RetryBudget | None,
         retry_hooks: RetryHooks | None,
+        connector: Any = None,
     ) -> None:
-        """See `insecure_channel`."""
+        """See `insecure_channel`; `connector` is for `grpc_backoff.testing.scripted_channel`."""
         target = read_target(target)
         listeners = _listeners(listeners)
         if rng is not None:
@@ -105,9 +107,11 @@ class Channel(grpc.aio.Channel):
         self.loop = loop
         """The event loop that it belongs to."""
         self._clock = clock
-        self._connector = core.CoreConnector(target, credentials, core_options, compression, policy, clock, loop)
+        if connector is None:
+            connector = core.CoreConnector(target, credentials, core_options, compression, policy, clock, loop)
+        self._connector: Connector[CallConnection] = connector
         self.gate = CallGate(_with_port(target), clock, loop)
-        self.manager = ConnectionManager(
+        self.manager: ConnectionManager[CallConnection] = ConnectionManager(
             Machine(target, policy),
             self._connector,
             self.gate,

@@ -7,11 +7,14 @@ hold it to the same checks: `grpc_backoff.testing.check_connector`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from grpc_backoff.errors import ConnectError
 
-__all__ = ["ConnectError", "Connection", "Connector", "Loss"]
+if TYPE_CHECKING:
+    import grpc.aio
+
+__all__ = ["CallConnection", "ConnectError", "Connection", "Connector", "Loss"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,23 @@ class Connection(Protocol):
 
     def retire(self) -> None:
         """Take no new calls; end when the running ones have."""
+        ...
+
+
+class CallConnection(Connection, Protocol):
+    """A connection that a channel can make calls on."""
+
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        """A channel of grpc's own that has this connection."""
+        ...
+
+    def began(self, call: grpc.aio.Call) -> None:
+        """Count a call that was just made on that channel."""
+        ...
+
+    def redialled_in_vain(self) -> bool:
+        """Return whether a call that entered as the connection broke was dialled for anew, and found nothing."""
         ...
 
 
