@@ -114,7 +114,9 @@ class MissingExtra(GrpcBackoffError, ImportError):  # noqa: N818 - what it says 
 
     def __init__(self, extra: str) -> None:
         """Name the extra; the message says what to install."""
-        super().__init__(f"this needs optional packages: pip install 'grpc-backoff[{extra}]'")
+        super().__init__(
+            f"this needs optional packages: pip install 'grpc-backoff[{extra}]', or '.[{extra}]' in a checkout"
+        )
         self.extra = extra
 
     def __reduce__(self) -> tuple[type[Self], tuple[str]]:

@@ -94,7 +94,9 @@ def read_target(given: object) -> str:
     """
     try:
         text = given.decode() if isinstance(given, bytes) else given
-    except UnicodeDecodeError:
+        if isinstance(text, str):
+            text.encode()  # as the core takes it
+    except UnicodeError:
         text = None
     if not isinstance(text, str):
         raise OptionError("target", given, "a text such as 'localhost:50051' is")

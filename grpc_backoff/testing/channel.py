@@ -11,9 +11,9 @@ An outage of a minute takes milliseconds::
         await clock.advance(150)  # no gap between two attempts is longer
         await work
 
-`connector.connections[-1].end()` breaks a connection. Attempts, gaps, retries and the deadlines of calls that wait are on
-the clock in the test's hand. A call that has a connection is a real one, to a real server, and takes real time: grpc on a
-clock that jumps would time out for no reason.
+`connector.connections[-1].end()` breaks a connection. Attempts, gaps, retries and the deadlines of calls that wait are
+on the clock in the test's hand. A call that has a connection is a real one, to a real server, and takes real time: grpc
+on a clock that jumps would time out for no reason.
 """
 
 from __future__ import annotations

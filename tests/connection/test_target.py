@@ -150,6 +150,7 @@ NO_HOST = "a target that names a host is, such as 'localhost:50051'"
         ("https://orders.example", "no URL is: did you mean 'orders.example' with secure_channel?"),
         ("grpcs://me@orders.example:1/", "no URL is: did you mean 'orders.example:1' with secure_channel?"),
         ("tcp://[::1]:1", "no URL is: did you mean '[::1]:1'?"),
+        ("\udcff:1", "a text such as 'localhost:50051' is"),
         (b"\xff:1", "a text such as 'localhost:50051' is"),
         (None, "a text such as 'localhost:50051' is"),
         (50051, "a text such as 'localhost:50051' is"),
