@@ -110,7 +110,7 @@ wheel: .venv/made
 	rm -rf dist .venv-wheel
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv .venv-wheel
-	.venv-wheel/bin/python -m pip install --quiet "$$(ls dist/*.whl)[demo]"
+	.venv-wheel/bin/python -m pip install --quiet "$$(ls dist/*.whl)[cli]"
 	cd dist && ../.venv-wheel/bin/grpc-backoff --version && ../.venv-wheel/bin/grpc-backoff demo
 
 clean:

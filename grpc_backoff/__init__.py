@@ -2,81 +2,34 @@
 
 `from grpc_backoff import aio` and `aio.insecure_channel(target)` in place of `grpc.aio.insecure_channel(target)`; or
 `grpc_backoff.install()`, once, for all that the process makes.
+
+The names at the top are those of `names.py`. They are imported when the first of them is asked for: the command line
+has to be able to say something sensible before (Ctrl-C, a missing extra).
 """
 
-from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
-from grpc_backoff.calls.hooks import FailedCall, RetryHooks
-from grpc_backoff.config.file import Config, read_config
-from grpc_backoff.connection.events import (
-    AttemptFailed,
-    AttemptStarted,
-    BackoffReset,
-    ChannelKey,
-    Closed,
-    Connected,
-    ConnectionEvent,
-    ConnectionStatus,
-    Disconnected,
-    Failure,
-    Stage,
-    State,
-)
-from grpc_backoff.errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
-from grpc_backoff.installation import install, installed, uninstall
-from grpc_backoff.policy.backoff import BackoffPolicy
-from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
-from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
+from __future__ import annotations
 
-__all__ = [
-    "Additive",
-    "AttemptFailed",
-    "AttemptStarted",
-    "BackoffPolicy",
-    "BackoffReset",
-    "CallEvent",
-    "CallExhausted",
-    "CallRetried",
-    "CallSucceeded",
-    "ChannelKey",
-    "Closed",
-    "Config",
-    "ConfigError",
-    "ConnectError",
-    "ConnectPolicy",
-    "Connected",
-    "ConnectionEvent",
-    "ConnectionStatus",
-    "Decorrelated",
-    "Disconnected",
-    "Equal",
-    "Exponential",
-    "FailedCall",
-    "Failure",
-    "Fixed",
-    "Full",
-    "GrpcBackoffError",
-    "Linear",
-    "NoJitter",
-    "OptionError",
-    "PolicyWarning",
-    "Proportional",
-    "Reason",
-    "Reconnect",
-    "RetryBudget",
-    "RetryHooks",
-    "RetryPolicy",
-    "Scaled",
-    "Stage",
-    "State",
-    "Steps",
-    "WaitSource",
-    "install",
-    "installed",
-    "read_config",
-    "uninstall",
-]
+TYPE_CHECKING = False  # `typing` alone would take as long to import as all of this
+if TYPE_CHECKING:
+    from grpc_backoff.names import *  # noqa: F403
+    from grpc_backoff.names import __all__ as __all__
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Import the names at the top when one of them is first asked for."""
+    if name == "__all__" or not name.startswith("_"):
+        from importlib import import_module  # noqa: PLC0415
+
+        names = import_module("grpc_backoff.names")  # `from grpc_backoff import` would ask here for it first
+        if name == "__all__" or name in names.__all__:
+            value: object = getattr(names, name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+
+
+def __dir__() -> list[str]:
+    """List the names at the top too."""
+    return sorted({*globals(), *__getattr__("__all__")})  # type: ignore[misc] # of strings

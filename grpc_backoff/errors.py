@@ -8,6 +8,7 @@
     ├── ConnectError                            one attempt to connect failed; says at which stage
     ├── IllegalTransition (also RuntimeError)   an input that its state does not know: a bug in a shell
     ├── MissingExtra (also ImportError)         a part of the library needs packages that are not installed
+    ├── WrongLoopError (also RuntimeError)      a channel was used on another event loop than its own
     ├── grpc_backoff.aio.NoConnectionError (also grpc.aio.AioRpcError)
     │   the outcome of a call that got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
     └── grpc_backoff.aio.RetriesExhaustedError (also grpc.aio.AioRpcError)
@@ -35,6 +36,7 @@ __all__ = [
     "MissingExtra",
     "OptionError",
     "PolicyWarning",
+    "WrongLoopError",
 ]
 
 _LONGEST_VALUE = 200
@@ -112,12 +114,18 @@ class MissingExtra(GrpcBackoffError, ImportError):  # noqa: N818 - what it says 
 
     def __init__(self, extra: str) -> None:
         """Name the extra; the message says what to install."""
-        super().__init__(f"this needs optional packages: pip install 'grpc-backoff[{extra}]'")
+        super().__init__(
+            f"this needs optional packages: pip install 'grpc-backoff[{extra}]', or '.[{extra}]' in a checkout"
+        )
         self.extra = extra
 
     def __reduce__(self) -> tuple[type[Self], tuple[str]]:
         """Survive pickling: the message is not what the constructor takes."""
         return type(self), (self.extra,)
+
+
+class WrongLoopError(GrpcBackoffError, RuntimeError):
+    """A channel was used on another event loop than the one it was made on; the message says what to do."""
 
 
 class PolicyWarning(UserWarning):

@@ -39,7 +39,7 @@ MESSAGES = [
     ),
     (ConnectError(FAILURE), "tls: certificate has expired"),
     (IllegalTransition("TimerFired in phase IDLE"), "TimerFired in phase IDLE"),
-    (MissingExtra("cli"), "this needs optional packages: pip install 'grpc-backoff[cli]'"),
+    (MissingExtra("cli"), "this needs optional packages: pip install 'grpc-backoff[cli]', or '.[cli]' in a checkout"),
 ]
 
 

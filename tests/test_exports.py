@@ -21,7 +21,7 @@ EMPTY = {
     # A package that only holds its modules offers nothing itself.
     "grpc_backoff.connection",
     "grpc_backoff.policy",
-    "grpc_backoff.retry",
+    "grpc_backoff.calls",
     "grpc_backoff.telemetry",
 }
 
@@ -112,7 +112,7 @@ def test_the_top_is_light():
 def test_the_decision_is_light():
     """RT-3: what follows from a failed call is decided without grpc, an event loop, or a clock of its own."""
     modules = ["budget", "decision", "events", "replay", "server_word"]
-    imports = ", ".join(f"grpc_backoff.retry.{module}" for module in modules)
+    imports = ", ".join(f"grpc_backoff.calls.{module}" for module in modules)
     code = f"import {imports}, sys; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

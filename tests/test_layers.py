@@ -17,6 +17,7 @@ WITHOUT = {
     "aio/outcome.py": "what waiting and retried calls share; their tests and test_drop_in_* ask calls of every outcome",
     "cli/attempts.py": "what it counts is what test_connect.py and test_view.py read in the output",
     "cli/commands.py": "the group alone; test_cli.py calls it",
+    "cli/interrupt.py": "test_guard.py sends real signals, at every moment",
     "cli/live.py": "the view for a terminal; test_connect.py runs it in one",
     "cli/plot.py": "test_simulate.py draws; what is drawn is for the eye",
     "cli/refusal.py": "every command refuses in its own tests",
@@ -28,6 +29,7 @@ WITHOUT = {
     "cli/demo/traffic.py": "the same",
     "connection/connector.py": "a protocol and records; `testing/checks.py` holds every implementation to it",
     "connection/stages.py": "records without behaviour; test_http2.py reads what a connector puts into them",
+    "names.py": "what test_exports.py looks at",
     "connection/events.py": "records without behaviour; the machine's and the listeners' tests make and read them all",
 }
 """The modules without a test module of their own, each with the reason."""

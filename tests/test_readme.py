@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc.aio
 
 import grpc_backoff
-from grpc_backoff import aio
+from grpc_backoff import aio, testing
 from grpc_backoff.config.options import OPTION_KEYS
 from tests.echo import EchoStub, Message, serving
 
@@ -61,6 +61,22 @@ async def test_install(monkeypatch):
             assert type(channel) is aio.Channel
     finally:
         grpc_backoff.uninstall()
+
+
+async def test_an_outage_of_a_minute():
+    """CB-5: the test that a user copies survives the outage; it is run as it stands."""
+
+    async def code_under_test(channel):
+        for order in ("a", "b"):
+            reply = await EchoStub(channel).Unary(Message(text=order), wait_for_ready=True, timeout=300)
+            placed.append(reply.text)
+
+    placed = []
+    async with serving() as port:
+        names = {**vars(testing), "asyncio": asyncio, "port": port, "code_under_test": code_under_test}
+        work = eval(compile(BLOCKS[3], "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+        await asyncio.wait_for(work, 30)
+    assert placed == ["a", "b"]
 
 
 def test_the_options_table_is_complete():

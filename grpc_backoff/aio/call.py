@@ -22,7 +22,7 @@ import grpc.aio
 
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.calls import Calls
-from grpc_backoff.aio.core import CoreConnection
+from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.errors import RetriesExhaustedError
 from grpc_backoff.aio.identity import new_call_id
 from grpc_backoff.aio.outcome import CANCELLED, Answering, Cancelled, Outcome, notify
@@ -40,7 +40,7 @@ from grpc_backoff.telemetry.trace import current_trace_id
 
 __all__ = ["CALLS", "Call", "MakeAttempt"]
 
-MakeAttempt = Callable[[float | None, m.Metadata], "tuple[grpc.aio.Call, CoreConnection] | None"]
+MakeAttempt = Callable[[float | None, m.Metadata], "tuple[grpc.aio.Call, CallConnection] | None"]
 """Makes an attempt with this many seconds, and with metadata in place of the caller's own under the same keys.
 
 Returns grpc's own call and the connection that it was made on; None where there is no connection.
@@ -84,7 +84,7 @@ class Call(Answering):
         self._make: MakeAttempt | None = make
         self._request = request
         self._attempt: grpc.aio.Call | None = None
-        self._connection: CoreConnection | None = None
+        self._connection: CallConnection | None = None
         self._error: BaseException | None = None
         self._outcome: Outcome | None = None
         self._failed: FailedCall | None = None
@@ -213,7 +213,7 @@ class Call(Answering):
         else:
             self._begun(*made)
 
-    def _begun(self, attempt: grpc.aio.Call, connection: CoreConnection) -> None:
+    def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
         self._connection = connection
         if self._machine.handed_over:
             self._attempt = attempt

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import random
 import warnings
 from collections.abc import Mapping, Sequence
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeVar, cast
 
 import grpc
@@ -16,7 +17,9 @@ import grpc.aio
 
 from grpc_backoff.aio import core, front
 from grpc_backoff.aio.calls import Calls
+from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.hooks import Hooks
+from grpc_backoff.aio.loops import ended_at_home, is_here, refuse_elsewhere
 from grpc_backoff.aio.manager import ConnectionManager, Listener
 from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES, MultiCallable
 from grpc_backoff.aio.pending import PendingCalls
@@ -26,7 +29,9 @@ from grpc_backoff.calls.hooks import RetryHooks
 from grpc_backoff.config.file import Config
 from grpc_backoff.config.methods import Retry, read_call_policies
 from grpc_backoff.config.options import read_options
+from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, read_target
 from grpc_backoff.connection.clock import Clock, LoopClock
+from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.errors import OptionError
@@ -35,7 +40,7 @@ from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.telemetry.log import log_event
 
-__all__ = ["Channel", "insecure_channel", "retrying", "secure_channel"]
+__all__ = ["Channel", "Interceptors", "Options", "insecure_channel", "retrying", "secure_channel"]
 
 Options = Sequence[tuple[str, Any]]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
@@ -48,8 +53,9 @@ class Channel(grpc.aio.Channel):
     """A `grpc.aio.Channel` that makes its connections by gRPC's connection-backoff protocol.
 
     Made by `insecure_channel` and `secure_channel`. Beside grpc's own interface it has `connection_status`,
-    `reset_connect_backoff`, `add_listener` and `remove_listener`. It belongs to the event loop on which it was made;
-    only `reset_connect_backoff` and `connection_status` may be called from other threads.
+    `reset_connect_backoff`, `add_listener` and `remove_listener`. It belongs to the event loop on which it was made:
+    calls and waits on another loop raise `WrongLoopError`. `reset_connect_backoff`, `connection_status`, `get_state`
+    and `close` may be used from anywhere.
     """
 
     closing = True  # until the constructor is through
@@ -70,8 +76,15 @@ class Channel(grpc.aio.Channel):
         retry: Retry | Mapping[str, Retry] | None,
         retry_budget: RetryBudget | None,
         retry_hooks: RetryHooks | None,
+        connector: Any = None,
     ) -> None:
-        """See `insecure_channel`."""
+        """See `insecure_channel`; `connector` is for `grpc_backoff.testing.scripted_channel`."""
+        target = read_target(target)
+        listeners = _listeners(listeners)
+        if rng is not None:
+            _check_kind("rng", rng, "a source of random numbers such as random.Random(1) is", "random")
+        if clock is not None:
+            _check_kind("clock", clock, "a Clock, with now() and call_at(), is", "now", "call_at")
         read = read_options(options or (), policy, target=target, config=config)
         self.call_policies = read_call_policies(retry, retry_budget, read.core, read.config)
         """How the channel's calls are retried, by method."""
@@ -80,8 +93,8 @@ class Channel(grpc.aio.Channel):
             raise OptionError("retry_hooks", retry_hooks, "RetryHooks are")
         self.policy = policy
         """How the channel connects."""
-        self.policy_values = read.effective
-        """The policy's values, each with where it came from (BP-3)."""
+        self.policy_values = MappingProxyType({value.part: value for value in read.effective})
+        """The policy's values by their names, each with where it came from (BP-3)."""
         self._polling: object = core.keep_polling()
         self.front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
         intercepting = self.front.open(interceptors)  # grpc itself refuses here what grpc refuses
@@ -95,11 +108,14 @@ class Channel(grpc.aio.Channel):
         loop = _working_loop()
         clock = clock or LoopClock(loop)
         rng = rng or _CHANCE
-        self._loop = loop
+        self.loop = loop
+        """The event loop that it belongs to."""
         self._clock = clock
-        self._connector = core.CoreConnector(target, credentials, core_options, compression, policy, clock, loop)
-        self.pending = PendingCalls(target, loop)
-        self.manager = ConnectionManager(
+        if connector is None:
+            connector = core.CoreConnector(target, credentials, core_options, compression, policy, clock, loop)
+        self._connector: Connector[CallConnection] = connector
+        self.pending = PendingCalls(_with_port(target), loop)
+        self.manager: ConnectionManager[CallConnection] = ConnectionManager(
             Machine(target, policy),
             self._connector,
             self.pending,
@@ -143,7 +159,9 @@ class Channel(grpc.aio.Channel):
         """Have `listener` called with every event of the connection and of retried calls from now on.
 
         It is called on the event loop and must not block. What it raises is logged and harms nothing (CH-11).
+        OptionError if it is none.
         """
+        _check_listener("listener", listener)
         self.manager.listeners.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
@@ -163,11 +181,18 @@ class Channel(grpc.aio.Channel):
         await self.close()
 
     async def close(self, grace: float | None = None) -> None:
-        """Close for good. Calls still running or waiting after `grace` seconds are cancelled (CB-10)."""
+        """Close for good. Calls still running or waiting after `grace` seconds are cancelled (CB-10).
+
+        On another event loop than the channel's own it closes too. If its own loop does not run any more, or has not
+        run yet, no call can end there, and there is no grace.
+        """
         if self.closing:
             return
         if grace is not None and grace < 0:
             raise ValueError(f"grace must be non-negative, got {grace}.")
+        if not is_here(self.loop):
+            await self._close_elsewhere(grace)
+            return
         self.closing = True
         end = self._clock.now() + (grace or 0.0)
         self.calls.close()
@@ -185,25 +210,49 @@ class Channel(grpc.aio.Channel):
             await self.calls.closed()
             self._polling = None
 
+    async def _close_elsewhere(self, grace: float | None) -> None:
+        if await ended_at_home(self.loop, self.close(grace)):
+            return
+        self.closing = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: what was there has ended with it
+            self.calls.close()
+            self.manager.close()
+            self.pending.cancel()
+        await self.front.close(None)
+        with contextlib.suppress(RuntimeError, ValueError):  # tasks of a loop that stands still cannot be waited for
+            await self._connector.close(None)
+        self._polling = None
+
     def __del__(self) -> None:
         """Stop dialling, and say that `close` was forgotten (CB-10)."""
         if self.closing:
             return
         warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all that we had there
-            self._loop.call_soon_threadsafe(self.manager.close)  # whichever thread collects the garbage
+            self.loop.call_soon_threadsafe(self.manager.close)  # whichever thread collects the garbage
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""
+        if not is_here(self.loop):
+            return self._get_state_elsewhere(try_to_connect)
         self.manager.live_connection()  # tells the machine if it is gone
         state = self.manager.state
         if try_to_connect and not self.closing:
             self.manager.want()
         return grpc.ChannelConnectivity[state.name]
 
+    def _get_state_elsewhere(self, try_to_connect: bool) -> grpc.ChannelConnectivity:
+        if try_to_connect and not self.closing:
+            if not self.loop.is_running():
+                self.refuse_elsewhere()  # whoever polls for READY here would poll for ever
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self.loop.call_soon_threadsafe(self.manager.want)
+        return grpc.ChannelConnectivity[self.manager.state.name]
+
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
         """Return once the state is another than the one given."""
         self.refuse_if_closed()
+        self.refuse_elsewhere()
         self.manager.live_connection()
         await self.manager.wait_for_state_change(State[last_observed_state.name])
 
@@ -278,6 +327,10 @@ class Channel(grpc.aio.Channel):
             policy=self.call_policies.of(method),
         )
 
+    def refuse_elsewhere(self) -> None:
+        """Raise WrongLoopError if this is not the channel's event loop."""
+        refuse_elsewhere(self.loop, self.target)
+
     def refuse_if_closed(self) -> None:
         """Raise what grpc raises on a closed channel."""
         if self.closing:
@@ -302,7 +355,7 @@ def insecure_channel(
     """Create a channel without TLS, as `grpc.aio.insecure_channel` does.
 
     Args:
-        target: the server's address, as for grpc.
+        target: the server's address, as for grpc. A URL, or a port above 65535, is refused: no core can dial it.
         options: channel options; those that set the backoff are listed in the README.
         compression: the compression of the channel's calls, as for grpc.
         interceptors: as for grpc; they see the wait for a connection as part of the call.
@@ -359,7 +412,7 @@ def secure_channel(
     """Create a channel with credentials, as `grpc.aio.secure_channel` does.
 
     Args:
-        target: the server's address, as for grpc.
+        target: the server's address, as for grpc. A URL, or a port above 65535, is refused: no core can dial it.
         credentials: as for grpc.
         options: channel options; those that set the backoff are listed in the README.
         compression: the compression of the channel's calls, as for grpc.
@@ -427,6 +480,31 @@ def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None
         )
     policy = multicallable.channel.call_policies.named(retry)
     return multicallable.retrying(policy, call_id)
+
+
+def _with_port(target: str) -> str:
+    """Return what errors call a target: with the port that nobody named."""
+    return f"{target} (port {DEFAULT_PORT}, as the target names none)" if names_no_port(target) else target
+
+
+def _listeners(given: object) -> tuple[Listener, ...]:
+    try:
+        listeners: tuple[Any, ...] = tuple(given)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise OptionError("listeners", given, "a list of functions is") from error
+    for index, listener in enumerate(listeners):
+        _check_listener(f"listeners[{index}]", listener)
+    return listeners
+
+
+def _check_listener(key: str, listener: object) -> None:
+    if not callable(listener) or inspect.iscoroutinefunction(listener):  # nobody would await it
+        raise OptionError(key, listener, "a function of one event is, and no coroutine function")
+
+
+def _check_kind(key: str, value: object, allowed: str, *methods: str) -> None:
+    if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
+        raise OptionError(key, value, allowed)
 
 
 def _working_loop() -> asyncio.AbstractEventLoop:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import grpc
@@ -28,7 +29,8 @@ class NoConnectionError(GrpcBackoffError, grpc.aio.AioRpcError):
         trailing_metadata: grpc.aio.Metadata | None = None,
         details: str | None = None,
         debug_error_string: str | None = None,
-        status: ConnectionStatus | None = None,
+        *,
+        status: ConnectionStatus,
     ) -> None:
         """Take what grpc's own error takes, and the status."""
         grpc.aio.AioRpcError.__init__(
@@ -44,7 +46,8 @@ class NoConnectionError(GrpcBackoffError, grpc.aio.AioRpcError):
     def __reduce__(self) -> tuple[Any, ...]:
         """Survive pickling, as grpc's own error does."""
         metadata = self.initial_metadata(), self.trailing_metadata()
-        return type(self), (self.code(), *metadata, self.details(), self.debug_error_string(), self.status)
+        restored = (self.code(), *metadata, self.details(), self.debug_error_string())
+        return partial(type(self), status=self.status), restored
 
 
 class RetriesExhaustedError(GrpcBackoffError, grpc.aio.AioRpcError):

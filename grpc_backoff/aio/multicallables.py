@@ -13,6 +13,7 @@ A call goes one of three ways:
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop  # the public one raises where there is none, which takes longer
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grpc_backoff.aio.channel import Channel
-    from grpc_backoff.aio.core import CoreConnection
+    from grpc_backoff.aio.connection import CallConnection
     from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = ["LAST_INTERCEPTORS", "MULTICALLABLES", "MultiCallable"]
@@ -68,11 +69,12 @@ class MultiCallable:
         `policy` is how its calls are retried, None for not at all; `call_id` is what events call them.
         """
         self._channel = channel
+        self._loop = channel.loop
         self._manager = channel.manager
         self._method = method
         self._interceptors = LISTS[self.arity]
         self._signature = (request_serializer, response_deserializer, registered)
-        self._connection: CoreConnection | None = None
+        self._connection: CallConnection | None = None
         self._direct: Callable[..., grpc.aio.Call]
         self._sender: MultiCallable | None = None
         self._on_front: Callable[..., grpc.aio.Call] | None = None
@@ -97,14 +99,16 @@ class MultiCallable:
 
     # CH-5: what every call on a READY channel pays for stands here, in `__call__` and in `began`, and nowhere else.
 
-    def _ready(self) -> CoreConnection | None:
+    def _ready(self) -> CallConnection | None:
         """Return the connection that calls may enter at this moment, with grpc's multicallable made on it."""
+        if _get_running_loop() is not self._loop:
+            self._channel.refuse_elsewhere()
         connection = self._connection
         if connection is not None and connection is self._manager.connection and connection.alive():
             return None if self._channel.closing else connection
         return None if self._channel.closing else self._bind()
 
-    def _bind(self) -> CoreConnection | None:
+    def _bind(self) -> CallConnection | None:
         """Make grpc's multicallable on the connection that stands now, and return that; None if there is none."""
         connection = self._manager.live_connection()
         if connection is not None and connection is not self._connection:
@@ -115,6 +119,8 @@ class MultiCallable:
     # The other ways.
 
     def _dispatch(self, arguments: Arguments) -> Any:
+        if _get_running_loop() is not self._loop:
+            self._channel.refuse_elsewhere()
         channel = self._channel
         intercepted = channel.front.always or getattr(channel, self._interceptors)
         return self._through_front(arguments) if intercepted else self._make_call(arguments)
@@ -191,7 +197,7 @@ class MultiCallable:
     def _attempts(self, arguments: Arguments) -> MakeAttempt:
         """Return what makes the attempts of a call, on the connection that stands at that moment."""
 
-        def make(seconds: float | None, instead: Metadata) -> tuple[grpc.aio.Call, CoreConnection] | None:
+        def make(seconds: float | None, instead: Metadata) -> tuple[grpc.aio.Call, CallConnection] | None:
             # On a channel that is closing too.
             connection = self._bind()
             if connection is None:
@@ -202,7 +208,7 @@ class MultiCallable:
         return make
 
     def _enter(
-        self, connection: CoreConnection, arguments: Arguments, timeout: float | None, metadata: Any
+        self, connection: CallConnection, arguments: Arguments, timeout: float | None, metadata: Any
     ) -> grpc.aio.Call:
         """Make grpc's own call on a connection.
 

@@ -5,18 +5,24 @@ The commands stand in `commands.py`. They need the extra `cli`, which this modul
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Sequence
 
-from grpc_backoff.errors import MissingExtra
+from grpc_backoff.cli.interrupt import end_on_interrupt
+
+TYPE_CHECKING = False  # `typing` takes its time
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["main", "require"]
 
 
 def require(extra: str, modules: Iterable[str]) -> None:
     """Raise `MissingExtra` if one of the modules is not installed; imports none of them."""
+    import importlib.util  # noqa: PLC0415 - as in `main`
+
+    from grpc_backoff.errors import MissingExtra  # noqa: PLC0415
+
     if any(importlib.util.find_spec(module) is None for module in modules):
         raise MissingExtra(extra)
 
@@ -24,21 +30,32 @@ def require(extra: str, modules: Iterable[str]) -> None:
 def main() -> None:
     """Run the command line; the console script `grpc-backoff` and `python -m grpc_backoff` end up here."""
     if sys.argv[1:2] == ["run"] and sys.argv[2:3] not in ([], ["-h"], ["--help"]):
-        _run(sys.argv[2:])
+        _run_program(sys.argv[2:])  # whose output, errors and signals are its own
         return
+    end_on_interrupt()  # before anything is imported that takes time
+    from grpc_backoff.cli.guard import guarded  # noqa: PLC0415
+
+    sys.exit(guarded(_run))
+
+
+def _run() -> None:
+    import logging  # noqa: PLC0415
+
+    from grpc_backoff.errors import MissingExtra  # noqa: PLC0415
+
     try:
         require("cli", ("click", "rich"))
     except MissingExtra as missing:
-        sys.stderr.write(f"grpc-backoff: {missing}\n")
-        sys.exit(1)
+        sys.exit(str(missing))
     # grpc's core writes its own account of failed handshakes to stderr, across the table. It reads this when imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from grpc_backoff.cli.commands import cli  # noqa: PLC0415 - needs what was just looked for
 
+    logging.getLogger().addHandler(logging.NullHandler())  # what goes wrong is said by the commands, in a line
     cli(prog_name="grpc-backoff")
 
 
-def _run(words: Sequence[str]) -> None:
+def _run_program(words: Sequence[str]) -> None:
     """Run somebody's program: without click, whose handling of errors and signals is not the program's."""
     from grpc_backoff.cli import program  # noqa: PLC0415 - the other commands have no need of it
 

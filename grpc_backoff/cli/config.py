@@ -51,9 +51,9 @@ def config() -> None:
 def check(file: str, as_json: bool) -> None:
     """Check FILE, and show all that holds under it and where each value came from.
 
-    The exit status is 0 if the file is good, and 2 if it is not.
+    The exit status is 0 if the file is good, 1 if it is not, and 2 if the command line is wrong.
     """
-    with refusing():
+    with refusing(status=1):
         sections = [_section(name, resolved) for name, resolved in read_config(file).sections()]
     _show(sections, as_json=as_json)
     if not as_json:

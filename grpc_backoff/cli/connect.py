@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ import click
 
 from grpc_backoff.cli import require
 from grpc_backoff.cli.attempts import AttemptLog, Summary
+from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import View, open_view, printable
 from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent
@@ -135,6 +137,8 @@ def connect(
     or until one of --once, --attempts and --timeout says stop. The exit status is 0 if the server was READY at some
     time, 1 if it never was, and 2 if the command line is wrong.
     """
+    if timeout is not None and math.isnan(timeout):
+        raise Refusal("--timeout nan is no time; a number of seconds is")
     trust = _read_trust(ca, cert, key) if tls or ca or cert or key else None
     if probe:
         if once or attempts is not None:
@@ -151,8 +155,7 @@ def connect(
         timeout=timeout,
         once=once,
     )
-    view = open_view(as_json=as_json)
-    with contextlib.closing(view):
+    with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
         summary = asyncio.run(follow(request, view))
         view.summary(summary)
     context.exit(0 if summary.connections else 1)
@@ -208,8 +211,10 @@ def _open(request: Request, watch: Watch) -> Channel:
             channel = aio.insecure_channel(request.target, options, listeners=[watch.heard])
         else:
             channel = aio.secure_channel(request.target, _credentials(request.trust), options, listeners=[watch.heard])
-    except (OptionError, TypeError, ValueError, OverflowError) as error:  # the latter are grpcio's
-        raise Refusal(str(error)) from error
+    except OptionError as error:
+        raise Refusal(str(error).replace("with secure_channel", "with --tls")) from error
+    except (TypeError, ValueError, OverflowError) as error:  # these are grpcio's
+        raise Refusal(f"--option: {error}") from error
     watch.channel = channel
     return channel
 

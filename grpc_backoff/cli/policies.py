@@ -40,17 +40,20 @@ _WORDS = (
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
-    """Make errors of policies and files refusals, and show their warnings as lines on standard error."""
+def refusing(prefix: str = "", status: int = 2) -> Iterator[None]:
+    """Make errors of policies and files refusals, and show their warnings as lines on standard error.
+
+    Each line begins with `prefix`, such as the name of a flag. `status` is the exit status of a refusal.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PolicyWarning)
         try:
             yield
         except (OptionError, ConfigError) as error:
-            raise Refusal(str(error)) from error
+            raise Refusal(f"{prefix}{error}", status) from error
         finally:
             for text in dict.fromkeys(str(warning.message) for warning in caught):
-                click.echo(f"Warning: {printable(text)}", err=True)
+                click.echo(f"Warning: {prefix}{printable(text)}", err=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.stages import StagesView, open_stages
 from grpc_backoff.config.target import Address
@@ -104,7 +105,7 @@ def _no_password() -> str:
 
 def run_probe(request: ProbeRequest, *, as_json: bool) -> bool:
     """Make the attempt and show it; return whether SETTINGS came."""
-    with contextlib.closing(open_stages(as_json=as_json)) as view:
+    with interruptible(), contextlib.closing(open_stages(as_json=as_json)) as view:
         return asyncio.run(probe(request, view))
 
 
@@ -120,7 +121,7 @@ async def probe(request: ProbeRequest, view: StagesView) -> bool:
             request.target, tls=request.tls, server_name=request.server_name, on_stage=watch.passed
         )
     except OptionError as error:
-        raise Refusal(str(error)) from error
+        raise Refusal(str(error).replace("with secure_channel", "with --tls")) from error
     for name in _PROXIES:
         if os.environ.get(name):
             view.remark(f"{name} is set: a channel goes through that proxy, this goes straight to the target")

@@ -12,7 +12,6 @@ __all__ = ["Refusal"]
 class Refusal(click.ClickException):
     """The command line asks for something that cannot be; shown as one line."""
 
-    exit_code = 2
-
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, status: int = 2) -> None:
         super().__init__(printable(message))
+        self.exit_code = status  # type: ignore[misc] # click has it in the class

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from grpc_backoff.cli import require
 from grpc_backoff.cli.policies import connect_policy, refusing
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.tables import seconds, show_table, write_json
-from grpc_backoff.errors import MissingExtra
+from grpc_backoff.errors import MissingExtra, OptionError
 
 if TYPE_CHECKING:
     from grpc_backoff.simulation import Recovery
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["simulate"]
 
 _COLUMNS = ("policy", "attempts", "peak per second", "half back", "99 % back", "all back")
+_FLAGS = {
+    "Outage.clients": "--clients",
+    "Outage.seconds": "--outage",
+    "Outage.attempt_lasts": "--attempt-lasts",
+    "resolution": "--resolution",
+    "seed": "--seed",
+}
 _SHARES = {"half": 0.5, "99 %": 0.99, "all": 1.0}
 
 
@@ -74,8 +82,11 @@ def simulate(
     _require(plot)
     from grpc_backoff.simulation import Outage, simulate  # noqa: PLC0415 - needs what was just looked for
 
-    with refusing():
-        fleets = {name: connect_policy(name) for name in dict.fromkeys([policy, *against])}
+    with refusing("--policy: "):
+        fleets = {policy: connect_policy(policy)}
+    with refusing("--against: "):
+        fleets |= {name: connect_policy(name) for name in against if name != policy}
+    with refusing(), _naming_flags():
         happened = Outage(clients=clients, seconds=outage, attempt_lasts=attempt_lasts)
         done = {name: simulate(fleet, happened, seed=seed, resolution=resolution) for name, fleet in fleets.items()}
     if plot is not None:
@@ -86,13 +97,22 @@ def simulate(
     show_table(_title(next(iter(done.values()))), _COLUMNS, [_cells(name, recovery) for name, recovery in done.items()])
 
 
+@contextmanager
+def _naming_flags() -> Iterator[None]:
+    """Have errors name a value by its flag, not by the library's own name for it."""
+    try:
+        yield
+    except OptionError as error:
+        raise OptionError(_FLAGS.get(error.key, error.key), error.value, error.allowed) from error
+
+
 def _require(plot: Path | None) -> None:
     try:
         require("simulate", ["numpy"])
         if plot is not None:
             require("plot", ["matplotlib"])
     except MissingExtra as missing:
-        raise Refusal(str(missing)) from missing
+        raise click.ClickException(str(missing)) from missing
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
         raise Refusal(f"--plot: {str(plot)!r} is neither .png nor .svg")
 
@@ -103,7 +123,7 @@ def _draw(done: dict[str, Recovery], file: Path) -> None:
     try:
         draw(done, file)
     except OSError as error:
-        raise Refusal(f"--plot: cannot write {str(file)!r}: {error.strerror or error}") from error
+        raise Refusal(f"--plot: cannot write {str(file)!r}: {error.strerror or error}", status=1) from error
 
 
 def _title(recovery: Recovery) -> str:

@@ -4,7 +4,8 @@ Milliseconds live at this edge only, since grpc's options are in them; everythin
 
 Ours are the keys that begin with `grpc_backoff.`, and the few of grpc's that this library carries out in its stead.
 A key that is ours but for its punctuation or its case (`grpc-backoff.jitter`) is an error too: grpc would pass over it
-in silence. Whatever begins with `grpc.` and is not in the table is grpc's, misspelt or not.
+in silence. So is one whose prefix is misspelt (`grpc_backof.jitter`). Whatever begins with `grpc.` and is not in the
+table is grpc's and reaches it; where it looks like a misspelt key of the table, a warning says so.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
+from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect, suggestion
 from grpc_backoff.config.sources import Effective, Said, Source, describe
-from grpc_backoff.errors import OptionError
+from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -44,6 +47,11 @@ _WORDS = {setting.name: option for option, setting in _BY_OPTION.items()} | {
 }
 _MAX_INT32 = 2**31 - 1
 _MEANT_FOR_US = re.compile(r"(?!grpc\.)grpc[^a-z]*backoff[^a-z]+", re.IGNORECASE)
+_CARRIED_OUT_HERE = tuple(key for key in _BY_OPTION if not key.startswith(PREFIX))
+_NEAR_PREFIX = 0.9
+"""How much of a prefix has to be ours, as difflib measures it, to be a misspelt one: not `grpc_backoffice`."""
+_NEAR_KEY = 0.78
+"""The same for grpc's own keys. Of grpcio's many other options, none comes nearer than 0.74 to one of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,9 @@ def read_options(
     Raises:
         OptionError: an option of ours is unknown or has a value that is not allowed.
         ConfigError: the file cannot be read, or says something that is not allowed.
+
+    Warns:
+        PolicyWarning: an option of grpc's looks like a misspelt one that this library carries out.
     """
     given, core = _sort(options)
     file = _file(given, config)
@@ -99,6 +110,7 @@ def read_options(
 def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs]:
     """Tell our options from grpcio's."""
     ours: dict[str, object] = {}
+    remarks: dict[str, None] = {}
     core = []
     for index, entry in enumerate(options):
         key, value = _pair(index, entry)
@@ -107,8 +119,24 @@ def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs]:
         elif meant := _MEANT_FOR_US.match(key):
             raise OptionError(key, value, suggestion(key[meant.end() :], _WORDS, "option"))
         else:
+            prefix, _, name = key.partition(".")
+            if name and _near(prefix.lower(), (PREFIX.rstrip("."),), _NEAR_PREFIX):
+                raise OptionError(key, value, suggestion(name, _WORDS, "option"))
+            if right := _near(key.lower(), _CARRIED_OUT_HERE, _NEAR_KEY):
+                remarks[f"the option {key!r} goes to grpcio, which has none of this name: did you mean {right!r}?"] = (
+                    None
+                )
             core.append(entry)
+    warn_of(remarks)
     return ours, tuple(core)
+
+
+@lru_cache(maxsize=1024)
+def _near(word: str, right: tuple[str, ...], cutoff: float) -> str | None:
+    """Return the one of some words that was probably meant by another; None if none was."""
+    import difflib  # noqa: PLC0415 - many channels have no options
+
+    return next(iter(difflib.get_close_matches(word, right, n=1, cutoff=cutoff)), None)
 
 
 def _pair(index: int, entry: object) -> tuple[str, object]:
@@ -139,11 +167,18 @@ def _file(given: dict[str, object], config: object) -> Config | None:
     path, named = (config, "config") if config is not None else (given.get(CONFIG), CONFIG)
     if path is None and CONFIG not in given:
         path = os.environ.get(ENVIRONMENT_VARIABLE)
-        if not path:
-            return None
+        return _file_of_the_environment(path) if path else None
     if not path or not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise OptionError(named, path, "the path of a file is")
     return read_config(path)
+
+
+def _file_of_the_environment(path: str) -> Config:
+    try:
+        return read_config(path)
+    except ConfigError as error:  # nothing in the program names this file
+        problem = f"{error.problem} (the environment variable {ENVIRONMENT_VARIABLE} names this file)"
+        raise ConfigError(error.path, problem, error.key) from error.__cause__
 
 
 def _milliseconds(seconds: float) -> int:

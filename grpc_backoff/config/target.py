@@ -1,11 +1,15 @@
 """What a target string names: addresses that can be dialled as they stand, or a host that has to be resolved.
 
 The forms are those of gRPC's naming rules behind which there is a socket. Nothing here asks a name server.
+
+`parse_target` is for who dials without grpc's core and has to understand all of a target. `read_target` is for a
+channel, where the core understands it: only what no core can dial is refused there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +18,7 @@ from urllib.parse import unquote
 
 from grpc_backoff.errors import OptionError
 
-__all__ = ["DEFAULT_PORT", "Address", "Target", "parse_target"]
+__all__ = ["DEFAULT_PORT", "Address", "Target", "names_no_port", "parse_target", "read_target"]
 
 DEFAULT_PORT = 443
 """The port of a target that names none, in plaintext too, as in gRPC."""
@@ -24,6 +28,11 @@ _ALLOWED = (
     "unix:path, unix:///path and unix-abstract:name, with a port from 1 to 65535"
 )
 _LARGEST_PORT = 65535
+_URL = re.compile(r"(https?|grpcs?|tcp|h2c?)://(?:[^/@]*@)?([^/?#@]+)", re.IGNORECASE)
+"""What looks like an address on the web. gRPC has no resolver for any of these schemes."""
+_PLACE = re.compile(r"(?:dns:(?://[^/]*/|/)?)?(\[[^\]]*\]|[^:/,\[\]]+)(?::(.*))?", re.IGNORECASE | re.DOTALL)
+"""A host, or an address, and perhaps a port: what gRPC resolves by DNS."""
+_OTHER_SCHEMES = {"unix", "unix-abstract", "vsock", "ipv4", "ipv6", "xds", "google-c2p", "google-c2p-experimental"}
 _UNIX_HOST = "localhost"
 """What gRPC takes for a Unix socket's name, in `:authority` and for the server's certificate."""
 
@@ -67,12 +76,65 @@ def parse_target(text: str) -> Target:
     Raises:
         OptionError: it is no target, or one that needs more than a socket: `xds:`, or a name server of its own.
     """
+    _refuse_url(text)
     scheme, colon, rest = text.partition(":")
     read = _SCHEMES.get(scheme) if colon else None
     try:
         return read(text, rest) if read else _host(text, text)
     except ValueError as error:
         raise OptionError("target", text, _ALLOWED) from error
+
+
+def read_target(given: object) -> str:
+    """Return a channel's target as text; bytes are taken as well, as by grpcio.
+
+    Raises:
+        OptionError: it is no text, or names what grpcio's core can never dial: nothing, a URL of the web, a port above
+            65535 (of which the core dials the last 16 bits).
+    """
+    try:
+        text = given.decode() if isinstance(given, bytes) else given
+        if isinstance(text, str):
+            text.encode()  # as the core takes it
+    except UnicodeError:
+        text = None
+    if not isinstance(text, str):
+        raise OptionError("target", given, "a text such as 'localhost:50051' is")
+    if not text or text.lower() in {"dns:", "dns:/", "dns:///"}:
+        raise OptionError("target", given, "a target that names a host is, such as 'localhost:50051'")
+    if text.startswith(":") and text[1:].isdigit():
+        raise OptionError("target", given, f"a host before the port is: did you mean 'localhost{text}'?")
+    _refuse_url(text)
+    port = _port(text)
+    if port and port.isascii() and port.isdigit() and not _is_port(port):
+        raise OptionError("target", given, f"a port from 1 to {_LARGEST_PORT} is")
+    return text
+
+
+def _refuse_url(text: str) -> None:
+    if url := _URL.match(text):
+        secure = " with secure_channel" if url[1].lower() in {"https", "grpcs"} else ""
+        raise OptionError("target", text, f"no URL is: did you mean {url[2]!r}{secure}?")
+
+
+def _is_port(digits: str) -> bool:
+    digits = digits.lstrip("0")
+    return len(digits) <= len(str(_LARGEST_PORT)) and int(digits or "0") <= _LARGEST_PORT
+
+
+def names_no_port(text: str) -> bool:
+    """Return whether DEFAULT_PORT is dialled for a target because it names none."""
+    return _port(text) == ""
+
+
+def _port(text: str) -> str | None:
+    """Return what a target has for a port, "" if it has none; None if the target is not of a host and a port."""
+    if text.partition(":")[0].lower() in _OTHER_SCHEMES and ":" in text:
+        return None
+    place = _PLACE.fullmatch(unquote(text))
+    if place is None:
+        return "" if _literal(text, DEFAULT_PORT, socket.AF_INET6) else None  # an address without brackets
+    return place[2] or ""
 
 
 def _host(text: str, place: str) -> Target:

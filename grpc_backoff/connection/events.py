@@ -1,6 +1,7 @@
 """Frozen records of what a channel's connection did and does: what listeners get and what a status says.
 
-Times are seconds of the channel's monotonic clock; differences between them mean something, the numbers do not.
+Times are seconds of the channel's monotonic clock: the event loop's (`loop.time()`), unless the channel was given
+another. Differences between them mean something, the numbers do not.
 """
 
 from __future__ import annotations
@@ -150,7 +151,8 @@ class ConnectionStatus:
         in_flight: whether an attempt is running.
         last_error: why the last attempt failed or the last connection ended; None once a new one is READY.
         next_attempt_in: seconds until the next attempt may start; None when none is planned.
-        ready_since: when READY began, on the channel's clock; None when not READY.
+        ready_since: when READY began, on the channel's clock: what `Connected.at` says of it. READY has lasted for
+            `loop.time() - ready_since` seconds, where the channel has its event loop's clock. None when not READY.
         connections: how many connections this channel has made so far.
     """
 

@@ -1,10 +1,22 @@
-"""For testing what is built on this library: a clock in hand, a connector with a script, a front that fails.
+"""For testing what is built on this library: a clock in hand, a connector and a channel with a script, a failing front.
+
+`scripted_channel` is where to begin: it tests what code makes of an outage without waiting for one.
 
 `grpc_backoff.testing.front` (servers that fail on real sockets) and `grpc_backoff.testing.checks` (what any connector
 must do) need the extra `testing` and are imported by their own names.
 """
 
+from grpc_backoff.testing.channel import scripted_channel
 from grpc_backoff.testing.clock import FakeClock
 from grpc_backoff.testing.connector import Attempt, Fails, Hangs, ScriptedConnection, ScriptedConnector, Succeeds
 
-__all__ = ["Attempt", "Fails", "FakeClock", "Hangs", "ScriptedConnection", "ScriptedConnector", "Succeeds"]
+__all__ = [
+    "Attempt",
+    "Fails",
+    "FakeClock",
+    "Hangs",
+    "ScriptedConnection",
+    "ScriptedConnector",
+    "Succeeds",
+    "scripted_channel",
+]

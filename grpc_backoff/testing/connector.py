@@ -87,6 +87,7 @@ class ScriptedConnector:
     Attributes:
         attempts: every attempt so far.
         connections: every connection made so far.
+        clock: what its outcomes are timed by.
     """
 
     def __init__(self, clock: FakeClock, script: Iterable[Succeeds | Fails | Hangs]) -> None:
@@ -94,12 +95,16 @@ class ScriptedConnector:
         self.attempts: list[Attempt] = []
         self.connections: list[ScriptedConnection] = []
         self.closed = False
-        self._clock = clock
+        self.clock = clock
+        self._script = list(script)
+
+    def play(self, script: Iterable[Succeeds | Fails | Hangs]) -> None:
+        """Go on with another script, from the next attempt on."""
         self._script = list(script)
 
     async def connect(self, limit: float, revive: ScriptedConnection | None) -> ScriptedConnection:
         """Make one attempt by the script."""
-        attempt = Attempt(self._clock.now(), limit, revived=revive is not None)
+        attempt = Attempt(self.clock.now(), limit, revived=revive is not None)
         self.attempts.append(attempt)
         outcome = self._script.pop(0) if len(self._script) > 1 else self._script[0]
         try:
@@ -116,7 +121,7 @@ class ScriptedConnector:
         if isinstance(outcome, Hangs):
             await asyncio.get_running_loop().create_future()
         else:
-            await self._clock.sleep(outcome.after)
+            await self.clock.sleep(outcome.after)
         if isinstance(outcome, Fails):
             attempt.outcome = "failed"
             raise ConnectError(outcome.failure)

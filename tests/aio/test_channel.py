@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import threading
+import time
 import weakref
 
 import grpc
@@ -13,11 +15,14 @@ import pytest
 
 from grpc_backoff import aio
 from grpc_backoff.connection import events
+from grpc_backoff.connection.clock import LoopClock
+from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.jitter import Proportional
 from grpc_backoff.policy.presets import CONNECT
+from grpc_backoff.testing import FakeClock
 from grpc_backoff.testing.front import FlakyFront, silent
 from tests.aio.test_waiting import QUICK, SLOW, failing, front
-from tests.echo import EchoStub, Message
+from tests.echo import EchoStub, Message, serving
 
 __all__ = ["front"]
 
@@ -139,6 +144,7 @@ async def test_status_and_listeners(front):
         status = channel.connection_status()
         assert (status.state, status.connections, status.last_error) == (events.State.READY, 1, None)
         assert status.ready_since <= asyncio.get_running_loop().time()
+        assert status.ready_since == next(e.at for e in reversed(heard) if isinstance(e, events.Connected))
         await front.break_all()
         await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
         channel.remove_listener(heard.append)
@@ -187,7 +193,7 @@ async def test_a_channel_says_where_its_values_come_from(tmp_path, monkeypatch):
     def values(target="t:1", options=(), **how):
         channel = aio.insecure_channel(target, options, **how)
         channels.append(channel)
-        return {value.part: (value.value, value.origin) for value in channel.policy_values}
+        return {part: (value.value, value.origin) for part, value in channel.policy_values.items()}
 
     channels = []
     given = values(options=by_option, config=tmp_path / "argument.toml")
@@ -200,5 +206,83 @@ async def test_a_channel_says_where_its_values_come_from(tmp_path, monkeypatch):
     assert set(values(policy=CONNECT)) == set(values("other:1"))
     assert {origin for _, origin in values(policy=CONNECT).values()} == {"argument"}
     assert channels[0].policy.backoff.jitter == Proportional(0.1)
+    with pytest.raises(TypeError):
+        channels[0].policy_values["jitter"] = channels[0].policy_values["multiplier"]  # it says what holds
     for channel in channels:
         await channel.close()
+
+
+class NoClock:
+    def now(self):
+        return 0.0
+
+
+async def listens(event):
+    """Never awaited: no listener."""
+
+
+FUNCTION = "a function of one event is, and no coroutine function"
+RNG = "a source of random numbers such as random.Random(1) is"
+CLOCK = "a Clock, with now() and call_at(), is"
+
+
+@pytest.mark.parametrize(
+    ("how", "key", "allowed"),
+    [
+        ({"listeners": print}, "listeners", "a list of functions is"),
+        ({"listeners": [print, "print"]}, "listeners[1]", FUNCTION),
+        ({"listeners": [None]}, "listeners[0]", FUNCTION),
+        ({"listeners": [listens]}, "listeners[0]", FUNCTION),
+        ({"rng": 42}, "rng", RNG),
+        ({"rng": random.random}, "rng", RNG),
+        ({"rng": random.Random}, "rng", RNG),
+        ({"clock": time.monotonic}, "clock", CLOCK),
+        ({"clock": NoClock()}, "clock", CLOCK),
+        ({"clock": LoopClock}, "clock", CLOCK),
+    ],
+)
+async def test_arguments_of_the_wrong_kind(how, key, allowed):
+    """CH-10: they are refused when the channel is made, not when the first attempt fails in a task."""
+    with pytest.raises(OptionError) as caught:
+        aio.insecure_channel("127.0.0.1:1", **how)
+    value = next(iter(how.values()))
+    assert (caught.value.key, caught.value.allowed) == (key, allowed)
+    assert caught.value.value in (value, *(value if isinstance(value, list) else ()))
+
+
+async def test_arguments_of_the_right_kind():
+    """CH-10: whatever has the methods will do; a listener that is added is held to the same."""
+    async with aio.insecure_channel("127.0.0.1:1", rng=random, clock=FakeClock(), listeners=iter([print])) as channel:
+        with pytest.raises(OptionError, match=r"^listener = "):
+            channel.add_listener(listens)
+
+
+async def test_target_in_bytes():
+    """CH-8: grpcio takes a target in bytes, so it works here; events and errors have it as text."""
+    async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}".encode()) as channel:
+        heard = []
+        channel.add_listener(heard.append)
+        assert (await EchoStub(channel).Unary(Message(text="a"), timeout=30)).text == "a"
+    assert {event.target for event in heard} == {f"127.0.0.1:{port}"}
+
+
+@pytest.mark.parametrize("target", ["", "http://localhost:1", "localhost:99999", None])
+async def test_targets_that_nobody_can_dial(target):
+    """CH-10: they are refused when the channel is made."""
+    with pytest.raises(OptionError, match=r"^target = "):
+        aio.insecure_channel(target)
+
+
+async def test_the_port_that_nobody_named():
+    """CH-4: a failure says that port 443 was dialled because the target names none; one with a port says nothing."""
+    for target, said in (
+        (
+            "ip6-nobody.invalid",
+            "no connection to ip6-nobody.invalid (port 443, as the target names none); last error: ",
+        ),
+        ("127.0.0.1:1", "no connection to 127.0.0.1:1; last error: "),
+    ):
+        async with aio.insecure_channel(target, options=QUICK) as channel:
+            error = await failing(EchoStub(channel).Unary(Message(), timeout=30))
+            assert error.details().startswith(said)
+            assert error.status.last_error is not None

@@ -316,7 +316,10 @@ def test_without_h2_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "h2", None)
     result = CliRunner().invoke(cli, ["connect", "--probe", "127.0.0.1:1"])
     assert result.exit_code == 1
-    assert result.output == "Error: this needs optional packages: pip install 'grpc-backoff[probe]'\n"
+    assert (
+        result.output
+        == "Error: this needs optional packages: pip install 'grpc-backoff[probe]', or '.[probe]' in a checkout\n"
+    )
 
 
 def request(**given):

@@ -90,32 +90,47 @@ def test_plot(tmp_path, name):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--policy", "steep"), "Error: policy = 'steep' is not allowed; no policy has this name"),
-        (("--policy", "delay: 0s"), "Error: delay = '0s' is not allowed; "),
-        (("--policy", "linear"), "Error: policy = 'linear' is not allowed; it is with delay beside it"),
+        (("--policy", "steep"), "Error: --policy: policy = 'steep' is not allowed; no policy has this name"),
+        (("--against", "steep"), "Error: --against: policy = 'steep' is not allowed; no policy has this name"),
+        (("--policy", "delay: 0s"), "Error: --policy: delay = '0s' is not allowed; "),
+        (("--against", "none.toml"), "Error: --against: none.toml: cannot be read: No such file"),
+        (("--policy", "linear"), "Error: --policy: policy = 'linear' is not allowed; it is with delay beside it"),
         (("--plot", "x.gif"), "Error: --plot: 'x.gif' is neither .png nor .svg"),
-        (("--plot", "/no/such/dir/x.png"), "Error: --plot: cannot write '/no/such/dir/x.png': No such file"),
-        (("--outage", "inf"), "Error: Outage.seconds = inf is not allowed; "),
-        (("--attempt-lasts", "nan"), "Error: Outage.attempt_lasts = nan is not allowed; "),
+        (("--clients", "100000001"), "Error: --clients = 100000001 is not allowed; a whole number from 1 to 100000000"),
+        (("--outage", "inf"), "Error: --outage = inf is not allowed; "),
+        (("--outage", "1e9", "--policy", "delay: 1ms, backoff: fixed"), "Error: --resolution = 1.0 is not allowed; "),
+        (("--outage", "1e6", "--policy", "delay: 1ms, backoff: fixed"), "Error: --outage = 1000000.0 is not allowed; "),
+        (("--resolution", "1e-9"), "Error: --resolution = 1e-09 is not allowed; "),
+        (("--attempt-lasts", "nan"), "Error: --attempt-lasts = nan is not allowed; "),
     ],
 )
 def test_refusal(arguments, message):
-    """BP-4: what cannot be simulated is one line on standard error, and the status is 2."""
+    """BP-4: what cannot be simulated is one line on standard error that names the flag, and the status is 2."""
     done = run("--clients", "10", *arguments)
 
     assert done.exit_code == 2
     assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_picture_that_cannot_be_written():
+    """That it failed shows after all the work: one line, and the status 1."""
+    done = run("--clients", "10", "--plot", "/no/such/dir/x.png")
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: --plot: cannot write '/no/such/dir/x.png': No such file")
 
 
 @pytest.mark.parametrize(("missing", "extra"), [("numpy", "simulate"), ("matplotlib", "plot")])
 def test_missing_extra(monkeypatch, missing, extra):
-    """Without numpy or matplotlib one line says what to install."""
+    """Without numpy or matplotlib one line says what to install, and the status is 1."""
     monkeypatch.setitem(sys.modules, missing, None)
 
     done = run("--clients", "10", "--plot", "x.png")
 
-    assert done.exit_code == 2
-    assert done.stderr == f"Error: this needs optional packages: pip install 'grpc-backoff[{extra}]'\n"
+    assert done.exit_code == 1
+    packages = f"pip install 'grpc-backoff[{extra}]', or '.[{extra}]' in a checkout"
+    assert done.stderr == f"Error: this needs optional packages: {packages}\n"
 
 
 def test_words_for_calls_are_refused():
@@ -123,7 +138,7 @@ def test_words_for_calls_are_refused():
     done = run("--clients", "10", "--policy", "retry: 2, delay: 1s")
 
     assert done.exit_code == 2
-    assert done.stderr.startswith("Error: retry = 2 is not allowed; no setting has this name")
+    assert done.stderr.startswith("Error: --policy: retry = 2 is not allowed; no setting has this name")
 
 
 def test_names_that_are_no_formulas(tmp_path):

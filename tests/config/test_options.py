@@ -10,7 +10,7 @@ import pytest
 
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.options import OPTION_KEYS, read_options
-from grpc_backoff.errors import ConfigError, OptionError
+from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import Reconnect
 from grpc_backoff.policy.jitter import NoJitter, Proportional
@@ -35,6 +35,7 @@ STABLE = "a finite number of seconds of at least 0 is"
 FLAG = "True or False (or 1 or 0) is"
 RECONNECT = "'lazy' or 'eager' is"
 PATH = "the path of a file is"
+NAMED_BY_IT = "(the environment variable GRPC_BACKOFF_CONFIG names this file)"
 PAIR = "a pair of a key and a value is"
 ALL = (
     "no option has this name, choose from: grpc_backoff.preset, grpc.initial_reconnect_backoff_ms, "
@@ -116,6 +117,10 @@ BAD_VALUES = [
     ("grpc_backoff_jitter", 0, f"grpc_backoff_jitter = 0 is not allowed; {meant('grpc_backoff.jitter')}"),
     ("GRPC_BACKOFF.PRESET", 0, f"GRPC_BACKOFF.PRESET = 0 is not allowed; {meant('grpc_backoff.preset')}"),
     ("grpcbackoff.reconect", 0, f"grpcbackoff.reconect = 0 is not allowed; {meant('grpc_backoff.reconnect')}"),
+    ("grpc_backof.jitter", 0, f"grpc_backof.jitter = 0 is not allowed; {meant('grpc_backoff.jitter')}"),
+    ("gprc_backoff.jiter", 0, f"gprc_backoff.jiter = 0 is not allowed; {meant('grpc_backoff.jitter')}"),
+    ("Grpc_Bakcoff.preset", 0, f"Grpc_Bakcoff.preset = 0 is not allowed; {meant('grpc_backoff.preset')}"),
+    ("grpc_backoffs.xyz", 0, f"grpc_backoffs.xyz = 0 is not allowed; {ALL}"),
     ("grpc_backoff.", 0, f"grpc_backoff. = 0 is not allowed; {ALL}"),
     ("grpc_backoff.xyz", 0, f"grpc_backoff.xyz = 0 is not allowed; {ALL}"),
 ]
@@ -268,12 +273,55 @@ def test_bytes_key_of_nobody():
 def test_others_untouched():
     """CH-9: all other options are the very same objects in the same order, doubles included."""
     pointer = object()
-    others = [("grpc.lb_policy_name", "round_robin"), ["grpc.y", pointer], ("grpc.y", 2), ("grpc.initial_reconect", 3)]
+    others = [("grpc.lb_policy_name", "round_robin"), ["grpc.y", pointer], ("grpc.y", 2), ("grpc.initial_window", 3)]
 
     core = read_options([others[0], (INITIAL, 5), others[1], others[2], (MAX, 5), others[3]]).core
 
     assert all(given is taken for given, taken in zip(others, core, strict=False))
     assert len(core) == len(others) + 1
+
+
+@pytest.mark.parametrize(
+    ("key", "right"),
+    [
+        ("grpc.initial_reconnect_backof_ms", INITIAL),
+        ("grpc.initial_reconnect_backoff", INITIAL),
+        ("grpc_initial_reconnect_backoff_ms", INITIAL),
+        ("grpc.max_backoff_ms", MAX),
+        ("GRPC.MAX_RECONNECT_BACKOFF_MS", MAX),
+        (b"grpc.min_reconect_backoff_ms", MIN),
+        ("grpc.client_idle_timeout", IDLE),
+    ],
+)
+def test_near_miss_of_grpcs_keys(key, right):
+    """CH-9: a key that looks like a misspelt one of grpc's goes to grpcio, and one warning names the right one."""
+    with pytest.warns(PolicyWarning) as caught:
+        core = read_options([(key, 5), (key, 6)]).core
+
+    name = key if isinstance(key, str) else key.decode()
+    said = f"the option '{name}' goes to grpcio, which has none of this name: did you mean '{right}'?"
+    assert [str(warning.message) for warning in caught] == [said]
+    assert caught[0].filename == __file__
+    assert core[:2] == ((key, 5), (key, 6))
+
+
+# Of the 452 options and names that grpcio 1.85.1 has, those that come nearest to the four that are carried out here.
+NEAREST_OF_GRPCIO = [
+    *(
+        "grpc.keepalive_timeout_ms",
+        "grpc.keepalive_time_ms",
+        "grpc.grpclb_call_timeout_ms",
+        "grpc.http2.ping_timeout_ms",
+    ),
+    *("grpc.max_connection_idle_ms", "grpc.max_connection_age_ms", "grpc.priority_failover_timeout_ms"),
+    *("grpc.server_handshake_timeout_ms", "grpc.grpclb_fallback_timeout_ms", FIXED),
+]
+
+
+@pytest.mark.parametrize("key", NEAREST_OF_GRPCIO)
+def test_keys_of_grpcio(key):
+    """CH-9: grpcio's other options go to it without a word; a warning would be an error here."""
+    assert read_options([(key, 5)])
 
 
 @pytest.mark.parametrize("key", ["grpc.backoff.jitter", "grpc_backoffice.jitter", "mine.jitter", "grpc_backoff"])
@@ -417,7 +465,20 @@ def test_bad_file_of_environment(monkeypatch, tmp_path):
     with pytest.raises(ConfigError) as caught:
         read_options([])
 
-    assert str(caught.value) == f"{missing}: cannot be read: No such file or directory"
+    assert str(caught.value) == f"{missing}: cannot be read: No such file or directory {NAMED_BY_IT}"
+
+
+def test_bad_value_in_the_file_of_the_environment(monkeypatch, file):
+    """BP-4: what is wrong in such a file says who named it as well; the error's parts stay what they are."""
+    file.write_text("[connection]\njitter = 2\n")
+    monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(file))
+
+    with pytest.raises(ConfigError) as caught:
+        read_options([])
+
+    assert (caught.value.path, caught.value.key) == (str(file), "connection.jitter")
+    assert str(caught.value).startswith(f"{file}: connection.jitter = 2 is not allowed; ")
+    assert str(caught.value).endswith(NAMED_BY_IT)
 
 
 def test_file_checked_beside_policy(file):

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from grpc_backoff import OptionError
-from grpc_backoff.config.target import Address, parse_target
+from grpc_backoff.config.target import Address, names_no_port, parse_target, read_target
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
 
@@ -90,3 +90,104 @@ def test_addresses_of_one_place_are_equal():
     """CH-8: an address is a value."""
     assert Address(V4, ("127.0.0.1", 1)) == parse_target("127.0.0.1:1").addresses[0]
     assert Address(V6, ("::1", 1, 0, 0)) in set(parse_target("ipv6:[::1]:1").addresses)
+
+
+DIALLED_BY_THE_CORE = [
+    # All of these were dialled by a channel of grpcio 1.85.1, or are of a scheme that it knows.
+    *(
+        "localhost:50051",
+        "localhost",
+        "localhost:",
+        "localhost:0",
+        "localhost:http",
+        "localhost:050051",
+        "localhost: 1",
+    ),
+    *(
+        "DNS:///localhost:50051",
+        "dns:localhost:1",
+        "dns:/localhost:1",
+        "dns:///localhost%3A1",
+        "dns:///localhost:1?x=1",
+    ),
+    *("dns://8.8.8.8/localhost:1", "dns://8.8.8.8:5353/localhost", "[::1]:50051", "::1", "fe80::1%25eth0"),
+    *("[fe80::1%eth0]:80", "[fe80::1%25eth0]:80", "ipv4:127.0.0.1:1,127.0.0.2:2", "ipv6:[::1]:1,[::1]:2"),
+    *("unix:99999", "unix:/run/a:99999", "unix:///run/a%20b.sock", "unix-abstract:a:99999", "UNIX:99999"),
+    *("vsock:4294967295:99999", "xds:///orders:99999", "google-c2p:///orders", "custom:///orders:99999"),
+    *("http.example:80", "tcp:50051", "https-proxy:1"),
+]
+
+
+@pytest.mark.parametrize("text", DIALLED_BY_THE_CORE)
+def test_a_channels_targets(text):
+    """CH-8: whatever grpcio can dial is left to it, as text and in bytes."""
+    assert read_target(text) == text
+    assert read_target(text.encode()) == text
+
+
+NO_PORT = "a port from 1 to 65535 is"
+NO_HOST = "a target that names a host is, such as 'localhost:50051'"
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        ("", NO_HOST),
+        ("dns:", NO_HOST),
+        ("dns:///", NO_HOST),
+        (":50051", "a host before the port is: did you mean 'localhost:50051'?"),
+        ("localhost:65536", NO_PORT),
+        ("localhost:99999", NO_PORT),
+        ("localhost:0099999", NO_PORT),
+        ("localhost:1" + 5000 * "0", NO_PORT),
+        ("127.0.0.1:99999", NO_PORT),
+        ("[::1]:99999", NO_PORT),
+        ("dns:///localhost:99999", NO_PORT),
+        ("dns://8.8.8.8/localhost:99999", NO_PORT),
+        ("dns:localhost%3A99999", NO_PORT),
+        ("http://localhost:50051", "no URL is: did you mean 'localhost:50051'?"),
+        ("HTTP://localhost:50051/echo.Echo?x=1", "no URL is: did you mean 'localhost:50051'?"),
+        ("https://orders.example", "no URL is: did you mean 'orders.example' with secure_channel?"),
+        ("grpcs://me@orders.example:1/", "no URL is: did you mean 'orders.example:1' with secure_channel?"),
+        ("tcp://[::1]:1", "no URL is: did you mean '[::1]:1'?"),
+        ("\udcff:1", "a text such as 'localhost:50051' is"),
+        (b"\xff:1", "a text such as 'localhost:50051' is"),
+        (None, "a text such as 'localhost:50051' is"),
+        (50051, "a text such as 'localhost:50051' is"),
+        (("localhost", 50051), "a text such as 'localhost:50051' is"),
+    ],
+)
+def test_no_targets_of_a_channel(given, allowed):
+    """CH-10: what no core can dial is refused, and what was meant is said."""
+    with pytest.raises(OptionError) as caught:
+        read_target(given)
+    assert (caught.value.key, caught.value.value, caught.value.allowed) == ("target", given, allowed)
+
+
+def test_a_url_is_no_target():
+    """CH-10: what reads all of a target says the same of a URL."""
+    with pytest.raises(OptionError, match="did you mean 'localhost:1'"):
+        parse_target("http://localhost:1")
+
+
+@pytest.mark.parametrize(
+    ("text", "assumed"),
+    [
+        ("localhost", True),
+        ("localhost:", True),
+        ("dns:///localhost", True),
+        ("[::1]", True),
+        ("::1", True),
+        ("127.0.0.1", True),
+        ("localhost:443", False),
+        ("[::1]:1", False),
+        ("dns:///localhost:http", False),
+        ("unix:/run/a", False),
+        ("unix:a", False),
+        ("xds:///orders", False),
+        ("custom:///orders", False),
+    ],
+)
+def test_names_no_port(text, assumed):
+    """CH-4: where port 443 is dialled since nobody named another; sockets and other schemes have no port."""
+    assert names_no_port(text) is assumed

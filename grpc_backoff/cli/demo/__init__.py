@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from grpc_backoff.cli import require
 from grpc_backoff.cli.attempts import AttemptLog
+from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.view import View, open_view, plural
 from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus
 from grpc_backoff.errors import MissingExtra
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from grpc_backoff.cli.demo.script import PhaseRecord, Run, Script
 
 __all__ = ["demo"]
+
+ShownT = TypeVar("ShownT")
 
 _INTRODUCTION = "Eight workers place orders; INITIAL_BACKOFF is 200 ms, MAX_BACKOFF 1 s."
 
@@ -37,14 +40,14 @@ def demo(context: click.Context) -> None:
     exit status is 0 only if every check holds.
     """
     try:
-        require("demo", ("grpc_tools", "h2"))
+        require("cli", ("h2",))
     except MissingExtra as missing:
         raise click.ClickException(str(missing)) from missing
     from rich.console import Console  # noqa: PLC0415 - only a command imports rich
 
     from grpc_backoff.cli.demo.report import check, print_report  # noqa: PLC0415 - needs what was just looked for
 
-    with contextlib.closing(open_view(as_json=False)) as view:
+    with interruptible(), contextlib.closing(open_view(as_json=False)) as view:
         view.remark(_INTRODUCTION)
         ours, plain = asyncio.run(_play_both(view))
     checks = check(ours)
@@ -61,20 +64,21 @@ async def _play_ours(view: View) -> Run:
     from grpc_backoff.cli.demo.script import OPTIONS, Script  # noqa: PLC0415
 
     log = AttemptLog(asyncio.get_running_loop().time())
+    output = _Output()
 
     def heard(event: ConnectionEvent) -> None:
         attempt = log.note(event, script.channel.connection_status().next_attempt_in)
         if attempt is not None:
-            view.show(attempt)
+            output.show(view.show, attempt)
 
     def status() -> ConnectionStatus | None:
         return script.channel.connection_status() if script.channel else None
 
     script = Script(
         lambda target: aio.insecure_channel(target, OPTIONS, listeners=[heard]),
-        begins=lambda phase: view.heading(phase.value),
+        begins=lambda phase: output.show(view.heading, phase.value),
     )
-    return await _play(script, view, status)
+    return await _play(script, view, status, output)
 
 
 async def _play_plain(view: View) -> Run:
@@ -83,20 +87,41 @@ async def _play_plain(view: View) -> Run:
     from grpc_backoff.cli.demo.script import OPTIONS, Script  # noqa: PLC0415
 
     def tell(record: PhaseRecord) -> None:
-        view.remark(f"{plural(record.connections, 'connection'):>17}  {record.phase.value}")
+        output.show(view.remark, f"{plural(record.connections, 'connection'):>17}  {record.phase.value}")
 
+    output = _Output()
     view.heading("now the same with plain grpc.aio, which shows no attempts")
     script = Script(lambda target: grpc.aio.insecure_channel(target, options=OPTIONS), ended=tell)
-    return await _play(script, view, lambda: None)
+    return await _play(script, view, lambda: None, output)
 
 
-async def _play(script: Script, view: View, status: Callable[[], ConnectionStatus | None]) -> Run:
+class _Output:
+    """Keeps what a view raised, a closed pipe mostly, where nobody could catch it: in a listener, in a task group."""
+
+    def __init__(self) -> None:
+        self._error: Exception | None = None
+
+    def show(self, show: Callable[[ShownT], object], what: ShownT) -> None:
+        if self._error is None:
+            try:
+                show(what)
+            except Exception as error:  # noqa: BLE001 - raised by `check`
+                self._error = error
+
+    def check(self) -> None:
+        """Raise it."""
+        if self._error is not None:
+            raise self._error
+
+
+async def _play(script: Script, view: View, status: Callable[[], ConnectionStatus | None], output: _Output) -> Run:
     """Play the script while the view is kept up to date."""
     playing = asyncio.create_task(script.play())
     try:
         while not playing.done():
             view.refresh(status(), _note(script))
             await asyncio.wait({playing}, timeout=view.period)
+            output.check()
     finally:
         playing.cancel()
         await asyncio.wait({playing})

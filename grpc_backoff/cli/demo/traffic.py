@@ -119,7 +119,7 @@ class Traffic:
         except grpc.aio.AioRpcError as error:
             code = error.code()
         else:
-            if receipt.id != order:
+            if receipt != order:
                 return  # somebody else's answer: this call was lost, and shows as such
             self.answered += 1
         self.records.append(CallRecord(worker=worker, began=began, ended=now(), deadline=deadline, code=code))

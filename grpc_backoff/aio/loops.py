@@ -1,0 +1,64 @@
+"""The event loop that a channel belongs to, and what happens when it is used on another one.
+
+A channel belongs to the loop on which it was made, as grpc's own channels do: calls and waits work there only. Closing
+works everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from grpc_backoff.errors import WrongLoopError
+
+__all__ = ["ended_at_home", "is_here", "refuse_elsewhere"]
+
+_LOOK = 0.1
+"""How often, in seconds, to look whether the other loop still runs."""
+
+
+def is_here(home: asyncio.AbstractEventLoop) -> bool:
+    """Return whether the code that asks runs on the loop `home`."""
+    try:
+        return asyncio.get_running_loop() is home
+    except RuntimeError:
+        return False
+
+
+def refuse_elsewhere(home: asyncio.AbstractEventLoop, target: str) -> None:
+    """Raise WrongLoopError if another loop than `home` runs here; if none runs, `home` may be about to."""
+    try:
+        here = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if here is not home:
+        raise WrongLoopError(
+            f"the channel to {target} was made on another event loop, which {_condition(home)}: make the channel "
+            "inside the coroutine that uses it, not before asyncio.run(), and one for each loop; or take the call to "
+            "the channel's loop with asyncio.run_coroutine_threadsafe()"
+        )
+
+
+def _condition(home: asyncio.AbstractEventLoop) -> str:
+    if home.is_closed():
+        return "is closed"
+    return "runs in another thread" if home.is_running() else "is not running"
+
+
+async def ended_at_home(home: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> bool:
+    """Run `work` on the loop `home` and return True once it has ended; False if that loop does not run to its end.
+
+    Raises:
+        Exception: whatever `work` raised.
+    """
+    if not home.is_running():
+        work.close()
+        return False
+    ended = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, home))
+    while not ended.done() and home.is_running():
+        await asyncio.wait([ended], timeout=_LOOK)
+    if not ended.done() or ended.cancelled():
+        return False
+    ended.result()
+    return True

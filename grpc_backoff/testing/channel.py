@@ -1,0 +1,248 @@
+"""A channel whose connections come and go by a script, for testing the code that makes calls on it.
+
+An outage of a minute takes milliseconds::
+
+    clock = FakeClock()
+    connector = ScriptedConnector(clock, [Fails()])  # every attempt fails
+    async with scripted_channel(connector, f"127.0.0.1:{port}") as channel:  # a server of the test's own
+        work = asyncio.create_task(code_under_test(channel))
+        await clock.advance(60)
+        connector.play([Succeeds()])  # from now on every attempt succeeds
+        await clock.advance(150)  # no gap between two attempts is longer
+        await work
+
+`connector.connections[-1].end()` breaks a connection. Attempts, gaps, retries and the deadlines of calls that wait are
+on the clock in the test's hand. A call that has a connection is a real one, to a real server, and takes real time: grpc
+on a clock that jumps would time out for no reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import random
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.aio.channel import Channel, Interceptors, Options
+from grpc_backoff.aio.manager import Listener
+from grpc_backoff.calls.core_words import Link
+from grpc_backoff.calls.hooks import RetryHooks
+from grpc_backoff.config.file import Config
+from grpc_backoff.config.methods import Retry
+from grpc_backoff.config.target import Target, parse_target
+from grpc_backoff.connection.connector import Loss
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.testing.connector import ScriptedConnection, ScriptedConnector
+
+__all__ = ["scripted_channel"]
+
+_CHUNK = 1 << 16
+
+_genuine: Any = importlib.import_module("grpc.aio._channel")  # beneath whatever traces or replaces the public names
+
+
+def scripted_channel(
+    connector: ScriptedConnector,
+    target: str,
+    credentials: grpc.ChannelCredentials | None = None,
+    options: Options | None = None,
+    compression: grpc.Compression | None = None,
+    interceptors: Interceptors | None = None,
+    *,
+    policy: ConnectPolicy | None = None,
+    config: str | os.PathLike[str] | Config | None = None,
+    listeners: Sequence[Listener] = (),
+    rng: Random | None = None,
+    retry: Retry | Mapping[str, Retry] | None = None,
+    retry_budget: RetryBudget | None = None,
+    retry_hooks: RetryHooks | None = None,
+) -> Channel:
+    """Create a channel that connects by a script, on the script's clock.
+
+    Everything else is as with `aio.insecure_channel`, or with `aio.secure_channel` if there are `credentials`.
+
+    Args:
+        connector: the script. `connector.play` goes on with another one, `connector.connections[-1].end()` loses the
+            connection: calls that run on it fail with UNAVAILABLE, as with a connection that broke, unless the end is
+            graceful.
+        target: where calls go while the script says that there is a connection: a server of the test's own.
+        credentials: as for `aio.secure_channel`.
+        options: as for `aio.insecure_channel`, like all that follow.
+        compression: the same.
+        interceptors: the same.
+        policy: the same.
+        config: the same.
+        listeners: the same.
+        rng: where jitter comes from; by default the same numbers for each channel, so that a test repeats itself.
+        retry: as for `aio.insecure_channel`.
+        retry_budget: the same.
+        retry_hooks: the same.
+
+    Raises:
+        grpc_backoff.OptionError: as `aio.insecure_channel`; also for a target that is no address of a socket.
+    """
+    return Channel(
+        target,
+        credentials,
+        options,
+        compression,
+        interceptors,
+        policy=policy,
+        config=config,
+        listeners=listeners,
+        rng=random.Random(0) if rng is None else rng,
+        clock=connector.clock,
+        retry=retry,
+        retry_budget=retry_budget,
+        retry_hooks=retry_hooks,
+        connector=_ServedConnector(connector, parse_target(target), credentials),
+    )
+
+
+class _ServedConnector:
+    """Connects by the script, and gives each connection a line to a real server."""
+
+    def __init__(self, script: ScriptedConnector, target: Target, credentials: grpc.ChannelCredentials | None) -> None:
+        self._script = script
+        self._target = target
+        self._credentials = credentials
+        self._made: list[_ServedConnection] = []
+
+    async def connect(self, limit: float, revive: _ServedConnection | None) -> _ServedConnection:
+        scripted = await self._script.connect(limit, None if revive is None else revive.scripted)
+        line = _Line(self._target)
+        made = _ServedConnection(scripted, self._script, line, self._open(await line.open()))
+        self._made.append(made)
+        return made
+
+    async def close(self, grace: float | None) -> None:
+        made, self._made = self._made, []
+        await self._script.close(grace)
+        await asyncio.gather(*(connection.close(grace) for connection in made))
+
+    def _open(self, place: str) -> grpc.aio.Channel:
+        """Return a channel of grpc's own along a line, on which the server has its right name."""
+        options: list[tuple[str, Any]] = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+        if self._credentials is None:
+            options.append(("grpc.default_authority", f"{self._target.host}:{self._target.port}"))
+            plain: grpc.aio.Channel = _genuine.insecure_channel(place, options=options)
+            return plain
+        options.append(("grpc.ssl_target_name_override", self._target.host))
+        secure: grpc.aio.Channel = _genuine.secure_channel(place, self._credentials, options=options)
+        return secure
+
+
+class _ServedConnection:
+    """A connection that lives as long as the script says."""
+
+    def __init__(
+        self, scripted: ScriptedConnection, script: ScriptedConnector, line: _Line, channel: grpc.aio.Channel
+    ) -> None:
+        self.scripted = scripted
+        self.channel = channel
+        self._now = script.clock.now
+        self._line = line
+        self._running = 0
+        self._breaking = asyncio.create_task(self._break_when_lost())
+
+    def alive(self) -> bool:
+        return self.scripted.alive()
+
+    def last_used(self) -> float:
+        return self._now() if self._running else self.scripted.last_used()
+
+    def loss(self) -> Loss | None:
+        return self.scripted.loss()
+
+    async def lost(self) -> Loss:
+        return await self.scripted.lost()
+
+    def retire(self) -> None:
+        self.scripted.retire()
+
+    def began(self, call: grpc.aio.Call) -> None:
+        self._running += 1
+        call.add_done_callback(self._ended)
+
+    def _ended(self, _call: grpc.aio.Call) -> None:
+        self._running -= 1
+        self.scripted.used = self._now()
+
+    def link(self) -> Link:
+        return Link.OPEN if self.alive() else Link.BROKEN
+
+    async def _break_when_lost(self) -> None:
+        if not (await self.scripted.lost()).graceful:
+            self._line.break_all()
+
+    async def close(self, grace: float | None) -> None:
+        self._breaking.cancel()
+        await self.channel.close(grace)
+        await self._line.close()
+
+
+class _Line:
+    """A way to a server that can be cut: what makes calls end as they do where a network breaks."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._server: asyncio.Server | None = None
+        self._ends: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cut = False
+
+    async def open(self) -> str:
+        """Return where to connect to instead."""
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        return f"127.0.0.1:{port}"
+
+    def break_all(self) -> None:
+        self._cut = True
+        for end in self._ends:
+            end.transport.abort()
+
+    async def close(self) -> None:
+        self.break_all()
+        if self._server is not None:
+            self._server.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "asyncio runs this in a task"
+        self._tasks.add(task)
+        self._ends.add(writer)
+        try:
+            there, here = await self._reach()
+            self._ends.add(here)
+            if self._cut:
+                self.break_all()
+            await asyncio.gather(_pump(reader, here), _pump(there, writer))
+        except OSError:
+            writer.transport.abort()  # there is no server: as if it had hung up
+        finally:
+            self._tasks.discard(task)
+
+    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        for address in self._target.addresses[:1]:
+            if address.family is socket.AF_UNIX:
+                return await asyncio.open_unix_connection(address.sockaddr)
+        return await asyncio.open_connection(self._target.host, self._target.port)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(_CHUNK):
+            writer.write(data)
+            await writer.drain()
+    writer.close()

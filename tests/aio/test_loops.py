@@ -1,0 +1,235 @@
+"""A channel on another event loop than its own: closing works as with plain grpc.aio, all else says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import pickle
+import threading
+
+import grpc
+import grpc.aio
+import pytest
+
+from grpc_backoff import aio
+from grpc_backoff.aio.loops import ended_at_home, is_here
+from grpc_backoff.errors import WrongLoopError
+from tests.aio.test_waiting import QUICK
+from tests.echo import EchoStub, Message, serving
+
+KINDS = pytest.mark.parametrize("kind", [grpc.aio, aio], ids=["plain", "ours"])
+NOBODY = "127.0.0.1:1"
+
+
+class _PassOn(grpc.aio.UnaryUnaryClientInterceptor):
+    async def intercept_unary_unary(self, continuation, client_call_details, request):
+        return await continuation(client_call_details, request)
+
+
+@pytest.fixture
+def home():
+    """An event loop that does not run: the current one of a program before its `asyncio.run`."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield loop
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+@KINDS
+@pytest.mark.parametrize("grace", [None, 0.2])
+@pytest.mark.parametrize("interceptors", [None, [_PassOn()]], ids=["bare", "intercepted"])
+def test_made_before_and_closed_in_a_run(home, kind, grace, interceptors, caplog):
+    """CB-10: a channel made before `asyncio.run` is closed in it, as plain's can be; nothing is said or left over."""
+
+    async def close():
+        await channel.close(grace)
+        await channel.close(grace)
+
+    channel = kind.insecure_channel(NOBODY, interceptors=interceptors)
+    asyncio.run(close())
+    assert channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+    assert caplog.records == []
+
+
+@KINDS
+def test_made_before_and_asked_to_connect(home, kind):
+    """CB-10: as well after it was asked to connect, where no loop ran yet; and as a context manager."""
+
+    async def use():
+        async with channel:
+            pass
+
+    channel = kind.insecure_channel(NOBODY)
+    channel.get_state(try_to_connect=True)
+    asyncio.run(use())
+    assert channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+
+
+@KINDS
+async def test_closed_after_its_loop(kind):
+    """CB-10: a channel that was used in one `asyncio.run`, and outlived it, can be closed in the next."""
+    async with serving() as port:
+
+        async def use():
+            channel = kind.insecure_channel(f"127.0.0.1:{port}")
+            await EchoStub(channel).Unary(Message(text="a"), timeout=30)
+            return channel
+
+        async def close():
+            await channel.close()
+
+        channel = await asyncio.to_thread(asyncio.run, use())
+        await asyncio.to_thread(asyncio.run, close())
+        assert channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+
+
+def test_closed_while_its_loop_stands_still(home):
+    """CB-10: an attempt and a waiting call of a loop that was stopped end when their loop goes on."""
+
+    async def call():
+        outcomes.append(asyncio.ensure_future(EchoStub(channel).Unary(Message(), wait_for_ready=True).code()))
+        await asyncio.sleep(0)
+
+    outcomes = []
+    channel = aio.insecure_channel(NOBODY, options=QUICK)
+    home.run_until_complete(call())
+    asyncio.run(channel.close())
+    assert home.run_until_complete(asyncio.wait_for(outcomes[0], 30)) is grpc.StatusCode.CANCELLED
+    home.run_until_complete(asyncio.sleep(0.05))
+    assert asyncio.all_tasks(home) == set()
+
+
+async def test_closed_from_the_loop_of_another_thread():
+    """CB-10: where the channel's own loop runs, closing is done there, with its grace; a call that runs ends well."""
+    async with serving() as port:
+        channel = aio.insecure_channel(f"127.0.0.1:{port}")
+        call = EchoStub(channel).Unary(Message(text="a"), timeout=30)
+        await asyncio.to_thread(asyncio.run, channel.close(30))
+        assert (await call).text == "a"
+        assert channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+        with pytest.raises(grpc.aio.UsageError):
+            EchoStub(channel).Unary(Message())
+
+
+def unary(channel, **arguments):
+    return EchoStub(channel).Unary(Message(), timeout=30, **arguments)
+
+
+def up(channel, **arguments):
+    return EchoStub(channel).Up(iter([Message()]), timeout=30, **arguments)
+
+
+async def patient(channel):
+    await unary(channel, wait_for_ready=True)
+
+
+async def impatient(channel):
+    await unary(channel)
+
+
+async def streaming(channel):
+    await up(channel)
+
+
+async def ready(channel):
+    await channel.channel_ready()
+
+
+async def watch(channel):
+    await channel.wait_for_state_change(grpc.ChannelConnectivity.IDLE)
+
+
+async def poll(channel):
+    while channel.get_state(try_to_connect=True) is not grpc.ChannelConnectivity.READY:
+        await asyncio.sleep(0.05)
+
+
+WAYS = [patient, impatient, streaming, ready, watch]
+
+
+@pytest.mark.parametrize("how", [{}, {"interceptors": [_PassOn()]}, {"retry": "standard"}], ids=str)
+@pytest.mark.parametrize("way", [*WAYS, poll])
+def test_used_on_another_loop(home, way, how):
+    """One clear error, at once, in place of asyncio's own; the channel can still be used at home."""
+    channel = aio.insecure_channel(NOBODY, **how)
+    with pytest.raises(WrongLoopError, match=r"to 127.0.0.1:1 was made on another .* is not running.* asyncio.run\(\)"):
+        asyncio.run(asyncio.wait_for(way(channel), 30))
+    home.run_until_complete(channel.close())
+
+
+@pytest.mark.parametrize("way", [patient, impatient, streaming, watch])
+async def test_ready_and_used_on_another_loop(way):
+    """The same where the channel is READY and its loop runs elsewhere; nothing reaches the server."""
+    async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await channel.channel_ready()
+        with pytest.raises(WrongLoopError, match="runs in another thread"):
+            await asyncio.to_thread(asyncio.run, asyncio.wait_for(way(channel), 30))
+        await unary(channel)
+
+
+async def test_used_after_its_loop():
+    """The same after the end of its loop; the error is a RuntimeError, as asyncio's is, and travels."""
+
+    async def make():
+        return aio.insecure_channel(NOBODY)
+
+    async def use():
+        try:
+            await unary(channel)
+        finally:
+            await channel.close()
+
+    channel = await asyncio.to_thread(asyncio.run, make())
+    with pytest.raises(RuntimeError, match="is closed") as caught:
+        await asyncio.to_thread(asyncio.run, use())
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+async def test_state_from_another_thread():
+    """CH-1: `get_state` works in any thread; a wish to connect is taken to the channel's own loop."""
+    async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await asyncio.to_thread(channel.get_state, try_to_connect=True)
+        await asyncio.wait_for(channel.wait_for_state_change(grpc.ChannelConnectivity.IDLE), 30)
+        await asyncio.wait_for(channel.channel_ready(), 30)
+        assert await asyncio.to_thread(channel.get_state) is grpc.ChannelConnectivity.READY
+        await asyncio.to_thread(asyncio.run, asyncio.wait_for(poll(channel), 30))
+
+
+async def test_dropped_after_another_loop_refused_it():
+    """CB-10: an error of this kind keeps nothing of the channel alive that would dial."""
+    channel = aio.insecure_channel(NOBODY)
+    with pytest.raises(WrongLoopError):
+        await asyncio.to_thread(asyncio.run, patient(channel))
+    assert channel.connection_status().attempt == 0
+    await channel.close()
+    gc.collect()
+
+
+def test_ended_at_home(home):
+    """Work ends on a loop that runs; one that stops in between, or does not run, is told of."""
+    started = threading.Event()
+    home.call_soon(started.set)
+
+    async def note():
+        seen.append(is_here(home))
+
+    async def elsewhere():
+        assert not await ended_at_home(home, note())
+        thread = threading.Thread(target=home.run_forever)
+        thread.start()
+        await asyncio.to_thread(started.wait)
+        assert await ended_at_home(home, note())
+        waiting = asyncio.create_task(ended_at_home(home, asyncio.sleep(60)))
+        await asyncio.sleep(0.05)
+        home.call_soon_threadsafe(home.stop)
+        await asyncio.to_thread(thread.join)
+        assert not await asyncio.wait_for(waiting, 30)
+        assert not is_here(home)
+
+    seen = []
+    asyncio.run(elsewhere())
+    for task in asyncio.all_tasks(home):
+        task.cancel()
+    home.run_until_complete(asyncio.sleep(0.01))
+    assert seen == [True]

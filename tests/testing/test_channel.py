@@ -1,0 +1,154 @@
+"""The scripted channel: how a user tests code that makes calls, against outages that no test has the time for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+import trustme
+
+from grpc_backoff import AttemptFailed, AttemptStarted, Connected, OptionError
+from grpc_backoff.aio import NoConnectionError
+from grpc_backoff.testing import Fails, FakeClock, Hangs, ScriptedConnector, Succeeds, scripted_channel
+from tests.echo import EchoStub, Message, serving
+
+LIMIT = 30.0
+
+
+async def place_orders(stub, orders):
+    """Place each order, however long it takes: the code under test."""
+    placed = []
+    for order in orders:
+        reply = await stub.Unary(Message(text=order), wait_for_ready=True, timeout=300)
+        placed.append(reply.text)
+    return placed
+
+
+async def test_my_code_survives_an_outage_of_a_minute():
+    """CB-4, CB-5: what a user's test looks like; the minute takes no time, and the gaps are those of the policy."""
+    clock = FakeClock()
+    connector = ScriptedConnector(clock, [Succeeds()])
+    async with serving() as port, scripted_channel(connector, f"127.0.0.1:{port}") as channel:
+        stub = EchoStub(channel)
+        before = asyncio.create_task(place_orders(stub, ["a", "b"]))
+        await clock.advance(1)
+        assert await asyncio.wait_for(before, LIMIT) == ["a", "b"]
+
+        connector.play([Fails()])
+        connector.connections[-1].end()
+        during = asyncio.create_task(place_orders(stub, ["c"]))
+        await clock.advance(60)
+        assert not during.done()
+        with pytest.raises(NoConnectionError) as caught:
+            await stub.Unary(Message(text="impatient"))
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+        connector.play([Succeeds()])
+        await clock.advance(channel.connection_status().next_attempt_in)
+        assert await asyncio.wait_for(during, LIMIT) == ["c"]
+    starts = [attempt.at for attempt in connector.attempts[1:]]
+    assert starts[1] - starts[0] == 1.0
+    assert 5 <= len(starts) <= 10
+
+
+async def test_deadlines_are_on_the_clock():
+    """CB-12, CH-3: the deadline of a call that waits passes when the clock is moved past it."""
+    clock = FakeClock()
+    async with scripted_channel(ScriptedConnector(clock, [Hangs()]), "localhost:1") as channel:
+        call = EchoStub(channel).Unary(Message(), wait_for_ready=True, timeout=10)
+        await clock.advance(9.9)
+        assert not call.done()
+        await clock.advance(0.2)
+        assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_retries_are_on_the_clock():
+    """RT-3: so are the waits between tries."""
+    clock = FakeClock()
+    connector = ScriptedConnector(clock, [Fails(), Succeeds()])
+    async with serving() as port, scripted_channel(connector, f"127.0.0.1:{port}", retry="steps") as channel:
+        reply = EchoStub(channel).Unary(Message(text="a"), timeout=600)
+        await clock.advance(300)
+        assert (await asyncio.wait_for(reply, LIMIT)).text == "a"
+
+
+@pytest.mark.parametrize("graceful", [False, True])
+async def test_calls_on_a_connection_that_ends(graceful):
+    """CH-6, CH-7: a connection that breaks takes its calls with it, one that ends gracefully lets them finish."""
+    clock = FakeClock()
+    connector = ScriptedConnector(clock, [Succeeds()])
+    async with serving() as port, scripted_channel(connector, f"127.0.0.1:{port}") as channel:
+        call = EchoStub(channel).Both()
+        await clock.advance(1)
+        await asyncio.wait_for(call.write(Message(text="a")), LIMIT)
+        assert (await asyncio.wait_for(call.read(), LIMIT)).text == "a"
+
+        connector.connections[-1].end(graceful=graceful)
+        await clock.advance(1)
+        if graceful:
+            await call.write(Message(text="b"))
+            assert (await asyncio.wait_for(call.read(), LIMIT)).text == "b"
+            await call.done_writing()
+        expected = grpc.StatusCode.OK if graceful else grpc.StatusCode.UNAVAILABLE
+        assert await asyncio.wait_for(call.code(), LIMIT) is expected
+
+        assert (await asyncio.wait_for(advancing(clock, place_orders(EchoStub(channel), ["c"])), LIMIT)) == ["c"]
+        assert len(connector.connections) == 2
+
+
+async def advancing(clock, work):
+    task = asyncio.create_task(work)
+    await clock.advance(5)
+    return await task
+
+
+async def test_listeners_hear_of_the_script():
+    """CH-11: events come at the moments of the clock, and a test repeats itself: the jitter is the same each time."""
+
+    async def play():
+        clock, heard = FakeClock(), []
+        connector = ScriptedConnector(clock, [Fails(0.5), Fails(0.5), Fails(0.5), Succeeds(0.25)])
+        async with scripted_channel(connector, "localhost:1", listeners=[heard.append]) as channel:
+            channel.get_state(try_to_connect=True)
+            await clock.advance(30)
+        return [(type(event), event.at) for event in heard[:-1]]
+
+    once = await play()
+    assert [kind for kind, _ in once] == [AttemptStarted, AttemptFailed] * 3 + [AttemptStarted, Connected]
+    assert once[1][1] - once[0][1] == 0.5
+    assert once == await play()
+
+
+async def test_over_tls_and_a_unix_socket(tmp_path):
+    """CH-8: the server behind the script may be any; it is known by its own name."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost")
+    key, chain = issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes()
+    root = authority.cert_pem.bytes()
+    here = grpc.ssl_server_credentials([(key, chain)])
+    there = grpc.ssl_channel_credentials(root)
+    for address in ("localhost:0", f"unix:{tmp_path}/echo.sock"):
+        clock = FakeClock()
+        async with serving(credentials=here, address=address) as port:
+            target = address.replace(":0", f":{port}")
+            async with scripted_channel(ScriptedConnector(clock, [Succeeds()]), target, there) as channel:
+                done = advancing(clock, place_orders(EchoStub(channel), ["a"]))
+                assert await asyncio.wait_for(done, LIMIT) == ["a"]
+
+
+async def test_nothing_behind_the_script():
+    """CH-7: where no server listens at the target, calls fail as on a connection that breaks; no task is left."""
+    clock = FakeClock()
+    async with scripted_channel(ScriptedConnector(clock, [Succeeds()]), "127.0.0.1:1") as channel:
+        call = EchoStub(channel).Unary(Message(), timeout=LIMIT)
+        await clock.advance(1)
+        assert await asyncio.wait_for(call.code(), LIMIT) is grpc.StatusCode.UNAVAILABLE
+    await asyncio.sleep(0.05)
+    assert [task for task in asyncio.all_tasks() if "grpc_backoff" in repr(task)] == []
+
+
+async def test_targets_without_a_socket():
+    """CH-10: there has to be somewhere to go."""
+    with pytest.raises(OptionError, match="target = 'xds:///orders' is not allowed"):
+        scripted_channel(ScriptedConnector(FakeClock(), [Succeeds()]), "xds:///orders")
