@@ -13,6 +13,7 @@ A call goes one of four ways:
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +21,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.gate import WAITING_CALLS, WaitingCall
+from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.retried_calls import RETRIED_CALLS
 from grpc_backoff.aio.styles import StreamRequest
 from grpc_backoff.connection.events import State
@@ -74,6 +76,10 @@ class MultiCallable:
     def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
         return made
+
+    def _on_connection(self, connection: CoreConnection) -> Callable[..., grpc.aio.Call]:
+        made = self._on_channel(connection.channel)
+        return made if self.takes_one_request else _ending_requests(made)
 
     def retrying(self, policy: RetryPolicy) -> Self:
         """Return a callable for the same method whose calls are retried in another way."""
@@ -182,7 +188,7 @@ class MultiCallable:
         """Make grpc's multicallable on the connection that stands now, and return that; None if there is none."""
         connection = self._manager.live_connection()
         if connection is not None and connection is not self._connection:
-            self._direct = self._on_channel(connection.channel)
+            self._direct = self._on_connection(connection)
         self._connection = connection
         return connection
 
@@ -282,6 +288,18 @@ class MultiCallable:
         except Exception:  # noqa: BLE001 - it will raise again in grpc's hands, which know what follows from it
             return self, request
         return self._of_bytes(), frozen
+
+
+def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
+    def call(requests: Any, **how: Any) -> grpc.aio.Call:
+        if not isinstance(requests, AsyncIterable):
+            return method(requests, **how)
+        ending = EndingRequests(requests)
+        made = method(ending, **how)
+        ending.end_with(made)
+        return made
+
+    return call
 
 
 def _as_it_is(request: bytes) -> bytes:
