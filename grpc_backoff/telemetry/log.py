@@ -48,6 +48,8 @@ def _log_connection(event: ConnectionEvent) -> None:
             _log(logging.INFO, event, "%s", event.failure)
         case events.Disconnected():
             _log(logging.INFO, event, "%s; next in %.3g s", event.failure, event.retry_in, delay=event.retry_in)
+        case events.CoreRedial():
+            _log(logging.DEBUG, event, "grpc's core dialled by itself, for a call that entered as the connection ended")
         case events.BackoffReset():
             _log(logging.DEBUG, event, "backoff reset")
         case events.Closed():
