@@ -22,12 +22,14 @@ import json
 import math
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import Context
 from dataclasses import replace
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from grpc_backoff.aio.finished import let_go
 from grpc_backoff.calls.core_words import Link
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, Loss
@@ -42,7 +44,9 @@ _genuine: Any = importlib.import_module("grpc.aio._channel")
 
 _READY = grpc.ChannelConnectivity.READY
 _IDLE = grpc.ChannelConnectivity.IDLE
+_CONNECTING = grpc.ChannelConnectivity.CONNECTING
 _TRANSIENT_FAILURE = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+_SHUTDOWN = grpc.ChannelConnectivity.SHUTDOWN
 
 # The times by which the core is kept in step, in the order that they have to keep among each other.
 
@@ -63,6 +67,8 @@ _CORE_LIMIT_SLACK = 0.15
 _IDLE_SHARE = 0.9
 """What part of the idle timeout counts as all of it: a loop that is late hears of a call's end later than the core."""
 _EXPLAIN_TIMEOUT = 0.25
+_LAST_NOTICE = 1.0
+"""How long to wait for what the core has to say of a channel that was closed; it takes a millisecond."""
 
 _MAX_INT32 = 2**31 - 1
 _NO_ANSWER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
@@ -81,35 +87,80 @@ _STAGE_MARKS = (
 
 
 class CoreChannel:
-    """One C-core channel: what it was told of its attempts, and how many calls run on it.
+    """One C-core channel: the calls on it, the watch over its state, and its end.
 
-    It outlives a connection where a lost one is renewed in place, and where calls outlive a GOAWAY.
+    A watch that is cancelled stays in the core, which then reports to a loop that may be gone. So none is: the end of
+    the channel ends it.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, timing: Options) -> None:
-        """Take over a channel on which SETTINGS arrived."""
+    def __init__(self, channel: grpc.aio.Channel, loop: asyncio.AbstractEventLoop) -> None:
+        """Take over a fresh channel."""
         self.channel = channel
-        self.timing = timing
+        self.state = channel.get_state
+        self.calls: weakref.WeakSet[grpc.aio.Call] = weakref.WeakSet()
+        """Every call that was made here and that somebody still holds, finished or not."""
         self.running = 0
         self.retired = False
+        self.last_state: grpc.ChannelConnectivity | None = None
+        """The state in which it was closed; None before."""
+        self._loop = loop
+        self._watched: grpc.ChannelConnectivity | None = None
+        self._watches: set[asyncio.Task[None]] = set()
+        self._watch: asyncio.Task[None]
+
+    def watch(self, state: grpc.ChannelConnectivity) -> None:
+        """Begin to watch for the end of this state, unless that is done already."""
+        if self._watched is state:
+            return
+        self._watched = state
+        self._watch = self._loop.create_task(self._left(state), context=Context())
+        self._watches.add(self._watch)
+        self._watch.add_done_callback(self._watches.discard)
+
+    async def leaves(self, state: grpc.ChannelConnectivity, within: float | None = None) -> bool:
+        """Return whether the core has left this state, as soon as it has and after `within` seconds at the latest."""
+        self.watch(state)
+        watch = self._watch
+        await asyncio.wait([watch], timeout=within)
+        if not watch.done():
+            return False
+        if watch is self._watch:
+            self._watched = None
+        watch.result()
+        return True
+
+    async def _left(self, state: grpc.ChannelConnectivity) -> None:
+        with contextlib.suppress(grpc.aio.UsageError):  # it was closed before this began
+            await self.channel.wait_for_state_change(state)
+
+    async def close(self, grace: float | None = None) -> None:
+        """Close it, after `grace` seconds for its calls to end. Nothing of it is left in the core then."""
+        self.last_state = self.state()
+        await self.channel.close(grace)
+        for call in tuple(self.calls):
+            let_go(call)  # whoever holds it, no longer holds the core's channel (CB-10)
+        if self._watches:
+            await asyncio.wait(self._watches, timeout=_LAST_NOTICE)
 
 
 class CoreConnection:
     """One connection of a C-core channel, from SETTINGS to its end."""
 
-    def __init__(self, core: CoreChannel, since: float, owner: CoreConnector) -> None:
-        """Begin at `since`, when SETTINGS arrived."""
+    def __init__(self, core: CoreChannel, since: float, owner: CoreConnector, limit: float) -> None:
+        """Begin at `since`, when SETTINGS arrived; `limit` is what the attempt was given, in seconds."""
         self.core = core
+        self._limit = limit
         self.channel = core.channel
         self._since = since
         self._owner = owner
         self._now = owner.clock.now
-        self._state = core.channel.get_state
+        self._state = core.state
         self._stable_after = owner.policy.stable_after
         self._left = -math.inf
         self._served = False
         self._loss: Loss | None = None
         self._seen_ended = math.inf
+        self._state_after: grpc.ChannelConnectivity | None = None
 
     def alive(self) -> bool:
         """Return whether the core has the connection at this moment."""
@@ -130,7 +181,7 @@ class CoreConnection:
 
         To be asked in the moment of such a call's end: a call that was answered, whatever over, finds another state.
         """
-        return self._state() is _TRANSIENT_FAILURE
+        return (self.core.last_state or self._state()) is _TRANSIENT_FAILURE
 
     def link(self) -> Link:
         """Return how it is; to be asked in the moment of a call's end."""
@@ -144,7 +195,9 @@ class CoreConnection:
 
     def began(self, call: grpc.aio.Call) -> None:
         """Count a call that was just made on this connection's channel."""
-        self.core.running += 1
+        core = self.core
+        core.running += 1
+        core.calls.add(call)
         call.add_done_callback(self._ended)
 
     def _ended(self, call: grpc.aio.Call) -> None:
@@ -170,11 +223,16 @@ class CoreConnection:
         return self._loss
 
     def _describe(self) -> Loss:
+        self._note_state()
         unused = self._now() - max(self.last_used(), self._since)
         if unused >= _IDLE_SHARE * self._owner.policy.idle_timeout:
             return Loss("nobody used it for the idle timeout", graceful=True)  # the core ends it then (CB-14)
-        # The core dials again unasked for a call that was entering, and for one that it retries by itself.
-        return Loss(_BROKEN, served=self._served, redialled=self.core.running > 0)
+        return Loss(_BROKEN, served=self._served)
+
+    def _note_state(self) -> None:
+        if self._state_after is None:
+            self._state_after = self._state()
+            self.core.watch(self._state_after)  # from this moment on: the core may dial before we look again
 
     async def lost(self) -> Loss:
         """Return once the core has seen the connection end.
@@ -183,7 +241,7 @@ class CoreConnection:
         we look.
         """
         if self.alive():
-            await self.channel.wait_for_state_change(_READY)
+            await self.core.leaves(_READY)
         self._see_ended()
         self._owner.note_life(self._now() - self._since)
         loss = self.loss() or self._describe()
@@ -199,12 +257,28 @@ class CoreConnection:
         """
         await asyncio.sleep(_CALLS_BREAK_WITHIN)
         stayed_idle = self._state() is _IDLE
-        return replace(
-            loss,
-            graceful=self.core.running > 0 and stayed_idle,
-            served=self._served,
-            redialled=loss.redialled or not stayed_idle,
-        )
+        return replace(loss, graceful=self.core.running > 0 and stayed_idle, served=self._served)
+
+    async def watch_redials(self, tell: Callable[[], None]) -> None:
+        """Tell of each time that the core dials by itself; see `Connection.watch_redials`.
+
+        A call that entered as the connection ended makes it dial, and one that the core sends again by itself. Should
+        that fail while calls run on from before a GOAWAY, the core goes on by its own schedule until they end.
+        """
+        core, every = self.core, self._limit + _CORE_LIMIT_SLACK
+        before, state = _READY, self._state_after or self._state()
+        due = math.inf
+        while state is not _SHUTDOWN:
+            if _has_dialled(before, state):
+                due = self._now() + every
+                tell()
+            before = state
+            while not await core.leaves(before, due - self._now() if before is _TRANSIENT_FAILURE else None):
+                due += every
+                tell()
+            state = self._state()
+        if core.last_state is not before and _has_dialled(before, core.last_state):
+            tell()  # and its call has ended since we looked
 
     def retire(self) -> None:
         """Take no new calls, and close once the running ones have ended.
@@ -216,6 +290,20 @@ class CoreConnection:
             core.retired = True
             if not core.running:
                 self._owner.drained(core)
+
+
+def _has_dialled(before: grpc.ChannelConnectivity, after: grpc.ChannelConnectivity | None) -> bool:
+    """Return whether the core began to dial between two looks, the later one taken when it had left the earlier state.
+
+    In TRANSIENT_FAILURE it dials unseen, when its own backoff is over.
+    """
+    if after is _CONNECTING:
+        return True
+    if after is _READY:
+        return before not in (_CONNECTING, _TRANSIENT_FAILURE)
+    if after is _IDLE:
+        return before is _IDLE
+    return after is _TRANSIENT_FAILURE and before is not _CONNECTING
 
 
 class CoreConnector:
@@ -243,40 +331,40 @@ class CoreConnector:
         self._spreads = _spreads_calls(target, named)
         self._has_service_config = "grpc.service_config" in named
         self._last_life = math.inf
+        self._attempt: CoreChannel | None = None
         self._open: set[CoreChannel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def connect(self, limit: float, revive: CoreConnection | None) -> CoreConnection:
+    async def connect(self, limit: float) -> CoreConnection:
         """Make one attempt; see `Connector.connect`.
 
-        A lost connection whose core channel has the same limit is renewed in place: a call may have entered it before
-        the loss was known here, and made the core dial already. Another channel beside it would be a second
-        connection. One that dialled and failed since is not: its failure is old.
+        With a channel of its own, which is not used again once its attempt has failed or its connection is lost. A
+        core channel dials by itself after a failure, whatever we want (CB-1), and to the addresses that it knows
+        already (CH-8).
         """
-        timing = self._timing(limit)
-        if revive is not None and (revive.core.timing != timing or revive.channel.get_state() is _TRANSIENT_FAILURE):
-            revive.retire()
-            revive = None
-        channel = self._make_channel(timing) if revive is None else revive.channel
+        core = self._attempt = CoreChannel(self._make_channel(limit), self.loop)
         end = self.clock.now() + limit
         try:
-            await self._until_connected(channel)
+            await self._until_connected(core)
             since = self.clock.now()
-            await self._look_at(channel, within=end - since)
+            await self._look_at(core, within=end - since)
         except BaseException:
-            if revive is None:
-                await channel.close()
-            else:
-                revive.retire()
+            await core.close()
             raise
-        core = CoreChannel(channel, timing) if revive is None else revive.core
+        finally:
+            if self._attempt is core:
+                self._attempt = None
         self._open.add(core)
-        return CoreConnection(core, since, self)
+        return CoreConnection(core, since, self, limit)
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome for us; see `Connector.decided`."""
+        return self._attempt is not None and self._attempt.state() is not _CONNECTING
 
     async def close(self, grace: float | None) -> None:
         """Close every channel, after `grace` seconds for its calls to end."""
         channels, self._open = self._open, set()
-        await asyncio.gather(*(core.channel.close(grace) for core in channels), *self._tasks)
+        await asyncio.gather(*(core.close(grace) for core in channels), *self._tasks)
 
     def note_life(self, seconds: float) -> None:
         """Remember how long the last connection lived, in seconds."""
@@ -295,30 +383,28 @@ class CoreConnector:
         """Close a retired channel whose calls have ended."""
         if core in self._open:
             self._open.discard(core)
-            self.spawn(core.channel.close())
+            self.spawn(core.close())
 
-    async def _until_connected(self, channel: grpc.aio.Channel) -> None:
+    async def _until_connected(self, core: CoreChannel) -> None:
         moved = False
-        state = channel.get_state(try_to_connect=True)
+        state = core.state(try_to_connect=True)
         while state is not _READY:
             if state is _TRANSIENT_FAILURE:
-                raise ConnectError(await self._explain(channel))
+                raise ConnectError(await self._explain(core))
             if state is _IDLE and moved:
                 return  # it connected and lost the connection again, faster than we could look
-            await channel.wait_for_state_change(state)
+            await core.leaves(state)
             moved = True
-            state = channel.get_state()
+            state = core.state()
 
-    async def _look_at(self, channel: grpc.aio.Channel, within: float) -> None:
+    async def _look_at(self, core: CoreChannel, within: float) -> None:
         """Give a connection that will not last a moment to end; not so long that a success misses the limit."""
         # Behind one that broke young, long enough for a machine of any load to see this one break as well.
         look = _SHORT_LIFE if self._last_life < _SHORT_LIFE else _SETTLE
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(look, within / 2)):
-                await channel.wait_for_state_change(_READY)
+        await core.leaves(_READY, min(look, within / 2))
 
-    def _make_channel(self, timing: Options) -> grpc.aio.Channel:
-        options = (("grpc.use_local_subchannel_pool", 1), *timing, *self._options)
+    def _make_channel(self, limit: float) -> grpc.aio.Channel:
+        options = (("grpc.use_local_subchannel_pool", 1), *self._timing(limit), *self._options)
         if self._credentials is None:
             made = _genuine.insecure_channel(self._target, options=options, compression=self._compression)
         else:
@@ -341,7 +427,7 @@ class CoreConnector:
             ("grpc.min_reconnect_backoff_ms", limit_ms),
         )
 
-    async def _explain(self, channel: grpc.aio.Channel) -> Failure:
+    async def _explain(self, core: CoreChannel) -> Failure:
         """Ask a failed channel for its reason: only a call that fails on it can tell.
 
         It never leaves the process. A retry policy in the service config would retry it, unless it is larger than the
@@ -350,8 +436,10 @@ class CoreConnector:
         request = _MORE_THAN_THE_RETRY_BUFFER if self._has_service_config else b""
         reason = "the core gave no reason"
         try:
-            ask: Callable[..., Any] = channel.unary_unary(_EXPLAIN_METHOD)
-            await ask(request, wait_for_ready=False, timeout=_EXPLAIN_TIMEOUT)
+            ask: Callable[..., Any] = core.channel.unary_unary(_EXPLAIN_METHOD)
+            question = ask(request, wait_for_ready=False, timeout=_EXPLAIN_TIMEOUT)
+            core.calls.add(question)
+            await question
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 reason = _one_line(error.details() or reason)

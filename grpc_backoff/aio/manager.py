@@ -81,11 +81,10 @@ class ConnectionManager(Generic[ConnectionT]):
         self._state = m.MachineState()
         self._inputs: deque[m.Input] = deque()
         self._stepping = False
-        self._resetting = False
         self._timer: TimerHandle | None = None
         self._attempt: asyncio.Task[None] | None = None
+        self._attempts = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._revivable: ConnectionT | None = None
         self._watchers: list[asyncio.Future[None]] = []
 
     # What the channel asks.
@@ -147,8 +146,7 @@ class ConnectionManager(Generic[ConnectionT]):
         except RuntimeError:
             here = False
         if here:
-            if not self._resetting:  # a listener that answers a reset with a reset
-                self._feed(m.ResetRequested())
+            self._feed(m.ResetRequested())
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the channel with it
                 self._loop.call_soon_threadsafe(self._feed, m.ResetRequested())
@@ -182,16 +180,11 @@ class ConnectionManager(Generic[ConnectionT]):
         if self._state.phase is m.Phase.CLOSED:
             return  # closed is final; what was on its way comes too late
         before = self._state.state
-        self._resetting = isinstance(given, m.ResetRequested)
         self._state, effects = self._machine.step(self._state, given, self._clock.now(), self._rng)
         if self._state.phase is not m.Phase.READY:
             self.connection = None
-        if self._revivable is not None and self._state.phase in (m.Phase.HOLDING, m.Phase.BACKOFF, m.Phase.CLOSED):
-            self._revivable.retire()  # the machine says wait: nothing may enter it any more
-            self._revivable = None
         for effect in effects:
             self._carry_out(effect)
-        self._resetting = False
         if self._state.state is not before:
             self._wake_watchers()
 
@@ -204,8 +197,8 @@ class ConnectionManager(Generic[ConnectionT]):
     def _carry_out(self, effect: m.Effect) -> None:
         match effect:
             case m.StartAttempt():
-                revive, self._revivable = self._revivable, None
-                self._attempt = self._spawn(self._run(effect.limit, revive))
+                self._attempts += 1
+                self._attempt = self._spawn(self._run(effect.limit, self._attempts))
             case m.AbandonAttempt():
                 self._abandon()
             case m.ArmTimer():
@@ -244,54 +237,59 @@ class ConnectionManager(Generic[ConnectionT]):
 
     def _timer_fired(self) -> None:
         self._timer = None
-        self._feed(m.TimerFired(busy=len(self._pending) > 0))
+        decided = self._state.in_flight and self._connector.decided()
+        self._feed(m.TimerFired(busy=len(self._pending) > 0, decided=decided))
 
     # One attempt, and the life of its connection.
 
-    async def _run(self, limit: float, revive: ConnectionT | None) -> None:
-        attempt = asyncio.current_task()
+    async def _run(self, limit: float, number: int) -> None:
+        # It knows itself by a number: a task that one of its own frames holds is garbage for the collector (CB-10).
         try:
-            connection = await self._connector.connect(limit, revive)
+            connection = await self._connector.connect(limit)
         except ConnectError as error:
-            if attempt is self._attempt:
-                self._fail_attempt(error.failure)
+            self._fail_attempt(number, error.failure)
             return
         except Exception as error:  # noqa: BLE001
             # A bug in a connector must not leave the channel waiting for ever: it counts as a failed attempt.
             _LOG.exception("connecting raised")
-            if attempt is self._attempt:
-                self._fail_attempt(Failure(Stage.TCP, repr(error)))
+            self._fail_attempt(number, Failure(Stage.UNKNOWN, repr(error)))
             return
-        if attempt is not self._attempt:
+        try:
+            if self._is_running(number):
+                await self._live(connection)
+        finally:
             connection.retire()
-            return
+
+    async def _live(self, connection: ConnectionT) -> None:
         self._attempt = None
         self.connection = connection
         self._feed(m.AttemptSucceeded())
         self._lost(connection, await connection.lost())
+        await connection.watch_redials(self._redialled)
 
-    def _fail_attempt(self, failure: Failure) -> None:
-        self._attempt = None
-        self._feed(m.AttemptFailed(failure, busy=len(self._pending) > 0))
+    def _is_running(self, number: int) -> bool:
+        return self._attempt is not None and number == self._attempts
+
+    def _fail_attempt(self, number: int, failure: Failure) -> None:
+        if self._is_running(number):
+            self._attempt = None
+            self._feed(m.AttemptFailed(failure, busy=len(self._pending) > 0))
 
     def _abandon(self) -> None:
         if self._attempt is not None:
             self._attempt.cancel()
             self._attempt = None
 
+    def _redialled(self) -> None:
+        self._feed(m.CoreRedialled())
+
     def _lost(self, connection: ConnectionT, loss: Loss) -> None:
         if connection is not self.connection:
             return  # heard of it already
         self.connection = None
-        self._revivable = connection
+        connection.retire()  # nothing may enter it any more, where grpc's core would dial by itself
         self._feed(
-            m.ConnectionLost(
-                loss.reason,
-                graceful=loss.graceful,
-                served=loss.served,
-                used=connection.last_used(),
-                redialled=loss.redialled,
-            )
+            m.ConnectionLost(loss.reason, graceful=loss.graceful, served=loss.served, used=connection.last_used())
         )
         if len(self._pending):
             self.want()  # calls came between the end of the connection and the news of it

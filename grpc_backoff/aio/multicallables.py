@@ -14,6 +14,7 @@ A call goes one of three ways:
 from __future__ import annotations
 
 from asyncio import _get_running_loop  # the public one raises where there is none, which takes longer
+from collections.abc import AsyncIterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -22,6 +23,7 @@ import grpc.aio
 
 from grpc_backoff.aio.call import CALLS, MakeAttempt
 from grpc_backoff.aio.front import LISTS
+from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.calls.machine import CallMachine, Metadata
 
 if TYPE_CHECKING:
@@ -88,6 +90,10 @@ class MultiCallable:
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
         return made
 
+    def _on_connection(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
+        made = self._on_channel(connection.channel)
+        return made if self.takes_one_request else _ending_requests(made)
+
     def retrying(self, policy: RetryPolicy, call_id: str | None = None) -> Self:
         """Return a callable for the same method whose calls are retried in another way."""
         return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
@@ -112,7 +118,7 @@ class MultiCallable:
         """Make grpc's multicallable on the connection that stands now, and return that; None if there is none."""
         connection = self._manager.live_connection()
         if connection is not None and connection is not self._connection:
-            self._direct = self._on_channel(connection.channel)
+            self._direct = self._on_connection(connection)
         self._connection = connection
         return connection
 
@@ -245,6 +251,18 @@ class MultiCallable:
         except Exception:  # noqa: BLE001 - it will raise again in grpc's hands, which know what follows from it
             return self, request
         return self._of_bytes(), frozen
+
+
+def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
+    def call(requests: Any, **how: Any) -> grpc.aio.Call:
+        if not isinstance(requests, AsyncIterable):
+            return method(requests, **how)
+        ending = EndingRequests(requests)
+        made = method(ending, **how)
+        ending.end_with(made)
+        return made
+
+    return call
 
 
 def _replaced(metadata: grpc.aio.Metadata | None, instead: Metadata) -> grpc.aio.Metadata:

@@ -37,7 +37,7 @@ async def look_in_plaintext(address: Address) -> Plaintext:
     """Begin HTTP/2 without TLS."""
     connector = Http2Connector(Target(str(address), str(address), DEFAULT_PORT, (address,)))
     try:
-        await connector.connect(_LIMIT, None)
+        await connector.connect(_LIMIT)
     except ConnectError as error:
         cause = error.__cause__
         return Plaintext(settings=False, head=cause.head if isinstance(cause, NoSettings) else b"")

@@ -126,7 +126,7 @@ async def probe(request: ProbeRequest, view: StagesView) -> bool:
         if os.environ.get(name):
             view.remark(f"{name} is set: a channel goes through that proxy, this goes straight to the target")
     try:
-        connection = await connector.connect(request.limit, None)
+        connection = await connector.connect(request.limit)
         seconds = watch.total()
         watch.check()
         await _look(connection, view)

@@ -6,6 +6,7 @@ hold it to the same checks: `grpc_backoff.testing.check_connector`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -22,14 +23,11 @@ class Loss:
         reason: how, in words.
         graceful: whether the peer said GOAWAY(NO_ERROR), or nobody used it any more.
         served: whether an RPC was completed on it.
-        redialled: whether something may dial again unasked, as grpc's core does for a call that entered as it ended;
-            a connector that dials only when it is told to leaves it False.
     """
 
     reason: str
     graceful: bool = False
     served: bool = False
-    redialled: bool = False
 
 
 class Connection(Protocol):
@@ -51,18 +49,27 @@ class Connection(Protocol):
         """Return how it ended, once that is known."""
         ...
 
+    async def watch_redials(self, tell: Callable[[], None]) -> None:
+        """After its end, call `tell` for each time that something dials anew unasked; return once nothing can.
+
+        grpc's core does so for a call that entered in the moment of the end (CB-7). Where nothing dials but for
+        `Connector.connect`, this returns at once.
+        """
+        ...
+
     def retire(self) -> None:
         """Take no new calls; end when the running ones have."""
         ...
 
 
 ConnectionT = TypeVar("ConnectionT", bound=Connection)
+ConnectionT_co = TypeVar("ConnectionT_co", bound=Connection, covariant=True)
 
 
-class Connector(Protocol[ConnectionT]):
+class Connector(Protocol[ConnectionT_co]):
     """Makes connections to one target."""
 
-    async def connect(self, limit: float, revive: ConnectionT | None) -> ConnectionT:
+    async def connect(self, limit: float) -> ConnectionT_co:
         """Make one attempt and return its connection once the server's SETTINGS frame is there (CB-6).
 
         Cancelling gives the attempt up: its sockets are closed within 250 ms of `limit` at the latest (CB-3). It may
@@ -70,11 +77,16 @@ class Connector(Protocol[ConnectionT]):
 
         Args:
             limit: how long the attempt may last, in seconds over all its stages.
-            revive: a connection that was lost and may still hold calls; a connector that can renew it in place uses
-                it for this attempt, any other retires it.
 
         Raises:
             ConnectError: the attempt failed; says at which stage and why.
+        """
+        ...
+
+    def decided(self) -> bool:
+        """Return whether the attempt in flight has its outcome, though `connect` has yet to return it; never blocks.
+
+        Asked when the limit has passed: on a loop that was blocked, the outcome may have come in time and unseen.
         """
         ...
 

@@ -18,6 +18,7 @@ __all__ = [
     "Connected",
     "ConnectionEvent",
     "ConnectionStatus",
+    "CoreRedial",
     "Disconnected",
     "Failure",
     "Stage",
@@ -48,6 +49,8 @@ class Stage(enum.Enum):
     """Waiting for the HTTP/2 SETTINGS frame, which alone is success; also where a limit passed (CB-3)."""
     ESTABLISHED = "established"
     """After SETTINGS: a connection that was made and then lost."""
+    UNKNOWN = "unknown"
+    """The reason, which is grpcio's own words, names no stage that we know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +130,16 @@ class Disconnected(ConnectionEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoreRedial(ConnectionEvent):
+    """grpc's core dialled by itself, for a call that entered a connection as it ended (CB-7).
+
+    It is no attempt of the channel's: only that call uses the connection, which closes with it.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackoffReset(ConnectionEvent):
-    """`reset_connect_backoff()` was called (CB-9)."""
+    """`reset_connect_backoff()` was called (CB-9); again only once something has happened since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ __all__ = [
     "CloseRequested",
     "ConnectionLost",
     "ConnectionWanted",
+    "CoreRedialled",
     "Effect",
     "Emit",
     "FailCalls",
@@ -53,6 +54,9 @@ __all__ = [
 ]
 
 _NEVER = -math.inf
+
+_OUTCOME_WITHIN = 0.25
+"""How long after its limit an attempt is asked again for an outcome that is on its way."""
 
 
 class Phase(enum.Enum):
@@ -99,6 +103,8 @@ class MachineState:
         asked: when an RPC last asked for anything, as far as the machine was told.
         failure: why the last attempt failed or the last connection ended; None while READY.
         connections: how many connections were made.
+        reset: whether the backoff was reset and no attempt has started, failed or succeeded since (CB-9).
+        reset_dial: when an attempt last started because of a reset, unless one has succeeded since.
     """
 
     phase: Phase = Phase.IDLE
@@ -110,6 +116,8 @@ class MachineState:
     asked: float = _NEVER
     failure: Failure | None = None
     connections: int = 0
+    reset: bool = False
+    reset_dial: float = _NEVER
 
     @property
     def state(self) -> State:
@@ -147,9 +155,15 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """The one timer is due, or late; `busy` says whether a call waits."""
+    """The one timer is due, or late.
+
+    Attributes:
+        busy: whether a call waits.
+        decided: whether the attempt in flight has an outcome that is on its way here.
+    """
 
     busy: bool = False
+    decided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +175,17 @@ class ConnectionLost:
         graceful: whether the peer said GOAWAY(NO_ERROR).
         served: whether an RPC was completed on it.
         used: when an RPC last used it; minus infinity if none did.
-        redialled: whether the library underneath may have dialled again by itself, for a call that was entering.
     """
 
     reason: str
     graceful: bool = False
     served: bool = False
     used: float = _NEVER
-    redialled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CoreRedialled:
+    """The library underneath dialled by itself, for a call that had entered a connection as it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +199,14 @@ class CloseRequested:
 
 
 Input = (
-    ConnectionWanted | AttemptSucceeded | AttemptFailed | TimerFired | ConnectionLost | ResetRequested | CloseRequested
+    ConnectionWanted
+    | AttemptSucceeded
+    | AttemptFailed
+    | TimerFired
+    | ConnectionLost
+    | CoreRedialled
+    | ResetRequested
+    | CloseRequested
 )
 
 
@@ -270,7 +294,17 @@ class Machine:
         previous = state.deadline - state.started if state.attempt else None
         gap = self.policy.gap(number, rng, previous)  # CB-2, CB-5
         deadline, limit = now + gap, now + self.policy.limit(gap)  # CB-3
-        state = replace(state, phase=phase, attempt=number, started=now, deadline=deadline, limit=limit)
+        reset_dial = now if state.reset else state.reset_dial
+        state = replace(
+            state,
+            phase=phase,
+            attempt=number,
+            started=now,
+            deadline=deadline,
+            limit=limit,
+            reset=False,
+            reset_dial=reset_dial,
+        )
         started = events.AttemptStarted(
             target=self.target, channel=self.channel, at=now, attempt=number, limit=limit - now
         )
@@ -294,7 +328,15 @@ class Machine:
 
     def _succeeded(self, state: MachineState, _given: AttemptSucceeded, now: float, _rng: Random) -> Step:
         """Be READY: SETTINGS arrived, and nothing earlier is success (CB-6)."""
-        state = replace(state, phase=Phase.READY, ready_since=now, failure=None, connections=state.connections + 1)
+        state = replace(
+            state,
+            phase=Phase.READY,
+            ready_since=now,
+            failure=None,
+            connections=state.connections + 1,
+            reset=False,
+            reset_dial=_NEVER,
+        )
         connected = events.Connected(
             target=self.target,
             channel=self.channel,
@@ -311,13 +353,15 @@ class Machine:
     def _limit_reached(self, state: MachineState, given: TimerFired, now: float, rng: Random) -> Step:
         if now < state.limit:
             return state, [ArmTimer(state.limit)]
+        if given.decided:
+            return state, [ArmTimer(now + _OUTCOME_WITHIN)]  # CB-3: it came in time, and the loop was late
         failure = Failure(Stage.SETTINGS, "no SETTINGS frame within the attempt's time limit")  # CH-4: the same text
         state, effects = self._after_failure(state, failure, now, rng, busy=given.busy)
         return state, [AbandonAttempt(), *effects]
 
     def _after_failure(self, state: MachineState, failure: Failure, now: float, rng: Random, *, busy: bool) -> Step:
         """CB-4: sleep until `current_deadline`, not at all if it has passed, then start the next attempt."""
-        state = self._attended(replace(state, failure=failure), now, busy=busy)
+        state = self._attended(replace(state, failure=failure, reset=False), now, busy=busy)
         failed = events.AttemptFailed(
             target=self.target,
             channel=self.channel,
@@ -346,13 +390,13 @@ class Machine:
         # CB-8: opt-in; without it every SETTINGS frame resets the backoff, as the protocol says.
         counts = lived < self.policy.stable_after and not given.served and not given.graceful
         failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {given.reason}")
-        state = replace(state, ready_since=None, failure=failure, asked=max(state.asked, given.used))
+        state = replace(state, ready_since=None, failure=failure, asked=max(state.asked, given.used), reset=False)
         attempt = state.attempt
         if counts:
             state, effects = self._back_off(state, now, rng)
             effects = [FailCalls(), *effects]
         else:
-            state, effects = self._let_go(state, now, rng, redialled=given.redialled)
+            state, effects = self._let_go(state, now, rng)
         lost = events.Disconnected(
             target=self.target,
             channel=self.channel,
@@ -365,15 +409,23 @@ class Machine:
         )
         return state, [Emit(lost), *effects]
 
-    def _let_go(self, state: MachineState, now: float, rng: Random, *, redialled: bool) -> Step:
+    def _let_go(self, state: MachineState, now: float, rng: Random) -> Step:
         """Be without a connection; the next call dials, or an eager channel itself does (CB-7)."""
         state = self._fresh(replace(state, phase=Phase.IDLE))
-        if redialled and now < state.deadline:
-            # CB-7: a connection that could not be prevented takes the place of the next one.
-            state = replace(state, deadline=state.deadline + self.policy.initial_backoff)
         if self.policy.reconnect is Reconnect.EAGER and not self._is_idle(state, now):
             return self._dial(state, now, rng)
         return state, []
+
+    def _redialled(self, state: MachineState, _given: CoreRedialled, now: float, _rng: Random) -> Step:
+        """CB-7: announce a dial that could not be prevented. Where the next one has to wait, it takes its place."""
+        told = Emit(events.CoreRedial(target=self.target, channel=self.channel, at=now, attempt=max(1, state.attempt)))
+        if state.in_flight or now >= state.deadline:
+            return state, [told]
+        state = replace(state, deadline=state.deadline + self.policy.initial_backoff)
+        if state.next_start is None:
+            return state, [told]
+        state, effects = self._sleep(state, state.phase)
+        return state, [told, *effects]
 
     def _retry_in(self, state: MachineState, now: float) -> float | None:
         if state.in_flight:
@@ -393,23 +445,36 @@ class Machine:
     # Reset and close.
 
     def _reset_waiting(self, state: MachineState, _given: ResetRequested, now: float, rng: Random) -> Step:
-        """CB-9: a sleeping channel dials at once."""
-        phase = Phase.CONNECTING if state.phase is Phase.HOLDING else Phase.RETRYING
-        done = self._reset_event(state, now)
-        state, effects = self._start(replace(state, attempt=0, deadline=_NEVER), now, rng, phase)
-        return state, [done, *effects]
+        """CB-9: a sleeping channel dials at once, or when INITIAL_BACKOFF has passed since the last reset's dial."""
+        if state.reset:
+            return state, []
+        state, effects = self._reset_idle(state, _given, now, rng)
+        if now < state.deadline:
+            state, more = self._sleep(state, state.phase)
+        else:
+            phase = Phase.CONNECTING if state.phase is Phase.HOLDING else Phase.RETRYING
+            state, more = self._start(state, now, rng, phase)
+        return state, [*effects, *more]
 
     def _reset_in_flight(self, state: MachineState, _given: ResetRequested, now: float, rng: Random) -> Step:
         """CB-9: the attempt in flight goes on, under its limit, as the first of a new series."""
+        if state.reset:
+            return state, []
         deadline = state.started + self.policy.gap(1, rng)
-        return replace(state, attempt=1, deadline=deadline), [self._reset_event(state, now)]
+        return replace(state, attempt=1, deadline=deadline, reset=True), [self._reset_event(state, now)]
 
     def _reset_ready(self, state: MachineState, _given: ResetRequested, now: float, _rng: Random) -> Step:
+        if state.reset:
+            return state, []
         deadline = self._fresh(state).deadline  # also forgets what stable_after would have gone on from
-        return replace(state, attempt=1, deadline=deadline), [self._reset_event(state, now)]
+        return replace(state, attempt=1, deadline=deadline, reset=True), [self._reset_event(state, now)]
 
     def _reset_idle(self, state: MachineState, _given: ResetRequested, now: float, _rng: Random) -> Step:
-        return replace(state, attempt=0, deadline=_NEVER), [self._reset_event(state, now)]
+        """CB-9: the next start is as free as the last reset's dial lets it be."""
+        if state.reset:
+            return state, []
+        deadline = min(state.deadline, state.reset_dial + self.policy.initial_backoff)
+        return replace(state, attempt=0, deadline=deadline, reset=True), [self._reset_event(state, now)]
 
     def _reset_event(self, state: MachineState, now: float) -> Emit:
         return Emit(events.BackoffReset(target=self.target, channel=self.channel, at=now, attempt=state.attempt))
@@ -422,7 +487,7 @@ class Machine:
         closed = events.Closed(target=self.target, channel=self.channel, at=now, attempt=state.attempt, lived=lived)
         return replace(state, phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed)]
 
-    def _ignored(self, state: MachineState, _given: ResetRequested | CloseRequested, _now: float, _rng: Random) -> Step:
+    def _ignored(self, state: MachineState, _given: Input, _now: float, _rng: Random) -> Step:
         return state, []
 
     # Idleness (CB-14).
@@ -439,32 +504,39 @@ _Handler = Callable[[Machine, MachineState, Any, float, Random], Step]
 
 _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.IDLE, ConnectionWanted): Machine._wanted,
+    (Phase.IDLE, CoreRedialled): Machine._redialled,
     (Phase.IDLE, ResetRequested): Machine._reset_idle,
     (Phase.IDLE, CloseRequested): Machine._close,
     (Phase.HOLDING, ConnectionWanted): Machine._noted,
     (Phase.HOLDING, TimerFired): Machine._woken,
+    (Phase.HOLDING, CoreRedialled): Machine._redialled,
     (Phase.HOLDING, ResetRequested): Machine._reset_waiting,
     (Phase.HOLDING, CloseRequested): Machine._close,
     (Phase.CONNECTING, ConnectionWanted): Machine._noted,
     (Phase.CONNECTING, AttemptSucceeded): Machine._succeeded,
     (Phase.CONNECTING, AttemptFailed): Machine._failed,
     (Phase.CONNECTING, TimerFired): Machine._limit_reached,
+    (Phase.CONNECTING, CoreRedialled): Machine._redialled,
     (Phase.CONNECTING, ResetRequested): Machine._reset_in_flight,
     (Phase.CONNECTING, CloseRequested): Machine._close,
     (Phase.READY, ConnectionWanted): Machine._noted,
     (Phase.READY, ConnectionLost): Machine._lost,
+    (Phase.READY, CoreRedialled): Machine._redialled,
     (Phase.READY, ResetRequested): Machine._reset_ready,
     (Phase.READY, CloseRequested): Machine._close,
     (Phase.BACKOFF, ConnectionWanted): Machine._noted,
     (Phase.BACKOFF, TimerFired): Machine._woken,
+    (Phase.BACKOFF, CoreRedialled): Machine._redialled,
     (Phase.BACKOFF, ResetRequested): Machine._reset_waiting,
     (Phase.BACKOFF, CloseRequested): Machine._close,
     (Phase.RETRYING, ConnectionWanted): Machine._noted,
     (Phase.RETRYING, AttemptSucceeded): Machine._succeeded,
     (Phase.RETRYING, AttemptFailed): Machine._failed,
     (Phase.RETRYING, TimerFired): Machine._limit_reached,
+    (Phase.RETRYING, CoreRedialled): Machine._redialled,
     (Phase.RETRYING, ResetRequested): Machine._reset_in_flight,
     (Phase.RETRYING, CloseRequested): Machine._close,
+    (Phase.CLOSED, CoreRedialled): Machine._ignored,
     (Phase.CLOSED, ResetRequested): Machine._ignored,
     (Phase.CLOSED, CloseRequested): Machine._ignored,
 }

@@ -95,6 +95,9 @@ class Http2Connection(asyncio.BufferedProtocol):
         """Return how it ended, once it has."""
         return await asyncio.shield(self._ended)
 
+    async def watch_redials(self, tell: Callable[[], None]) -> None:
+        """Return at once: nothing dials but the connector."""
+
     def retire(self) -> None:
         """Say GOAWAY and close."""
         self._wire.say_goodbye()
@@ -232,16 +235,18 @@ class Http2Connector:
         self.on_stage = on_stage
         self._open: set[Http2Connection] = set()
 
-    async def connect(self, limit: float, revive: Http2Connection | None) -> Http2Connection:
+    async def connect(self, limit: float) -> Http2Connection:
         """Make one attempt; see `Connector.connect`. At the limit it fails by itself, with the stage it had come to."""
-        if revive is not None:
-            revive.retire()
         attempt = _Attempt(self)
         try:
             async with asyncio.timeout(limit if math.isfinite(limit) else None):
                 return await attempt.run()
         except TimeoutError as error:
             raise attempt.overdue(limit) from attempt.cause(error)
+
+    def decided(self) -> bool:
+        """Return that nothing is known that `connect` has not returned."""
+        return False
 
     async def close(self, grace: float | None) -> None:  # noqa: ARG002 - there are no calls to wait for
         """End everything; returns when the sockets are closed."""

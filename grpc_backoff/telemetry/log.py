@@ -49,6 +49,8 @@ def _log_connection(event: ConnectionEvent) -> None:
         case events.Disconnected():
             line = "%s; it had lasted %.3g s; next in %.3g s"
             _log(logging.INFO, event, line, event.failure, event.lived, event.retry_in, delay=event.retry_in)
+        case events.CoreRedial():
+            _log(logging.DEBUG, event, "grpc's core dialled by itself, for a call that entered as the connection ended")
         case events.BackoffReset():
             _log(logging.DEBUG, event, "backoff reset")
         case events.Closed():

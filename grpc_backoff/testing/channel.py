@@ -24,7 +24,7 @@ import importlib
 import os
 import random
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -117,12 +117,15 @@ class _ServedConnector:
         self._credentials = credentials
         self._made: list[_ServedConnection] = []
 
-    async def connect(self, limit: float, revive: _ServedConnection | None) -> _ServedConnection:
-        scripted = await self._script.connect(limit, None if revive is None else revive.scripted)
+    async def connect(self, limit: float) -> _ServedConnection:
+        scripted = await self._script.connect(limit)
         line = _Line(self._target)
         made = _ServedConnection(scripted, self._script, line, self._open(await line.open()))
         self._made.append(made)
         return made
+
+    def decided(self) -> bool:
+        return self._script.decided()
 
     async def close(self, grace: float | None) -> None:
         made, self._made = self._made, []
@@ -165,6 +168,9 @@ class _ServedConnection:
 
     async def lost(self) -> Loss:
         return await self.scripted.lost()
+
+    async def watch_redials(self, tell: Callable[[], None]) -> None:
+        """Return at once: nothing dials here but the script."""
 
     def retire(self) -> None:
         self.scripted.retire()

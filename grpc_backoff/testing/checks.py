@@ -62,7 +62,7 @@ async def _with(behaviour: Behaviour, make: MakeConnector, use: Callable[[FlakyF
 
 async def _connects(make: MakeConnector) -> None:
     async def use(front: FlakyFront, connector: Connector[Any]) -> None:
-        connection = await _in_time(connector.connect(_LIMIT, None))
+        connection = await _in_time(connector.connect(_LIMIT))
         _hold(connection.alive(), "a connection whose peer sent SETTINGS is alive")
         _hold(len(front.visits) == 1, "one attempt is one connection")
         await asyncio.sleep(_LIMIT)
@@ -75,14 +75,15 @@ async def _connects(make: MakeConnector) -> None:
 
 async def _tells_of_loss(make: MakeConnector) -> None:
     async def use(front: FlakyFront, connector: Connector[Any]) -> None:
-        connection = await _in_time(connector.connect(_LIMIT, None))
+        connection = await _in_time(connector.connect(_LIMIT))
         waiting = asyncio.ensure_future(connection.lost())
         await asyncio.sleep(0.1)
         _hold(not waiting.done(), "a connection that stands is not lost")
         await front.break_all()
         _hold(bool((await _in_time(waiting)).reason), "a loss has a reason")
         _hold(not connection.alive(), "a lost connection is not alive")
-        again = await _in_time(connector.connect(_LIMIT, connection))
+        connection.retire()
+        again = await _in_time(connector.connect(_LIMIT))
         _hold(again.alive(), "a lost connection can be replaced")
         _hold(len(front.visits) == 1 + 1, "replacing takes one connection")
 
@@ -90,7 +91,7 @@ async def _tells_of_loss(make: MakeConnector) -> None:
 
 
 async def _fails(connector: Connector[Any]) -> Stage:
-    outcome = (await asyncio.gather(_in_time(connector.connect(_LIMIT, None)), return_exceptions=True))[0]
+    outcome = (await asyncio.gather(_in_time(connector.connect(_LIMIT)), return_exceptions=True))[0]
     if not isinstance(outcome, ConnectError):
         raise AssertionError(  # noqa: TRY004 - it is one
             f"without SETTINGS there is a ConnectError, not {outcome!r} (CB-6)"
@@ -119,7 +120,7 @@ async def _no_settings(make: MakeConnector) -> None:
 
 async def _gone_at_once(make: MakeConnector) -> None:
     async def use(_front: FlakyFront, connector: Connector[Any]) -> None:
-        connection = await _in_time(connector.connect(_LIMIT, None))
+        connection = await _in_time(connector.connect(_LIMIT))
         await _in_time(connection.lost())
 
     await _with(settings_then_close(0.0), make, use)
@@ -127,7 +128,7 @@ async def _gone_at_once(make: MakeConnector) -> None:
 
 async def _gives_up_when_cancelled(make: MakeConnector) -> None:
     async def use(front: FlakyFront, connector: Connector[Any]) -> None:
-        attempt = asyncio.ensure_future(connector.connect(_LIMIT, None))
+        attempt = asyncio.ensure_future(connector.connect(_LIMIT))
         await asyncio.wait([attempt], timeout=_LIMIT - _BEFORE)
         _hold(not attempt.done(), "accepting is not success, and before its limit an attempt is not over (CB-3, CB-6)")
         await asyncio.wait([attempt], timeout=_BEFORE)

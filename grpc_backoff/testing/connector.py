@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from grpc_backoff.connection.connector import ConnectError, Loss
@@ -42,7 +42,6 @@ class Attempt:
 
     at: float
     limit: float
-    revived: bool
     outcome: str | None = None
 
 
@@ -54,11 +53,18 @@ class ScriptedConnection:
         self.retired = False
         self.used = -math.inf
         self._end: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
+        self._tell: Callable[[], None] | None = None
 
     def end(self, reason: str = "closed by the script", *, graceful: bool = False, served: bool = False) -> None:
         """Lose the connection."""
         if not self._end.done():
             self._end.set_result(Loss(reason, graceful=graceful, served=served))
+
+    def redial(self) -> None:
+        """Dial unasked, once the connection has ended, as grpc's core does for a call that was entering."""
+        if self._tell is None:
+            raise RuntimeError("only a connection that has ended can be dialled anew")
+        self._tell()
 
     def alive(self) -> bool:
         """Return whether `end` was not called yet."""
@@ -76,6 +82,11 @@ class ScriptedConnection:
         """Return once `end` was called."""
         return await asyncio.shield(self._end)
 
+    async def watch_redials(self, tell: Callable[[], None]) -> None:
+        """Tell of each `redial`, for ever."""
+        self._tell = tell
+        await asyncio.get_running_loop().create_future()
+
     def retire(self) -> None:
         """Take note of it."""
         self.retired = True
@@ -88,6 +99,7 @@ class ScriptedConnector:
         attempts: every attempt so far.
         connections: every connection made so far.
         clock: what its outcomes are timed by.
+        known: what `decided` returns.
     """
 
     def __init__(self, clock: FakeClock, script: Iterable[Succeeds | Fails | Hangs]) -> None:
@@ -95,6 +107,7 @@ class ScriptedConnector:
         self.attempts: list[Attempt] = []
         self.connections: list[ScriptedConnection] = []
         self.closed = False
+        self.known = False
         self.clock = clock
         self._script = list(script)
 
@@ -102,9 +115,9 @@ class ScriptedConnector:
         """Go on with another script, from the next attempt on."""
         self._script = list(script)
 
-    async def connect(self, limit: float, revive: ScriptedConnection | None) -> ScriptedConnection:
+    async def connect(self, limit: float) -> ScriptedConnection:
         """Make one attempt by the script."""
-        attempt = Attempt(self.clock.now(), limit, revived=revive is not None)
+        attempt = Attempt(self.clock.now(), limit)
         self.attempts.append(attempt)
         outcome = self._script.pop(0) if len(self._script) > 1 else self._script[0]
         try:
@@ -112,6 +125,10 @@ class ScriptedConnector:
         except asyncio.CancelledError:
             attempt.outcome = "cancelled"
             raise
+
+    def decided(self) -> bool:
+        """Return what the test set; `connect` has returned everything else."""
+        return self.known
 
     async def close(self, grace: float | None) -> None:  # noqa: ARG002 - the protocol's
         """Take note of it."""

@@ -53,7 +53,7 @@ def connector(target, *, options=(), credentials=None):
 async def failure(target, *, limit=5.0, **how):
     dialler = connector(target, **how)
     with pytest.raises(ConnectError) as caught:
-        await asyncio.wait_for(dialler.connect(limit, None), 10)
+        await asyncio.wait_for(dialler.connect(limit), 10)
     await dialler.close(None)
     return caught.value.failure
 
@@ -105,7 +105,7 @@ async def test_stage_tls_unknown_authority():
         wrong = grpc.ssl_channel_credentials(trustme.CA().cert_pem.bytes())
         assert (await failure(f"127.0.0.1:{port}", credentials=wrong)).stage is Stage.TLS
         right = connector(f"127.0.0.1:{port}", credentials=grpc.ssl_channel_credentials(authority.cert_pem.bytes()))
-        assert (await right.connect(5.0, None)).alive()
+        assert (await right.connect(5.0)).alive()
         await right.close(None)
 
 
@@ -137,24 +137,6 @@ async def test_slow_failures_are_not_repeated_by_the_core():
         assert len(front.visits) == 1
 
 
-async def test_a_lost_connection_is_renewed_in_place():
-    """CB-7: the next attempt uses the same core channel, into which a call may have strayed."""
-    async with FlakyFront(settings_only) as front:
-        dialler = connector(front.target)
-        first = await dialler.connect(5.0, None)
-        await front.break_all()
-        await asyncio.wait_for(first.lost(), 5)
-        almost = 5.000000001  # the machine's limit is a difference of moments
-        second = await dialler.connect(almost, first)
-        assert second.channel is first.channel
-        assert second is not first, "what was heard of the first says nothing of the second"
-        await front.break_all()
-        await asyncio.wait_for(second.lost(), 5)
-        third = await dialler.connect(6.0, second)
-        assert third.channel is not first.channel, "another limit needs another channel"
-        await dialler.close(None)
-
-
 async def test_short_lives_make_it_look_for_longer():
     """CB-7: after a connection that broke at once, the next is looked at for so long that calls do not enter it.
 
@@ -165,7 +147,7 @@ async def test_short_lives_make_it_look_for_longer():
         dialler = connector(front.target)
         alive = []
         for _ in range(4):
-            connection = await dialler.connect(5.0, None)
+            connection = await dialler.connect(5.0)
             alive.append(connection.alive())
             await asyncio.wait_for(connection.lost(), 5)
         assert not all(alive[1:])
@@ -176,7 +158,7 @@ async def test_retired_connections_end_with_their_calls():
     """CH-6: a retired connection closes when its last call has ended, not before."""
     async with serving() as port:
         dialler = connector(f"127.0.0.1:{port}")
-        connection = await dialler.connect(5.0, None)
+        connection = await dialler.connect(5.0)
         call = connection.channel.stream_stream("/echo.v1.Echo/Both")()
         connection.began(call)
         await call.write(b"")
@@ -229,23 +211,6 @@ def test_milliseconds(seconds, expected):
     assert core._milliseconds(seconds) == expected
 
 
-async def test_a_lost_connection_that_failed_since_is_not_renewed():
-    """CB-1: an attempt dials now; what the core tried and failed by itself, for a stray call, is another's story."""
-    async with FlakyFront(settings_only) as front:
-        dialler = connector(front.target)
-        first = await dialler.connect(5.0, None)
-        await front.refuse()
-        await front.break_all()
-        await asyncio.wait_for(first.lost(), 5)
-        stray = first.channel.unary_unary("/echo.v1.Echo/Unary")(b"")
-        assert await stray.code() is grpc.StatusCode.UNAVAILABLE
-        await front.listen()
-        second = await asyncio.wait_for(dialler.connect(5.0, first), 5)
-        assert second.channel is not first.channel
-        assert second.alive()
-        await dialler.close(None)
-
-
 async def test_idle_connections_end_by_the_cores_own_rule():
     """CB-14: the core ends what nobody uses; that is a graceful end, also where we heard late of the last call's.
 
@@ -256,7 +221,7 @@ async def test_idle_connections_end_by_the_cores_own_rule():
         policy = replace(CONNECT, idle_timeout=2.0)
         options = [("grpc.client_idle_timeout_ms", 2000)]
         dialler = core.CoreConnector(front.target, None, options, None, policy, LoopClock(loop), loop)
-        connection = await dialler.connect(5.0, None)
+        connection = await dialler.connect(5.0)
         call = connection.channel.unary_unary("/echo.v1.Echo/Unary")(b"", timeout=0.1)
         connection.began(call)
         await asyncio.sleep(0.05)
@@ -265,16 +230,4 @@ async def test_idle_connections_end_by_the_cores_own_rule():
         assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert loss.graceful
         assert "idle" in loss.reason
-        await dialler.close(None)
-
-
-@pytest.mark.parametrize("busy", [True, False])
-async def test_a_loss_under_a_running_call_may_be_redialled(busy):
-    """CB-7: the core may dial again by itself for a call that runs as its connection breaks, and only then."""
-    async with FlakyFront(settings_only) as front:
-        dialler = connector(front.target)
-        connection = await dialler.connect(5.0, None)
-        connection.core.running += busy  # stands for a call that the core holds
-        await front.break_all()
-        assert (await asyncio.wait_for(connection.lost(), 5)).redialled is busy
         await dialler.close(None)

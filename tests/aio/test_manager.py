@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, Disconnected, State
+from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, CoreRedial, Disconnected, State
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.connection.events import Stage
 from grpc_backoff.connection.machine import Machine
@@ -132,27 +132,59 @@ async def test_a_late_loop_makes_one_attempt():
     parts.manager.close()
 
 
-async def test_a_lost_connection_is_revived_or_retired():
-    """CB-7: a lost connection is offered to the next attempt, or retired when the machine says wait."""
+async def test_a_lost_connection_is_retired_at_once():
+    """CB-7: nothing may enter a connection that is lost, whatever the machine decides next."""
     parts = Parts(Succeeds())
     parts.manager.want()
     await parts.clock.advance(5)
     first = parts.connector.connections[0]
     first.end()
     await parts.clock.advance(1)
-    assert parts.manager.state is State.IDLE
-    parts.manager.want()
-    await parts.clock.advance(0.1)
-    assert parts.connector.attempts[1].revived
-    assert not first.retired
 
-    second = parts.connector.connections[1]
-    second.end()
-    await parts.clock.advance(0.1)
+    assert parts.manager.state is State.IDLE
+    assert first.retired
+    parts.manager.close()
+
+
+async def test_a_dial_that_nobody_ordered_is_announced():
+    """CB-7: it is an event of its own, and where the next start has to wait it waits one INITIAL_BACKOFF more."""
+    parts = Parts(Succeeds())
     parts.manager.want()
-    assert second.retired
-    await parts.clock.advance(1)
-    assert not parts.connector.attempts[2].revived
+    await parts.clock.advance(0.5)
+    parts.connector.connections[0].end()
+    await parts.clock.advance(0)
+    parts.connector.connections[0].redial()
+    parts.manager.want()
+    assert parts.manager.status().next_attempt_in == pytest.approx(1.5)
+    await parts.clock.advance(10)
+    parts.connector.connections[0].redial()
+
+    assert parts.kinds() == [AttemptStarted, Connected, Disconnected, CoreRedial, AttemptStarted, Connected, CoreRedial]
+    assert parts.starts() == [0.0, 2.0]
+    parts.manager.close()
+
+
+async def test_an_outcome_that_came_in_time_on_a_late_loop_counts():
+    """CB-3: at the limit the connector is asked before the attempt is given up."""
+    parts = Parts(Hangs())
+    arrived = asyncio.Event()
+    connect = parts.connector.connect
+
+    async def late(limit):
+        await arrived.wait()
+        parts.connector._script = [Succeeds()]
+        return await connect(limit)
+
+    parts.connector.connect = late
+    parts.connector.known = True
+    parts.manager.want()
+    await parts.clock.advance(20.1)
+    assert parts.kinds() == [AttemptStarted]
+    arrived.set()
+    await parts.clock.advance(0)
+
+    assert parts.kinds() == [AttemptStarted, Connected]
+    assert parts.manager.state is State.READY
     parts.manager.close()
 
 
@@ -281,9 +313,9 @@ async def test_listeners_and_tasks_do_not_live_in_a_callers_context():
     parts.manager.listeners.append(lambda event: seen.append(carried.get()))
     connect = parts.connector.connect
 
-    async def look_around(limit, revive):
+    async def look_around(limit):
         dialled.append(carried.get())
-        return await connect(limit, revive)
+        return await connect(limit)
 
     parts.connector.connect = look_around
     carried.set("a request")
@@ -338,7 +370,7 @@ async def test_a_connector_with_a_bug_counts_as_failing(caplog):
     """CB-4: whatever a connector raises, the channel goes on by its schedule."""
     parts = Parts(Succeeds())
 
-    async def connect(limit, revive):
+    async def connect(limit):
         raise ZeroDivisionError
 
     parts.connector.connect = connect

@@ -29,6 +29,7 @@ INPUTS = {
     m.AttemptFailed: m.AttemptFailed(REFUSED),
     m.TimerFired: m.TimerFired(),
     m.ConnectionLost: m.ConnectionLost("closed"),
+    m.CoreRedialled: m.CoreRedialled(),
     m.ResetRequested: m.ResetRequested(),
     m.CloseRequested: m.CloseRequested(),
 }
@@ -363,20 +364,36 @@ def test_after_an_outage_a_short_lived_connection_waits_one_initial_only():
 
 
 def test_an_unasked_dial_takes_the_place_of_the_next_one():
-    """CB-7: where the library underneath may have redialled by itself, the next start waits one INITIAL more."""
+    """CB-7: where the library underneath redialled by itself, a next start that has to wait waits one INITIAL more."""
     driver = Driver()
     driver.want()
     driver.connect()
-    driver.lose(0.1, redialled=True)
+    driver.lose(0.1)
+    driver.feed(m.CoreRedialled())
     driver.want()
     assert driver.timer == pytest.approx(102.0)
+    driver.feed(m.CoreRedialled())
+    assert driver.timer == pytest.approx(103.0)
+    assert driver.kinds() == ["AttemptStarted", "Connected", "Disconnected", "CoreRedial", "CoreRedial"]
 
     later = Driver()
     later.want()
     later.connect()
-    later.lose(3.0, redialled=True)
+    later.lose(3.0)
+    later.feed(m.CoreRedialled())
     later.want()
     assert later.starts == [100.0, 103.0]
+
+
+def test_calls_that_ran_as_a_connection_ended_cost_no_second_wait():
+    """CB-7: after a GOAWAY on a young connection a call waits for what is left to one INITIAL after the start."""
+    driver = Driver()
+    driver.want()
+    driver.connect()
+    driver.lose(0.3, graceful=True, used=driver.now + 0.3)
+    driver.want()
+
+    assert driver.timer == pytest.approx(101.0)
 
 
 def test_stable_after_counts_a_useless_connection_as_a_failure():
@@ -493,6 +510,7 @@ def test_every_event_says_which_channel():
     one, other = (reach(m.Phase.READY, stable_after=5.0) for _ in range(2))
     for driver in (one, other):
         driver.lose(0.1)
+        driver.feed(m.CoreRedialled())
         driver.wake()
         driver.fail()
         driver.feed(m.ResetRequested())
@@ -688,10 +706,15 @@ class Lifetimes(RuleBasedStateMachine):
         self.in_flight -= 1
         self.feed(m.AttemptSucceeded())
 
-    @rule(after=st.floats(0, 10), graceful=st.booleans(), served=st.booleans(), redialled=st.booleans())
+    @rule(after=st.floats(0, 10), graceful=st.booleans(), served=st.booleans())
     @precondition(lambda self: self.driver.state.phase is m.Phase.READY)
-    def lose(self, after, graceful, served, redialled):
-        self.feed(m.ConnectionLost("x", graceful=graceful, served=served, redialled=redialled), after)
+    def lose(self, after, graceful, served):
+        self.feed(m.ConnectionLost("x", graceful=graceful, served=served), after)
+
+    @rule()
+    @precondition(lambda self: self.driver.state.connections)
+    def redial(self):
+        self.feed(m.CoreRedialled())
 
     @rule()
     def reset(self):

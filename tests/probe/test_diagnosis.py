@@ -37,7 +37,7 @@ async def diagnosis(target, *, tls=None, limit=5.0, shows_certificate=False):
     async with nothing_left():
         connector = Http2Connector(target, tls=tls, on_stage=seen)
         with pytest.raises(ConnectError) as caught:
-            await connector.connect(limit, None)
+            await connector.connect(limit)
         tried = Circumstances(
             address=reached[0] if reached else None,
             server_name=connector.server_name,
@@ -263,7 +263,7 @@ async def test_a_certificate_that_is_not_shown_again():
     async with openssl_peer(server_tls(trustme.CA().issue_cert("localhost"))) as target:
         connector = Http2Connector(target, tls=client_tls(CA))
         with pytest.raises(ConnectError) as caught:
-            await connector.connect(5.0, None)
+            await connector.connect(5.0)
     error.__cause__ = caught.value.__cause__
     tried = Circumstances(address=connector.target.addresses[0], server_name="localhost", tls=True)
     found = await diagnose(error, tried)

@@ -54,6 +54,11 @@ LINES = [
         logging.INFO,
         "dns:///shop:443: established: reset; it had lasted 9 s; next in 1.25 s",
     ),
+    (
+        events.CoreRedial(**COMMON, attempt=1),
+        logging.DEBUG,
+        "dns:///shop:443: grpc's core dialled by itself, for a call that entered as the connection ended",
+    ),
     (events.BackoffReset(**COMMON, attempt=0), logging.DEBUG, "dns:///shop:443: backoff reset"),
     (events.Closed(**COMMON, attempt=0, lived=3.0), logging.DEBUG, "dns:///shop:443: closed"),
     (

@@ -14,26 +14,26 @@ async def test_outcomes_in_order_and_the_last_for_ever():
     """CB-3: each attempt is kept with its start, limit and end."""
     clock = FakeClock(0.0)
     connector = ScriptedConnector(clock, [Succeeds(1), Fails(2)])
-    first = asyncio.ensure_future(connector.connect(20, None))
+    first = asyncio.ensure_future(connector.connect(20))
     await clock.advance(1)
-    connection = await first
+    await first
     for _ in range(2):
-        failing = asyncio.ensure_future(connector.connect(20, connection))
+        failing = asyncio.ensure_future(connector.connect(20))
         await clock.advance(2)
         with pytest.raises(ConnectError):
             await failing
 
-    assert [(a.at, a.revived, a.outcome) for a in connector.attempts] == [
-        (0, False, "connected"),
-        (1, True, "failed"),
-        (3, True, "failed"),
+    assert [(a.at, a.outcome) for a in connector.attempts] == [
+        (0, "connected"),
+        (1, "failed"),
+        (3, "failed"),
     ]
 
 
 async def test_a_hanging_attempt_ends_by_cancelling():
     """CB-3: giving an attempt up is seen."""
     connector = ScriptedConnector(FakeClock(), [Hangs()])
-    attempt = asyncio.ensure_future(connector.connect(20, None))
+    attempt = asyncio.ensure_future(connector.connect(20))
     await asyncio.sleep(0)
     attempt.cancel()
     await asyncio.gather(attempt, return_exceptions=True)
@@ -45,7 +45,7 @@ async def test_a_connection_ends_once():
     """CH-11: the first reason stays."""
     clock = FakeClock()
     connector = ScriptedConnector(clock, [Succeeds()])
-    attempt = asyncio.ensure_future(connector.connect(20, None))
+    attempt = asyncio.ensure_future(connector.connect(20))
     await clock.advance(0)
     connection = await attempt
     connection.end("one", graceful=True)

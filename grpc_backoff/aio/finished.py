@@ -1,0 +1,81 @@
+"""Finished calls let go of grpc's core.
+
+A call object of grpc's holds the core's call for as long as it lives itself, and the core's call holds its channel. So
+an exception in a variable, whose traceback leads to a call, keeps a channel of the core alive that was closed long ago:
+with its connection if it has one, and dialling by the core's own schedule if its last attempt failed (CB-1, CB-10).
+
+What a program can still ask of a finished call is known when the call ends. `let_go` puts that in the place of the
+core's call. It needs private names of grpcio, `_cython_call` and what is behind it; where a release of grpcio has others,
+the call stays as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc.aio
+
+__all__ = ["let_go"]
+
+
+class _FinishedCall:
+    """What is left of a core's call at its end, under the names that grpc's call objects ask for."""
+
+    def __init__(self, ended: Any) -> None:
+        """Read everything from a call that has ended."""
+        self._status = ended._status  # noqa: SLF001 - see above
+        self._initial_metadata = ended._initial_metadata  # noqa: SLF001
+        self._locally_cancelled: bool = ended.is_locally_cancelled()
+        self._cancelled: bool = ended.cancelled()
+        self._ok: bool = ended.is_ok()
+        left: float | None = ended.time_remaining()
+        self._deadline = None if left is None else time.monotonic() + left
+        self._text = repr(ended)
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def done(self) -> bool:
+        return True
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def is_ok(self) -> bool:
+        return self._ok
+
+    def is_locally_cancelled(self) -> bool:
+        return self._locally_cancelled
+
+    def cancel(self, _details: str) -> None:
+        """Change nothing: it has ended."""
+
+    def time_remaining(self) -> float | None:
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def add_done_callback(self, callback: Callable[[], object]) -> None:
+        callback()
+
+    async def status(self) -> Any:
+        return self._status
+
+    async def initial_metadata(self) -> Any:
+        return self._initial_metadata
+
+    async def receive_serialized_message(self) -> Any:
+        """Return the end: a call has not ended before its messages are read, unless they were dropped."""
+        return grpc.aio.EOF
+
+
+def let_go(call: grpc.aio.Call) -> None:
+    """Have a finished call keep its outcome and let go of the core; one that still runs is left alone."""
+    held: Any = getattr(call, "_cython_call", None)
+    if held is None or isinstance(held, _FinishedCall) or not held.done():
+        return
+    try:
+        finished = _FinishedCall(held)
+    except AttributeError:
+        return
+    call._cython_call = finished  # type: ignore[attr-defined]  # noqa: SLF001

@@ -1,0 +1,102 @@
+"""Finished calls: what they still say, and what they hold no longer."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+
+import grpc
+import pytest
+
+from grpc_backoff.aio.finished import let_go
+from grpc_backoff.testing.front import FlakyFront, healthy
+from tests.echo import EchoStub, Message, serving
+
+ALONE = [("grpc.use_local_subchannel_pool", 1)]
+
+
+async def everything(call):
+    """Return all that a call says at its end."""
+    said = [
+        call.done(),
+        call.cancelled(),
+        call.cancel(),
+        str(call),
+        await call.code(),
+        await call.details(),
+        await call.debug_error_string(),
+        tuple(await call.initial_metadata()),
+        tuple(await call.trailing_metadata()),
+        (call.time_remaining() or 0) > 0,
+    ]
+    call.add_done_callback(said.append)
+    said.remove(call)
+    return said
+
+
+async def outcome(call):
+    try:
+        return [m async for m in call] if hasattr(call, "read") else await call
+    except asyncio.CancelledError:
+        return "cancelled"
+    except grpc.aio.AioRpcError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("how", ["answered", "late", "cancelled"])
+@pytest.mark.parametrize("arity", ["Unary", "Down", "Up", "Both"])
+async def test_finished_calls_say_what_they_said(arity, how):
+    """CH-1: after it has let go of the core a call answers every question as before."""
+    async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
+        request = iter([Message(text="x")]) if arity in ("Up", "Both") else Message(text="x", count=1)
+        call = getattr(EchoStub(channel), arity)(request, timeout=0.0 if how == "late" else 20)
+        if how == "cancelled":
+            call.cancel()
+        first = await outcome(call)
+        before = await everything(call)
+        let_go(call)
+        let_go(call)
+        assert await everything(call) == before
+        if arity in ("Unary", "Up"):
+            assert await outcome(call) == first
+        elif how != "cancelled":
+            await outcome(call)
+            assert (await call.code() is grpc.StatusCode.OK) == (how == "answered")
+
+
+async def test_a_channel_ends_with_a_call_that_is_held():
+    """CB-10: a closed channel's connection goes although somebody holds a finished call of its."""
+    async with serving() as port, FlakyFront(healthy, upstream=("127.0.0.1", port)) as front:
+        channel = grpc.aio.insecure_channel(front.target, options=ALONE)
+        call = EchoStub(channel).Unary(Message(text="x"))
+        await call
+        await channel.close()
+        await asyncio.sleep(0.1)
+        assert front.visits[0].ended is None
+        let_go(call)
+        async with asyncio.timeout(5):
+            while front.visits[0].ended is None:
+                await asyncio.sleep(0.01)
+        assert (await call).text == "x"
+
+
+async def test_calls_that_run_are_left_alone():
+    """CH-7: letting go is for calls that have ended, and for grpc's own."""
+    async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
+        call = EchoStub(channel).Both()
+        await call.write(Message(text="x"))
+        let_go(call)
+        assert (await call.read()).text == "x"
+        call.cancel()
+        let_go(object())
+
+
+async def test_errors_of_such_calls_can_be_pickled():
+    """CH-1: the error is grpc's own, with all that it carries."""
+    async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
+        call = EchoStub(channel).Unary(Message(text="x"), timeout=0.0)
+        await asyncio.wait_for(call.code(), 5)
+        let_go(call)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert pickle.loads(pickle.dumps(caught.value)).code() is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -1,0 +1,197 @@
+"""Every connection that a server sees was announced: whatever becomes of it, and whoever holds which call.
+
+The front counts what reaches it. The channel's listeners count attempts, and the dials that grpc's core makes by itself
+for calls that enter a connection as it ends. Limits are short, so that a core which dials on its own shows soon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import socket
+import time
+
+import grpc
+import pytest
+
+from grpc_backoff import AttemptFailed, AttemptStarted, CoreRedial, Disconnected, aio
+from grpc_backoff.testing.front import FlakyFront, accept_close, healthy
+from tests.echo import EchoStub, Message, serving
+
+LIMIT = 0.3
+OPTIONS = [
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 300),
+    ("grpc.min_reconnect_backoff_ms", round(LIMIT * 1000)),
+]
+WATCHED = 4 * LIMIT  # a core left to itself dials each limit anew
+READY = grpc.ChannelConnectivity.READY
+ARITIES = ("Unary", "Down", "Up", "Both")
+
+
+class Log(list):
+    def announced(self):
+        return sum(isinstance(event, AttemptStarted | CoreRedial) for event in self)
+
+    def count(self, kind):
+        return sum(isinstance(event, kind) for event in self)
+
+    async def until(self, kind, count, within=20):
+        async with asyncio.timeout(within):
+            while self.count(kind) < count:
+                await asyncio.sleep(0.005)
+
+
+async def unfinished():
+    """Say one thing and then nothing for ever, as a subscriber does."""
+    yield Message(text="x", count=1)
+    await asyncio.Event().wait()
+
+
+def begin(stub, arity, **how):
+    return getattr(stub, arity)(unfinished() if arity in ("Up", "Both") else Message(text="x", count=1), **how)
+
+
+async def read(call):
+    if hasattr(call, "read"):
+        return [message async for message in call]
+    return await call
+
+
+async def hold(held, stub, arity, **how):
+    """Make a call and keep all that a program may keep of it: the call, its exception, what `wait_for` leaves."""
+    call = begin(stub, arity, **how)
+    held.append(call)
+    try:
+        await asyncio.wait_for(read(call), 0.3)
+    except (grpc.aio.AioRpcError, TimeoutError, asyncio.CancelledError) as error:
+        held.append(error)
+
+
+def cut(front):
+    """End every connection at once, not only when the loop comes to it."""
+    for visit in front.visits:
+        if visit.ended is None:
+            number = os.dup(visit.writer.get_extra_info("socket").fileno())
+            with socket.socket(fileno=number) as sock, contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+
+def let_calls_stray(front):
+    """Have the core lose its connection between the making of calls and their entering it."""
+    cut(front)
+    be_late()
+
+
+def be_late():
+    """Block the loop, so that the core is ahead of it."""
+    time.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def watched():
+    """Give a front before a server, a channel to it, and what the channel says; with no collection in between."""
+    gc.disable()
+    log = Log()
+    try:
+        async with serving() as port, FlakyFront(healthy, upstream=("127.0.0.1", port)) as front:
+            channel = aio.insecure_channel(front.target, options=OPTIONS, listeners=[log.append])
+            try:
+                yield front, channel, log
+            finally:
+                await channel.close()
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("arity", ARITIES)
+async def test_held_calls(arity):
+    """CB-1, CB-10: over an outage, a restart and after close; nothing dials for what somebody keeps of a call.
+
+    Takes about five seconds of real time.
+    """
+    held = []
+    async with watched() as (front, channel, log):
+        stub = EchoStub(channel)
+        for timeout in (None, 0.05):
+            await hold(held, stub, arity, timeout=timeout)
+        for _ in range(2):
+            front.behaviour = accept_close
+            await front.break_all()
+            await log.until(Disconnected, log.count(Disconnected) + (channel.get_state() is READY))
+            patient = stub.Unary(Message(text="y"), wait_for_ready=True, timeout=20)
+            await log.until(AttemptFailed, log.count(AttemptFailed) + 3)
+            await hold(held, stub, arity)
+            front.behaviour = healthy
+            assert (await patient).text == "y"
+            await hold(held, stub, arity)
+            await asyncio.sleep(WATCHED)
+            assert len(front.visits) == log.announced()
+        await front.break_all()
+        await channel.close()
+        await asyncio.sleep(WATCHED)
+        assert len(front.visits) == log.announced()
+    assert held
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("arity", ARITIES)
+async def test_calls_that_enter_as_a_connection_ends(arity, back):
+    """CB-1, CB-7: what the core dials for them by itself is announced, and when that fails the core dials no more.
+
+    Takes about three seconds of real time.
+    """
+    held = []
+    async with watched() as (front, channel, log):
+        stub = EchoStub(channel)
+        await hold(held, stub, arity, timeout=5)
+        await asyncio.sleep(0.3)
+        front.behaviour = healthy if back else accept_close
+        strays = [begin(stub, arity) for _ in range(3)]
+        let_calls_stray(front)
+        held += strays
+        held += await asyncio.gather(*(asyncio.wait_for(read(call), 2) for call in strays), return_exceptions=True)
+        await log.until(CoreRedial, 1)
+        await asyncio.sleep(WATCHED)
+        assert len(front.visits) == log.announced()
+        front.behaviour = healthy
+        assert (await stub.Unary(Message(text="y"), wait_for_ready=True, timeout=20)).text == "y"
+        await asyncio.sleep(WATCHED)
+        assert len(front.visits) == log.announced()
+        assert log.count(Disconnected) == 1
+        await channel.close()
+        await asyncio.sleep(WATCHED)
+        assert len(front.visits) == log.announced()
+    assert held
+
+
+async def test_a_stray_call_beside_one_that_outlives_a_goaway():
+    """CB-7, CH-6: while the one runs on, the core dials by its own schedule for the other; each dial is announced.
+
+    Takes about two seconds of real time.
+    """
+    age = [("grpc.max_connection_age_ms", 300), ("grpc.max_connection_age_grace_ms", 20_000)]
+    log = Log()
+    async with (
+        serving(options=age) as port,
+        FlakyFront(healthy, upstream=("127.0.0.1", port)) as front,
+        aio.insecure_channel(front.target, options=OPTIONS, listeners=[log.append]) as channel,
+    ):
+        stub = EchoStub(channel)
+        stream = stub.Both()
+        await stream.write(Message(text="x"))
+        front.behaviour = accept_close
+        strays = []
+        while channel.get_state() is READY:
+            strays.append(stub.Unary(Message(text="y"), timeout=5))
+            be_late()  # so that the GOAWAY comes between the making of a call and its entering
+            await asyncio.sleep(0)
+        await asyncio.gather(*strays, return_exceptions=True)
+        await asyncio.sleep(WATCHED)
+        assert len(front.visits) == log.announced()
+        assert not stream.done()
+        stream.cancel()
+        await asyncio.sleep(WATCHED)
+        assert len(front.visits) == log.announced()
