@@ -24,9 +24,10 @@ from grpc_backoff.aio.outcome import CANCELLED, Cancelled, Ending, Outcome, noti
 from grpc_backoff.aio.retries import Pairs, Retries
 from grpc_backoff.errors import GrpcBackoffError
 from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.retry.account import Account
 from grpc_backoff.retry.core_words import Link, Report, is_oversized, never_left, was_refused
 from grpc_backoff.retry.decision import Failure, GiveUp, Progress, Retry, costs_token, decide, is_conflict
-from grpc_backoff.retry.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.retry.events import CallExhausted, CallRetried, CallSucceeded, Reason
 from grpc_backoff.retry.hooks import FailedCall
 from grpc_backoff.retry.server_word import hear
 from grpc_backoff.telemetry.trace import current_trace_id
@@ -52,6 +53,8 @@ class RetriesExhaustedError(GrpcBackoffError, grpc.aio.AioRpcError):
         attempts: how many tries there were.
         took: how many seconds they and the waits between them took.
         reason: why there was no other.
+        wait: the wait, in seconds, for which there was no time; None if that was not the reason.
+        left: how many seconds were left then.
     """
 
     def __init__(
@@ -64,17 +67,21 @@ class RetriesExhaustedError(GrpcBackoffError, grpc.aio.AioRpcError):
         attempts: int = 1,
         took: float = 0.0,
         reason: Reason = Reason.ATTEMPTS,
+        wait: float | None = None,
+        left: float | None = None,
     ) -> None:
         """Take what grpc's own error takes, and the account of the tries."""
         grpc.aio.AioRpcError.__init__(self, code, initial_metadata, trailing_metadata, details, debug_error_string)
         self.attempts = attempts
         self.took = took
         self.reason = reason
+        self.wait = wait
+        self.left = left
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Survive pickling, as grpc's own error does."""
         said = self.code(), self.initial_metadata(), self.trailing_metadata(), self.details(), self.debug_error_string()
-        return type(self), (*said, self.attempts, self.took, self.reason)
+        return type(self), (*said, self.attempts, self.took, self.reason, self.wait, self.left)
 
 
 _FIRST = Progress()
@@ -220,7 +227,8 @@ class RetriedCall(Ending):
         if isinstance(decision, GiveUp):
             await self._give_up(policy, attempt, code, trailing, failure, decision)
             return False
-        if decision.source is WaitSource.REFRESH and not await self._refresh(attempt, code, trailing):
+        at_once = decision.refresh and not decision.delay
+        if at_once and not await self._refresh(attempt, code, trailing):
             return False
         retries.emit(
             CallRetried(
@@ -228,11 +236,15 @@ class RetriedCall(Ending):
                 code=code.name,
                 delay=decision.delay,
                 source=decision.source,
+                server_delay=decision.asked,
                 trace_id=current_trace_id(),
             )
         )
         if decision.delay:
             await retries.sleep(decision.delay)
+        # RT-4: behind the wait, so that the credentials are as new as the try.
+        if decision.refresh and not at_once and not await self._refresh(attempt, code, trailing):
+            return False
         if self._committed or self._outcome is not None:  # in the meantime
             return False
         if self._left() == 0.0:  # RT-7: woken too late, or the hook took all the time
@@ -312,15 +324,25 @@ class RetriedCall(Ending):
         retries.emit(
             CallExhausted(**self._at(), code=code.name, reason=reason, took=failed.took, trace_id=current_trace_id())
         )
+        account = Account(
+            attempts=failed.attempt,
+            took=failed.took,
+            reason=reason,
+            wait=decision.wait,
+            asked_by=None if failure.word is None else failure.word.source,
+            left=None if decision.wait is None else self._left(),
+        )
         error = RetriesExhaustedError(
             code,
             await attempt.initial_metadata(),
             await attempt.trailing_metadata(),
-            "; ".join(filter(None, (failed.details, _account(failed, failure, decision, self._left())))),
+            "; ".join(filter(None, (failed.details, str(account)))),
             await attempt.debug_error_string(),  # type: ignore[attr-defined] # all of grpc's calls have it
-            attempts=failed.attempt,
-            took=failed.took,
+            attempts=account.attempts,
+            took=account.took,
             reason=reason,
+            wait=account.wait,
+            left=account.left,
         )
         error.__cause__ = await _error_of(attempt)
         await retries.tell(retries.hooks.on_exhausted, failed, self._left())
@@ -520,14 +542,3 @@ async def _error_of(attempt: grpc.aio.Call) -> grpc.aio.AioRpcError | None:
 
 def _pairs(metadata: Iterable[Any] | None) -> Pairs:
     return tuple((key, value) for key, value in metadata or ())
-
-
-def _account(failed: FailedCall, failure: Failure, decision: GiveUp, left: float | None) -> str:
-    """Say how often a call was tried, for how long, and why no more (RT-6)."""
-    assert failed.reason is not None, "asked where a call gives up"
-    tries = "1 try" if failed.attempt == 1 else f"{failed.attempt} tries"
-    said = f"gave up after {tries} in {failed.took:.3g} s: {failed.reason.value}"
-    if decision.wait is None or left is None:
-        return said
-    who = "the schedule has" if failure.word is None else f"the server asks by {failure.word.source.value} for"
-    return f"{said} ({who} a wait of {decision.wait:.3g} s, {left:.3g} s are left)"

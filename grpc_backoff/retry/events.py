@@ -58,12 +58,15 @@ class CallEvent:
 class CallRetried(CallEvent):
     """The try failed with `code`; the next one follows in `delay` seconds, as `source` said.
 
-    `trace_id` is that of the caller's trace, as 32 hexadecimal digits, None where OpenTelemetry knows of none.
+    `server_delay` is the wait that the server asked for, in seconds; `delay` is that with the policy's jitter and
+    limits (RT-3). It is None where the server asked for none, or was not heeded. `trace_id` is that of the caller's
+    trace, as 32 hexadecimal digits, None where OpenTelemetry knows of none.
     """
 
     code: str
     delay: float
     source: WaitSource
+    server_delay: float | None = None
     trace_id: str | None = None
 
 
