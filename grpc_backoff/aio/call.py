@@ -30,8 +30,9 @@ from grpc_backoff.aio.replay import Replay, Requests
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.calls import machine as m
+from grpc_backoff.calls.account import Account
 from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left, was_refused
-from grpc_backoff.calls.events import CallEvent, CallRetried, account
+from grpc_backoff.calls.events import CallEvent, CallRetried
 from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.connection.clock import TimerHandle
@@ -315,18 +316,25 @@ class Call(Answering):
         assert failed is not None, "the hook is asked first"
         assert failed.reason is not None, "the hook is told why"
         assert effect.gave_up is not None, "and so is the account"
-        said = account(
-            failed.attempt, failed.took, failed.reason, effect.gave_up.wait, effect.gave_up.source, effect.left
+        said = Account(
+            attempts=failed.attempt,
+            took=failed.took,
+            reason=failed.reason,
+            wait=effect.gave_up.wait,
+            asked_by=effect.gave_up.asked_by,
+            left=None if effect.gave_up.wait is None else effect.left,
         )
         exhausted = RetriesExhaustedError(
             failed.code,
             error.initial_metadata(),
             error.trailing_metadata(),
-            "; ".join(filter(None, (failed.details, said))),
+            "; ".join(filter(None, (failed.details, str(said)))),
             error.debug_error_string(),
-            attempts=failed.attempt,
-            took=failed.took,
-            reason=failed.reason,
+            attempts=said.attempts,
+            took=said.took,
+            reason=said.reason,
+            wait=said.wait,
+            left=said.left,
         )
         exhausted.__cause__ = error
         return exhausted

@@ -60,6 +60,8 @@ class RetriesExhaustedError(GrpcBackoffError, grpc.aio.AioRpcError):
         attempts: how many attempts there were.
         took: how many seconds they and the waits between them took.
         reason: why there was no other.
+        wait: the wait, in seconds, for which there was no time; None if that was not the reason.
+        left: how many seconds were left then.
     """
 
     def __init__(
@@ -72,14 +74,18 @@ class RetriesExhaustedError(GrpcBackoffError, grpc.aio.AioRpcError):
         attempts: int = 1,
         took: float = 0.0,
         reason: Reason = Reason.ATTEMPTS,
+        wait: float | None = None,
+        left: float | None = None,
     ) -> None:
         """Take what grpc's own error takes, and the account of the attempts."""
         grpc.aio.AioRpcError.__init__(self, code, initial_metadata, trailing_metadata, details, debug_error_string)
         self.attempts = attempts
         self.took = took
         self.reason = reason
+        self.wait = wait
+        self.left = left
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Survive pickling, as grpc's own error does."""
         said = self.code(), self.initial_metadata(), self.trailing_metadata(), self.details(), self.debug_error_string()
-        return type(self), (*said, self.attempts, self.took, self.reason)
+        return type(self), (*said, self.attempts, self.took, self.reason, self.wait, self.left)

@@ -5,8 +5,8 @@ an exception in a variable, whose traceback leads to a call, keeps a channel of 
 with its connection if it has one, and dialling by the core's own schedule if its last attempt failed (CB-1, CB-10).
 
 What a program can still ask of a finished call is known when the call ends. `let_go` puts that in the place of the
-core's call. It needs private names of grpcio, `_cython_call` and what is behind it; where a release of grpcio has others,
-the call stays as it is.
+core's call. It needs private names of grpcio, `_cython_call` and what is behind it; where a release of grpcio has
+others, the call stays as it is.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ __all__ = ["Failure", "GiveUp", "Progress", "Retry", "costs_token", "decide", "i
 _UNAUTHENTICATED = "UNAUTHENTICATED"
 _TIMED_OUT = "DEADLINE_EXCEEDED"
 _CONFLICTS = frozenset({"ABORTED", "ALREADY_EXISTS"})
-_LONGEST = 24 * 60 * 60.0  # gRPC's own pushback is at most 25 days, and obeyed
+_LONGEST = 24 * 60 * 60.0
+"""The longest wait, in seconds, that a server can have meant where nothing else bounds it."""
 _SCATTERED = frozenset({WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER})
 """The words that many clients are told alike, and that are not gRPC's own, which is obeyed exactly (RT-3)."""
 
@@ -66,11 +67,21 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try again after `delay` seconds, which is what `source` said; `progress` is then that of the new try."""
+    """Try again.
+
+    Attributes:
+        delay: after how many seconds.
+        source: who said so.
+        progress: that of the new try.
+        asked: how many seconds the server asked for, before any jitter and cap; None where it asked for none.
+        refresh: whether the credentials are to be renewed before the new try (RT-4).
+    """
 
     delay: float
     source: WaitSource
     progress: Progress
+    asked: float | None = None
+    refresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +91,12 @@ class GiveUp:
     Attributes:
         reason: why a failure that can be retried is not; None for any other.
         wait: the wait for which there is no time; None if that is not the reason.
-        source: who asked for that wait.
+        asked_by: how the server asked for that wait; None where the policy's schedule has it.
     """
 
     reason: Reason | None = None
     wait: float | None = None
-    source: WaitSource | None = None
+    asked_by: WaitSource | None = None
 
 
 def is_retryable(policy: RetryPolicy, failure: Failure) -> bool:
@@ -133,18 +144,20 @@ def decide(
         # gRFC A6: the server has not taken it, so that no policy is asked and the try counts for nothing.
         again = Retry(0.0, WaitSource.REFUSED, replace(progress, refused=True))
         return GiveUp(Reason.DEADLINE) if left is not None and left <= 0 else again
-    renews = can_refresh and failure.code == _UNAUTHENTICATED and not progress.refreshed
+    renews = can_refresh and failure.code == _UNAUTHENTICATED
+    at_once = renews and not progress.refreshed
     if failure.committed or policy.max_attempts == 1 or not (renews or is_retryable(policy, failure)):
         return GiveUp(Reason.DEADLINE if _ended_by_deadline(progress, failure, left) else None)
     following = replace(progress, attempt=progress.attempt + 1)
-    if reason := _obstacle(policy, progress, failure.hint, budget_spent=budget_spent and not renews):
+    if reason := _obstacle(policy, progress, failure.hint, budget_spent=budget_spent and not at_once):
         return GiveUp(reason)
-    if renews:  # RT-4
-        retry = Retry(0.0, WaitSource.REFRESH, replace(following, refreshed=True))
+    if at_once:  # RT-4
+        retry = Retry(0.0, WaitSource.REFRESH, replace(following, refreshed=True), refresh=True)
     else:
-        retry = _wait(policy, following, _heard(policy, failure.hint, left), rng)
+        retry = replace(_wait(policy, following, _heard(policy, failure.hint, left), rng), refresh=renews)
     if left is not None and retry.delay >= left:  # RT-3: it would fail anyway, only later
-        return GiveUp(Reason.DEADLINE, retry.delay or None, retry.source)
+        asked_by = None if retry.asked is None else retry.source
+        return GiveUp(Reason.DEADLINE, retry.delay or None, asked_by)
     if retry.source in _SCATTERED:
         return replace(retry, delay=policy.scatter(retry.delay, rng, left))
     return retry
@@ -165,7 +178,7 @@ def _obstacle(policy: RetryPolicy, progress: Progress, hint: ServerHint | None, 
 
 def _heard(policy: RetryPolicy, hint: ServerHint | None, left: float | None) -> ServerHint | None:
     """Return the server's word, unless nothing bounds a wait that nobody can have meant."""
-    boundless = hint is not None and hint.source in _SCATTERED and left is None and policy.max_server_delay is None
+    boundless = left is None and policy.max_server_delay is None
     return None if boundless and hint is not None and (hint.delay or 0.0) > _LONGEST else hint
 
 
@@ -175,5 +188,7 @@ def _wait(policy: RetryPolicy, following: Progress, hint: ServerHint | None, rng
         delay = policy.delay(step, rng, following.previous)
         return Retry(delay, WaitSource.SCHEDULE, replace(following, step=step, previous=delay))
     if hint.source is WaitSource.PUSHBACK:  # exactly as long, and the sequence begins anew
-        return Retry(policy.obey(hint.delay), hint.source, replace(following, step=0, previous=None))
-    return Retry(policy.obey(hint.delay), hint.source, replace(following, step=following.step + 1))
+        following = replace(following, step=0, previous=None)
+    else:
+        following = replace(following, step=following.step + 1)
+    return Retry(policy.obey(hint.delay), hint.source, following, asked=hint.delay)

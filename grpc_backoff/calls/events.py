@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["CallEvent", "CallExhausted", "CallRetried", "CallSucceeded", "Reason", "WaitSource", "account"]
+__all__ = ["CallEvent", "CallExhausted", "CallRetried", "CallSucceeded", "Reason", "WaitSource"]
 
 
 class WaitSource(enum.Enum):
@@ -60,12 +60,15 @@ class CallEvent:
 class CallRetried(CallEvent):
     """The try failed with `code`; the next one follows in `delay` seconds, as `source` said.
 
-    `trace_id` is that of the caller's trace, as 32 hexadecimal digits, None where OpenTelemetry knows of none.
+    `server_delay` is the wait that the server asked for, in seconds; `delay` is that with the policy's jitter and
+    limits (RT-3). It is None where the server asked for none, or was not heeded. `trace_id` is that of the caller's
+    trace, as 32 hexadecimal digits, None where OpenTelemetry knows of none.
     """
 
     code: str
     delay: float
     source: WaitSource
+    server_delay: float | None = None
     trace_id: str | None = None
 
 
@@ -87,15 +90,3 @@ class CallExhausted(CallEvent):
     reason: Reason
     took: float
     trace_id: str | None = None
-
-
-def account(
-    attempts: int, took: float, reason: Reason, wait: float | None, source: WaitSource | None, left: float | None
-) -> str:
-    """Say how often a call was tried, for how long, and why no more (RT-6)."""
-    tries = "1 try" if attempts == 1 else f"{attempts} tries"
-    said = f"gave up after {tries} in {took:.3g} s: {reason.value}"
-    if wait is None or left is None:
-        return said
-    who = "the schedule has" if source in (None, WaitSource.SCHEDULE) else f"the server asks by {source.value} for"
-    return f"{said} ({who} a wait of {wait:.3g} s, {left:.3g} s are left)"

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Protocol
 
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.decision import Failure, GiveUp, Progress, Retry, costs_token, decide, is_conflict
-from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
@@ -538,7 +538,7 @@ class CallMachine:
             rng=around.rng,
         )
         if isinstance(following, Retry):
-            if following.source is WaitSource.REFRESH:
+            if following.refresh and not following.delay:
                 return self._ask(state._replace(following=following), CallHook(Hook.REFRESH, now - state.began))
             return self._retry(state, following, now)
         if following.reason is not None:
@@ -562,6 +562,7 @@ class CallMachine:
             code=state.failed,
             delay=following.delay,
             source=following.source,
+            server_delay=following.asked,
             trace_id=state.trace_id,
         )
         if not following.delay:
@@ -577,6 +578,8 @@ class CallMachine:
         assert isinstance(state.following, Retry), "what SLEEPING waits for"
         if state.end is not None and not now < state.end:  # RT-7: woken too late
             return self._give_up(state, GiveUp(Reason.DEADLINE), now)
+        if state.following.refresh:  # RT-4: behind the wait, so that the credentials are as new as the attempt
+            return self._ask(state, CallHook(Hook.REFRESH, now - state.began))
         return self._next(state, state.following, now)
 
     def _next(self, state: CallState, following: Retry, now: float) -> Step:
@@ -613,7 +616,8 @@ class CallMachine:
                 return _finish(state, Ending.ATTEMPT)
             if state.end is not None and not now < state.end:
                 return self._give_up(state, GiveUp(Reason.DEADLINE), now)
-            state, effects = self._retry(_with_metadata(state, given.metadata), following, now)
+            state = _with_metadata(state, given.metadata)
+            state, effects = (self._next if following.delay else self._retry)(state, following, now)
             return state, [CancelTimer(), *effects]
         assert isinstance(following, GiveUp), "what DECIDING has decided"
         if following.reason is None:

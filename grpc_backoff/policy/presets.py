@@ -68,6 +68,7 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
         "jitter": Additive(0.5),
         "max_attempts": 7,
         "deadline": 30.0,
+        "server_delay_jitter": 0.0,
         "codes": frozenset({"ABORTED", "UNAVAILABLE", "RESOURCE_EXHAUSTED"}),
     },
     "steps": {

@@ -37,10 +37,12 @@ class RetryPolicy:
     codes: frozenset[str]
     """The names of the status codes that are tried again (RT-2)."""
     server_delay_jitter: float
-    """Up to so much is added to a wait that a server asked for, but for gRPC's pushback, which is obeyed to the
-    millisecond: not all of its clients shall obey at once (RT-3)."""
+    """Up to so much is added to a wait that a server asked for, so that its clients do not all come back at once.
+
+    Not to gRPC's pushback, which is obeyed to the millisecond (RT-3).
+    """
     max_server_delay: float | None = None
-    """The longest wait that a server may ask for, without that jitter; None for no limit (RT-3)."""
+    """The longest that a call waits because a server asked for it, that jitter included; None for no limit (RT-3)."""
     timeout: float | None = None
     """The most time for each try; None for no limit. Backoff does not touch it (RT-7)."""
     deadline: float | None = None
@@ -90,9 +92,10 @@ class RetryPolicy:
         return asked if self.max_server_delay is None else min(asked, self.max_server_delay)
 
     def scatter(self, wait: float, rng: Random, left: float | None) -> float:
-        """Return such a wait with jitter: those who were told the same shall not come back together.
+        """Return such a wait with jitter, so that clients which were told the same do not come back together.
 
-        It stays below `left`, the seconds until the call's deadline: jitter is no reason to give up.
+        It is at most `max_server_delay`. It stays below `left`, the seconds until the call's deadline: jitter is no
+        reason to give up.
         """
         jitter = self.server_delay_jitter if left is None else min(self.server_delay_jitter, left - wait)
-        return wait + rng.random() * jitter
+        return self.obey(wait + rng.random() * jitter)

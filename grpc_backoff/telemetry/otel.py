@@ -17,7 +17,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from grpc_backoff import __version__
-from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, WaitSource
+from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent
 from grpc_backoff.errors import MissingExtra
@@ -61,7 +61,6 @@ DELAYS: Final = (0, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 
 """The bounds of the histograms' buckets, in seconds: from no wait at all past the longest of the presets."""
 
 _SCHEMES = {"dns", "ipv4", "ipv6", "unix", "unix-abstract", "xds", "google-c2p", "google-c2p-experimental"}
-_SERVERS_WORD = {WaitSource.PUSHBACK, WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER}
 
 Labels = dict[str, str]
 
@@ -127,7 +126,7 @@ class _Calls:
         self._successes = meter.create_counter(SUCCESSES, "{call}", "Calls that succeeded.")
         self._exhausted = meter.create_counter(EXHAUSTED, "{call}", "Calls that could not be retried any more.")
         self._honored = meter.create_counter(SERVER_DELAYS_HONORED, "{delay}", "Waits that a server asked for.")
-        self._server_delay = _delays(meter, SERVER_DELAY, "Length of the waits that a server asked for.")
+        self._server_delay = _delays(meter, SERVER_DELAY, "Waits as a server asked for them.")
 
     def record(self, event: CallEvent) -> None:
         labels: Labels = {TARGET: _canonical(event.target), METHOD: event.method.removeprefix("/")}
@@ -136,9 +135,9 @@ class _Calls:
                 self._retries.add(1, labels | {ATTEMPT: _bounded(event.attempt)})
                 labels[SOURCE] = event.source.name.lower()
                 self._delay.record(event.delay, labels)
-                if event.source in _SERVERS_WORD:
+                if event.server_delay is not None:
                     self._honored.add(1, labels)
-                    self._server_delay.record(event.delay, labels)
+                    self._server_delay.record(event.server_delay, labels)
             case CallSucceeded():
                 self._successes.add(1, labels | {ATTEMPT: _bounded(event.attempt)})
             case CallExhausted():

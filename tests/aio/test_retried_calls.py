@@ -52,7 +52,7 @@ async def test_exhausted(method):
         error = await failing(call)
         assert isinstance(error, aio.RetriesExhaustedError)
         assert error.attempts == 4
-        assert "not now; gave up after 4 tries" in error.details()
+        assert "not now; gave up: no tries are left (4 tries in " in error.details()
         assert await call.code() is error.code() is CODE.UNAVAILABLE
         assert len(service.got) == 4
 

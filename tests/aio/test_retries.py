@@ -94,20 +94,21 @@ async def test_refreshed(peer, style, answer):
     assert [seen.before for seen in peer.service.tries["a"]] == [None, "1", "2"], "it counts as a try"
 
 
-async def test_refreshed_once_for_each_call(peer):
-    """RT-4: the second time it is an error as any other; by the schedule, where the policy retries it."""
+async def test_refreshed_for_each_try(peer):
+    """RT-4: at once the first time, then by the schedule and within the tries; the hook is asked each time."""
     noted = Noted()
     hooks = RetryHooks(refresh_credentials=noted)
     peer.service.scripts |= {"a": [STALE] * 9, "b": [STALE] * 9}
     client = peer.client(QUICK, retry_hooks=hooks)
     error = await failing(client.call())
-    assert (type(error), error.code()) == (grpc.aio.AioRpcError, CODE.UNAUTHENTICATED)
-    assert (len(noted), len(peer.service.tries["a"])) == (1, 2)
+    assert (error.code(), error.attempts, error.reason) == (CODE.UNAUTHENTICATED, 3, Reason.ATTEMPTS)
+    assert [retry.source for retry in client.of(CallRetried)] == [WaitSource.REFRESH, WaitSource.SCHEDULE]
+    assert (len(noted), len(peer.service.tries["a"])) == (2, 3)
     listed = peer.client(f"{QUICK}, codes: UNAUTHENTICATED", retry_hooks=hooks)
     error = await failing(listed.call("b"))
     assert (error.attempts, error.reason) == (3, Reason.ATTEMPTS)
     assert [retry.source for retry in listed.of(CallRetried)] == [WaitSource.REFRESH, WaitSource.SCHEDULE]
-    assert (len(noted), len(peer.service.tries["b"])) == (2, 3)
+    assert (len(noted), len(peer.service.tries["b"])) == (4, 3)
 
 
 async def test_a_refresh_needs_a_try(peer):
@@ -343,7 +344,7 @@ async def test_budget(peer, tokens, tries):
     assert expected[0] > 1 or tokens == 1
     assert [len(peer.service.tries[text]) for text in texts] == [error.attempts for error in errors] == expected
     assert {error.reason for error in errors if error.attempts < tries} == {Reason.BUDGET}
-    assert errors[-1].details().endswith(": the retry budget is used up")
+    assert "; gave up: the retry budget is used up (" in errors[-1].details()
     other = peer.client("retry: 1, delay: 1ms", retry_budget=RetryBudget(10, 0.2))
     assert (await failing(other.call("0"))).attempts == 2, "another budget is another matter"
     assert (await failing(peer.client("retry: 1, delay: 1ms").call("0"))).attempts == 2, "none is no limit"

@@ -32,6 +32,7 @@ from grpc_backoff import (
     RetryPolicy,
     aio,
 )
+from grpc_backoff.calls.core_words import Link
 from grpc_backoff.testing import FakeClock
 from tests.aio.retry_service import CODE, HANG, RetryService, Say, peer_of
 from tests.echo import EchoStub, Message
@@ -201,7 +202,9 @@ class Run:
             emit=lambda _event: None,
             listeners=[],
         )
-        self.call = RETRIED_CALLS["unary_unary"](self.retries, plan.policy, "/method", self._make, plan.callers, None)
+        self.call = RETRIED_CALLS["unary_unary"](
+            self.retries, plan.policy, "/method", self._make, plan.callers, None, link=lambda: Link.NONE
+        )
         self.call.add_done_callback(lambda _call: self.ended.append(self.clock.now() - 1000.0))
 
     def _make(self, seconds, _metadata):

@@ -131,15 +131,43 @@ BRANCHES = {
     "RT-4: nobody renews them": ({"failure": EXPIRED}, GiveUp()),
     "RT-4: the first time": (
         {"failure": EXPIRED, "can_refresh": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True)),
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True), refresh=True),
     ),
     "RT-4: later, the first time": (
         {"failure": EXPIRED, "progress": SECOND, "can_refresh": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=3, step=1, previous=2.0, refreshed=True)),
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=3, step=1, previous=2.0, refreshed=True), refresh=True),
     ),
-    "RT-4: the second time": (
+    "RT-4: the second time, by the schedule": (
         {"failure": EXPIRED, "progress": Progress(attempt=2, refreshed=True), "can_refresh": True},
+        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=3, step=1, previous=2.0, refreshed=True), refresh=True),
+    ),
+    "RT-4: the third time, by the schedule": (
+        {
+            "failure": EXPIRED,
+            "progress": Progress(attempt=3, step=1, previous=2.0, refreshed=True),
+            "can_refresh": True,
+        },
+        Retry(4.0, WaitSource.SCHEDULE, Progress(attempt=4, step=2, previous=4.0, refreshed=True), refresh=True),
+    ),
+    "RT-4: the second time, and nobody renews them": (
+        {"failure": EXPIRED, "progress": Progress(attempt=2, refreshed=True)},
         GiveUp(),
+    ),
+    "RT-4: the second time, within the tries": (
+        {"failure": EXPIRED, "progress": replace(LAST, refreshed=True), "can_refresh": True},
+        GiveUp(Reason.ATTEMPTS),
+    ),
+    "RT-4: the second time, within the budget": (
+        {"failure": EXPIRED, "progress": replace(SECOND, refreshed=True), "can_refresh": True, "budget_spent": True},
+        GiveUp(Reason.BUDGET),
+    ),
+    "RT-4: the second time, as the server says": (
+        {
+            "failure": says(RETRY_INFO, EXPIRED),
+            "progress": Progress(attempt=2, refreshed=True),
+            "can_refresh": True,
+        },
+        Retry(12.0, WaitSource.RETRY_INFO, Progress(attempt=3, step=1, refreshed=True), asked=10.0, refresh=True),
     ),
     "RT-4: the second time, where the policy retries it": (
         {
@@ -148,7 +176,7 @@ BRANCHES = {
             "can_refresh": True,
             "policy": RETRIES_UNAUTHENTICATED,
         },
-        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=3, step=1, previous=2.0, refreshed=True)),
+        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=3, step=1, previous=2.0, refreshed=True), refresh=True),
     ),
     "RT-4: where the policy retries it, and nobody renews them": (
         {"failure": EXPIRED, "policy": RETRIES_UNAUTHENTICATED},
@@ -157,11 +185,11 @@ BRANCHES = {
     "RT-4: it counts as a try": ({"failure": EXPIRED, "progress": LAST, "can_refresh": True}, GiveUp(Reason.ATTEMPTS)),
     "RT-4: without a look at the budget": (
         {"failure": EXPIRED, "can_refresh": True, "budget_spent": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True)),
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True), refresh=True),
     ),
     "RT-4: whatever the server says of a wait": (
         {"failure": says(RETRY_INFO, EXPIRED), "can_refresh": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True)),
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True), refresh=True),
     ),
     "RT-4: unless it says no": ({"failure": says(STOP, EXPIRED), "can_refresh": True}, GiveUp(Reason.STOPPED)),
     "RT-4: at the deadline": ({"failure": EXPIRED, "can_refresh": True, "left": 0.0}, GiveUp(Reason.DEADLINE)),
@@ -171,32 +199,36 @@ BRANCHES = {
     # RT-3: the server's word.
     "RT-3: pushback, to the millisecond": (
         {"failure": says(PUSHBACK)},
-        Retry(0.25, WaitSource.PUSHBACK, Progress(attempt=2)),
+        Retry(0.25, WaitSource.PUSHBACK, Progress(attempt=2), asked=0.25),
     ),
     "RT-3: pushback of none": (
         {"failure": says(replace(PUSHBACK, delay=0.0))},
-        Retry(0.0, WaitSource.PUSHBACK, Progress(attempt=2)),
+        Retry(0.0, WaitSource.PUSHBACK, Progress(attempt=2), asked=0.0),
     ),
     "RT-3: pushback begins the sequence anew": (
         {"failure": says(PUSHBACK), "progress": Progress(attempt=3, step=2, previous=4.0)},
-        Retry(0.25, WaitSource.PUSHBACK, Progress(attempt=4)),
+        Retry(0.25, WaitSource.PUSHBACK, Progress(attempt=4), asked=0.25),
     ),
     "RT-3: a long pushback is cut": (
         {"failure": says(replace(PUSHBACK, delay=2147483.647))},
-        Retry(60.0, WaitSource.PUSHBACK, Progress(attempt=2)),
+        Retry(60.0, WaitSource.PUSHBACK, Progress(attempt=2), asked=2147483.647),
     ),
     "RT-3: a pushback that says no": ({"failure": says(STOP)}, GiveUp(Reason.STOPPED)),
     "RT-3: RetryInfo, with jitter": (
         {"failure": says(RETRY_INFO), "progress": SECOND},
-        Retry(12.0, WaitSource.RETRY_INFO, Progress(attempt=3, step=2, previous=2.0)),
+        Retry(12.0, WaitSource.RETRY_INFO, Progress(attempt=3, step=2, previous=2.0), asked=10.0),
     ),
     "RT-3: retry-after, with jitter": (
         {"failure": says(RETRY_AFTER)},
-        Retry(22.0, WaitSource.RETRY_AFTER, Progress(attempt=2, step=1)),
+        Retry(22.0, WaitSource.RETRY_AFTER, Progress(attempt=2, step=1), asked=20.0),
     ),
-    "RT-3: a long one is cut, and jittered behind the cut": (
+    "RT-3: a long one is cut, jitter and all": (
         {"failure": says(replace(RETRY_INFO, delay=9.2e18))},
-        Retry(62.0, WaitSource.RETRY_INFO, Progress(attempt=2, step=1)),
+        Retry(60.0, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=9.2e18),
+    ),
+    "RT-3: jitter comes before the cut": (
+        {"failure": says(replace(RETRY_INFO, delay=59.0))},
+        Retry(60.0, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=59.0),
     ),
     "RT-3: it never gives more tries": ({"failure": says(PUSHBACK), "progress": LAST}, GiveUp(Reason.ATTEMPTS)),
     "RT-3: nor budget": ({"failure": says(PUSHBACK), "budget_spent": True}, GiveUp(Reason.BUDGET)),
@@ -210,7 +242,7 @@ BRANCHES = {
     "RT-3: a pushback past the deadline": ({"failure": says(PUSHBACK), "left": 0.2}, GiveUp(Reason.DEADLINE, 0.25)),
     "RT-3: its jitter is cut by the deadline": (
         {"failure": says(RETRY_INFO), "left": 11.0},
-        Retry(10.5, WaitSource.RETRY_INFO, Progress(attempt=2, step=1)),
+        Retry(10.5, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=10.0),
     ),
     "RT-3: what nobody can have meant": (
         {"policy": replace(POLICY, max_server_delay=None), "failure": says(replace(RETRY_INFO, delay=9e9))},
@@ -218,7 +250,23 @@ BRANCHES = {
     ),
     "RT-3: a cut wait may fit": (
         {"failure": says(replace(PUSHBACK, delay=9e9)), "left": 61.0},
-        Retry(60.0, WaitSource.PUSHBACK, Progress(attempt=2)),
+        Retry(60.0, WaitSource.PUSHBACK, Progress(attempt=2), asked=9e9),
+    ),
+    "RT-3: nor a pushback that nobody can have meant": (
+        {"policy": replace(POLICY, max_server_delay=None), "failure": says(replace(PUSHBACK, delay=2147483.647))},
+        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
+    ),
+    "RT-3: a pushback of a day": (
+        {"policy": replace(POLICY, max_server_delay=None), "failure": says(replace(PUSHBACK, delay=86_400.0))},
+        Retry(86_400.0, WaitSource.PUSHBACK, Progress(attempt=2), asked=86_400.0),
+    ),
+    "RT-3: a longer one, where a deadline bounds it": (
+        {
+            "policy": replace(POLICY, max_server_delay=None),
+            "failure": says(replace(PUSHBACK, delay=90_000.0)),
+            "left": 1e6,
+        },
+        Retry(90_000.0, WaitSource.PUSHBACK, Progress(attempt=2), asked=90_000.0),
     ),
     "RT-3: no wait, and no time either": (
         {"failure": says(replace(PUSHBACK, delay=0.0)), "left": 0.0},
@@ -367,7 +415,7 @@ def test_every_decision(policy, progress, failure, given, seed):
     """RT-1 to RT-9: what holds of every decision, whatever the policy, the failure and what surrounds them."""
     rng = Counting(seed)
     following = decide(policy, progress, failure, rng=rng, **given)
-    renews = given["can_refresh"] and failure.code == "UNAUTHENTICATED" and not progress.refreshed
+    renews = given["can_refresh"] and failure.code == "UNAUTHENTICATED"
 
     assert following == decide(policy, progress, failure, rng=random.Random(seed), **given)  # pure
     if isinstance(following, GiveUp):
@@ -388,11 +436,13 @@ def test_every_decision(policy, progress, failure, given, seed):
         return
     assert policy.max_attempts is None or later.attempt <= policy.max_attempts  # RT-1
     assert failure.hint is None or failure.hint.delay is not None  # RT-3
-    assert renews or not given["budget_spent"]  # RT-9
+    assert (renews and not progress.refreshed) or not given["budget_spent"]  # RT-9
+    assert following.refresh == renews  # RT-4
     assert later.refused == progress.refused
     if following.source is WaitSource.REFRESH:  # RT-4: once, at once
         assert later == replace(progress, attempt=later.attempt, refreshed=True)
         assert renews
+        assert not progress.refreshed
         assert (following.delay, rng.drawn) == (0.0, 0)
         return
     assert later.refreshed == progress.refreshed
@@ -404,11 +454,13 @@ def test_every_decision(policy, progress, failure, given, seed):
         assert (later.step, later.previous, rng.drawn) == (progress.step + 1, following.delay, 1)
         return
     assert following.source is failure.hint.source  # RT-3
+    assert following.asked == failure.hint.delay
     least = min(failure.hint.delay, policy.max_server_delay or math.inf)
     if following.source is WaitSource.PUSHBACK:
         assert (following.delay, later.step, later.previous, rng.drawn) == (least, 0, None, 0)
     else:
-        assert least <= following.delay <= least + policy.server_delay_jitter
+        most = min(failure.hint.delay + policy.server_delay_jitter, policy.max_server_delay or math.inf)
+        assert least <= following.delay <= max(least, most)
         assert (later.step, later.previous, rng.drawn) == (progress.step + 1, progress.previous, 1)
 
 
@@ -434,7 +486,7 @@ def test_every_call(policy, failures, given, seed):
 
 
 @unhurried
-@given(policy=retry_policies, progress=progresses, delay=waits, seed=st.integers())
+@given(policy=retry_policies, progress=progresses, delay=st.floats(0, 86_400), seed=st.integers())
 def test_sequence_begins_anew(policy, progress, delay, seed):
     """RT-3: the wait that follows on a pushback's is the policy's first again, whatever came before."""
     policy = replace(policy, max_attempts=None, codes=frozenset({"UNAVAILABLE"}))

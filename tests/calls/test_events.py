@@ -38,7 +38,7 @@ def test_by_name_only(event):
         type(event)(*AT.values())
 
 
-ALLOWED = {"target", "method", "at", "attempt", "code", "delay", "source", "reason", "took", "trace_id"}
+ALLOWED = {"target", "method", "at", "attempt", "code", "delay", "source", "server_delay", "reason", "took", "trace_id"}
 
 
 @pytest.mark.parametrize("kind", [CallEvent, *(type(event) for event in EVENTS)])

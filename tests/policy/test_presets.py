@@ -47,7 +47,7 @@ def test_preset(name, strategy, cap, jitter, attempts, deadline, codes):
         codes=codes,
         timeout=None,
         deadline=deadline,
-        server_delay_jitter=5.0,
+        server_delay_jitter=0.0 if name == "contention" else 5.0,
         max_server_delay=60.0 if name == "steps" else None,
     )
 

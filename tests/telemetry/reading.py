@@ -77,7 +77,9 @@ def connection_events(ready, sleeping):
 
 def call_events():
     """Return events of every kind, with every source and every reason."""
-    retried = [CallRetried(**call(), code="UNAVAILABLE", delay=0.5, source=source) for source in WaitSource]
+    retried = [
+        CallRetried(**call(), code="UNAVAILABLE", delay=0.5, source=source, server_delay=0.25) for source in WaitSource
+    ]
     exhausted = [CallExhausted(**call(5), code="UNAVAILABLE", took=9.0, reason=reason) for reason in Reason]
     return [*retried, *exhausted, CallSucceeded(**call(2), took=0.5)]
 

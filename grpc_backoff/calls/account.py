@@ -1,0 +1,39 @@
+"""The account of a call that was given up (RT-6): how often it was tried, for how long, and why no more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grpc_backoff.calls.events import Reason, WaitSource
+
+__all__ = ["Account"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """How a call came to be given up. Times are seconds.
+
+    Attributes:
+        attempts: how many tries there were.
+        took: how long they and the waits between them took.
+        reason: why there was no other.
+        wait: the wait for which there was no time; None if that was not the reason.
+        asked_by: how the server asked for that wait; None where the policy's schedule has it.
+        left: how much time was left for that wait.
+    """
+
+    attempts: int
+    took: float
+    reason: Reason
+    wait: float | None = None
+    asked_by: WaitSource | None = None
+    left: float | None = None
+
+    def __str__(self) -> str:
+        """Say why in words that are the same for all such calls, and the figures at the end."""
+        tries = "1 try" if self.attempts == 1 else f"{self.attempts} tries"
+        figures = f"{tries} in {self.took:.3g} s"
+        if self.wait is not None and self.left is not None:
+            who = "the schedule has" if self.asked_by is None else f"the server asks by {self.asked_by.value} for"
+            figures += f"; {who} a wait of {self.wait:.3g} s, {self.left:.3g} s are left"
+        return f"gave up: {self.reason.value} ({figures})"
