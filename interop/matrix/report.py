@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -15,6 +14,7 @@ from interop.matrix.pictures import draw
 from interop.matrix.results import PeerResult, Results, to_summary
 from interop.matrix.scenarios import COMPRESSED, SCALED, STAGINGS, Pace
 from interop.runner.program import ROOT
+from interop.runner.written import machine, write
 
 __all__ = ["write_report"]
 
@@ -39,8 +39,7 @@ def write_report(results: Results, folder: Path) -> None:
     """Write `README.md`, its pictures and `results.json` into this folder, and make it if need be."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.md").write_text("\n".join(_page(results, folder)).rstrip() + "\n")
-    summary = {"tolerance": TOLERANCE} | to_summary(results)
-    (folder / "results.json").write_text(json.dumps(summary, indent=1) + "\n")
+    write({"tolerance": TOLERANCE} | to_summary(results), folder / "results.json")
 
 
 def _page(results: Results, folder: Path) -> Iterator[str]:
@@ -68,7 +67,7 @@ def _origin(results: Results) -> Iterator[str]:
         if results.full
         else "in compressed time for clients that can be told shorter backoffs"
     )
-    yield f"Measured on {results.began:%Y-%m-%d} in {results.took / 60:.0f} minutes, {length}, on {results.machine}."
+    yield f"Measured on {results.began:%Y-%m-%d} in {results.took / 60:.0f} minutes, {length}, on {machine()}."
     yield ""
     yield "    make interop-peers    # builds the clients"
     yield f"    python -m interop run {'--full ' if results.full else ''}--report docs/conformance"

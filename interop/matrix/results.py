@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import os
-import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from interop.clients.findings import Finding
 from interop.conformance import Absent, Clause, Evidence, Outcome, Scenario, Verdict
 from interop.matrix.scenarios import Pace
+from interop.runner.written import machine, plain, summary, whole
 
 __all__ = ["PeerResult", "Results", "to_json", "to_summary"]
 
@@ -113,11 +110,6 @@ class Results:
         """The peers that were not."""
         return tuple(peer for peer in self.peers if peer.missing)
 
-    @property
-    def machine(self) -> str:
-        """What it ran on, in a line."""
-        return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-
     def clauses_of(self, scenario: Scenario) -> tuple[Clause, ...]:
         """Return what was judged by that scenario."""
         return tuple(clause for clause in self.clauses if clause.scenario is scenario)
@@ -134,16 +126,14 @@ class Results:
 
 def to_json(results: Results) -> dict[str, Any]:
     """Return everything, with None for what has no bound."""
-    summary = to_summary(results)
-    for peer, said in zip(results.peers, summary["peers"], strict=True):
-        said["verdicts"] = [
-            _plain(asdict(verdict)) | said for verdict, said in zip(peer.verdicts, said["verdicts"], strict=True)
-        ]
+    everything = to_summary(results)
+    for peer, said in zip(results.peers, everything["peers"], strict=True):
+        said["verdicts"] = [whole(verdict) for verdict in peer.verdicts]
         said["scenarios"] = {
-            scenario.label: {"pace": peer.paces[scenario].value} | _plain(asdict(evidence))
+            scenario.label: {"pace": peer.paces[scenario].value} | plain(asdict(evidence))
             for scenario, evidence in peer.evidence.items()
         }
-    return summary
+    return everything
 
 
 def to_summary(results: Results) -> dict[str, Any]:
@@ -152,7 +142,7 @@ def to_summary(results: Results) -> dict[str, Any]:
         "began": results.began.isoformat(timespec="seconds"),
         "took": round(results.took),
         "full": results.full,
-        "machine": results.machine,
+        "machine": machine(),
         "clauses": [
             {"name": clause.name, "rule": clause.rule, "scenario": clause.scenario.label, "says": clause.says}
             for clause in results.clauses
@@ -167,31 +157,5 @@ def _peer(peer: PeerResult) -> dict[str, Any]:
         "must_pass": peer.must_pass,
         "missing": peer.missing,
         "versions": dict(peer.versions),
-        "verdicts": [_verdict(verdict) for verdict in peer.verdicts],
+        "verdicts": [summary(verdict) for verdict in peer.verdicts],
     }
-
-
-def _verdict(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "clause": verdict.clause,
-        "rule": verdict.rule,
-        "outcome": verdict.outcome.value,
-        "says": str(verdict),
-        "figure": None if verdict.figure is None else _plain(asdict(verdict.figure)),
-    }
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON can say."""
-    match value:
-        case Enum():
-            return value.value
-        case float():
-            return round(value, 6) if math.isfinite(value) else None
-        case Mapping():
-            return {name: _plain(each) for name, each in value.items()}
-        case str():
-            return value
-        case Sequence():
-            return [_plain(each) for each in value]
-    return value

@@ -6,7 +6,6 @@ Who performs beside whom is told in `schedule.py`.
 from __future__ import annotations
 
 import asyncio
-import json
 import tempfile
 import time
 from collections import defaultdict
@@ -18,7 +17,6 @@ import click
 
 from interop.clients.findings import read_findings
 from interop.clients.peer import Peer, find_peers
-from interop.clients.peer_process import PeerError
 from interop.conformance import CLAUSES, Absent, Clause, Evidence, Scenario, judge
 from interop.matrix.results import PeerResult, Results, to_json
 from interop.matrix.scenarios import STAGINGS
@@ -28,7 +26,9 @@ from interop.matrix.view import MatrixView
 from interop.runner.build import build_all, peers_required
 from interop.runner.choice import choose, split
 from interop.runner.manifest import ManifestError
+from interop.runner.process import ProgramError, limited
 from interop.runner.until_told import run_to_the_end
+from interop.runner.written import write
 
 __all__ = ["SHORT", "choose_clauses", "run", "run_all"]
 
@@ -83,7 +83,7 @@ def run(
         raise click.ClickException(str(error)) from error
     view.show(results)
     if file is not None:
-        file.write_text(json.dumps(to_json(results), indent=1) + "\n")
+        write(to_json(results), file)
     if folder is not None:
         from interop.matrix.report import write_report  # noqa: PLC0415 - matplotlib takes its time
 
@@ -171,13 +171,10 @@ async def _perform_all(schedule: Sequence[Wave], view: MatrixView, record: _Reco
 
 
 async def _perform(trial: Trial, trust: Trust, start: Start, record: _Record) -> None:
-    limit = trial.seconds + _OVERHEAD
     try:
-        async with asyncio.timeout(limit):
+        async with limited(trial.seconds + _OVERHEAD):
             evidence, versions = await trial.perform(trust, start)
-    except PeerError as error:
+    except ProgramError as error:
         record(trial, Absent(str(error), fault=True), {})
-    except TimeoutError:
-        record(trial, Absent(f"the trial was not over after {limit:g} s", fault=True), {})
     else:
         record(trial, evidence, versions)

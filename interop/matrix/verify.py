@@ -18,6 +18,7 @@ from interop.matrix.run import run_all
 from interop.matrix.view import MatrixView
 from interop.runner.manifest import ManifestError
 from interop.runner.until_told import run_to_the_end
+from interop.runner.written import write
 
 __all__ = ["verify"]
 
@@ -50,7 +51,7 @@ def verify(context: click.Context, old: Path, new: Path | None, file: Path | Non
     except (KeyError, TypeError) as error:
         raise click.ClickException(f"{new or old} holds no results of this suite: {error!r}") from error
     if file is not None:
-        file.write_text(json.dumps(after, indent=1) + "\n")
+        write(after, file)
     for changed in versions_changed(before, after):
         click.echo(f"another version: {changed}")
     known, unknown = _sorted(differences)

@@ -9,7 +9,6 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -19,17 +18,9 @@ from interop.conformance import Outcome, Verdict
 from interop.matrix.results import PeerResult, Results
 from interop.matrix.schedule import Wave
 from interop.runner.build import Built
+from interop.runner.terminal import WORDS, plain_table, wide_console
 
 __all__ = ["MatrixView"]
-
-_WORDS = {
-    Outcome.PASS: Text("pass", style="green"),
-    Outcome.FAIL: Text("FAIL", style="bold red"),
-    Outcome.NOT_APPLICABLE: Text("n/a", style="dim"),
-}
-
-
-_WIDE = 200
 
 
 class MatrixView:
@@ -37,7 +28,7 @@ class MatrixView:
 
     def __init__(self, console: Console | None = None) -> None:
         """Write to `console`; None is standard output."""
-        self.console = console or _console()
+        self.console = console or wide_console()
 
     def built(self, built: Built) -> None:
         """Say what a peer's build took, or why there is none."""
@@ -91,25 +82,15 @@ class MatrixView:
             self.console.print(_line(verdict))
 
 
-def _console() -> Console:
-    """Return standard output, wide enough for the table where it is no terminal."""
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _WIDE
-    return console
-
-
 def _table(results: Results) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("rule", no_wrap=True)
-    table.add_column("clause", no_wrap=True)
+    table = plain_table("rule", "clause")
     for peer in results.judged:
         table.add_column(peer.name.replace(" ", "\n"), justify="center")
     for clause in results.clauses:
-        cells = [_WORDS[peer.verdict_on(clause).outcome] for peer in results.judged]
+        cells = [WORDS[peer.verdict_on(clause).outcome] for peer in results.judged]
         table.add_row(clause.rule, clause.name, *cells)
     return table
 
 
 def _line(verdict: Verdict) -> Text:
-    return Text.assemble("  ", _WORDS[verdict.outcome], f" {verdict.rule} {verdict.clause}: {verdict}")
+    return Text.assemble("  ", WORDS[verdict.outcome], f" {verdict.rule} {verdict.clause}: {verdict}")

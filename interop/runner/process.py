@@ -7,13 +7,13 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from interop.runner.program import ROOT
 
-__all__ = ["ProgramError", "ProgramProcess"]
+__all__ = ["ProgramError", "ProgramProcess", "limited"]
 
 Said = TypeVar("Said")
 
@@ -24,6 +24,16 @@ _LOOK = 0.02
 
 class ProgramError(Exception):
     """A program did not do what it has to; says what, and what it wrote last."""
+
+
+@contextlib.asynccontextmanager
+async def limited(seconds: float) -> AsyncIterator[None]:
+    """Raise ProgramError if the block, which is a trial, is not over after so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise ProgramError(f"the trial was not over after {seconds:g} s") from None
 
 
 class ProgramProcess(Generic[Said]):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import os
-import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from interop.conformance import Measure, Outcome, Verdict
+from interop.conformance import Outcome, Verdict
+from interop.runner.written import machine, whole
 from interop.servers.demands import recovery
 from interop.servers.happenings import Happening
 from interop.servers.notes import notes
@@ -45,6 +43,11 @@ class CaseResult:
         return not self.fault and not self.failed
 
     @property
+    def outcome(self) -> Outcome:
+        """The same as one verdict."""
+        return Outcome.PASS if self.passed else Outcome.FAIL
+
+    @property
     def failed(self) -> tuple[Verdict, ...]:
         """The verdicts that are failures."""
         return tuple(verdict for verdict in self.verdicts if verdict.outcome is Outcome.FAIL)
@@ -74,11 +77,6 @@ class CaseResults:
     missing: Mapping[str, str]
 
     @property
-    def machine(self) -> str:
-        """What it ran on, in a line."""
-        return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-
-    @property
     def servers(self) -> tuple[Server, ...]:
         """The servers that were there."""
         return tuple({case.server.name: case.server for case in self.cases}.values())
@@ -102,7 +100,7 @@ def to_json(results: CaseResults) -> dict[str, Any]:
     return {
         "began": results.began.isoformat(timespec="seconds"),
         "short": results.short,
-        "machine": results.machine,
+        "machine": machine(),
         "upstream": results.upstream,
         "missing": dict(results.missing),
         "cases": [_case(case) for case in results.cases],
@@ -115,28 +113,8 @@ def _case(case: CaseResult) -> dict[str, Any]:
         "happening": case.happening.value,
         "passed": case.passed,
         "fault": case.fault,
-        "verdicts": [_verdict(verdict) for verdict in case.verdicts],
+        "verdicts": [whole(verdict) for verdict in case.verdicts],
     } | ({} if case.observation is None else _observation(case.observation))
-
-
-def _verdict(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "demand": verdict.clause,
-        "rule": verdict.rule,
-        "outcome": verdict.outcome.value,
-        "measures": [_measure(measure) for measure in verdict.measures],
-        "says": str(verdict),
-    }
-
-
-def _measure(measure: Measure) -> dict[str, Any]:
-    high = measure.allowed.high
-    return {
-        "what": measure.what,
-        "unit": measure.unit.value,
-        "seen": round(measure.seen, 6),
-        "allowed": [round(measure.allowed.low, 6), round(high, 6) if math.isfinite(high) else None],
-    }
 
 
 def _observation(observation: Observation) -> dict[str, Any]:

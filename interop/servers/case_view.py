@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from interop.conformance import Outcome
+from interop.runner.terminal import WORDS, plain_table, wide_console
 from interop.servers.case_results import CaseResult, CaseResults
 from interop.servers.notes import figures
 
 __all__ = ["CaseView"]
-
-_PASS, _FAIL = Text("pass", style="green"), Text("FAIL", style="bold red")
-_WIDE = 200
 
 
 class CaseView:
@@ -21,12 +19,12 @@ class CaseView:
 
     def __init__(self, console: Console | None = None) -> None:
         """Write to `console`; None is standard output."""
-        self.console = console or _console()
+        self.console = console or wide_console()
 
     def ended(self, case: CaseResult, number: int, of: int) -> None:
         """Tell that a case is over, as the so-and-so-many-th."""
         said = f"{number} of {of}: {case.server.name} {case.happening.value}: "
-        self.console.print(Text.assemble(said, _PASS if case.passed else _FAIL))
+        self.console.print(Text.assemble(said, WORDS[case.outcome]))
 
     def show(self, results: CaseResults) -> None:
         """Print the table, and below it what was missed and by how much."""
@@ -38,29 +36,21 @@ class CaseView:
             self._show_failures(case)
 
     def _show_failures(self, case: CaseResult) -> None:
-        what = f"{case.server.name}, {case.happening.value}"
+        what = f" {case.server.name}, {case.happening.value}"
         if case.fault:
-            self.console.print(Text.assemble(_FAIL, f" {what}: {case.fault}"))
+            self.console.print(Text.assemble(WORDS[Outcome.FAIL], f"{what}: {case.fault}"))
         for verdict in case.failed:
-            self.console.print(Text.assemble(_FAIL, f" {what}: {verdict.rule} {verdict.clause}: {verdict}"))
-
-
-def _console() -> Console:
-    """Return standard output, wide enough for the table where it is no terminal."""
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _WIDE
-    return console
+            self.console.print(
+                Text.assemble(WORDS[Outcome.FAIL], f"{what}: {verdict.rule} {verdict.clause}: {verdict}")
+            )
 
 
 def _table(results: CaseResults) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("server", no_wrap=True)
-    table.add_column("happening", no_wrap=True)
+    table = plain_table("server", "happening")
     for name in ("calls", "failed", "recovered", "connections", "attempts", "demands"):
         table.add_column(name, justify="right")
     table.add_column("verdict")
     for case in results.cases:
-        verdict = _PASS if case.passed else _FAIL
+        verdict = WORDS[case.outcome]
         table.add_row(case.server.name, case.happening.value, *figures(case.observation), case.held, verdict)
     return table

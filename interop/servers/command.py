@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -15,14 +14,15 @@ import click
 from interop.runner.build import build_all, peers_required
 from interop.runner.choice import choose
 from interop.runner.manifest import ManifestError
+from interop.runner.process import ProgramError, limited
 from interop.runner.until_told import run_to_the_end
+from interop.runner.written import write
 from interop.servers.case import Case
 from interop.servers.case_results import CaseResult, CaseResults, to_json
 from interop.servers.case_view import CaseView
 from interop.servers.demands import judge
 from interop.servers.happenings import SHORT
 from interop.servers.server import Server, find_servers
-from interop.servers.server_process import ServerError
 
 __all__ = ["UPSTREAM", "cases", "run_all", "servers"]
 
@@ -60,7 +60,7 @@ def servers(
     results = run_to_the_end(run_all(chosen, _upstream(every), view, short=short, at_once=at_once))
     view.show(results)
     if file is not None:
-        file.write_text(json.dumps(to_json(results), indent=1) + "\n")
+        write(to_json(results), file)
     if report is not None:
         from interop.servers.page import page  # noqa: PLC0415 - most runs write none
 
@@ -109,13 +109,9 @@ async def run_all(
 
 async def _perform(case: Case, folder: str) -> CaseResult:
     try:
-        async with asyncio.timeout(_LIMIT):
+        async with limited(_LIMIT):
             observation = await case.perform(folder)
-    except ServerError as error:
+    except ProgramError as error:
         return CaseResult(server=case.server, happening=case.happening, fault=str(error))
-    except TimeoutError:
-        fault = f"the case was not over after {_LIMIT:g} s"
-        return CaseResult(server=case.server, happening=case.happening, fault=fault)
-    return CaseResult(
-        server=case.server, happening=case.happening, verdicts=judge(observation), observation=observation
-    )
+    verdicts = judge(observation)
+    return CaseResult(server=case.server, happening=case.happening, verdicts=verdicts, observation=observation)

@@ -1,6 +1,6 @@
 """What must hold of our channel, whatever happens to its server: each demand, where it applies, and how it is measured.
 
-All of it is arithmetic on observation; nothing here calls anything or reads a clock.
+All of it is arithmetic on observations; nothing here calls anything or reads a clock.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import grpc
 
-from interop.conformance import Measure, Outcome, Range, Unit, Verdict
-from interop.conformance.clause import NotApplicableError
+from interop.conformance import Measure, Range, Unit, Verdict
+from interop.conformance.clause import NotApplicableError, verdict_on
 from interop.servers.happenings import AGE, KEEPALIVE, RELOADS, Happening
 from interop.servers.observation import Observation
 from interop.servers.traffic import Call, Ended
@@ -43,7 +43,7 @@ class Demand:
         name: what it is called in tables.
         rule: the rule that it stands for.
         says: what it demands, in one sentence.
-        measure: yields what is to be held against what is allowed; nothing is no observation, and fails.
+        measure: yields what is to be held against what is allowed; nothing is no evidence, and fails.
         happenings: where it applies.
     """
 
@@ -55,14 +55,7 @@ class Demand:
 
     def judge(self, observation: Observation) -> Verdict:
         """Return the verdict on this observation."""
-        try:
-            measures = tuple(self.measure(observation))
-        except NotApplicableError as error:
-            outcome = Outcome.NOT_APPLICABLE
-            return Verdict(clause=self.name, rule=self.rule, outcome=outcome, reason=str(error))
-        holds = len(measures) > 0 and not any(each.missed_by for each in measures)
-        outcome = Outcome.PASS if holds else Outcome.FAIL
-        return Verdict(clause=self.name, rule=self.rule, outcome=outcome, measures=measures)
+        return verdict_on(self.name, self.rule, lambda: self.measure(observation))
 
 
 def judge(observation: Observation) -> tuple[Verdict, ...]:

@@ -9,6 +9,7 @@ import grpc
 
 import grpc_backoff
 from interop.matrix.scenarios import COMPRESSED
+from interop.runner.written import machine
 from interop.servers.case_results import CaseResult, CaseResults
 from interop.servers.demands import DEMANDS
 from interop.servers.happenings import COURSES, Happening
@@ -37,7 +38,7 @@ def _lines(results: CaseResults) -> Iterator[str]:
     yield "# Before other servers"
     yield ""
     yield from _wrapped(
-        f"Measured on {results.began:%Y-%m-%d}, on {results.machine}, with `{command}`: grpc_backoff "
+        f"Measured on {results.began:%Y-%m-%d}, on {machine()}, with `{command}`: grpc_backoff "
         f"{grpc_backoff.__version__} on grpcio {grpc.__version__}, told INITIAL_BACKOFF {COMPRESSED.initial:g} s, "
         f"MAX_BACKOFF {COMPRESSED.cap:g} s and MIN_CONNECT_TIMEOUT {COMPRESSED.min_connect_timeout:g} s. The server "
         f"behind the proxies is the {results.upstream}."

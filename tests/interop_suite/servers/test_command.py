@@ -84,7 +84,7 @@ def test_grpcio_killed(monkeypatch, tmp_path):
     assert result.exit_code == 0, result.output
     assert "1 of 1: grpcio server killed: pass\n" in result.output
     (case,) = json.loads((tmp_path / "all.json").read_text())["cases"]
-    assert {verdict["demand"] for verdict in case["verdicts"]} >= {"waiting", "recovery", "attempts"}
+    assert {verdict["clause"] for verdict in case["verdicts"]} >= {"waiting", "recovery", "attempts"}
     assert case["connections"] == 2
     assert case["recovered_in"] is not None
     assert "| grpcio server | killed |" in (tmp_path / "all.md").read_text()
