@@ -9,6 +9,7 @@ import enum
 from dataclasses import fields
 from typing import Any, ClassVar
 
+from grpc_backoff.testing import front
 from interop.flaky.connection import Connection
 from interop.flaky.http2 import Service
 from interop.flaky.values import kind_of
@@ -73,5 +74,4 @@ class Behaviour(Entry):
 
     async def serve(self, connection: Connection) -> None:
         """Do it. The connection is closed when this returns; if the client leaves first, this is cancelled."""
-        connection.http2.send_settings()
-        await connection.until_gone()
+        await front.settings_only(connection)

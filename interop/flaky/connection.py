@@ -15,6 +15,8 @@ __all__ = ["Connection"]
 class Connection:
     """One accepted connection; on a server with TLS, with the handshake that its behaviour wants behind it.
 
+    The failures of `grpc_backoff.testing.front` can act on it too.
+
     Attributes:
         wire: its bytes, and how they end.
         http2: the server's half of HTTP/2 on it, which says nothing before it is told to.
@@ -23,6 +25,14 @@ class Connection:
     wire: Wire
     http2: Http2
 
-    async def until_gone(self) -> None:
+    async def until_closed(self) -> None:
         """Wait until the client has left, or the server ends: the behaviour that waits is cancelled then."""
         await asyncio.Event().wait()
+
+    def reset(self) -> None:
+        """Send RST, and be gone."""
+        self.wire.reset()
+
+    def send_settings(self) -> None:
+        """Send SETTINGS, and what was held back behind it."""
+        self.http2.send_settings()

@@ -12,10 +12,10 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from grpc_backoff.testing.port import Port, reset
 from interop.flaky.behaviour import Behaviour, Handshake
 from interop.flaky.behaviours import Refuse
 from interop.flaky.player import Player
-from interop.flaky.port import Port, reset
 from interop.flaky.record import Record
 from interop.flaky.script import Script
 from interop.flaky.tls import Tls

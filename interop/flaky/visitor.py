@@ -51,7 +51,7 @@ class Visitor:
             connection = Connection(self._wire, self._http2)
             await self._behaviour.serve(connection)
             self._wire.close()
-            await connection.until_gone()
+            await connection.until_closed()
         finally:
             self._http2.close()
             self._wire.drop()

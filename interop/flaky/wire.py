@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
-from interop.flaky.port import RESET
+from grpc_backoff.testing.port import RESET
 from interop.flaky.record import Record
 from interop.flaky.tls import TlsSession
 from interop.timeline import Ending

@@ -51,9 +51,9 @@ class Working(Behaviour):
 
     async def serve(self, connection: Connection) -> None:
         """Speak; serve."""
-        connection.http2.send_settings()
+        connection.send_settings()
         if not self.lives:
-            await connection.until_gone()
+            await connection.until_closed()
         await asyncio.sleep(self.lives)
         connection.wire.drop()
 
@@ -79,7 +79,7 @@ class RollingRestart(Behaviour):
 
     async def serve(self, connection: Connection) -> None:
         """Speak; serve; drain; close."""
-        connection.http2.send_settings()
+        connection.send_settings()
         await asyncio.sleep(self.after)
         await connection.http2.drain(self.grace)
 
@@ -143,14 +143,14 @@ class PingFlood(Behaviour):
 
     async def serve(self, connection: Connection) -> None:
         """Speak; flood; serve."""
-        connection.http2.send_settings()
+        connection.send_settings()
         while not connection.http2.over:
             for _ in range(self.burst):
                 connection.http2.h2.ping(b"flooding")
             connection.http2.flush()
             await asyncio.sleep(self.every)
             await connection.wire.writable()
-        await connection.until_gone()
+        await connection.until_closed()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from h2.errors import ErrorCodes
 
+from grpc_backoff.testing import front
 from interop.flaky.behaviour import Behaviour
 from interop.flaky.connection import Connection
 from interop.flaky.http2 import Service
@@ -37,8 +38,8 @@ class SlowSettings(Behaviour):
     async def serve(self, connection: Connection) -> None:
         """Wait; speak; serve."""
         await asyncio.sleep(self.delay)
-        connection.http2.send_settings()
-        await connection.until_gone()
+        connection.send_settings()
+        await connection.until_closed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Trickle(Behaviour):
             await asyncio.sleep(self.lasts / len(rest))
             connection.wire.write(byte)
         connection.http2.speak()
-        await connection.until_gone()
+        await connection.until_closed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,7 @@ class SettingsThenClose(Behaviour):
 
     async def serve(self, connection: Connection) -> None:
         """Speak; wait; close."""
-        connection.http2.send_settings()
-        await asyncio.sleep(self.after)
+        await front.settings_then_close(self.after)(connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,11 @@ class SettingsThenGoaway(Behaviour):
 
     async def serve(self, connection: Connection) -> None:
         """Speak; wait; send GOAWAY; close, if it is to."""
-        connection.http2.send_settings()
+        connection.send_settings()
         await asyncio.sleep(self.after)
         connection.http2.goaway(self.code, self.last_stream)
         if not self.closes:
-            await connection.until_gone()
+            await connection.until_closed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,6 @@ class EnhanceYourCalm(Behaviour):
 
     async def serve(self, connection: Connection) -> None:
         """Speak; wait; send GOAWAY; close."""
-        connection.http2.send_settings()
+        connection.send_settings()
         await asyncio.sleep(self.after)
         connection.http2.goaway(ErrorCodes.ENHANCE_YOUR_CALM, 0, b"too_many_pings")

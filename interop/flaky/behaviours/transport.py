@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import ClassVar
 
+from grpc_backoff.testing import front
 from interop.flaky.behaviour import Behaviour, Entry, Handshake
 from interop.flaky.connection import Connection
 
@@ -13,8 +14,6 @@ __all__ = ["AcceptClose", "AcceptReset", "Http1Answer", "Refuse", "Silent", "Tls
 
 _GARBAGE = b"\xff" * 64
 """No TLS record, whose type is below 25, and no HTTP/2 frame, whose length would be beyond every limit."""
-
-_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class AcceptClose(Behaviour):
     async def serve(self, connection: Connection) -> None:
         """Wait; close."""
         await asyncio.sleep(self.after)
-        connection.wire.close()
+        await front.accept_close(connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class AcceptReset(Behaviour):
     async def serve(self, connection: Connection) -> None:
         """Wait; reset."""
         await asyncio.sleep(self.after)
-        connection.wire.reset()
+        await front.accept_reset(connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ class Silent(Behaviour):
 
     async def serve(self, connection: Connection) -> None:
         """Nothing."""
-        await connection.until_gone()
+        await front.silent(connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ class TlsGarbage(Behaviour):
         """Listen; answer."""
         await connection.wire.spoken()
         connection.wire.write(_GARBAGE)
-        await connection.until_gone()
+        await connection.until_closed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,4 +130,4 @@ class Http1Answer(Behaviour):
     async def serve(self, connection: Connection) -> None:
         """Listen; answer; close."""
         await connection.wire.spoken()
-        connection.wire.write(_BAD_REQUEST)
+        connection.wire.write(front.HTTP1_ANSWER)

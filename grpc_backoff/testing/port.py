@@ -1,4 +1,8 @@
-"""A TCP port that listens, refuses and listens again, and is kept all the while."""
+"""A TCP port that listens, refuses and listens again, and is kept all the while.
+
+The front stands on it, and so may any server of a test that has to be gone for a while. It is no asyncio server: one of
+those that is closed while it takes a connection leaves that one open for good.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,10 @@ _REST = 0.1
 
 
 class Port:
-    """A port on one address.
+    """A port on one address, for one event loop.
 
     Attributes:
+        listening: whether it accepts connections.
         number: the port; the one that was asked for, or the one that was free.
         target: address and port, as clients write them.
     """
