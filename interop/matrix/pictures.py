@@ -6,6 +6,7 @@ and real time can be compared. The pictures can be read in grey as well: what ma
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from interop.conformance import Evidence, Measure, Scenario, Terms
 from interop.conformance.gaps import gaps
+from interop.matrix.compact import compact
 from interop.matrix.results import PeerResult, Results
 from interop.timeline import Visit
 
@@ -121,7 +123,9 @@ def draw(results: Results, scenario: Scenario, path: Path) -> bool:
     handles = list(_legend(rows, scenario))
     figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), fontsize=8, frameon=False)
     with rc_context({"svg.hashsalt": scenario.label, "svg.fonttype": "none"}):
-        figure.savefig(path, metadata={"Date": None})
+        written = io.StringIO()
+        figure.savefig(written, format="svg", metadata={"Date": None})
+    path.write_text(compact(written.getvalue()))
     return True
 
 

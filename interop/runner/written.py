@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
@@ -17,9 +18,13 @@ from interop.conformance import Verdict
 __all__ = ["machine", "plain", "summary", "whole", "write"]
 
 
+_IN_A_LIST = re.compile(r"\},\{(?=\"(clause|name|server)\")")
+
+
 def write(value: Mapping[str, Any], path: Path) -> None:
-    """Write what JSON can say to a file."""
-    path.write_text(json.dumps(value, indent=1) + "\n")
+    """Write what JSON can say to a file, with a line for each verdict: short, and a change shows where it is."""
+    text = json.dumps(value, separators=(",", ":"))
+    path.write_text(_IN_A_LIST.sub("},\n{", text) + "\n")
 
 
 def machine() -> str:
