@@ -21,6 +21,7 @@ class Setting(enum.Enum):
     MAX = "max"
     MIN_CONNECT_TIMEOUT = "min-connect-timeout"
     STABLE_AFTER = "stable-after"
+    HOLD = "hold"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

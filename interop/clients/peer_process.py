@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from interop.clients.peer import Peer, Setting
-from interop.conformance import Calls
+from interop.conformance import Announced, Calls
 from interop.runner.process import ProgramError, ProgramProcess
 
 __all__ = ["Account", "PeerError", "PeerProcess"]
@@ -33,10 +33,12 @@ class Account:
     Attributes:
         calls: what became of its calls.
         versions: of what it used.
+        announced: what it said of its dials, in seconds since it was told to begin; None if it was not asked.
     """
 
     calls: Calls
     versions: Mapping[str, str]
+    announced: Announced | None = None
 
 
 class PeerProcess(ProgramProcess[Account]):
@@ -49,6 +51,7 @@ class PeerProcess(ProgramProcess[Account]):
     ) -> None:
         """Have it call `target` for so long; `settings` are in milliseconds, and with `ca` it uses TLS."""
         self._seconds = seconds
+        self._holds = settings.get(Setting.HOLD, 0) / 1000
         told = {"target": target, "seconds": f"{seconds:g}", "workers": _WORKERS, "pause-ms": _PAUSE_MS}
         told |= {f"{setting.value}-ms": value for setting, value in settings.items()}
         if ca is not None:
@@ -75,7 +78,7 @@ class PeerProcess(ProgramProcess[Account]):
         Raises:
             PeerError: it ended without a word, or it did not end.
         """
-        await asyncio.wait({self._reading}, timeout=self._seconds + _WINDING_DOWN)
+        await asyncio.wait({self._reading}, timeout=self._seconds + self._holds + _WINDING_DOWN)
         if not self._reading.done():
             raise await self._fault(f"went on for {_WINDING_DOWN:g} s after its time")
         if self._reading.exception() is not None:
@@ -96,4 +99,9 @@ class PeerProcess(ProgramProcess[Account]):
 
 def _account(said: Mapping[str, Any]) -> Account:
     calls = Calls(made=said["made"], ok=said["ok"], failed=said["failed"], unfinished=said["unfinished"])
-    return Account(calls, said["versions"])
+    announced = said.get("announced")
+    return Account(calls, said["versions"], None if announced is None else _announced(announced))
+
+
+def _announced(said: Mapping[str, Any]) -> Announced:
+    return Announced(attempts=tuple(said["attempts"]), redials=tuple(said["redials"]), closed=said["closed"])

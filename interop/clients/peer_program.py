@@ -6,14 +6,15 @@ import asyncio
 import json
 import platform
 import sys
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import click
 
-__all__ = ["METHOD", "CallFailed", "CallOrder", "Tally", "command", "keep_busy"]
+__all__ = ["METHOD", "Announcements", "CallFailed", "CallOrder", "Tally", "command", "keep_busy"]
 
 METHOD = "/grpc.testing.TestService/EmptyCall"
 """What is called, with an empty message for request and for answer."""
@@ -36,6 +37,8 @@ class CallOrder:
         max_ms: MAX_BACKOFF.
         min_connect_timeout_ms: MIN_CONNECT_TIMEOUT.
         stable_after_ms: a connection that is lost sooner counts as a failed attempt.
+        hold_ms: for how long to keep everything after the channel is closed, and then announce; None to do neither.
+        began: when it was told to begin, on `time.monotonic`.
     """
 
     target: str
@@ -47,6 +50,8 @@ class CallOrder:
     max_ms: int | None
     min_connect_timeout_ms: int | None
     stable_after_ms: int | None
+    hold_ms: int | None = None
+    began: float = 0.0
 
     @property
     def core_options(self) -> list[tuple[str, int]]:
@@ -63,6 +68,21 @@ class CallFailed(Exception):  # noqa: N818 - an outcome, not an error of the pro
     """A call failed; the argument is the name of its status code."""
 
 
+@dataclass(slots=True)
+class Announcements:
+    """What the client said of its dials, as it made them. Moments are seconds since it was told to begin.
+
+    Attributes:
+        attempts: when each attempt began.
+        redials: when it said that something underneath it had dialled by itself.
+        closed: when its channel was closed.
+    """
+
+    attempts: list[float] = field(default_factory=list)
+    redials: list[float] = field(default_factory=list)
+    closed: float = 0.0
+
+
 class Tally:
     """What became of the calls."""
 
@@ -71,12 +91,13 @@ class Tally:
         self.ok = 0
         self.failed: Counter[str] = Counter()
 
-    def say_done(self, **versions: str) -> None:
-        """Write the last line: the figures, and the versions of what was used."""
+    def say_done(self, announced: Announcements | None = None, **versions: str) -> None:
+        """Write the last line: the figures, what was announced if that was asked for, and the versions used."""
         unfinished = self.made - self.ok - self.failed.total()
         versions["python"] = platform.python_version()
         figures = {"made": self.made, "ok": self.ok, "failed": self.failed, "unfinished": unfinished}
-        click.echo(json.dumps({"event": "done", **figures, "versions": versions}))
+        said = {} if announced is None else {"announced": asdict(announced)}
+        click.echo(json.dumps({"event": "done", **figures, **said, "versions": versions}))
 
 
 def _wait_for_start() -> None:
@@ -129,6 +150,7 @@ def command(run: Callable[[CallOrder], None]) -> click.Command:
     @click.option("--max-ms", type=int)
     @click.option("--min-connect-timeout-ms", type=int)
     @click.option("--stable-after-ms", type=int)
+    @click.option("--hold-ms", type=int)
     def peer(
         target: str,
         seconds: float,
@@ -139,6 +161,7 @@ def command(run: Callable[[CallOrder], None]) -> click.Command:
         max_ms: int | None,
         min_connect_timeout_ms: int | None,
         stable_after_ms: int | None,
+        hold_ms: int | None,
     ) -> None:
         """Keep one channel busy, and say what became of the calls."""
         order = CallOrder(
@@ -151,8 +174,9 @@ def command(run: Callable[[CallOrder], None]) -> click.Command:
             max_ms=max_ms,
             min_connect_timeout_ms=min_connect_timeout_ms,
             stable_after_ms=stable_after_ms,
+            hold_ms=hold_ms,
         )
         _wait_for_start()
-        run(order)
+        run(replace(order, began=time.monotonic()))
 
     return peer

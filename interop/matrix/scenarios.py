@@ -72,6 +72,8 @@ class Staging:
         tls: whether they use TLS.
         serves: how long after the last client's connection `then` comes.
         then: what the servers do then, after they have reset what stands.
+        elsewhere: what the server does at the address that it moves to as `then` comes; None where it stays. Clients
+            are given a name then.
         floods: whether a client that makes no pause between attempts floods the server: each attempt fails at once.
     """
 
@@ -85,6 +87,7 @@ class Staging:
     tls: bool = False
     serves: Callable[[Terms], float] | None = None
     then: Callable[[Terms, Pace], str] | None = None
+    elsewhere: Callable[[Terms], str] | None = None
     floods: bool = False
 
     @property
@@ -105,7 +108,11 @@ class Staging:
     def settings_for(self, peer: Peer, pace: Pace) -> dict[Setting, int]:
         """Return what the peer is told, in milliseconds; nothing that it would do untold."""
         terms = self.terms_for(pace)
-        told = {Setting.STABLE_AFTER: _STABLE_AFTER * terms.initial} if Setting.STABLE_AFTER in self.demands else {}
+        demanded = {
+            Setting.STABLE_AFTER: _STABLE_AFTER * terms.initial,
+            Setting.HOLD: _HOLD * terms.min_connect_timeout,
+        }
+        told = {setting: seconds for setting, seconds in demanded.items() if setting in self.demands}
         if pace.told:
             told |= {
                 Setting.INITIAL: terms.initial,
@@ -120,6 +127,9 @@ _SETTLED = 300
 
 _STABLE_AFTER = 10
 """In units of INITIAL_BACKOFF: longer than any connection lasts in the scenario that has it."""
+
+_HOLD = 3
+"""In units of MIN_CONNECT_TIMEOUT, after which grpc's core dials again where nobody told it to."""
 
 _Seconds = Callable[[Terms, Pace], float]
 
@@ -175,6 +185,13 @@ def _outage_seconds(terms: Terms, pace: Pace) -> float:
 
 def _lives(terms: Terms) -> float:
     return _LIVES * terms.initial
+
+
+def _restarts(terms: Terms) -> str:
+    return f"rolling_restart(after={_lives(terms):g}, grace={terms.initial:g})"
+
+
+_ALL_LIMITS = (Setting.INITIAL, Setting.MAX, Setting.MIN_CONNECT_TIMEOUT)
 
 
 STAGINGS: Final = {
@@ -246,6 +263,36 @@ STAGINGS: Final = {
             script=lambda _: "rolling_restart(after=1.5)",
             seconds=lambda _terms, pace: 24.0 if pace.long else 8.0,  # whether a restart costs a call is chance
             compressible=False,
+        ),
+        Staging(
+            scenario=Scenario.HELD_OUTAGE,
+            script=lambda _: "working",
+            seconds=lambda terms, _: _lives(terms) + 6 * terms.min_connect_timeout,
+            needs=_ALL_LIMITS,
+            demands=(Setting.HOLD,),
+            serves=_lives,
+            then=lambda terms, _: (
+                f"silent for {2 * terms.min_connect_timeout:g}; accept_close for {4 * terms.initial:g}; working"
+            ),
+        ),
+        Staging(
+            scenario=Scenario.HELD_RESTART,
+            script=lambda terms: (
+                f"{_restarts(terms)} x2; accept_close x2; silent x1; accept_close x1; {_restarts(terms)} x2; working"
+            ),
+            seconds=lambda terms, _: 4 * (_LIVES + 1) * terms.initial + 4 * terms.min_connect_timeout,
+            needs=_ALL_LIMITS,
+            demands=(Setting.HOLD,),
+        ),
+        Staging(
+            scenario=Scenario.HELD_MOVE,
+            script=lambda _: "working",
+            seconds=lambda terms, _: _lives(terms) + 5 * terms.min_connect_timeout,
+            needs=_ALL_LIMITS,
+            demands=(Setting.HOLD,),
+            serves=_lives,
+            then=lambda terms, _: f"accept_close for {2 * terms.min_connect_timeout:g}; silent",
+            elsewhere=lambda _: "accept_close x1; silent x1; working",
         ),
     )
 }

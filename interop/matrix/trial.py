@@ -15,12 +15,16 @@ import trustme
 
 from interop.clients.peer import Peer
 from interop.clients.peer_process import Account, PeerError, PeerProcess
-from interop.conformance import Calls, Evidence
+from interop.conformance import Announced, Calls, Evidence
 from interop.flaky import FlakyServer, Tls
+from interop.flaky.names import NameServer
 from interop.matrix.scenarios import Pace, Staging
 from interop.timeline import Timeline
 
 __all__ = ["Start", "Trial", "Trust"]
+
+_ELSEWHERE = "127.0.0.2"
+"""The address to which a server moves; it was on 127.0.0.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,19 @@ class Start:
             await asyncio.sleep(self._apart)
 
 
+@dataclass(frozen=True, slots=True)
+class _House:
+    """Where a server moves to: the server there, and who says where it is."""
+
+    server: FlakyServer
+    names: NameServer
+
+    @property
+    def target(self) -> str:
+        """What the client is given: a name."""
+        return self.names.target(self.server.port)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One peer in one scenario.
@@ -98,12 +115,15 @@ class Trial:
             loop = asyncio.get_running_loop()
             epoch = loop.time()
             servers = [await stack.enter_async_context(self._server(number, epoch, trust)) for number in self._clients]
-            peers = await self._assemble(servers, trust, start, stack)
+            house = await self._house(servers[0], epoch, stack)
+            targets = [server.target for server in servers] if house is None else [house.target]
+            peers = await self._assemble(targets, trust, start, stack)
             wanted = loop.time() - epoch
             for peer in peers:
                 peer.begin()
-            accounts, settled = await self._play(servers, peers)
-            timeline = _merged([server.timeline() for server in servers])
+            accounts, settled = await self._play(servers, peers, house)
+            seen = servers if house is None else [*servers, house.server]
+            timeline = _merged([server.timeline() for server in seen])
         evidence = Evidence(
             terms=self.staging.terms_for(self.pace),
             timeline=timeline,
@@ -111,15 +131,16 @@ class Trial:
             seconds=self.seconds,
             calls=_total([account.calls for account in accounts]),
             settled=timeline.taken if settled else None,
+            announced=_on_timeline(accounts[0].announced, wanted) if accounts else None,
         )
         return evidence, accounts[0].versions if accounts else {}
 
     async def _play(
-        self, servers: Sequence[FlakyServer], peers: Sequence[PeerProcess]
+        self, servers: Sequence[FlakyServer], peers: Sequence[PeerProcess], house: _House | None
     ) -> tuple[Sequence[Account], bool]:
         """Return what the peers say at the end; or nothing, and that all is settled."""
         told = asyncio.ensure_future(asyncio.gather(*(peer.account() for peer in peers)))
-        settled = asyncio.create_task(self._direct(servers))
+        settled = asyncio.create_task(self._direct(servers, house))
         either: set[asyncio.Future[Any]] = {told, settled}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -138,17 +159,26 @@ class Trial:
         client = f"client {number}" if self.staging.clients > 1 else ""
         return FlakyServer(script, trust.tls if self.staging.tls else None, client=client, epoch=epoch)
 
-    def _process(self, server: FlakyServer, trust: Trust) -> PeerProcess:
+    async def _house(self, server: FlakyServer, epoch: float, stack: AsyncExitStack) -> _House | None:
+        """Return where the server moves to, if it does."""
+        if self.staging.elsewhere is None:
+            return None
+        script = self.staging.elsewhere(self.staging.terms_for(self.pace))
+        other = FlakyServer(script, host=_ELSEWHERE, port=server.port, epoch=epoch)
+        names = await stack.enter_async_context(NameServer("127.0.0.1"))
+        return _House(await stack.enter_async_context(other), names)
+
+    def _process(self, target: str, trust: Trust) -> PeerProcess:
         settings = self.staging.settings_for(self.peer, self.pace)
-        return PeerProcess(self.peer, server.target, self.seconds, settings, trust.ca if self.staging.tls else None)
+        return PeerProcess(self.peer, target, self.seconds, settings, trust.ca if self.staging.tls else None)
 
     async def _assemble(
-        self, servers: Sequence[FlakyServer], trust: Trust, start: Start, stack: AsyncExitStack
+        self, targets: Sequence[str], trust: Trust, start: Start, stack: AsyncExitStack
     ) -> list[PeerProcess]:
         """Return the peers once they are ready, and so are all others; those that break down keep nobody waiting."""
         try:
             async with start.loading:
-                peers = [await stack.enter_async_context(self._process(server, trust)) for server in servers]
+                peers = [await stack.enter_async_context(self._process(target, trust)) for target in targets]
                 for peer in peers:
                     await peer.ready()
         except PeerError:
@@ -157,9 +187,9 @@ class Trial:
         await start.wait()
         return peers
 
-    async def _direct(self, servers: Sequence[FlakyServer]) -> bool:
+    async def _direct(self, servers: Sequence[FlakyServer], house: _House | None) -> bool:
         """Do what comes after the script's beginning; return whether all was settled after that, before the end."""
-        await self._act(servers)
+        await self._act(servers, house)
         if self.staging.settled is None:
             return False
         for server in servers:
@@ -167,7 +197,7 @@ class Trial:
             await server.wait_for(connections=seen + self.staging.settled)
         return True
 
-    async def _act(self, servers: Sequence[FlakyServer]) -> None:
+    async def _act(self, servers: Sequence[FlakyServer], house: _House | None) -> None:
         """Once every client has connected and been served for a while, do to all at one moment what comes then."""
         staging, terms = self.staging, self.staging.terms_for(self.pace)
         if staging.serves is None or staging.then is None:
@@ -175,9 +205,22 @@ class Trial:
         for server in servers:
             await server.wait_for(connections=1)
         await asyncio.sleep(staging.serves(terms))
+        if house is not None:
+            house.names.address = _ELSEWHERE
         for server in servers:
             server.play(staging.then(terms, self.pace))
             server.break_all()
+
+
+def _on_timeline(announced: Announced | None, begun: float) -> Announced | None:
+    """Return what a client announced on the timeline's clock, by when it was told to begin."""
+    if announced is None:
+        return None
+    return Announced(
+        attempts=tuple(begun + at for at in announced.attempts),
+        redials=tuple(begun + at for at in announced.redials),
+        closed=begun + announced.closed,
+    )
 
 
 async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:

@@ -126,11 +126,11 @@ def test_command_on_two_files(tmp_path):
     """IO-4: --against compares without a run; the exit status says whether all is equal."""
     old = saved(tmp_path, "old.json", BEFORE)
     same = CliRunner().invoke(verify, [old, "--against", old])
-    assert (same.exit_code, same.output) == (0, "40 verdicts, 0 differ\n")
+    assert (same.exit_code, same.output) == (0, "46 verdicts, 0 differ\n")
     other = CliRunner().invoke(verify, [old, "--against", saved(tmp_path, "new.json", changed(outcome="pass"))])
     assert other.exit_code == 1
     assert other.output.startswith("DIFFERS flooding client first-gap: was fail")
-    assert other.output.endswith("40 verdicts, 1 differ\n")
+    assert other.output.endswith("46 verdicts, 1 differ\n")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"peers": [1]}'])
