@@ -1,6 +1,6 @@
 """The commands of `python -m interop`: their options, and what they print.
 
-`build`, `run` and `verify` stand in modules of these names.
+`run` and `verify` stand in `matrix/`, `servers` and `official` in the rooms of these names.
 """
 
 from __future__ import annotations
@@ -14,19 +14,24 @@ from typing import BinaryIO, TextIO
 import click
 from rich.console import Console
 
-from interop import client as official_client
-from interop.build import build_command
+from interop.clients.peer import find_peers
+from interop.flaky import FlakyServer, Tls
+from interop.flaky.behaviours import BY_NAME
+from interop.flaky.control import controlled
+from interop.matrix.run import run
+from interop.matrix.verify import verify
+from interop.official import client as official_client
 from interop.official import server as official_server
 from interop.official.command import official
 from interop.official.report import show
-from interop.official.verdict import Verdict
-from interop.run import run
-from interop.server import FlakyServer, Tls
-from interop.server.behaviours import BY_NAME
-from interop.server.control import controlled
+from interop.official.verdict import OfficialVerdict
+from interop.runner.build import build_all, peers_required
+from interop.runner.choice import choose
+from interop.runner.manifest import ManifestError
+from interop.runner.program import Program
+from interop.runner.until_told import run_to_the_end, run_until_told
 from interop.servers.command import servers
-from interop.until_told import run_until_told
-from interop.verify import verify
+from interop.servers.server import find_servers
 
 __all__ = ["cli"]
 
@@ -47,11 +52,27 @@ def cli() -> None:
     """Put gRPC clients before servers that fail, and judge how they connect."""
 
 
-cli.add_command(build_command)
 cli.add_command(run)
 cli.add_command(official)
 cli.add_command(servers)
 cli.add_command(verify)
+
+
+@cli.command()
+@click.option("--peers", "names", multiple=True, metavar="NAME", help="Only this peer; may be given again.")
+@click.pass_context
+def build(context: click.Context, names: tuple[str, ...]) -> None:
+    """Build the clients and the servers of the other languages; with --peers, some clients.
+
+    What is missing on this machine, or cannot be built, is named. That is an error only if the environment
+    has GRPC_BACKOFF_REQUIRE_PEERS=1.
+    """
+    try:
+        programs: list[Program] = [*choose(find_peers(), "--peers", names), *([] if names else find_servers())]
+    except (ManifestError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    built = run_to_the_end(build_all(programs, click.echo))
+    context.exit(1 if peers_required() and any(each.missing for each in built) else 0)
 
 
 @cli.command()
@@ -85,7 +106,7 @@ def server(control_port: int, retry_port: int, host: str, initial_backoff_ms: in
 async def _serve(settings: official_server.Settings) -> None:
     console = Console()
 
-    def judged(verdict: Verdict) -> None:
+    def judged(verdict: OfficialVerdict) -> None:
         show(verdict, console)
 
     async with official_server.ReconnectServer(settings, judged) as running:
@@ -115,7 +136,7 @@ def client(
     The exit status is 0 if it passes, by the server's verdict and by ours on the gaps that the server saw, else 1.
     """
     with _one_line_for(official_client.NotJudgedError, ValueError):
-        request = official_client.Request(
+        request = official_client.Assignment(
             host=server_host,
             control_port=server_control_port,
             retry_port=server_retry_port,

@@ -7,6 +7,8 @@ from the moment at which the server began to listen.
 from __future__ import annotations
 
 import enum
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = ["Ending", "Request", "Timeline", "Visit", "Window"]
@@ -94,3 +96,22 @@ class Timeline:
     visits: tuple[Visit, ...]
     refusing: tuple[Window, ...] = ()
     taken: float
+
+    def dials(self, attempts: Sequence[float], closed: float) -> tuple[tuple[int, ...], int]:
+        """Return how many connections were accepted for each attempt, and how many after a client was closed.
+
+        Those of an attempt were accepted from its beginning to that of the next one; the first attempt has also those
+        before it. Where nothing listened, nothing was accepted.
+
+        Args:
+            attempts: when each began, in order.
+            closed: when the client was closed.
+        """
+        counts = [0] * len(attempts)
+        after = 0
+        for visit in self.visits:
+            if visit.accepted >= closed:
+                after += 1
+            elif counts:
+                counts[max(0, bisect_right(attempts, visit.accepted) - 1)] += 1
+        return tuple(counts), after

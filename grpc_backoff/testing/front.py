@@ -15,14 +15,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from grpc_backoff.errors import MissingExtra
+from grpc_backoff.testing.port import RESET, Port
 
 try:
     from h2.config import H2Configuration
@@ -31,6 +31,8 @@ except ImportError as error:
     raise MissingExtra("testing") from error
 
 __all__ = [
+    "HTTP1_ANSWER",
+    "Accepted",
     "Behaviour",
     "FlakyFront",
     "Visit",
@@ -44,8 +46,24 @@ __all__ = [
     "slow_settings",
 ]
 
+HTTP1_ANSWER = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+"""What an HTTP/1.1 server says to bytes that it cannot read."""
+
+_HOST = "127.0.0.1"
 _CHUNK = 64 * 1024
-_BACKLOG = 1024
+
+
+class Accepted(Protocol):
+    """What the failures below need of a connection. A server of another make can offer it too, and fail as this one."""
+
+    async def until_closed(self) -> None:
+        """Wait until the client closes."""
+
+    def reset(self) -> None:
+        """Close with RST instead of FIN."""
+
+    def send_settings(self) -> None:
+        """Send the server's SETTINGS frame."""
 
 
 @dataclass(eq=False, slots=True)
@@ -72,26 +90,31 @@ class Visit:
 
     def reset(self) -> None:
         """Close with RST instead of FIN."""
-        sock = self.writer.get_extra_info("socket")
         with contextlib.suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self.writer.transport.abort()
+
+    def send_settings(self) -> None:
+        """Send a server's SETTINGS frame, with h2's values."""
+        connection = H2Connection(H2Configuration(client_side=False))
+        connection.initiate_connection()
+        self.writer.write(connection.data_to_send())
 
 
 Behaviour = Callable[[Visit], Awaitable[None]]
 """What to do with one connection; it is closed when this returns."""
 
 
-async def accept_close(visit: Visit) -> None:
+async def accept_close(visit: Accepted) -> None:
     """Accept and close at once."""
 
 
-async def accept_reset(visit: Visit) -> None:
+async def accept_reset(visit: Accepted) -> None:
     """Accept and reset at once."""
     visit.reset()
 
 
-async def silent(visit: Visit) -> None:
+async def silent(visit: Accepted) -> None:
     """Accept and say nothing, no SETTINGS either, until the client gives up."""
     await visit.until_closed()
 
@@ -99,32 +122,25 @@ async def silent(visit: Visit) -> None:
 async def http1_answer(visit: Visit) -> None:
     """Answer as an HTTP/1.1 server does that was sent something it cannot read."""
     await visit.reader.read(_CHUNK)
-    visit.writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+    visit.writer.write(HTTP1_ANSWER)
     await visit.writer.drain()
     await visit.until_closed()
 
 
-async def settings_only(visit: Visit) -> None:
+async def settings_only(visit: Accepted) -> None:
     """Send SETTINGS and nothing else, and hold the connection until the client closes."""
-    await _send_settings(visit)
+    visit.send_settings()
     await visit.until_closed()
 
 
-def settings_then_close(after: float = 0.0) -> Behaviour:
+def settings_then_close(after: float = 0.0) -> Callable[[Accepted], Awaitable[None]]:
     """Return a behaviour that sends SETTINGS and hangs up `after` seconds later, as a proxy whose upstream is down."""
 
-    async def behave(visit: Visit) -> None:
-        await _send_settings(visit)
+    async def behave(visit: Accepted) -> None:
+        visit.send_settings()
         await asyncio.sleep(after)
 
     return behave
-
-
-async def _send_settings(visit: Visit) -> None:
-    connection = H2Connection(H2Configuration(client_side=False))
-    connection.initiate_connection()
-    visit.writer.write(connection.data_to_send())
-    await visit.writer.drain()
 
 
 async def healthy(visit: Visit) -> None:
@@ -186,14 +202,13 @@ class FlakyFront:
         self.upstream = upstream
         self.visits: list[Visit] = []
         self.port = port
-        self._listener: socket.socket | None = None
-        self._listening = False
+        self._port: Port | None = None
         self._running: set[asyncio.Task[None]] = set()
 
     @property
     def target(self) -> str:
         """The address to give to a client."""
-        return f"127.0.0.1:{self.port}"
+        return f"{_HOST}:{self.port}"
 
     async def __aenter__(self) -> Self:
         """Start to listen."""
@@ -206,26 +221,21 @@ class FlakyFront:
         """Stop, and break what stands."""
         await self.refuse()
         await self.break_all()
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        if self._port is not None:
+            self._port.close()
+            self._port = None
 
     async def listen(self) -> None:
         """Accept connections; harmless when it does already."""
-        if not self._listening:
-            self._listening = True
-            self._listener = self._listener or self._bind()
-            self._listener.listen(_BACKLOG)
-            # Not an asyncio server: one that is closed while it takes a connection leaves that open for good.
-            asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
+        if self._port is None:
+            self._port = Port(_HOST, self.port, self._accepted)
+            self.port = self._port.number
+        self._port.listen()
 
     async def refuse(self) -> None:
         """Refuse new connections from now on and keep the port; those that stand go on."""
-        if self._listening and self._listener is not None:
-            self._listening = False
-            asyncio.get_running_loop().remove_reader(self._listener)
-            self._listener.close()
-            self._listener = self._bind()  # bound and not listening: the kernel refuses, and nobody takes the port
+        if self._port is not None:
+            self._port.refuse()
 
     async def break_all(self) -> None:
         """Reset every connection that stands, as a killed server's kernel does."""
@@ -237,23 +247,11 @@ class FlakyFront:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    def _bind(self) -> socket.socket:
-        sock = socket.socket()
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("127.0.0.1", self.port))
-        self.port = sock.getsockname()[1]
-        return sock
-
-    def _accept(self, listener: socket.socket) -> None:
+    def _accepted(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(BlockingIOError, InterruptedError, ConnectionAbortedError):
-            while True:
-                sock, _ = listener.accept()
-                sock.setblocking(False)
-                task = loop.create_task(self._treat(sock, loop.time(), self.behaviour))
-                self._running.add(task)
-                task.add_done_callback(partial(self._treated, sock))
+        task = loop.create_task(self._treat(sock, loop.time(), self.behaviour))
+        self._running.add(task)
+        task.add_done_callback(partial(self._treated, sock))
 
     async def _treat(self, sock: socket.socket, at: float, behaviour: Behaviour) -> None:
         reader, writer = await asyncio.open_connection(sock=sock)

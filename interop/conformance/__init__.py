@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from interop.conformance.clause import Clause, judge
 from interop.conformance.connections import CONNECTIONS
-from interop.conformance.evidence import Absent, Calls, Evidence
+from interop.conformance.dials import DIALS
+from interop.conformance.evidence import Absent, Announced, Calls, Evidence
 from interop.conformance.limits import LIMITS
 from interop.conformance.scenario import Scenario
 from interop.conformance.series import SERIES
@@ -24,6 +25,7 @@ __all__ = [
     "CLOSE_WITHIN",
     "PROTOCOL",
     "Absent",
+    "Announced",
     "Calls",
     "Clause",
     "Evidence",
@@ -37,5 +39,7 @@ __all__ = [
     "judge",
 ]
 
-CLAUSES = tuple(sorted((*SERIES, *LIMITS, *CONNECTIONS), key=lambda clause: (clause.rule[:2], int(clause.rule[3:]))))
+CLAUSES = tuple(
+    sorted((*SERIES, *LIMITS, *CONNECTIONS, *DIALS), key=lambda clause: (clause.rule[:2], int(clause.rule[3:])))
+)
 """Every clause, by its rule."""

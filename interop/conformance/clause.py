@@ -9,7 +9,7 @@ from interop.conformance.evidence import Absent, Evidence
 from interop.conformance.scenario import Scenario
 from interop.conformance.verdict import Measure, Outcome, Verdict
 
-__all__ = ["Clause", "NotApplicableError", "judge"]
+__all__ = ["Clause", "NotApplicableError", "judge", "verdict_on"]
 
 
 class NotApplicableError(Exception):
@@ -39,16 +39,18 @@ class Clause:
         """Return the verdict on this evidence."""
         if isinstance(evidence, Absent):
             outcome = Outcome.FAIL if evidence.fault else Outcome.NOT_APPLICABLE
-            return self._verdict(outcome, reason=evidence.reason)
-        try:
-            measures = tuple(self.measure(evidence))
-        except NotApplicableError as error:
-            return self._verdict(Outcome.NOT_APPLICABLE, reason=str(error))
-        holds = len(measures) > 0 and not any(each.missed_by for each in measures)
-        return self._verdict(Outcome.PASS if holds else Outcome.FAIL, measures)
+            return Verdict(clause=self.name, rule=self.rule, outcome=outcome, reason=evidence.reason)
+        return verdict_on(self.name, self.rule, lambda: self.measure(evidence))
 
-    def _verdict(self, outcome: Outcome, measures: tuple[Measure, ...] = (), reason: str = "") -> Verdict:
-        return Verdict(clause=self.name, rule=self.rule, outcome=outcome, measures=measures, reason=reason)
+
+def verdict_on(name: str, rule: str, measure: Callable[[], Iterable[Measure]]) -> Verdict:
+    """Return the verdict by what this measures: all has to be inside its band, and nothing measured is a failure."""
+    try:
+        measures = tuple(measure())
+    except NotApplicableError as error:
+        return Verdict(clause=name, rule=rule, outcome=Outcome.NOT_APPLICABLE, reason=str(error))
+    holds = len(measures) > 0 and not any(each.missed_by for each in measures)
+    return Verdict(clause=name, rule=rule, outcome=Outcome.PASS if holds else Outcome.FAIL, measures=measures)
 
 
 def judge(evidence: Mapping[Scenario, Evidence | Absent], clauses: Iterable[Clause]) -> tuple[Verdict, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from interop.conformance.terms import Terms
 from interop.timeline import Timeline, Visit
 
-__all__ = ["Absent", "Calls", "Evidence"]
+__all__ = ["Absent", "Announced", "Calls", "Evidence"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,21 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Announced:
+    """What a client said of its own dials, as it made them. Moments are on the timeline's clock.
+
+    Attributes:
+        attempts: when each attempt began.
+        redials: when it said that something underneath it had dialled by itself.
+        closed: when its channel was closed; it went on to hold what was left of its calls.
+    """
+
+    attempts: tuple[float, ...]
+    redials: tuple[float, ...]
+    closed: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """One client in one scenario. Times are on the timeline's clock.
 
@@ -46,6 +61,7 @@ class Evidence:
         settled: when the trial was ended before its time, since nothing that followed could change a verdict: there
             were far more connections than any clause looks at. The client was not asked about its calls then, and
             `calls` counts none. None if it had all of its time.
+        announced: what the client said of its dials; None for one that was not asked.
     """
 
     terms: Terms
@@ -54,6 +70,7 @@ class Evidence:
     seconds: float
     calls: Calls
     settled: float | None = None
+    announced: Announced | None = None
 
     @property
     def visits(self) -> tuple[Visit, ...]:

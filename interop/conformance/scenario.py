@@ -21,6 +21,9 @@ class Scenario(enum.Enum):
     HERD = "serves two clients, drops both at the same moment, then closes each connection"
     OUTAGE = "serves, is gone for a while, and serves again"
     RESTART = "is replaced again and again, each time with GOAWAY"
+    HELD_OUTAGE = "serves, falls silent, hangs up, and serves again, to a client that keeps what is left of its calls"
+    HELD_RESTART = "is replaced with GOAWAY and hangs up in between, to a client that keeps what is left of its calls"
+    HELD_MOVE = "moves to another address, from a client that keeps what is left of its calls"
 
     @property
     def label(self) -> str:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from interop import band
+from interop.conformance import band
 
 __all__ = ["CLOSE_WITHIN", "PROTOCOL", "Range", "Terms"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from interop.official.report import show
-from interop.official.verdict import Verdict
+from interop.official.verdict import OfficialVerdict
 
 __all__ = ["Agreement", "show_agreement"]
 
@@ -24,7 +24,7 @@ class Agreement:
     """
 
     title: str
-    ours: Verdict | None
+    ours: OfficialVerdict | None
     theirs: bool | None
     why: str = ""
 

@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Callable
 import click
 from rich.console import Console
 
-from interop.build import build_all, peers_required
 from interop.official.agreement import Agreement, show_agreement
 from interop.official.cpp_server import SERVER, be_judged
 from interop.official.java_client import CLIENTS, judge_client
-from interop.peers.manifest import Peer
-from interop.until_told import run_to_the_end
+from interop.runner.build import build_all, peers_required
+from interop.runner.program import Program
+from interop.runner.until_told import run_to_the_end
 
 __all__ = ["official"]
 
-_TESTS: dict[Peer, Callable[[Peer], Awaitable[Agreement]]] = {
+_TESTS: dict[Program, Callable[[Program], Awaitable[Agreement]]] = {
     **dict.fromkeys(CLIENTS, judge_client),
     SERVER: be_judged,
 }
@@ -40,14 +40,14 @@ def official(context: click.Context) -> None:
     context.exit(0 if all(agreement.passed for agreement in agreements) and not incomplete else 1)
 
 
-async def _run_all() -> tuple[list[Agreement], list[Peer]]:
+async def _run_all() -> tuple[list[Agreement], list[Program]]:
     """Return what came of the programs that are here, and those that are not."""
     missing = [program for program in _TESTS if await _lacks(program)]
     there = [_agreement(program) for program in _TESTS if program not in missing]
     return await asyncio.gather(*there), missing
 
 
-async def _agreement(program: Peer) -> Agreement:
+async def _agreement(program: Program) -> Agreement:
     """Run its test. One that cannot be run does not take the others with it."""
     try:
         return await _TESTS[program](program)
@@ -55,7 +55,7 @@ async def _agreement(program: Peer) -> Agreement:
         return Agreement(title=program.name, ours=None, theirs=None, why=str(error) or type(error).__name__)
 
 
-async def _lacks(program: Peer) -> bool:
+async def _lacks(program: Program) -> bool:
     """Build it, one after the other, since some share a folder; return whether it is not there."""
     (built,) = await build_all([program])
     click.echo(f"{program.name}: " + (f"left out, since {built.missing}" if built.missing else "540 s"))

@@ -12,26 +12,25 @@ import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from interop.client import SECONDS, NotJudgedError, Request, reconnect
 from interop.official.agreement import Agreement
-from interop.peers.manifest import ROOT, Peer
+from interop.official.client import SECONDS, Assignment, NotJudgedError, reconnect
+from interop.runner.program import ROOT, Program
 
 __all__ = ["SERVER", "be_judged"]
 
-SERVER = Peer(
+SERVER = Program(
     name="reconnect_interop_server in C++",
     folder=Path(__file__).parent / "cpp",
     command=("{here}/build/reconnect_server",),
-    configurable=frozenset(),
     programs=("apt-get", "dpkg-query", "g++", "grpc_cpp_plugin", "pkg-config", "protoc"),
     build=(("sh", "build.sh"),),
 )
-"""The official server, which is no peer, but is built like one."""
+"""The official server."""
 
 _STARTUP = 10.0
 
 
-async def be_judged(server: Peer = SERVER, seconds: float = SECONDS, maximum: float | None = None) -> Agreement:
+async def be_judged(server: Program = SERVER, seconds: float = SECONDS, maximum: float | None = None) -> Agreement:
     """Have this project's client judged by the server, and return what both say.
 
     Args:
@@ -44,7 +43,7 @@ async def be_judged(server: Peer = SERVER, seconds: float = SECONDS, maximum: fl
     """
     title = f"grpc_backoff, before {server.name}"
     async with _running(server) as (control, retry):
-        request = Request(control_port=control, retry_port=retry, maximum=maximum, seconds=seconds)
+        request = Assignment(control_port=control, retry_port=retry, maximum=maximum, seconds=seconds)
         try:
             outcome = await reconnect(request)
         except NotJudgedError as error:
@@ -53,7 +52,7 @@ async def be_judged(server: Peer = SERVER, seconds: float = SECONDS, maximum: fl
 
 
 @contextlib.asynccontextmanager
-async def _running(server: Peer) -> AsyncIterator[tuple[int, int]]:
+async def _running(server: Program) -> AsyncIterator[tuple[int, int]]:
     """Run the server on two ports that are free, and yield them once it listens on the first."""
     control, retry = _free_ports()
     process = await asyncio.create_subprocess_exec(

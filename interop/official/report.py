@@ -5,12 +5,12 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from interop.official.verdict import Verdict
+from interop.official.verdict import OfficialVerdict
 
 __all__ = ["show"]
 
 
-def show(verdict: Verdict, console: Console) -> None:
+def show(verdict: OfficialVerdict, console: Console) -> None:
     """Print every gap beside what is allowed, then the verdict, and what is wrong if it is not passed."""
     if verdict.gaps:
         console.print(_table(verdict))
@@ -19,13 +19,13 @@ def show(verdict: Verdict, console: Console) -> None:
     console.print(summary(verdict), highlight=False)
 
 
-def summary(verdict: Verdict) -> str:
+def summary(verdict: OfficialVerdict) -> str:
     """Return the verdict in one line."""
     word = "passed" if verdict.passed else "failed"
     return f"{word}: {verdict.attempts.seen:.0f} attempts in {verdict.seconds:.1f} s"
 
 
-def _table(verdict: Verdict) -> Table:
+def _table(verdict: OfficialVerdict) -> Table:
     table = Table("gap", "seconds", "allowed", "")
     for number, gap in enumerate(verdict.gaps, 1):
         allowed = f"{gap.allowed.low:.3f} to {gap.allowed.high:.3f}"

@@ -21,7 +21,7 @@ from interop.generated.grpc_testing.test_pb2_grpc import (
 )
 from interop.official.retry_port import open_retry_port
 from interop.official.turns import Turns
-from interop.official.verdict import Verdict, judge, terms_for
+from interop.official.verdict import OfficialVerdict, judge, terms_for
 
 __all__ = ["TURN_LIMIT", "ReconnectServer", "Settings"]
 
@@ -61,7 +61,7 @@ class ReconnectServer:
         retry_port: what clients dial.
     """
 
-    def __init__(self, settings: Settings, judged: Callable[[Verdict], None]) -> None:
+    def __init__(self, settings: Settings, judged: Callable[[OfficialVerdict], None]) -> None:
         """Listen once entered, and call `judged` with the verdict on each client that comes to its end.
 
         Raises:
@@ -103,7 +103,7 @@ class ReconnectServer:
 class _Service(ReconnectServiceServicer):
     """`grpc.testing.ReconnectService`."""
 
-    def __init__(self, turns: Turns, initial_backoff: float | None, judged: Callable[[Verdict], None]) -> None:
+    def __init__(self, turns: Turns, initial_backoff: float | None, judged: Callable[[OfficialVerdict], None]) -> None:
         self._turns = turns
         self._initial_backoff = initial_backoff
         self._judged = judged

@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from interop.band import JITTER, TRANSMISSION
+from interop.conformance.band import JITTER, TRANSMISSION
 from interop.conformance.terms import PROTOCOL, Range, Terms
 from interop.conformance.verdict import Measure, Unit
 
-__all__ = ["STARTUP", "Verdict", "judge", "terms_for"]
+__all__ = ["STARTUP", "OfficialVerdict", "judge", "terms_for"]
 
 STARTUP = 1.0
 """How long a client may take from the beginning of the test to its first attempt, in seconds."""
@@ -25,7 +25,7 @@ _TOO_SHORT = TRANSMISSION / (1 - JITTER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class OfficialVerdict:
     """What was seen of one client, each figure beside what is allowed.
 
     Attributes:
@@ -62,14 +62,14 @@ def terms_for(*, maximum: float | None = None, initial: float | None = None) -> 
     return replace(PROTOCOL, initial=min(first, cap), cap=cap)  # the official server compares the first gap uncapped
 
 
-def judge(gaps: Sequence[float], *, attempts: int, seconds: float, terms: Terms) -> Verdict:
+def judge(gaps: Sequence[float], *, attempts: int, seconds: float, terms: Terms) -> OfficialVerdict:
     """Return the verdict on a client that made these gaps while it was watched for so many seconds.
 
     The fewest attempts are those of a client all of whose gaps are the longest that are allowed; and at least two,
     since without a gap there is nothing to judge.
     """
     fewest = max(2, terms.fewest_starts(max(0.0, seconds - STARTUP)))
-    return Verdict(
+    return OfficialVerdict(
         gaps=tuple(
             Measure(what=f"gap {number}", seen=gap, allowed=terms.band(number)) for number, gap in enumerate(gaps, 1)
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -12,27 +11,29 @@ from pathlib import Path
 
 import click
 
-from interop.build import build_all, peers_required
-from interop.peers.manifest import ManifestError
+from interop.runner.build import build_all, peers_required
+from interop.runner.choice import choose
+from interop.runner.manifest import ManifestError
+from interop.runner.process import ProgramError, limited
+from interop.runner.until_told import run_to_the_end
+from interop.runner.written import write
+from interop.servers.case import Case
+from interop.servers.case_results import CaseResult, CaseResults, to_json
+from interop.servers.case_view import CaseView
 from interop.servers.demands import judge
 from interop.servers.happenings import SHORT
-from interop.servers.manifest import Server, choose_servers, find_servers
-from interop.servers.process import ServerError
-from interop.servers.results import Results, TrialResult, to_json
-from interop.servers.trial import Trial
-from interop.servers.view import View
-from interop.until_told import run_to_the_end
+from interop.servers.server import Server, find_servers
 
-__all__ = ["UPSTREAM", "run_all", "servers", "trials"]
+__all__ = ["UPSTREAM", "cases", "run_all", "servers"]
 
 UPSTREAM = "grpc_python"
 """The folder of the server that stands behind proxies."""
 
 _AT_ONCE = 2 * (os.cpu_count() or 1)
-"""How many trials are performed side by side. All of them call all the time."""
+"""How many cases are performed side by side. All of them call all the time."""
 
 _LIMIT = 180.0
-"""How long a trial may take, in seconds: the slowest start twice, and the calls between."""
+"""How long a case may take, in seconds: the slowest start twice, and the calls between."""
 
 
 @click.command()
@@ -40,7 +41,7 @@ _LIMIT = 180.0
 @click.option("--short", is_flag=True, help="Two happenings for each server.")
 @click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write everything here.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a page in Markdown here.")
-@click.option("--at-once", type=click.IntRange(min=1), default=_AT_ONCE, help="How many trials, side by side.")
+@click.option("--at-once", type=click.IntRange(min=1), default=_AT_ONCE, help="How many cases, side by side.")
 @click.pass_context
 def servers(
     context: click.Context, names: tuple[str, ...], short: bool, file: Path | None, report: Path | None, at_once: int
@@ -52,14 +53,14 @@ def servers(
     """
     try:
         every = find_servers()
-        chosen = choose_servers(every, [name.strip() for given in names for name in given.split(",") if name.strip()])
+        chosen = choose(every, "--servers", names)
     except (ManifestError, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    view = View()
+    view = CaseView()
     results = run_to_the_end(run_all(chosen, _upstream(every), view, short=short, at_once=at_once))
     view.show(results)
     if file is not None:
-        file.write_text(json.dumps(to_json(results), indent=1) + "\n")
+        write(to_json(results), file)
     if report is not None:
         from interop.servers.page import page  # noqa: PLC0415 - most runs write none
 
@@ -71,10 +72,10 @@ def _upstream(every: Iterable[Server]) -> Server:
     return next(server for server in every if server.folder.name == UPSTREAM)
 
 
-def trials(chosen: Iterable[Server], upstream: Server, *, short: bool) -> list[Trial]:
+def cases(chosen: Iterable[Server], upstream: Server, *, short: bool) -> list[Case]:
     """Return what is to be performed."""
     return [
-        Trial(server=server, upstream=upstream if server.proxy else None, happening=happening)
+        Case(server=server, upstream=upstream if server.proxy else None, happening=happening)
         for server in chosen
         for happening in server.happenings
         if not short or (happening in SHORT and happening.for_proxies == server.proxy)
@@ -82,37 +83,35 @@ def trials(chosen: Iterable[Server], upstream: Server, *, short: bool) -> list[T
 
 
 async def run_all(
-    chosen: Sequence[Server], upstream: Server, view: View, *, short: bool = False, at_once: int = _AT_ONCE
-) -> Results:
+    chosen: Sequence[Server], upstream: Server, view: CaseView, *, short: bool = False, at_once: int = _AT_ONCE
+) -> CaseResults:
     """Let everything happen to every server, and judge our channel."""
     began = datetime.now(UTC).astimezone()
     built = await build_all(chosen)
     missing = {each.program.name: each.missing for each in built if each.missing}
-    planned = trials([server for server in chosen if server.name not in missing], upstream, short=short)
+    planned = cases([server for server in chosen if server.name not in missing], upstream, short=short)
     turns, ended = asyncio.Semaphore(at_once), 0
     with tempfile.TemporaryDirectory() as folder:
 
-        async def one(trial: Trial) -> TrialResult:
+        async def one(case: Case) -> CaseResult:
             nonlocal ended
             async with turns:
-                result = await _perform(trial, folder)
+                result = await _perform(case, folder)
             ended += 1
             view.ended(result, ended, len(planned))
             return result
 
         async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(one(trial)) for trial in planned]
+            running = [tasks.create_task(one(case)) for case in planned]
     found = tuple(task.result() for task in running)
-    return Results(began=began, short=short, upstream=upstream.name, trials=found, missing=missing)
+    return CaseResults(began=began, short=short, upstream=upstream.name, cases=found, missing=missing)
 
 
-async def _perform(trial: Trial, folder: str) -> TrialResult:
+async def _perform(case: Case, folder: str) -> CaseResult:
     try:
-        async with asyncio.timeout(_LIMIT):
-            evidence = await trial.perform(folder)
-    except ServerError as error:
-        return TrialResult(server=trial.server, happening=trial.happening, fault=str(error))
-    except TimeoutError:
-        fault = f"the trial was not over after {_LIMIT:g} s"
-        return TrialResult(server=trial.server, happening=trial.happening, fault=fault)
-    return TrialResult(server=trial.server, happening=trial.happening, verdicts=judge(evidence), evidence=evidence)
+        async with limited(_LIMIT):
+            observation = await case.perform(folder)
+    except ProgramError as error:
+        return CaseResult(server=case.server, happening=case.happening, fault=str(error))
+    verdicts = judge(observation)
+    return CaseResult(server=case.server, happening=case.happening, verdicts=verdicts, observation=observation)

@@ -1,6 +1,6 @@
 """What must hold of our channel, whatever happens to its server: each demand, where it applies, and how it is measured.
 
-All of it is arithmetic on evidence; nothing here calls anything or reads a clock.
+All of it is arithmetic on observations; nothing here calls anything or reads a clock.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import grpc
 
-from interop.conformance import Measure, Outcome, Range, Unit, Verdict
-from interop.conformance.clause import NotApplicableError
-from interop.servers.evidence import Evidence
+from interop.conformance import Measure, Range, Unit, Verdict
+from interop.conformance.clause import NotApplicableError, verdict_on
 from interop.servers.happenings import AGE, KEEPALIVE, RELOADS, Happening
+from interop.servers.observation import Observation
 from interop.servers.traffic import Call, Ended
 
 __all__ = ["DEMANDS", "Demand", "judge", "recovery"]
@@ -50,141 +50,136 @@ class Demand:
     name: str
     rule: str
     says: str
-    measure: Callable[[Evidence], Iterable[Measure]]
+    measure: Callable[[Observation], Iterable[Measure]]
     happenings: AbstractSet[Happening] = _ALL
 
-    def judge(self, evidence: Evidence) -> Verdict:
-        """Return the verdict on this evidence."""
-        try:
-            measures = tuple(self.measure(evidence))
-        except NotApplicableError as error:
-            outcome = Outcome.NOT_APPLICABLE
-            return Verdict(clause=self.name, rule=self.rule, outcome=outcome, reason=str(error))
-        holds = len(measures) > 0 and not any(each.missed_by for each in measures)
-        outcome = Outcome.PASS if holds else Outcome.FAIL
-        return Verdict(clause=self.name, rule=self.rule, outcome=outcome, measures=measures)
+    def judge(self, observation: Observation) -> Verdict:
+        """Return the verdict on this observation."""
+        return verdict_on(self.name, self.rule, lambda: self.measure(observation))
 
 
-def judge(evidence: Evidence) -> tuple[Verdict, ...]:
+def judge(observation: Observation) -> tuple[Verdict, ...]:
     """Return the verdict of each demand that applies."""
-    return tuple(demand.judge(evidence) for demand in DEMANDS if evidence.happening in demand.happenings)
+    return tuple(demand.judge(observation) for demand in DEMANDS if observation.happening in demand.happenings)
 
 
-def recovery(evidence: Evidence) -> float | None:
+def recovery(observation: Observation) -> float | None:
     """Return how long after the server was back a call was answered that had been made, or was still waiting, then."""
-    answers = (call.ended.at for call in evidence.calls if call.answered and call.ended is not None)
-    first = min((at for at in answers if at >= evidence.back), default=None)
-    return None if first is None else first - evidence.back
+    answers = (call.ended.at for call in observation.calls if call.answered and call.ended is not None)
+    first = min((at for at in answers if at >= observation.back), default=None)
+    return None if first is None else first - observation.back
 
 
 def _calls(what: str, number: int, allowed: Range = _NONE) -> Measure:
     return Measure(what=what, seen=number, allowed=allowed, unit=Unit.CALLS)
 
 
-def _on_time(evidence: Evidence) -> Iterator[Measure]:
-    yield _calls("calls that hung", sum(call.ended is None for call in evidence.calls))
-    overruns = [call.ended.at - call.deadline for call in evidence.calls if call.ended is not None]
+def _on_time(observation: Observation) -> Iterator[Measure]:
+    yield _calls("calls that hung", sum(call.ended is None for call in observation.calls))
+    overruns = [call.ended.at - call.deadline for call in observation.calls if call.ended is not None]
     for latest in sorted(overruns)[-1:]:
         yield Measure(what="beyond a deadline", seen=max(0.0, latest), allowed=Range(0, _LATE))
 
 
-def _codes(evidence: Evidence) -> Iterator[Measure]:
-    others = [call for call in evidence.calls if call.ended is not None and not _may_end_so(call, call.ended, evidence)]
+def _codes(observation: Observation) -> Iterator[Measure]:
+    others = [
+        call for call in observation.calls if call.ended is not None and not _may_end_so(call, call.ended, observation)
+    ]
     yield _calls("calls that ended with another code", len(others))
 
 
-def _may_end_so(call: Call, ended: Ended, evidence: Evidence) -> bool:
+def _may_end_so(call: Call, ended: Ended, observation: Observation) -> bool:
     match ended.code:
         case grpc.StatusCode.OK | grpc.StatusCode.UNAVAILABLE:
             return True
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return evidence.happening in _FROZEN
-        case grpc.StatusCode.CANCELLED if evidence.happening in _FROZEN:
+            return observation.happening in _FROZEN
+        case grpc.StatusCode.CANCELLED if observation.happening in _FROZEN:
             # Servers in Go and Java reset a call whose deadline passes; the core reads that as CANCELLED if its own
             # clock is behind by a moment, on any channel.
             return abs(ended.at - call.deadline) <= _AT_DEADLINE
         case grpc.StatusCode.CANCELLED:
-            return evidence.happening is Happening.DRAINED and not evidence.server.graceful
+            return observation.happening is Happening.DRAINED and not observation.server.graceful
     return False
 
 
-def _lost(evidence: Evidence) -> Iterator[Measure]:
-    if evidence.happening is Happening.DRAINED and not evidence.server.graceful:
+def _lost(observation: Observation) -> Iterator[Measure]:
+    if observation.happening is Happening.DRAINED and not observation.server.graceful:
         raise NotApplicableError("the server loses calls of any client when it is told to end")
-    yield _calls("calls lost", sum(call.lost for call in evidence.calls))
-    if evidence.happening is not Happening.DRAINED:  # a server that has ended is gone for who does not wait
-        yield _calls("calls that failed", sum(not call.answered for call in evidence.calls))
-    elif evidence.server.delays:
-        yield _calls("calls in its midst that were answered", len(evidence.survivors), Range(1, math.inf))
+    yield _calls("calls lost", sum(call.lost for call in observation.calls))
+    if observation.happening is not Happening.DRAINED:  # a server that has ended is gone for who does not wait
+        yield _calls("calls that failed", sum(not call.answered for call in observation.calls))
+    elif observation.server.delays:
+        yield _calls("calls in its midst that were answered", len(observation.survivors), Range(1, math.inf))
 
 
-def _waiting(evidence: Evidence) -> Iterator[Measure]:
-    waiting = evidence.waiting
+def _waiting(observation: Observation) -> Iterator[Measure]:
+    waiting = observation.waiting
     yield _calls("patient calls made without a connection", len(waiting), Range(1, math.inf))
     yield _calls("of those, calls that failed", sum(not call.answered for call in waiting))
-    unsent = [call for call in evidence.calls if call.patient and call.ended is not None and call.ended.unsent]
+    unsent = [call for call in observation.calls if call.patient and call.ended is not None and call.ended.unsent]
     yield _calls("patient calls that failed for want of a connection", len(unsent))
 
 
-def _recovers(evidence: Evidence) -> Iterator[Measure]:
+def _recovers(observation: Observation) -> Iterator[Measure]:
     """Count in the longest gap that can have been in progress."""
-    seconds = recovery(evidence)
+    seconds = recovery(observation)
     yield _calls("answers since it was back", 0 if seconds is None else 1, Range(1, math.inf))
     if seconds is None:
         return
-    terms = evidence.terms
-    unit = terms.longest_gap_after(evidence.back - evidence.struck).high
+    terms = observation.terms
+    unit = terms.longest_gap_after(observation.back - observation.struck).high
     allowed = 1 + _LATE / unit
     yield Measure(what="recovered in", seen=seconds / unit, allowed=Range(0, allowed), unit=Unit.BACKOFFS)
 
 
-def _settled(evidence: Evidence) -> Iterator[Measure]:
-    seconds = recovery(evidence)
-    after = [] if seconds is None else [call for call in evidence.calls if call.began > evidence.back + seconds]
+def _settled(observation: Observation) -> Iterator[Measure]:
+    seconds = recovery(observation)
+    after = [] if seconds is None else [call for call in observation.calls if call.began > observation.back + seconds]
     yield _calls("calls since then", len(after), Range(1, math.inf))
     yield _calls("of those, calls that failed", sum(not call.answered for call in after))
 
 
-def _starts(evidence: Evidence) -> Iterator[Measure]:
-    terms = evidence.terms
-    for outage in evidence.outages():
+def _starts(observation: Observation) -> Iterator[Measure]:
+    terms = observation.terms
+    for outage in observation.outages():
         most = terms.most_starts(outage.ended - outage.began)
         what = f"attempts within {outage.ended - outage.began:.2f} s without a connection"
         yield Measure(what=what, seen=outage.attempts, allowed=Range(0, most), unit=Unit.ATTEMPTS)
-    gaps = [later - earlier for earlier, later in itertools.pairwise(evidence.starts)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(observation.starts)]
     for shortest in sorted(gaps)[:1]:
         yield Measure(what="shortest gap", seen=shortest, allowed=Range(terms.band(1).low, math.inf))
 
 
-def _connections(evidence: Evidence) -> Iterator[Measure]:
-    match evidence.happening:
+def _connections(observation: Observation) -> Iterator[Measure]:
+    match observation.happening:
         case Happening.UPSTREAM_DOWN:
             most = 1
         case Happening.RELOADED:
             most = 1 + RELOADS
         case Happening.AGED:
-            most = 1 + math.floor((evidence.over - evidence.began) / (0.9 * AGE - evidence.terms.tolerance))
+            most = 1 + math.floor((observation.over - observation.began) / (0.9 * AGE - observation.terms.tolerance))
         case _:
             most = 2
-    seen = evidence.connections
+    seen = observation.connections
     yield Measure(what="connections made", seen=seen, allowed=Range(1, most), unit=Unit.CONNECTIONS)
 
 
-def _ready(evidence: Evidence) -> Iterator[Measure]:
-    standing = int(evidence.state is grpc.ChannelConnectivity.READY)
+def _ready(observation: Observation) -> Iterator[Measure]:
+    standing = int(observation.state is grpc.ChannelConnectivity.READY)
     yield Measure(what="standing at the end", seen=standing, allowed=Range(1, 1), unit=Unit.CONNECTIONS)
 
 
-def _noticed(evidence: Evidence) -> Iterator[Measure]:
-    for loss in evidence.losses[:1]:
+def _noticed(observation: Observation) -> Iterator[Measure]:
+    for loss in observation.losses[:1]:
         allowed = Range(0, 2 * KEEPALIVE + _LATE)
-        yield Measure(what="noticed after", seen=loss.at - evidence.gone, allowed=allowed)
+        yield Measure(what="noticed after", seen=loss.at - observation.gone, allowed=allowed)
 
 
-def _stays(evidence: Evidence) -> Iterator[Measure]:
-    lost = len(evidence.losses)
+def _stays(observation: Observation) -> Iterator[Measure]:
+    lost = len(observation.losses)
     yield Measure(what="connections lost", seen=lost, allowed=_NONE, unit=Unit.CONNECTIONS)
-    failed = [call for call in evidence.meanwhile if not call.answered]
+    failed = [call for call in observation.meanwhile if not call.answered]
     yield _calls("calls that the proxy answered in its server's place", len(failed), Range(1, math.inf))
 
 

@@ -1,4 +1,4 @@
-"""What happens to a server while it is called: the names, and how long each part takes. `trial.py` makes it happen."""
+"""What happens to a server while it is called: the names, and how long each part takes. `case.py` makes it happen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["SHORT", "STAGINGS", "Happening", "Staging"]
+__all__ = ["COURSES", "SHORT", "Course", "Happening"]
 
 
 class Happening(enum.Enum):
@@ -31,7 +31,7 @@ SHORT: Final = frozenset({Happening.KILLED, Happening.DRAINED, Happening.RELOADE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staging:
+class Course:
     """How something is made to happen. Times are seconds.
 
     Attributes:
@@ -64,33 +64,33 @@ _KEEPALIVE: Final = (
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
-STAGINGS: Final = {
-    Happening.KILLED: Staging(says="It is killed (SIGKILL), and started again on the same port.", lasts=1.5),
-    Happening.DRAINED: Staging(
+COURSES: Final = {
+    Happening.KILLED: Course(says="It is killed (SIGKILL), and started again on the same port.", lasts=1.5),
+    Happening.DRAINED: Course(
         says="It is told to end gracefully, and started again on the same port.",
         lasts=1.0,
     ),
-    Happening.AGED: Staging(
+    Happening.AGED: Course(
         says="It ends each connection when that is a second old, and lets calls run on for another.",
         lasts=5.0,
         settings=(("max-age-ms", round(1000 * AGE)), ("grace-ms", 1000)),
     ),
-    Happening.FROZEN: Staging(
+    Happening.FROZEN: Course(
         says="It is stopped (SIGSTOP), and goes on (SIGCONT); the channel has keepalive of 1 s, with a timeout of 1 s.",
         lasts=6.0,
         deadline=1.0,
         everybody=True,
         options=_KEEPALIVE,
     ),
-    Happening.PINGED: Staging(
+    Happening.PINGED: Course(
         says="The same, and the channel has grpc.http2.ping_timeout_ms of 1 s on top.",
         lasts=6.0,
         deadline=1.0,
         everybody=True,
         options=(*_KEEPALIVE, ("grpc.http2.ping_timeout_ms", round(1000 * KEEPALIVE))),
     ),
-    Happening.RELOADED: Staging(says="It reads its configuration anew, twice.", lasts=2.0),
-    Happening.UPSTREAM_DOWN: Staging(
+    Happening.RELOADED: Course(says="It reads its configuration anew, twice.", lasts=2.0),
+    Happening.UPSTREAM_DOWN: Course(
         says="The server behind it is killed, and started again; it stands all the while.",
         lasts=4.5,
         deadline=8.0,

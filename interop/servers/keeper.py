@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from interop.servers.program import HOST, Order, end_with_input, say_listening
+from interop.servers.server_program import HOST, ServeOrder, end_with_input, say_listening
 
 __all__ = ["Native", "configuration", "free_port", "keep"]
 
@@ -42,14 +42,14 @@ class Native:
     """
 
     name: str
-    command: Callable[[Order, Path], Sequence[str]]
+    command: Callable[[ServeOrder, Path], Sequence[str]]
     version: Sequence[str]
     drain: signal.Signals = signal.SIGTERM
     reload: signal.Signals | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def keep(native: Native, order: Order) -> None:
+def keep(native: Native, order: ServeOrder) -> None:
     """Run the program until it ends, and end as it does."""
     folder = Path(tempfile.mkdtemp(prefix=f"{native.name}-"))
     end_with_input(lambda: _end_all(folder))

@@ -1,4 +1,4 @@
-"""What a server did, and what our channel saw of it, in plain sentences with the figures of one trial."""
+"""What a server did, and what our channel saw of it, in plain sentences with the figures of one case."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from interop.servers.demands import recovery
-from interop.servers.evidence import Evidence
 from interop.servers.happenings import RELOADS, Happening
+from interop.servers.observation import Observation
 from interop.servers.traffic import Call
 
 __all__ = ["figures", "notes"]
 
 
-def notes(evidence: Evidence) -> list[str]:
+def notes(observation: Observation) -> list[str]:
     """Return the sentences."""
     said = {
         Happening.KILLED: _killed,
@@ -25,99 +25,99 @@ def notes(evidence: Evidence) -> list[str]:
         Happening.PINGED: _frozen,
         Happening.RELOADED: _reloaded,
         Happening.UPSTREAM_DOWN: _upstream_down,
-    }[evidence.happening]
-    return list(said(evidence))
+    }[observation.happening]
+    return list(said(observation))
 
 
-def figures(evidence: Evidence | None) -> list[str]:
+def figures(observation: Observation | None) -> list[str]:
     """Return the cells of a table's line: calls, failed ones, the time of recovery, connections and attempts."""
-    if evidence is None:
+    if observation is None:
         return [""] * 5
-    seconds = recovery(evidence)
+    seconds = recovery(observation)
     return [
-        str(len(evidence.calls)),
-        str(sum(not call.answered for call in evidence.calls)),
+        str(len(observation.calls)),
+        str(sum(not call.answered for call in observation.calls)),
         "never" if seconds is None else f"{seconds:.2f} s",
-        str(evidence.connections),
-        str(len(evidence.starts)),
+        str(observation.connections),
+        str(len(observation.starts)),
     ]
 
 
-def _killed(evidence: Evidence) -> Iterable[str]:
-    on_wire = [call for call in evidence.calls if call.lost]
+def _killed(observation: Observation) -> Iterable[str]:
+    on_wire = [call for call in observation.calls if call.lost]
     yield f"{_count(len(on_wire), 'call')} that ran when it was killed failed{_how(on_wire)}."
-    yield _unsent(evidence)
-    yield from _recovered(evidence)
+    yield _unsent(observation)
+    yield from _recovered(observation)
 
 
-def _drained(evidence: Evidence) -> Iterable[str]:
-    yield f"It had ended {evidence.gone - evidence.struck:.2f} s after it was told."
-    answered = len(evidence.survivors)
-    yield f"{_count(answered, 'call')} that ran then {_was(answered)} answered{_lost(evidence)}."
-    yield _unsent(evidence)
-    yield from _recovered(evidence)
+def _drained(observation: Observation) -> Iterable[str]:
+    yield f"It had ended {observation.gone - observation.struck:.2f} s after it was told."
+    answered = len(observation.survivors)
+    yield f"{_count(answered, 'call')} that ran then {_was(answered)} answered{_lost(observation)}."
+    yield _unsent(observation)
+    yield from _recovered(observation)
 
 
-def _aged(evidence: Evidence) -> Iterable[str]:
-    lives = [loss.lived for loss in evidence.losses]
+def _aged(observation: Observation) -> Iterable[str]:
+    lives = [loss.lived for loss in observation.losses]
     if lives:
         yield (
             f"{_count(len(lives), 'connection')} ended, at an age of {min(lives):.2f} to {max(lives):.2f} s"
-            f"{_lost(evidence)}."
+            f"{_lost(observation)}."
         )
     else:
         yield "No connection ended."
 
 
-def _reloaded(evidence: Evidence) -> Iterable[str]:
-    ended = [loss for loss in evidence.losses if loss.at >= evidence.struck]
-    yield f"Of {RELOADS} reloads, {len(ended)} ended the connection{_lost(evidence)}."
+def _reloaded(observation: Observation) -> Iterable[str]:
+    ended = [loss for loss in observation.losses if loss.at >= observation.struck]
+    yield f"Of {RELOADS} reloads, {len(ended)} ended the connection{_lost(observation)}."
 
 
-def _frozen(evidence: Evidence) -> Iterable[str]:
-    frozen = evidence.back - evidence.gone
-    losses = [loss for loss in evidence.losses if loss.at < evidence.back]
+def _frozen(observation: Observation) -> Iterable[str]:
+    frozen = observation.back - observation.gone
+    losses = [loss for loss in observation.losses if loss.at < observation.back]
     if losses:
-        yield f"The connection was given up {losses[0].at - evidence.gone:.2f} s after the stop."
+        yield f"The connection was given up {losses[0].at - observation.gone:.2f} s after the stop."
     else:
         yield f"The connection outlived the {frozen:.1f} s; keepalive did not end it."
-    late = [call for call in evidence.calls if not call.answered]
+    late = [call for call in observation.calls if not call.answered]
     yield f"{_count(len(late), 'call')} failed{_how(late)}."
-    yield from _recovered(evidence)
+    yield from _recovered(observation)
 
 
-def _upstream_down(evidence: Evidence) -> Iterable[str]:
-    running = [call for call in evidence.calls if call.began < evidence.gone and not call.answered]
-    failed = [call for call in evidence.meanwhile if not call.answered]
-    waited = [call for call in evidence.meanwhile if call.answered]
+def _upstream_down(observation: Observation) -> Iterable[str]:
+    running = [call for call in observation.calls if call.began < observation.gone and not call.answered]
+    failed = [call for call in observation.meanwhile if not call.answered]
+    waited = [call for call in observation.meanwhile if call.answered]
     yield f"{_count(len(running), 'call')} that ran when its server was killed failed{_how(running)}."
     if failed:
         took = statistics.median(call.ended.at - call.began for call in failed if call.ended)
         yield f"Without its server it refused {_count(len(failed), 'call')}{_how(failed)}, after {took:.3f} s each."
     yield f"{_count(len(waited), 'call')} of that time {_was(len(waited))} answered once the server was back."
     yield (
-        f"The channel made {_count(evidence.connections, 'connection')}, and lost "
-        f"{_count(len(evidence.losses), 'connection')}."
+        f"The channel made {_count(observation.connections, 'connection')}, and lost "
+        f"{_count(len(observation.losses), 'connection')}."
     )
 
 
-def _recovered(evidence: Evidence) -> Iterable[str]:
-    seconds = recovery(evidence)
+def _recovered(observation: Observation) -> Iterable[str]:
+    seconds = recovery(observation)
     if seconds is not None:
-        attempts = len(evidence.starts)
+        attempts = len(observation.starts)
         yield (
             f"A call was answered {seconds:.2f} s after it was back; the channel made "
-            f"{_count(evidence.connections, 'connection')} with {_count(attempts, 'attempt')} in all."
+            f"{_count(observation.connections, 'connection')} with {_count(attempts, 'attempt')} in all."
         )
 
 
-def _unsent(evidence: Evidence) -> str:
-    unsent = [call for call in evidence.calls if call.ended is not None and call.ended.unsent]
+def _unsent(observation: Observation) -> str:
+    unsent = [call for call in observation.calls if call.ended is not None and call.ended.unsent]
     return f"{_count(len(unsent), 'impatient call')} failed at once for want of a connection."
 
 
-def _lost(evidence: Evidence) -> str:
-    lost = [call for call in evidence.calls if call.lost]
+def _lost(observation: Observation) -> str:
+    lost = [call for call in observation.calls if call.lost]
     return f", and {_count(len(lost), 'call')} {_was(len(lost))} lost{_how(lost)}"
 
 

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 import grpc
 
 import grpc_backoff
-from interop.scenarios import COMPRESSED
+from interop.matrix.scenarios import COMPRESSED
+from interop.runner.written import machine
+from interop.servers.case_results import CaseResult, CaseResults
 from interop.servers.demands import DEMANDS
-from interop.servers.happenings import STAGINGS, Happening
-from interop.servers.manifest import Server
+from interop.servers.happenings import COURSES, Happening
 from interop.servers.notes import figures, notes
-from interop.servers.results import Results, TrialResult
+from interop.servers.server import Server
 
 __all__ = ["page"]
 
@@ -27,17 +28,17 @@ held to its [rules](../behaviour.md). A server that is gone, or frozen, fails ma
 """
 
 
-def page(results: Results) -> str:
+def page(results: CaseResults) -> str:
     """Return the page, in Markdown."""
     return "\n".join(_lines(results)) + "\n"
 
 
-def _lines(results: Results) -> Iterator[str]:
+def _lines(results: CaseResults) -> Iterator[str]:
     command = "python -m interop servers" + (" --short" if results.short else "")
     yield "# Before other servers"
     yield ""
     yield from _wrapped(
-        f"Measured on {results.began:%Y-%m-%d}, on {results.machine}, with `{command}`: grpc_backoff "
+        f"Measured on {results.began:%Y-%m-%d}, on {machine()}, with `{command}`: grpc_backoff "
         f"{grpc_backoff.__version__} on grpcio {grpc.__version__}, told INITIAL_BACKOFF {COMPRESSED.initial:g} s, "
         f"MAX_BACKOFF {COMPRESSED.cap:g} s and MIN_CONNECT_TIMEOUT {COMPRESSED.min_connect_timeout:g} s. The server "
         f"behind the proxies is the {results.upstream}."
@@ -57,25 +58,25 @@ def _lines(results: Results) -> Iterator[str]:
         yield from _server(results, server)
 
 
-def _table(results: Results) -> Iterator[str]:
+def _table(results: CaseResults) -> Iterator[str]:
     yield "| server | happening | calls | failed | recovered | connections | attempts | verdict |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |"
-    for trial in results.trials:
-        cells = [trial.server.name, trial.happening.value, *figures(trial.evidence), _verdict(trial)]
+    for case in results.cases:
+        cells = [case.server.name, case.happening.value, *figures(case.observation), _verdict(case)]
         yield f"| {' | '.join(cells)} |"
 
 
-def _verdict(trial: TrialResult) -> str:
-    return "pass" if trial.passed else "**fail**"
+def _verdict(case: CaseResult) -> str:
+    return "pass" if case.passed else "**fail**"
 
 
-def _legend(results: Results) -> Iterator[str]:
-    happened = {trial.happening for trial in results.trials}
+def _legend(results: CaseResults) -> Iterator[str]:
+    happened = {case.happening for case in results.cases}
     yield "What happens:"
     yield ""
     for happening in Happening:
         if happening in happened:
-            yield from _wrapped(f"- **{happening.value}**: {STAGINGS[happening].says}")
+            yield from _wrapped(f"- **{happening.value}**: {COURSES[happening].says}")
     yield ""
     yield "What must hold:"
     yield ""
@@ -84,13 +85,13 @@ def _legend(results: Results) -> Iterator[str]:
             yield from _wrapped(f"- **{demand.name}** ({demand.rule}): {demand.says}")
 
 
-def _server(results: Results, server: Server) -> Iterator[str]:
+def _server(results: CaseResults, server: Server) -> Iterator[str]:
     yield ""
     yield f"## {server.name}"
-    for trial in results.trials_of(server):
+    for case in results.cases_of(server):
         yield ""
-        yield from _wrapped(f"**{trial.happening.value}**, {_verdict(trial)}. {_said(trial)}")
-        for verdict in trial.failed:
+        yield from _wrapped(f"**{case.happening.value}**, {_verdict(case)}. {_said(case)}")
+        for verdict in case.failed:
             yield ""
             yield from _wrapped(f"- {verdict.rule}, {verdict.clause}: {verdict}")
     if not server.graceful:
@@ -103,5 +104,5 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def _said(trial: TrialResult) -> str:
-    return trial.fault if trial.evidence is None else " ".join(notes(trial.evidence))
+def _said(case: CaseResult) -> str:
+    return case.fault if case.observation is None else " ".join(notes(case.observation))

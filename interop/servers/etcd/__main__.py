@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from interop.servers.keeper import Native, free_port, keep
-from interop.servers.program import HOST, Order, command
+from interop.servers.server_program import HOST, ServeOrder, command
 
 
-def _command(order: Order, folder: Path) -> list[str]:
+def _command(order: ServeOrder, folder: Path) -> list[str]:
     client, peer = f"http://{HOST}:{order.port}", f"http://{HOST}:{free_port()}"
     return [
         *("etcd", "--name", "one", "--data-dir", str(folder)),
@@ -20,7 +20,7 @@ def _command(order: Order, folder: Path) -> list[str]:
 
 
 @command
-def main(order: Order) -> None:
+def main(order: ServeOrder) -> None:
     """Run etcd."""
     etcd = Native(
         name="etcd",

@@ -8,7 +8,7 @@ import signal
 import grpc
 import grpc.aio
 
-from interop.servers.program import HOST, Order, command, end_with_input, say_listening
+from interop.servers.server_program import HOST, ServeOrder, command, end_with_input, say_listening
 
 _DRAIN = 15.0
 """How long running calls have at the end, in seconds."""
@@ -29,7 +29,7 @@ class _EmptyCall(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(answer)
 
 
-def _options(order: Order) -> list[tuple[str, int]]:
+def _options(order: ServeOrder) -> list[tuple[str, int]]:
     if order.max_age_ms is None:
         return []
     return [
@@ -38,7 +38,7 @@ def _options(order: Order) -> list[tuple[str, int]]:
     ]
 
 
-async def _serve(order: Order) -> None:
+async def _serve(order: ServeOrder) -> None:
     server = grpc.aio.server(options=_options(order))
     server.add_generic_rpc_handlers([_EmptyCall()])
     port = server.add_insecure_port(f"{HOST}:{order.port}")
@@ -51,7 +51,7 @@ async def _serve(order: Order) -> None:
 
 
 @command
-def main(order: Order) -> None:
+def main(order: ServeOrder) -> None:
     """Answer calls."""
     end_with_input()
     asyncio.run(_serve(order))

@@ -6,16 +6,16 @@ import signal
 from pathlib import Path
 
 from interop.servers.keeper import Native, configuration, keep
-from interop.servers.program import Order, command
+from interop.servers.server_program import ServeOrder, command
 
 
-def _command(order: Order, folder: Path) -> list[str]:
+def _command(order: ServeOrder, folder: Path) -> list[str]:
     template = Path(__file__).with_name("haproxy.cfg")
     return ["haproxy", "-W", "-q", "-f", str(configuration(template, folder, port=order.port, upstream=order.upstream))]
 
 
 @command
-def main(order: Order) -> None:
+def main(order: ServeOrder) -> None:
     """Run HAProxy: a master process and its worker."""
     haproxy = Native(
         name="haproxy",

@@ -6,12 +6,12 @@ import signal
 from pathlib import Path
 
 from interop.servers.keeper import Native, configuration, keep
-from interop.servers.program import Order, command
+from interop.servers.server_program import ServeOrder, command
 
 _NEVER = "1d"
 
 
-def _command(order: Order, folder: Path) -> list[str]:
+def _command(order: ServeOrder, folder: Path) -> list[str]:
     max_age = _NEVER if order.max_age_ms is None else f"{order.max_age_ms}ms"
     template = Path(__file__).with_name("nginx.conf")
     filled = configuration(template, folder, port=order.port, upstream=order.upstream, max_age=max_age)
@@ -19,7 +19,7 @@ def _command(order: Order, folder: Path) -> list[str]:
 
 
 @command
-def main(order: Order) -> None:
+def main(order: ServeOrder) -> None:
     """Run nginx: a master process and one worker."""
     nginx = Native(
         name="nginx",

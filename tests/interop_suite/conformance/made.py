@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 
-from interop.conformance import Calls, Evidence, Scenario, Terms
+from interop.conformance import Announced, Calls, Evidence, Scenario, Terms
 from interop.timeline import Ending, Request, Timeline, Visit, Window
 
 TERMS = Terms(initial=0.2, multiplier=1.6, cap=1.6, jitter=0.2, min_connect_timeout=1.0, tolerance=0.05)
@@ -99,6 +99,18 @@ def restart(first=WANTED + 0.1, pause=0.02, calls=CALLS):
     return evidence([one, two, three], terms=SLOW, seconds=6.0, calls=calls)
 
 
+def held(*, beside=(), redials=(), after=(), announced=GAPS):
+    """Return a client that announces its attempts; connections that it did not announce come beside and after them."""
+    closed = WANTED + 12.0
+    visits = [failing(at) for at in sorted([*starts(), *beside, *redials, *(closed + late for late in after)])]
+    said = Announced(
+        attempts=tuple(at - 0.005 for at in starts(announced)),
+        redials=tuple(at + 0.01 for at in redials),
+        closed=closed,
+    )
+    return replace(evidence(visits, seconds=12.0), announced=said)
+
+
 def right_client():
     """Return what the servers saw of a client that does all as it should."""
     return {
@@ -113,4 +125,7 @@ def right_client():
         Scenario.HERD: herd(),
         Scenario.OUTAGE: outage(),
         Scenario.RESTART: restart(),
+        Scenario.HELD_OUTAGE: held(),
+        Scenario.HELD_RESTART: held(redials=(1.0, 2.5)),
+        Scenario.HELD_MOVE: held(),
     }

@@ -75,6 +75,11 @@ FAULTS = [
     ("lost-is-replaced", Scenario.RESTART, made.restart(pause=1.0)),
     ("rolling-restart", Scenario.RESTART, made.restart(calls=Calls(made=9, ok=8, failed={"UNAVAILABLE": 1}))),
     ("rolling-restart", Scenario.RESTART, made.restart(calls=Calls(made=9, ok=8, unfinished=1))),
+    ("announced-outage", Scenario.HELD_OUTAGE, made.held(beside=(2.0, 3.15, 4.3))),
+    ("announced-outage", Scenario.HELD_OUTAGE, made.held(announced=[*made.GAPS, 1.6])),
+    ("announced-outage", Scenario.HELD_OUTAGE, replace(made.held(), announced=None)),
+    ("announced-restart", Scenario.HELD_RESTART, made.held(beside=(2.0,), redials=(1.0, 2.5))),
+    ("announced-move", Scenario.HELD_MOVE, made.held(after=(0.5,))),
 ]
 
 
@@ -204,6 +209,21 @@ def test_a_trial_that_was_ended_says_in_which_time():
     assert (cut.over, round(cut.lasted, 6)) == (made.WANTED + 3.02, 3.02)
     (verdict,) = (each for each in judge({Scenario.FLAPPING: cut}, CLAUSES) if each.clause == "no-flood")
     assert str(verdict).startswith("connections in 3.0 s: 302 connections, allowed 5 to 27")
+
+
+def test_dials_are_counted_by_attempt():
+    """CB-1: the verdict says at which attempt the connections came that nobody announced."""
+    dialled = made.held(beside=(made.starts()[2] + 0.1, made.starts()[2] + 0.2), redials=(0.55,), after=(0.3, 1.4))
+    (verdict,) = judge({Scenario.HELD_OUTAGE: dialled}, CLAUSES)
+    _, seen, late = verdict.measures
+    assert str(seen) == (
+        "connections for 9 attempts (2+1+3+1+1+1+1+1+1) and 1 redials announced: 12 connections, allowed 10 to 10, "
+        "missed by 2 connections"
+    )
+    assert (
+        str(late)
+        == "connections after the channel was closed: 2 connections, allowed at most 0, missed by 2 connections"
+    )
 
 
 def test_verdicts_say_what_was_seen_and_allowed_and_missed():

@@ -12,14 +12,14 @@ from interop.official.agreement import Agreement, show_agreement
 from interop.official.cpp_server import SERVER, be_judged
 from interop.official.java_client import CLIENTS, judge_client
 from interop.official.verdict import judge, terms_for
-from interop.peers.manifest import Peer
+from interop.runner.program import Program
 
 PASSED = judge([1.0, 1.6], attempts=3, seconds=4, terms=terms_for())
 FAILED = judge([1.0, 1.0], attempts=3, seconds=4, terms=terms_for())
 
 
 def program(*command):
-    return Peer(name="stand-in", folder=Path(__file__).parent, command=("{python}", *command), configurable=frozenset())
+    return Program(name="stand-in", folder=Path(__file__).parent, command=("{python}", *command))
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from interop.client import NotJudgedError, Outcome, Request, reconnect
 from interop.generated.grpc_testing.empty_pb2 import Empty
 from interop.generated.grpc_testing.messages_pb2 import ReconnectInfo
 from interop.generated.grpc_testing.test_pb2_grpc import (
     ReconnectServiceServicer,
     add_ReconnectServiceServicer_to_server,
 )
+from interop.official.client import Assignment, BothVerdicts, NotJudgedError, reconnect
 from tests.echo import serving as serving_echo
 from tests.interop.processes import free_port
 from tests.interop_suite.official.test_server import Log, control, serving, start
@@ -23,7 +23,7 @@ FAST = {"initial": 0.25, "maximum": 1.0}
 
 
 def request_to(server, **what):
-    return Request(control_port=server.control_port, retry_port=server.retry_port, **what)
+    return Assignment(control_port=server.control_port, retry_port=server.retry_port, **what)
 
 
 async def test_compressed():
@@ -76,7 +76,7 @@ async def test_a_client_that_is_told_to_stop_calls_stop():
 
 async def test_nobody_on_the_control_port():
     """IO-1: says which call failed, where and why."""
-    request = Request(control_port=free_port(), retry_port=free_port())
+    request = Assignment(control_port=free_port(), retry_port=free_port())
     with pytest.raises(NotJudgedError, match=f"Start on 127.0.0.1:{request.control_port}: UNAVAILABLE: "):
         await reconnect(request)
 
@@ -84,7 +84,7 @@ async def test_nobody_on_the_control_port():
 async def test_another_servers_port_to_retry():
     """IO-1: where the connections go elsewhere, both verdicts say so, and the server is free for others."""
     async with serving(log := Log()) as server, serving_echo() as port:
-        outcome = await reconnect(Request(control_port=server.control_port, retry_port=port, seconds=0.5))
+        outcome = await reconnect(Assignment(control_port=server.control_port, retry_port=port, seconds=0.5))
     assert not outcome.passed_there
     assert not outcome.passed
     assert len(log) == 1
@@ -106,9 +106,9 @@ async def test_the_servers_word_is_not_enough():
     add_ReconnectServiceServicer_to_server(Lenient(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    outcome = await reconnect(Request(control_port=port, retry_port=free_port(), seconds=0.2))
+    outcome = await reconnect(Assignment(control_port=port, retry_port=free_port(), seconds=0.2))
     await server.stop(None)
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, BothVerdicts)
     assert outcome.passed_there
     assert not outcome.passed
 
@@ -127,4 +127,4 @@ async def test_the_servers_word_is_not_enough():
 )
 def test_options_of_the_channel(told, options):
     """IO-1: nothing is set that was not told, so that what is judged is what users get."""
-    assert Request(control_port=1, retry_port=2, **told).options == options
+    assert Assignment(control_port=1, retry_port=2, **told).options == options

@@ -1,4 +1,4 @@
-"""Evidence made by hand: what a channel that does everything right would show, and changes to it."""
+"""Observation made by hand: what a channel that does everything right would show, and changes to it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import grpc
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Connected, Disconnected, Failure, Stage
-from interop.scenarios import COMPRESSED
-from interop.servers.evidence import Evidence
+from interop.matrix.scenarios import COMPRESSED
 from interop.servers.happenings import Happening
-from interop.servers.manifest import Server
+from interop.servers.observation import Observation
+from interop.servers.server import Server
 from interop.servers.traffic import Call, Ended
 
 OK, UNAVAILABLE, DEADLINE = (
@@ -59,8 +59,8 @@ AFTER = (call(102.95, 102.96), call(103.0, 103.4, long=True))
 WAITED = (call(101.11, 102.92, patient=True), call(101.5, 101.5, UNAVAILABLE, unsent=True))
 
 
-def evidence(happening, calls=(*BEFORE, *WAITED, *AFTER), events=(*FIRST, *OUTAGE), server=SERVER, **changed):
-    made = Evidence(
+def observation(happening, calls=(*BEFORE, *WAITED, *AFTER), events=(*FIRST, *OUTAGE), server=SERVER, **changed):
+    made = Observation(
         server=server,
         happening=happening,
         terms=COMPRESSED,
@@ -78,17 +78,17 @@ def evidence(happening, calls=(*BEFORE, *WAITED, *AFTER), events=(*FIRST, *OUTAG
 
 
 def right():
-    """Return, for each happening, evidence with which everything holds."""
+    """Return, for each happening, observation with which everything holds."""
     steady = (*BEFORE, *AFTER)
     reloads = (*FIRST, lost(101.4), started(101.4), connected(101.41, 2))
     late = tuple(call(at, at + 1, DEADLINE, deadline=1.0) for at in (101.2, 102.0))
     refused = tuple(call(at, at + 0.01, UNAVAILABLE) for at in (101.2, 102.0))
     return {
-        Happening.KILLED: evidence(Happening.KILLED, (*BEFORE, call(100.99, 101.05, UNAVAILABLE), *WAITED, *AFTER)),
-        Happening.DRAINED: evidence(Happening.DRAINED),
-        Happening.AGED: evidence(Happening.AGED, steady, reloads),
-        Happening.RELOADED: evidence(Happening.RELOADED, steady, reloads, PROXY),
-        Happening.FROZEN: evidence(Happening.FROZEN, (*BEFORE, *late, *AFTER), FIRST),
-        Happening.PINGED: evidence(Happening.PINGED, (*BEFORE, *late, *AFTER)),
-        Happening.UPSTREAM_DOWN: evidence(Happening.UPSTREAM_DOWN, (*BEFORE, *refused, *AFTER), FIRST, PROXY),
+        Happening.KILLED: observation(Happening.KILLED, (*BEFORE, call(100.99, 101.05, UNAVAILABLE), *WAITED, *AFTER)),
+        Happening.DRAINED: observation(Happening.DRAINED),
+        Happening.AGED: observation(Happening.AGED, steady, reloads),
+        Happening.RELOADED: observation(Happening.RELOADED, steady, reloads, PROXY),
+        Happening.FROZEN: observation(Happening.FROZEN, (*BEFORE, *late, *AFTER), FIRST),
+        Happening.PINGED: observation(Happening.PINGED, (*BEFORE, *late, *AFTER)),
+        Happening.UPSTREAM_DOWN: observation(Happening.UPSTREAM_DOWN, (*BEFORE, *refused, *AFTER), FIRST, PROXY),
     }

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from interop.commands import cli
-from interop.peers.manifest import ROOT
+from interop.runner.program import ROOT
 from interop.servers import command as module
-from interop.servers.command import run_all, servers, trials
+from interop.servers.case_view import CaseView
+from interop.servers.command import cases, run_all, servers
 from interop.servers.happenings import Happening
-from interop.servers.manifest import Server, find_servers
-from interop.servers.view import View
+from interop.servers.server import Server, find_servers
 
 FOUND = {server.folder.name: server for server in find_servers()}
 PYTHON = FOUND["grpc_python"]
@@ -50,11 +50,11 @@ def test_a_wrong_choice_is_one_line(monkeypatch):
 def test_what_is_planned():
     """IO-4: everything that can happen does; shortly, two things to each server."""
     chosen = list(FOUND.values())
-    whole = trials(chosen, PYTHON, short=False)
+    whole = cases(chosen, PYTHON, short=False)
     assert len(whole) == sum(len(server.happenings) for server in chosen)
-    assert all((trial.upstream is None) != trial.server.proxy for trial in whole)
-    short = trials(chosen, PYTHON, short=True)
-    assert all(sum(trial.server is server for trial in short) == 2 for server in chosen)
+    assert all((case.upstream is None) != case.server.proxy for case in whole)
+    short = cases(chosen, PYTHON, short=True)
+    assert all(sum(case.server is server for case in short) == 2 for server in chosen)
 
 
 @pytest.mark.parametrize(("required", "status"), [("", 0), ("0", 0), ("1", 1)])
@@ -73,8 +73,8 @@ def test_a_server_that_fails(monkeypatch, tmp_path):
     result = run(monkeypatch, "--json", tmp_path / "all.json", "--report", tmp_path / "all.md", found=[BROKEN])
     assert result.exit_code == 1
     assert "FAIL broken, killed: broken ended with status 1: no\n" in result.output
-    (trial,) = json.loads((tmp_path / "all.json").read_text())["trials"]
-    assert (trial["passed"], trial["fault"]) == (False, "broken ended with status 1: no")
+    (case,) = json.loads((tmp_path / "all.json").read_text())["cases"]
+    assert (case["passed"], case["fault"]) == (False, "broken ended with status 1: no")
     assert "**killed**, **fail**. broken ended with status 1: no" in (tmp_path / "all.md").read_text()
 
 
@@ -83,10 +83,10 @@ def test_grpcio_killed(monkeypatch, tmp_path):
     result = run(monkeypatch, "--json", tmp_path / "all.json", "--report", tmp_path / "all.md", found=[KILLED])
     assert result.exit_code == 0, result.output
     assert "1 of 1: grpcio server killed: pass\n" in result.output
-    (trial,) = json.loads((tmp_path / "all.json").read_text())["trials"]
-    assert {verdict["demand"] for verdict in trial["verdicts"]} >= {"waiting", "recovery", "attempts"}
-    assert trial["connections"] == 2
-    assert trial["recovered_in"] is not None
+    (case,) = json.loads((tmp_path / "all.json").read_text())["cases"]
+    assert {verdict["clause"] for verdict in case["verdicts"]} >= {"waiting", "recovery", "attempts"}
+    assert case["connections"] == 2
+    assert case["recovered_in"] is not None
     assert "| grpcio server | killed |" in (tmp_path / "all.md").read_text()
 
 
@@ -95,11 +95,9 @@ async def test_all_that_happens_to_servers_and_proxies():
     """CH-2, CB-7: shortly, all that is on this machine, and two happenings more. Takes half a minute."""
     names = ["grpc_python", "etcd", "nginx", "haproxy"]
     there = [FOUND[name] for name in names if os.environ.get("GRPC_BACKOFF_REQUIRE_PEERS") or not FOUND[name].missing]
-    view = View(Console(file=io.StringIO(), width=200))
+    view = CaseView(Console(file=io.StringIO(), width=200))
     for chosen, short in ((there, True), ([replace(PYTHON, happenings=(Happening.AGED, Happening.PINGED))], False)):
         results = await run_all(chosen, PYTHON, view, short=short)
         assert results.missing == {}
-        assert [
-            (trial.server.name, trial.happening, str(trial.failed)) for trial in results.trials if trial.failed
-        ] == []
+        assert [(case.server.name, case.happening, str(case.failed)) for case in results.cases if case.failed] == []
         assert results.passed(require_all=True)

@@ -1,4 +1,4 @@
-"""What must hold: with evidence made by hand, once as it should be and once with each thing wrong."""
+"""What must hold: with observation made by hand, once as it should be and once with each thing wrong."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import grpc
 import pytest
 
 from interop.conformance import Outcome
+from interop.servers.case_results import CaseResult
 from interop.servers.demands import DEMANDS, judge, recovery
 from interop.servers.happenings import Happening
-from interop.servers.results import TrialResult
 from tests.interop_suite.servers import made
 from tests.interop_suite.servers.made import call
 
 RIGHT = made.right()
 
 
-def failures(evidence):
-    return {verdict.clause: str(verdict) for verdict in judge(evidence) if verdict.outcome is not Outcome.PASS}
+def failures(observation):
+    return {verdict.clause: str(verdict) for verdict in judge(observation) if verdict.outcome is not Outcome.PASS}
 
 
 @pytest.mark.parametrize("happening", Happening, ids=lambda happening: happening.value)
@@ -27,7 +27,7 @@ def test_what_is_right_holds(happening):
 
 def test_every_demand_is_made_somewhere():
     """IO-4: a demand that never applies holds nobody to anything."""
-    judged = {verdict.clause for evidence in RIGHT.values() for verdict in judge(evidence)}
+    judged = {verdict.clause for observation in RIGHT.values() for verdict in judge(observation)}
     assert judged == {demand.name for demand in DEMANDS}
 
 
@@ -53,7 +53,7 @@ def test_an_unsent_call_is_lost_only_where_the_server_stays():
 def test_a_drain_in_which_nothing_ran_shows_nothing():
     """CH-6: that no call is lost is shown by calls that could have been."""
     calls = (*made.WAITED, *made.AFTER)
-    assert "allowed at least 1" in failures(made.evidence(Happening.DRAINED, calls))["lost"]
+    assert "allowed at least 1" in failures(made.observation(Happening.DRAINED, calls))["lost"]
 
 
 def test_a_patient_call_that_does_not_come_to_it():
@@ -63,7 +63,7 @@ def test_a_patient_call_that_does_not_come_to_it():
     core = failures(changed(Happening.DRAINED, call(101.05, 101.12, made.UNAVAILABLE, patient=True, unsent=True)))
     assert "patient calls that failed for want of a connection: 1" in core["waiting"]
     none = tuple(each for each in RIGHT[Happening.KILLED].calls if each not in made.WAITED)
-    assert "patient calls made without a connection: 0" in failures(made.evidence(Happening.KILLED, none))["waiting"]
+    assert "patient calls made without a connection: 0" in failures(made.observation(Happening.KILLED, none))["waiting"]
 
 
 def test_a_server_that_is_not_graceful():
@@ -72,7 +72,7 @@ def test_a_server_that_is_not_graceful():
     rude = changed(Happening.DRAINED, cancelled, server=made.replace(made.SERVER, graceful=False))
     assert {verdict.clause: verdict.outcome for verdict in judge(rude)}["lost"] is Outcome.NOT_APPLICABLE
     assert failures(rude).keys() == {"lost"}  # as what does not apply
-    assert TrialResult(server=made.SERVER, happening=Happening.DRAINED, verdicts=judge(rude)).passed
+    assert CaseResult(server=made.SERVER, happening=Happening.DRAINED, verdicts=judge(rude)).passed
     assert {"lost", "codes"} <= failures(changed(Happening.DRAINED, cancelled)).keys()
 
 
@@ -102,9 +102,9 @@ def test_a_deadline_that_the_server_sees_first():
 def test_a_recovery_that_takes_too_long():
     """CB-4: it is counted in the longest gap of the backoff that can be in progress then."""
     late = (*made.BEFORE, *made.WAITED[1:], call(104.9, 105.0), call(105.1, 105.2))
-    said = failures(made.evidence(Happening.KILLED, late))
+    said = failures(made.observation(Happening.KILLED, late))
     assert said["recovery"].startswith("recovered in: 1.48 backoffs, allowed at most 1.31, missed by 0.17 backoffs")
-    never = made.evidence(Happening.KILLED, made.BEFORE)
+    never = made.observation(Happening.KILLED, made.BEFORE)
     assert recovery(never) is None
     assert {"recovery", "settled"} <= failures(never).keys()
 
@@ -118,10 +118,10 @@ def test_a_channel_that_does_not_settle():
 def test_too_many_attempts():
     """CB-5: attempts are counted in each time without a connection, and no two may be too close."""
     flood = [made.started(101.1 + n / 100) for n in range(100)]
-    said = failures(made.evidence(Happening.KILLED, events=(*made.FIRST, made.lost(101.05), *flood)))
+    said = failures(made.observation(Happening.KILLED, events=(*made.FIRST, made.lost(101.05), *flood)))
     assert said["attempts"].startswith("attempts within 2.95 s without a connection: 100 attempts, allowed at most ")
     close = (*made.FIRST, made.lost(100.05), made.started(100.06), made.connected(100.07, 2))
-    assert failures(made.evidence(Happening.AGED, RIGHT[Happening.AGED].calls, close)) == {
+    assert failures(made.observation(Happening.AGED, RIGHT[Happening.AGED].calls, close)) == {
         "attempts": "shortest gap: 0.060 s, allowed at least 0.110, missed by 0.050 s"
     }
 
@@ -137,15 +137,15 @@ def test_too_many_connections(happening):
 def test_a_frozen_peer_that_is_not_noticed():
     """CH-8: without a loss there is nothing to show that it was noticed, and a late one is late."""
     calls = RIGHT[Happening.PINGED].calls
-    assert "noticed" in failures(made.evidence(Happening.PINGED, calls, made.FIRST))
+    assert "noticed" in failures(made.observation(Happening.PINGED, calls, made.FIRST))
     late = (*made.FIRST, made.lost(104.0), made.started(104.0), made.connected(104.1, 2))
-    assert failures(made.evidence(Happening.PINGED, calls, late))["noticed"].startswith("noticed after: 2.900 s")
+    assert failures(made.observation(Happening.PINGED, calls, late))["noticed"].startswith("noticed after: 2.900 s")
 
 
 def test_a_proxy_whose_connection_is_lost():
     """CB-7: a proxy that answers without its server is no failed connection."""
     calls = RIGHT[Happening.UPSTREAM_DOWN].calls
-    said = failures(made.evidence(Happening.UPSTREAM_DOWN, calls, server=made.PROXY))
+    said = failures(made.observation(Happening.UPSTREAM_DOWN, calls, server=made.PROXY))
     assert said["stays-ready"].startswith("connections lost: 1 connections, allowed at most 0")
     assert "connections" in said
 

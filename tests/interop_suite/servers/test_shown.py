@@ -8,39 +8,39 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
+from interop.servers.case_results import CaseResult, CaseResults, to_json
+from interop.servers.case_view import CaseView
 from interop.servers.demands import judge
 from interop.servers.happenings import Happening
 from interop.servers.notes import notes
 from interop.servers.page import page
-from interop.servers.results import Results, TrialResult, to_json
-from interop.servers.view import View
 from tests.interop_suite.servers import made
 
 RIGHT = made.right()
 
 
-def trial(evidence):
-    return TrialResult(
-        server=evidence.server, happening=evidence.happening, verdicts=judge(evidence), evidence=evidence
+def case(observation):
+    return CaseResult(
+        server=observation.server, happening=observation.happening, verdicts=judge(observation), observation=observation
     )
 
 
 LATE = made.replace(RIGHT[Happening.KILLED], calls=(*RIGHT[Happening.KILLED].calls, made.call(100.5, None)))
-BROKEN = TrialResult(server=made.PROXY, happening=Happening.KILLED, fault="it ended with [red]status 1[/red]")
+BROKEN = CaseResult(server=made.PROXY, happening=Happening.KILLED, fault="it ended with [red]status 1[/red]")
 
 
-def results(*trials, missing=None):
+def results(*cases, missing=None):
     began = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    return Results(began=began, short=False, upstream="made up", trials=trials, missing=missing or {})
+    return CaseResults(began=began, short=False, upstream="made up", cases=cases, missing=missing or {})
 
 
-ALL = results(*map(trial, RIGHT.values()))
-BAD = results(trial(LATE), BROKEN, missing={"far away": "the program far"})
+ALL = results(*map(case, RIGHT.values()))
+BAD = results(case(LATE), BROKEN, missing={"far away": "the program far"})
 
 
 def test_sentences():
-    """IO-4: what a server did is said in sentences, with the figures of the trial."""
-    said = {happening: " ".join(notes(evidence)) for happening, evidence in RIGHT.items()}
+    """IO-4: what a server did is said in sentences, with the figures of the case."""
+    said = {happening: " ".join(notes(observation)) for happening, observation in RIGHT.items()}
     assert said[Happening.KILLED].startswith(
         "1 call that ran when it was killed failed (UNAVAILABLE, 'in words'). 1 impatient call failed at once for want "
     )
@@ -72,7 +72,7 @@ def test_where_a_port_or_an_attempt_is_named_it_is_left_out():
 
 def shown(found):
     out = io.StringIO()
-    View(Console(file=out, width=200, color_system=None, highlight=False)).show(found)
+    CaseView(Console(file=out, width=200, color_system=None, highlight=False)).show(found)
     return out.getvalue()
 
 
@@ -110,12 +110,12 @@ def test_page():
 def test_json():
     """IO-4: everything, as JSON can say it."""
     told = json.loads(json.dumps(to_json(ALL)))
-    assert [trial["passed"] for trial in told["trials"]] == [True] * len(Happening)
-    killed = told["trials"][0]
+    assert [case["passed"] for case in told["cases"]] == [True] * len(Happening)
+    killed = told["cases"][0]
     assert killed["moments"] == {"struck": 1.0, "gone": 1.1, "back": 2.6, "over": 4.0}
     assert killed["events"][0] == {"event": "AttemptStarted", "at": 0.0, "attempt": 1}
     assert killed["calls"]["made"] == sum(each["calls"] for each in killed["calls"]["ended"]) == 8
-    (bad, broken) = to_json(BAD)["trials"]
+    (bad, broken) = to_json(BAD)["cases"]
     assert (bad["passed"], bad["calls"]["hung"]) == (False, 1)
     assert (broken["passed"], broken["fault"]) == (False, "it ended with [red]status 1[/red]")
 
@@ -124,5 +124,5 @@ def test_verdict_of_a_run():
     """IO-4: everything has to hold, and where all are required nothing may be missing."""
     assert ALL.passed(require_all=True)
     assert not BAD.passed(require_all=False)
-    some = results(*ALL.trials, missing={"far away": "the program far"})
+    some = results(*ALL.cases, missing={"far away": "the program far"})
     assert (some.passed(require_all=False), some.passed(require_all=True)) == (True, False)

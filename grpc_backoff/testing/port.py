@@ -1,0 +1,119 @@
+"""A TCP port that listens, refuses and listens again, and is kept all the while.
+
+The front stands on it, and so may any server of a test that has to be gone for a while. It is no asyncio server: one of
+those that is closed while it takes a connection leaves that one open for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import struct
+from collections.abc import Callable
+
+__all__ = ["RESET", "Port", "reset"]
+
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER, on and zero: on close, the kernel sends RST instead of FIN."""
+
+_BACKLOG = 4096
+_BATCH = 64
+"""How many connections are accepted before other work has its turn."""
+
+_REST = 0.1
+"""How long no connection is accepted after that failed, for want of file descriptors."""
+
+
+class Port:
+    """A port on one address, for one event loop.
+
+    Attributes:
+        listening: whether it accepts connections.
+        number: the port; the one that was asked for, or the one that was free.
+        target: address and port, as clients write them.
+    """
+
+    def __init__(self, host: str, port: int, accepted: Callable[[socket.socket], None]) -> None:
+        """Take the port, and refuse; `accepted` is called with every connection, once it listens.
+
+        Raises:
+            ValueError: `host` is not an IP address.
+            OSError: the port is taken.
+        """
+        version = ipaddress.ip_address(host).version
+        self._family = socket.AF_INET6 if version == 6 else socket.AF_INET  # noqa: PLR2004
+        self._host = host
+        self._accepted = accepted
+        self._loop = asyncio.get_running_loop()
+        self._rest: asyncio.TimerHandle | None = None
+        self.listening = False
+        self.number = port
+        self._sock = self._bind()
+        self.number = self._sock.getsockname()[1]
+        self.target = f"[{host}]:{self.number}" if version == 6 else f"{host}:{self.number}"  # noqa: PLR2004
+
+    def listen(self) -> None:
+        """Accept connections from now on; harmless when it does already."""
+        if not self.listening:
+            self.listening = True
+            self._sock.listen(_BACKLOG)
+            self._wait()
+
+    def refuse(self) -> None:
+        """Refuse from now on; harmless when it does already. Connections that were accepted go on.
+
+        Those that the kernel has let in and nobody accepted yet are reset, by the kernel.
+        """
+        if self.listening:
+            self.close()
+            self._sock = self._bind()  # bound and not listening: refused, and nobody else takes the port
+
+    def close(self) -> None:
+        """Give the port up; harmless when that is done."""
+        if self._sock.fileno() < 0:
+            return
+        self.listening = False
+        self._loop.remove_reader(self._sock)
+        if self._rest is not None:
+            self._rest.cancel()
+        self._sock.close()
+
+    def _bind(self) -> socket.socket:
+        sock = socket.socket(self._family)
+        try:
+            sock.setblocking(False)
+            # Or the port could not be taken again while connections that came through it are not forgotten yet.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((self._host, self.number))
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+    def _wait(self) -> None:
+        self._rest = None
+        self._loop.add_reader(self._sock, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_BATCH):
+            try:
+                sock, _ = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:
+                self._loop.remove_reader(self._sock)
+                self._rest = self._loop.call_later(_REST, self._wait)
+                return
+            sock.setblocking(False)
+            self._accepted(sock)
+            if not self.listening:  # what was just accepted was the last
+                return
+
+
+def reset(sock: socket.socket) -> None:
+    """Close an accepted connection by RST, as the kernel does with one that nobody accepted."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    sock.close()

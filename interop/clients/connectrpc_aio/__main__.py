@@ -1,0 +1,54 @@
+"""The program; see `interop/clients/README.md`."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import version
+
+from connectrpc.client import ConnectClient
+from connectrpc.errors import ConnectError
+from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
+from connectrpc.protocol import ProtocolType
+from protobuf.wkt import Empty
+from pyqwest import Client, HTTPTransport, HTTPVersion
+
+from interop.clients.peer_program import METHOD, CallFailed, CallOrder, Tally, command, keep_busy
+
+_SERVICE, _, _NAME = METHOD.strip("/").partition("/")
+_METHOD = MethodInfo(
+    name=_NAME,
+    service_name=_SERVICE,
+    input=Empty,
+    output=Empty,
+    idempotency_level=IdempotencyLevel.UNKNOWN,
+    stream_type=StreamType.UNARY,
+)
+_CODES = {"CANCELED": "CANCELLED"}
+"""What connectrpc spells in its own way."""
+
+
+async def _run(order: CallOrder) -> Tally:
+    scheme = "http" if order.ca is None else "https"
+    # Without TLS there is nothing to negotiate, and HTTP/2 has to be asked for.
+    async with HTTPTransport(tls_ca_cert=order.ca, http_version=HTTPVersion.HTTP2) as transport:
+        client = ConnectClient(f"{scheme}://{order.target}", protocol=ProtocolType.GRPC, http_client=Client(transport))
+
+        async def call(_patient: bool) -> None:
+            """Make one call; it has no way of waiting for READY."""
+            try:
+                await client.execute_unary(request=Empty(), method=_METHOD)
+            except ConnectError as error:
+                name = error.code.name
+                raise CallFailed(_CODES.get(name, name)) from error
+
+        return await keep_busy(order, call)
+
+
+@command
+def main(order: CallOrder) -> None:
+    """Keep one channel busy."""
+    asyncio.run(_run(order)).say_done(connectrpc=version("connectrpc"), pyqwest=version("pyqwest"))
+
+
+if __name__ == "__main__":
+    main()

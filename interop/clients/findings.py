@@ -1,0 +1,70 @@
+"""What a peer's failures mean for those who use it: reads the `findings.toml` beside its manifest."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from interop.conformance import CLAUSES
+from interop.runner.manifest import ManifestError
+
+__all__ = ["Finding", "read_findings"]
+
+_KEYS = {"clauses", "means", "issues"}
+_ISSUE = re.compile(r"[\w.-]+/[\w.-]+#\d+")
+_CLAUSES = {clause.name for clause in CLAUSES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What failing some clauses means.
+
+    Attributes:
+        clauses: their names.
+        means: what somebody who uses the client would see, and whether that is intended.
+        issues: where it is discussed, as owner/repository#number.
+    """
+
+    clauses: tuple[str, ...]
+    means: str
+    issues: tuple[str, ...] = ()
+
+
+def read_findings(folder: Path) -> tuple[Finding, ...]:
+    """Return what is written in a peer's folder, which may be nothing.
+
+    Raises:
+        ManifestError: the file cannot be read.
+    """
+    path = folder / "findings.toml"
+    if not path.exists():
+        return ()
+    try:
+        found = tomllib.loads(path.read_text("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ManifestError(f"{path}: {error}") from error
+    _check(path, "key", found, {"finding"})
+    return tuple(_read(path, each) for each in found.get("finding", []))
+
+
+def _read(path: Path, found: Mapping[str, Any]) -> Finding:
+    _check(path, "key", found, _KEYS)
+    clauses, means, issues = found.get("clauses"), found.get("means"), found.get("issues", [])
+    if not isinstance(clauses, list) or not clauses:
+        raise ManifestError(f"{path}: clauses is {clauses!r}; it is a list of names of clauses")
+    _check(path, "clause", clauses, _CLAUSES)
+    if not isinstance(means, str) or not means:
+        raise ManifestError(f"{path}: means is {means!r}; it is a text that is not empty")
+    if not isinstance(issues, list) or not all(isinstance(each, str) and _ISSUE.fullmatch(each) for each in issues):
+        raise ManifestError(f"{path}: issues is {issues!r}; it is a list of owner/repository#number")
+    return Finding(clauses=tuple(clauses), means=means, issues=tuple(issues))
+
+
+def _check(path: Path, kind: str, names: Iterable[str], known: set[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ManifestError(f"{path}: {name} is no {kind}; there are {', '.join(sorted(known))}")

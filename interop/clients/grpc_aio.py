@@ -1,0 +1,31 @@
+"""The calls of a peer whose channel is a `grpc.aio.Channel`, whoever made it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from interop.clients.peer_program import METHOD, CallFailed, CallOrder, Tally, keep_busy
+
+__all__ = ["call_all", "credentials"]
+
+
+def credentials(order: CallOrder) -> grpc.ChannelCredentials | None:
+    """Return what TLS needs; None for no TLS."""
+    return None if order.ca is None else grpc.ssl_channel_credentials(order.ca)
+
+
+async def call_all(order: CallOrder, channel: grpc.aio.Channel) -> Tally:
+    """Keep the channel busy, then close it."""
+    method: Any = channel.unary_unary(METHOD)
+
+    async def call(patient: bool) -> None:
+        try:
+            await method(b"", wait_for_ready=patient)
+        except grpc.aio.AioRpcError as error:
+            raise CallFailed(error.code().name) from error
+
+    async with channel:
+        return await keep_busy(order, call)

@@ -1,0 +1,120 @@
+"""Calls of every arity on a `grpc.aio.Channel`, of which everything is kept: for `--hold-ms` (`README.md`).
+
+What a program may well keep of its calls: the calls themselves, the exceptions that they ended with, request iterators
+that have not ended, and cycles that wait for the next collection. None of that may have consequences on the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from interop.clients.peer_program import METHOD, CallOrder, Tally
+
+__all__ = ["hold_all"]
+
+_Call = Callable[[], Awaitable[object]]
+
+
+class _Holder:
+    """Workers that call in turns, and everything that is left of their calls."""
+
+    def __init__(self, order: CallOrder, channel: grpc.aio.Channel) -> None:
+        self.tally = Tally()
+        self._order = order
+        self._loop = asyncio.get_running_loop()
+        self._over = self._loop.time() + order.seconds
+        self._kept: list[object] = []
+        self._multicallables: list[Any] = [
+            channel.unary_unary(METHOD),
+            channel.unary_stream(METHOD),
+            channel.stream_unary(METHOD),
+            channel.stream_stream(METHOD),
+        ]
+
+    def calls(self, *, patient: bool) -> Sequence[_Call]:
+        """Return, for each arity and each way to use it, how to make a call and wait for its end."""
+        unary, answers, requests, both = self._multicallables
+        return [
+            lambda: self._result(unary(b"", wait_for_ready=patient)),
+            lambda: self._limited(unary(b"", wait_for_ready=patient)),
+            lambda: self._answers(answers(b"", wait_for_ready=patient)),
+            lambda: self._result(requests(_one(), wait_for_ready=patient)),
+            lambda: self._result(requests(self._unfinished(), wait_for_ready=patient)),
+            lambda: self._answers(both(_one(), wait_for_ready=patient)),
+            lambda: self._answers(both(self._unfinished(), wait_for_ready=patient)),
+            lambda: self._by_hand(both(wait_for_ready=patient)),
+        ]
+
+    async def work(self, call: _Call) -> None:
+        """Call until the time has passed, and keep what each call ends with."""
+        while self._loop.time() < self._over:
+            self.tally.made += 1
+            try:
+                await call()
+                self.tally.ok += 1
+            except (grpc.aio.AioRpcError, TimeoutError) as error:
+                code = grpc.StatusCode.DEADLINE_EXCEEDED if isinstance(error, TimeoutError) else error.code()
+                self.tally.failed[code.name] += 1
+                self._kept.append(error)
+            await asyncio.sleep(self._order.pause)
+
+    async def _result(self, call: Any) -> None:
+        self._kept.append(call)
+        await call
+
+    async def _limited(self, call: Any) -> None:
+        """Wait as many programs do; in Python 3.11 what `wait_for` leaves is a cycle."""
+        self._kept.append(call)
+        await asyncio.wait_for(call, self._order.seconds)
+
+    async def _answers(self, call: Any) -> None:
+        self._kept.append(call)
+        async for answer in call:
+            self._kept.append(answer)
+
+    async def _by_hand(self, call: Any) -> None:
+        """Write and read by hand, and never say that no more will be written."""
+        self._kept.append(call)
+        await call.write(b"")
+        await call.read()
+
+    def _unfinished(self) -> AsyncIterator[bytes]:
+        requests = _endless()
+        self._kept.append(requests)
+        return requests
+
+
+async def _one() -> AsyncIterator[bytes]:
+    yield b""
+
+
+async def _endless() -> AsyncIterator[bytes]:
+    yield b""
+    await asyncio.Event().wait()
+
+
+async def hold_all(order: CallOrder, channel: grpc.aio.Channel, closed: Callable[[], None]) -> Tally:
+    """Keep the channel busy, close it, tell that, and hold everything until `--hold-ms` have passed."""
+    gc.disable()  # or a collection would let go of what is held
+    holder = _Holder(order, channel)
+    async with channel:
+        workers = [
+            asyncio.create_task(holder.work(call))
+            for patient in (False, True)
+            for call in holder.calls(patient=patient)
+        ]
+        await asyncio.sleep(order.seconds)
+    closed()
+    await asyncio.sleep((order.hold_ms or 0) / 1000)
+    for worker in workers:
+        worker.cancel()
+    for outcome in await asyncio.gather(*workers, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            raise outcome  # a fault of the program, not of a call
+    return holder.tally

@@ -1,0 +1,71 @@
+"""Which peers there are, the clients that are judged: reads the manifests in the folders beside this file."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from pathlib import Path
+
+from interop.runner.manifest import ManifestError, Table
+from interop.runner.program import Program
+
+__all__ = ["Peer", "Setting", "find_peers"]
+
+_FOLDER = Path(__file__).parent
+
+
+class Setting(enum.Enum):
+    """What a peer may be told. The value is the name in manifests; the argument is `--<value>-ms`."""
+
+    INITIAL = "initial"
+    MAX = "max"
+    MIN_CONNECT_TIMEOUT = "min-connect-timeout"
+    STABLE_AFTER = "stable-after"
+    HOLD = "hold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer(Program):
+    """One client.
+
+    Attributes:
+        configurable: what it can be told.
+        must_pass: whether a failure of this peer is a failure of the run.
+        loud: whether it makes attempts without a pause between them, so that it floods every server that fails.
+    """
+
+    configurable: frozenset[Setting]
+    must_pass: bool = False
+    loud: bool = False
+
+    def can_be_told(self, *settings: Setting) -> bool:
+        """Return whether it has all these settings."""
+        return self.configurable.issuperset(settings)
+
+
+def find_peers(folder: Path = _FOLDER) -> list[Peer]:
+    """Return the peers whose manifests are in the folders of this one: those that must pass first, then by name.
+
+    Raises:
+        ManifestError: one of them cannot be read.
+    """
+    peers = [_read(path) for path in folder.glob("*/peer.toml")]
+    return sorted(peers, key=lambda peer: (not peer.must_pass, peer.name))
+
+
+def _read(path: Path) -> Peer:
+    table = Table(path, {"configurable", "must_pass", "loud"})
+    return Peer(
+        **table.common(),
+        configurable=frozenset(_setting(path, name) for name in table.texts("configurable")),
+        must_pass=table.flag("must_pass"),
+        loud=table.flag("loud"),
+    )
+
+
+def _setting(path: Path, name: str) -> Setting:
+    try:
+        return Setting(name)
+    except ValueError:
+        known = ", ".join(setting.value for setting in Setting)
+        raise ManifestError(f"{path}: configurable has {name!r}; there are {known}") from None

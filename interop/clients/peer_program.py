@@ -1,0 +1,182 @@
+"""What the peers in Python share: the command line, the workers of an asyncio client, and the two lines of output."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import click
+
+__all__ = ["METHOD", "Announcements", "CallFailed", "CallOrder", "Tally", "command", "keep_busy"]
+
+METHOD = "/grpc.testing.TestService/EmptyCall"
+"""What is called, with an empty message for request and for answer."""
+
+GRACE = 1.0
+"""How long running calls have when the time has passed, in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOrder:
+    """What a peer was told on the command line.
+
+    Attributes:
+        target: where to connect.
+        seconds: for how long to make calls.
+        workers: how many calls are made at a time.
+        pause: how long a worker pauses after each call, in seconds.
+        ca: the certificate authority to trust, in PEM; None for no TLS.
+        initial_ms: INITIAL_BACKOFF; like the settings below, None for what the client does untold.
+        max_ms: MAX_BACKOFF.
+        min_connect_timeout_ms: MIN_CONNECT_TIMEOUT.
+        stable_after_ms: a connection that is lost sooner counts as a failed attempt.
+        hold_ms: for how long to keep everything after the channel is closed, and then announce; None to do neither.
+        began: when it was told to begin, on `time.monotonic`.
+    """
+
+    target: str
+    seconds: float
+    workers: int
+    pause: float
+    ca: bytes | None
+    initial_ms: int | None
+    max_ms: int | None
+    min_connect_timeout_ms: int | None
+    stable_after_ms: int | None
+    hold_ms: int | None = None
+    began: float = 0.0
+
+    @property
+    def core_options(self) -> list[tuple[str, int]]:
+        """The channel options by which grpc's core is told."""
+        told = {
+            "grpc.initial_reconnect_backoff_ms": self.initial_ms,
+            "grpc.max_reconnect_backoff_ms": self.max_ms,
+            "grpc.min_reconnect_backoff_ms": self.min_connect_timeout_ms,
+        }
+        return [(name, value) for name, value in told.items() if value is not None]
+
+
+class CallFailed(Exception):  # noqa: N818 - an outcome, not an error of the program
+    """A call failed; the argument is the name of its status code."""
+
+
+@dataclass(slots=True)
+class Announcements:
+    """What the client said of its dials, as it made them. Moments are seconds since it was told to begin.
+
+    Attributes:
+        attempts: when each attempt began.
+        redials: when it said that something underneath it had dialled by itself.
+        closed: when its channel was closed.
+    """
+
+    attempts: list[float] = field(default_factory=list)
+    redials: list[float] = field(default_factory=list)
+    closed: float = 0.0
+
+
+class Tally:
+    """What became of the calls."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.ok = 0
+        self.failed: Counter[str] = Counter()
+
+    def say_done(self, announced: Announcements | None = None, **versions: str) -> None:
+        """Write the last line: the figures, what was announced if that was asked for, and the versions used."""
+        unfinished = self.made - self.ok - self.failed.total()
+        versions["python"] = platform.python_version()
+        figures = {"made": self.made, "ok": self.ok, "failed": self.failed, "unfinished": unfinished}
+        said = {} if announced is None else {"announced": asdict(announced)}
+        click.echo(json.dumps({"event": "done", **figures, **said, "versions": versions}))
+
+
+def _wait_for_start() -> None:
+    """Write the first line, and wait for the one that says to begin."""
+    click.echo(json.dumps({"event": "ready"}))
+    if not sys.stdin.readline():
+        sys.exit(0)
+
+
+async def keep_busy(order: CallOrder, call: Callable[[bool], Awaitable[object]]) -> Tally:
+    """Make calls until the time has passed.
+
+    Args:
+        order: how many, and how long.
+        call: makes one; it is told whether it should wait for READY. It raises CallFailed.
+    """
+    loop = asyncio.get_running_loop()
+    tally, over = Tally(), loop.time() + order.seconds
+
+    async def work(number: int) -> None:
+        while loop.time() < over:
+            tally.made += 1
+            try:
+                await call(number % 2 == 1)
+                tally.ok += 1
+            except CallFailed as error:
+                tally.failed[str(error)] += 1
+            await asyncio.sleep(order.pause)
+
+    workers = [asyncio.create_task(work(number)) for number in range(order.workers)]
+    await asyncio.wait(workers, timeout=order.seconds + GRACE)
+    for worker in workers:
+        worker.cancel()
+    for outcome in await asyncio.gather(*workers, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            raise outcome  # a fault of the program, not of a call
+    return tally
+
+
+def command(run: Callable[[CallOrder], None]) -> click.Command:
+    """Return the command line of a peer that does what `run` does."""
+
+    @click.command()
+    @click.option("--target", required=True)
+    @click.option("--seconds", type=float, required=True)
+    @click.option("--workers", type=int, default=1)
+    @click.option("--pause-ms", type=int, default=20)
+    @click.option("--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+    @click.option("--initial-ms", type=int)
+    @click.option("--max-ms", type=int)
+    @click.option("--min-connect-timeout-ms", type=int)
+    @click.option("--stable-after-ms", type=int)
+    @click.option("--hold-ms", type=int)
+    def peer(
+        target: str,
+        seconds: float,
+        workers: int,
+        pause_ms: int,
+        ca: Path | None,
+        initial_ms: int | None,
+        max_ms: int | None,
+        min_connect_timeout_ms: int | None,
+        stable_after_ms: int | None,
+        hold_ms: int | None,
+    ) -> None:
+        """Keep one channel busy, and say what became of the calls."""
+        order = CallOrder(
+            target=target,
+            seconds=seconds,
+            workers=workers,
+            pause=pause_ms / 1000,
+            ca=None if ca is None else ca.read_bytes(),
+            initial_ms=initial_ms,
+            max_ms=max_ms,
+            min_connect_timeout_ms=min_connect_timeout_ms,
+            stable_after_ms=stable_after_ms,
+            hold_ms=hold_ms,
+        )
+        _wait_for_start()
+        run(replace(order, began=time.monotonic()))
+
+    return peer

@@ -1,0 +1,76 @@
+"""A server that fails as its script says, one behaviour for each connection, to test any gRPC client with (IO-3).
+
+Put a client in front of it, and look at what the server saw::
+
+    async with FlakyServer("accept_close x1; refuse until 1.5; slow_settings(delay=0.5) x1; working") as server:
+        async with grpc.aio.insecure_channel(server.target) as channel:
+            reply = await EchoStub(channel).Unary(Message(text="hello"), wait_for_ready=True)  # any unary method
+        for visit in server.timeline().visits:
+            print(visit.number, visit.behaviour, visit.accepted, visit.settings_sent, visit.ending)
+
+`Script.parse` says how scripts are written, `interop.flaky.behaviours` what they can say. As a value, the script is
+`Script((Step(AcceptClose(), times=1), Step(Refuse(), until=1.5), Step(SlowSettings(0.5), times=1), Step(Working())))`,
+and a behaviour of your own is a class that derives from `Behaviour`. With `tls=Tls(certificate, key)` the server speaks
+TLS. `server.play(script)` changes the script, `await server.wait_for(connections=3)` waits, and
+`interop.flaky.control` does the same for other processes and languages, over gRPC.
+
+What each module is for: `behaviours` and `script` say what is to happen; `server` listens (`port`), follows the script
+(`player`) and hands each connection to a `visitor`, which joins bytes (`wire`, `tls`), HTTP/2 (`http2`, `service`) and
+the notes (`record`).
+"""
+
+from __future__ import annotations
+
+from interop.flaky.behaviour import Behaviour
+from interop.flaky.behaviours import (
+    AcceptClose,
+    AcceptReset,
+    EnhanceYourCalm,
+    Http1Answer,
+    MaxStreams,
+    PingFlood,
+    Refuse,
+    ResetAfterData,
+    ResetAfterHeaders,
+    ResetDuringData,
+    RollingRestart,
+    SettingsThenClose,
+    SettingsThenGoaway,
+    Silent,
+    SlowSettings,
+    TlsGarbage,
+    Trickle,
+    Working,
+)
+from interop.flaky.connection import Connection
+from interop.flaky.script import Script, ScriptError, Step
+from interop.flaky.server import FlakyServer
+from interop.flaky.tls import Tls
+
+__all__ = [
+    "AcceptClose",
+    "AcceptReset",
+    "Behaviour",
+    "Connection",
+    "EnhanceYourCalm",
+    "FlakyServer",
+    "Http1Answer",
+    "MaxStreams",
+    "PingFlood",
+    "Refuse",
+    "ResetAfterData",
+    "ResetAfterHeaders",
+    "ResetDuringData",
+    "RollingRestart",
+    "Script",
+    "ScriptError",
+    "SettingsThenClose",
+    "SettingsThenGoaway",
+    "Silent",
+    "SlowSettings",
+    "Step",
+    "Tls",
+    "TlsGarbage",
+    "Trickle",
+    "Working",
+]

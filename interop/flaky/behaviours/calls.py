@@ -1,0 +1,174 @@
+"""What a server does to calls, once it is connected: answers them, breaks them off, floods them, or takes its leave.
+
+The resets, the PINGs and the limit on streams are those of gRPC's own HTTP/2 interop server, under its names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from dataclasses import dataclass
+from typing import ClassVar
+
+from h2.errors import ErrorCodes
+
+from interop.flaky.behaviour import Behaviour
+from interop.flaky.connection import Connection
+from interop.flaky.http2 import Service
+from interop.flaky.service import BreakOff, Echo
+
+__all__ = [
+    "MaxStreams",
+    "PingFlood",
+    "ResetAfterData",
+    "ResetAfterHeaders",
+    "ResetDuringData",
+    "RollingRestart",
+    "Working",
+]
+
+_EMPTY_MESSAGE = struct.pack(">?I", False, 0)
+_HALF_MESSAGE = struct.pack(">?I", False, 1024) + bytes(512)
+
+
+@dataclass(frozen=True, slots=True)
+class Working(Behaviour):
+    """Work: answer every unary call with its own message and status OK.
+
+    Attributes:
+        latency: seconds that a call takes.
+        lives: seconds from SETTINGS to the end of the connection, which comes without GOAWAY, as when a process is
+            killed; 0 is never.
+    """
+
+    name: ClassVar[str] = "working"
+    latency: float = 0.0
+    lives: float = 0.0
+
+    def service(self) -> Service:
+        """One that works."""
+        return Echo(self.latency)
+
+    async def serve(self, connection: Connection) -> None:
+        """Speak; serve."""
+        connection.send_settings()
+        if not self.lives:
+            await connection.until_closed()
+        await asyncio.sleep(self.lives)
+        connection.wire.drop()
+
+
+@dataclass(frozen=True, slots=True)
+class RollingRestart(Behaviour):
+    """Work, then take leave as a server does that is replaced: GOAWAY(NO_ERROR), and running calls finish.
+
+    Attributes:
+        after: seconds from SETTINGS to GOAWAY.
+        grace: seconds that running calls have from then on.
+        latency: seconds that a call takes.
+    """
+
+    name: ClassVar[str] = "rolling_restart"
+    after: float = 1.0
+    grace: float = 10.0
+    latency: float = 0.0
+
+    def service(self) -> Service:
+        """One that works."""
+        return Echo(self.latency)
+
+    async def serve(self, connection: Connection) -> None:
+        """Speak; serve; drain; close."""
+        connection.send_settings()
+        await asyncio.sleep(self.after)
+        await connection.http2.drain(self.grace)
+
+
+@dataclass(frozen=True, slots=True)
+class _ResetCalls(Behaviour):
+    """Begin to answer every call, then RST_STREAM.
+
+    Attributes:
+        code: why.
+    """
+
+    beginning: ClassVar[bytes]
+    code: ErrorCodes = ErrorCodes.INTERNAL_ERROR
+
+    def service(self) -> Service:
+        """One that breaks off."""
+        return BreakOff(self.beginning, self.code)
+
+
+class ResetAfterHeaders(_ResetCalls):
+    """Answer every call with headers, then RST_STREAM with `code`."""
+
+    __slots__ = ()
+    name = "reset_after_headers"
+    beginning = b""
+
+
+class ResetDuringData(_ResetCalls):
+    """Answer every call with headers and half a message, then RST_STREAM with `code`."""
+
+    __slots__ = ()
+    name = "reset_during_data"
+    beginning = _HALF_MESSAGE
+
+
+class ResetAfterData(_ResetCalls):
+    """Answer every call with headers and a whole message, an empty one, then RST_STREAM with `code`: no trailers."""
+
+    __slots__ = ()
+    name = "reset_after_data"
+    beginning = _EMPTY_MESSAGE
+
+
+@dataclass(frozen=True, slots=True)
+class PingFlood(Behaviour):
+    """Work, and send PINGs all the while, as many as the client takes.
+
+    Attributes:
+        burst: how many at a time.
+        every: seconds between two bursts.
+    """
+
+    name: ClassVar[str] = "ping_flood"
+    burst: int = 10
+    every: float = 0.01
+
+    def service(self) -> Service:
+        """One that works."""
+        return Echo()
+
+    async def serve(self, connection: Connection) -> None:
+        """Speak; flood; serve."""
+        connection.send_settings()
+        while not connection.http2.over:
+            for _ in range(self.burst):
+                connection.http2.h2.ping(b"flooding")
+            connection.http2.flush()
+            await asyncio.sleep(self.every)
+            await connection.wire.writable()
+        await connection.until_closed()
+
+
+@dataclass(frozen=True, slots=True)
+class MaxStreams(Behaviour):
+    """Work, with SETTINGS that allow so many requests at a time; those that come all the same are refused.
+
+    Attributes:
+        limit: how many; with 0, a client is READY and can do nothing.
+    """
+
+    name: ClassVar[str] = "max_streams"
+    limit: int = 1
+
+    @property
+    def max_streams(self) -> int:
+        """The limit."""
+        return self.limit
+
+    def service(self) -> Service:
+        """One that works."""
+        return Echo()

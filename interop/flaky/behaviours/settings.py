@@ -1,0 +1,128 @@
+"""What can go wrong around SETTINGS, the frame that makes a client READY: late, in pieces, or followed by the end.
+
+Requests are left unanswered where the connection is to end, and are served where it turns out well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import ClassVar
+
+from h2.errors import ErrorCodes
+
+from grpc_backoff.testing import front
+from interop.flaky.behaviour import Behaviour
+from interop.flaky.connection import Connection
+from interop.flaky.http2 import Service
+from interop.flaky.service import Echo
+
+__all__ = ["EnhanceYourCalm", "SettingsThenClose", "SettingsThenGoaway", "SlowSettings", "Trickle"]
+
+
+@dataclass(frozen=True, slots=True)
+class SlowSettings(Behaviour):
+    """Hold back SETTINGS, and everything behind it; then work.
+
+    Attributes:
+        delay: for how many seconds, from the accepted connection or the end of the TLS handshake.
+    """
+
+    name: ClassVar[str] = "slow_settings"
+    delay: float = 1.0
+
+    def service(self) -> Service:
+        """One that works."""
+        return Echo()
+
+    async def serve(self, connection: Connection) -> None:
+        """Wait; speak; serve."""
+        await asyncio.sleep(self.delay)
+        connection.send_settings()
+        await connection.until_closed()
+
+
+@dataclass(frozen=True, slots=True)
+class Trickle(Behaviour):
+    """Send SETTINGS one byte at a time; then work.
+
+    Attributes:
+        lasts: seconds from the first byte of the frame to its last.
+    """
+
+    name: ClassVar[str] = "trickle"
+    lasts: float = 1.0
+
+    def service(self) -> Service:
+        """One that works."""
+        return Echo()
+
+    async def serve(self, connection: Connection) -> None:
+        """Send byte by byte; serve."""
+        first, *rest = (bytes([byte]) for byte in connection.http2.settings)
+        connection.wire.write(first)
+        for byte in rest:
+            await asyncio.sleep(self.lasts / len(rest))
+            connection.wire.write(byte)
+        connection.http2.speak()
+        await connection.until_closed()
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsThenClose(Behaviour):
+    """Send SETTINGS and hang up, as a proxy does whose upstream is down.
+
+    Attributes:
+        after: seconds from SETTINGS to the end.
+    """
+
+    name: ClassVar[str] = "settings_then_close"
+    after: float = 0.0
+
+    async def serve(self, connection: Connection) -> None:
+        """Speak; wait; close."""
+        await front.settings_then_close(self.after)(connection)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsThenGoaway(Behaviour):
+    """Send SETTINGS, then GOAWAY, and wait until the client leaves.
+
+    Attributes:
+        code: why.
+        last_stream: the highest stream that is said to be served; none is.
+        after: seconds from SETTINGS to GOAWAY.
+        closes: whether the server closes then, and does not wait; servers do that when no call runs.
+    """
+
+    name: ClassVar[str] = "settings_then_goaway"
+    code: ErrorCodes = ErrorCodes.NO_ERROR
+    last_stream: int = 0
+    after: float = 0.0
+    closes: bool = False
+
+    async def serve(self, connection: Connection) -> None:
+        """Speak; wait; send GOAWAY; close, if it is to."""
+        connection.send_settings()
+        await asyncio.sleep(self.after)
+        connection.http2.goaway(self.code, self.last_stream)
+        if not self.closes:
+            await connection.until_closed()
+
+
+@dataclass(frozen=True, slots=True)
+class EnhanceYourCalm(Behaviour):
+    """Send SETTINGS, then GOAWAY(ENHANCE_YOUR_CALM) with `too_many_pings`, and close: as servers end keepalive abuse.
+
+    Attributes:
+        after: seconds from SETTINGS to GOAWAY.
+    """
+
+    name: ClassVar[str] = "enhance_your_calm"
+    after: float = 0.0
+
+    async def serve(self, connection: Connection) -> None:
+        """Speak; wait; send GOAWAY; close."""
+        connection.send_settings()
+        await asyncio.sleep(self.after)
+        connection.http2.goaway(ErrorCodes.ENHANCE_YOUR_CALM, 0, b"too_many_pings")

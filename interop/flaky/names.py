@@ -1,0 +1,64 @@
+"""A name server on loopback that knows one name, whose address can be changed: a server that moves."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+import dns.flags
+import dns.message
+import dns.rdatatype
+import dns.rrset
+from dns.exception import DNSException
+
+__all__ = ["NameServer"]
+
+_NAME = "moves.test"
+_HOST = "127.0.0.1"
+_TTL = 1
+
+
+class NameServer(asyncio.DatagramProtocol):
+    """The server, while its context is open.
+
+    Attributes:
+        address: the IPv4 address that it has for the name from now on.
+        asked: how often it was asked for that.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Have this address for the name."""
+        self.address = address
+        self.asked = 0
+
+    async def __aenter__(self) -> Self:
+        """Take any free port."""
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(_HOST, 0))
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        """Give the port up."""
+        self._transport.close()
+
+    def target(self, port: int) -> str:
+        """Return the target that a gRPC client is given, which asks this server for the address, and dials `port`."""
+        own = self._transport.get_extra_info("sockname")[1]
+        return f"dns://{_HOST}:{own}/{_NAME}:{port}"
+
+    def datagram_received(self, data: bytes, addr: tuple[str | int, int]) -> None:
+        """Answer; called by the event loop."""
+        try:
+            query = dns.message.from_wire(data)
+        except DNSException:
+            return
+        answer = dns.message.make_response(query)
+        answer.flags |= dns.flags.RA
+        question = query.question[0]
+        if question.rdtype == dns.rdatatype.A:
+            self.asked += 1
+            answer.answer.append(dns.rrset.from_text(question.name, _TTL, "IN", "A", self.address))
+        self._transport.sendto(answer.to_wire(), addr)

@@ -1,0 +1,80 @@
+"""How a behaviour is written: its name, and in parentheses the fields that differ from their defaults."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import Field, fields
+from typing import Any
+
+from interop.flaky.behaviour import Entry
+from interop.flaky.behaviours import BY_NAME
+from interop.flaky.values import kind_of
+
+__all__ = ["ScriptError", "read_entry", "write_entry"]
+
+
+class ScriptError(ValueError):
+    """A script that cannot be played; says which part of it, and what is allowed."""
+
+
+def write_entry(entry: Entry) -> str:
+    """Return the text of a behaviour, such as `slow_settings(delay=0.5)`."""
+    values = [
+        f"{field.name}={kind_of(field.default).write(value)}"
+        for field in fields(entry)
+        if (value := getattr(entry, field.name)) != field.default
+    ]
+    return f"{entry.name}({', '.join(values)})" if values else entry.name
+
+
+def read_entry(name: str, values: str) -> Entry:
+    """Return the behaviour called `name`, with `values` as they stand between the parentheses.
+
+    Raises:
+        ScriptError: there is none of that name, or a value is not allowed.
+    """
+    if name not in BY_NAME:
+        raise ScriptError(f"{name!r} is not a behaviour{_hint(name, BY_NAME)}; allowed are {', '.join(BY_NAME)}")
+    kind = BY_NAME[name]
+    known = {field.name: field for field in fields(kind)}
+    given: dict[str, object] = {}
+    for key, text in _pairs(name, list(known), values):
+        if key not in known:
+            raise ScriptError(
+                f"{name} has no field {key!r}{_hint(key, known)}; allowed are {', '.join(known) or 'none'}"
+            )
+        if key in given:
+            raise ScriptError(f"{name}: {key} is given twice")
+        given[key] = _value(name, known[key], text)
+    try:
+        return kind(**given)
+    except ValueError as error:
+        raise ScriptError(str(error)) from None
+
+
+def _pairs(name: str, order: list[str], values: str) -> Iterator[tuple[str, str]]:
+    """Tell which field each value is for: the one that it names, or the one whose turn it is."""
+    for place, part in enumerate(values.split(",") if values.strip() else ()):
+        key, named, text = part.partition("=")
+        if named:
+            yield key.strip(), text.strip()
+        elif place < len(order):
+            yield order[place], part.strip()
+        else:
+            raise ScriptError(
+                f"{name}: {part.strip()!r} is one value too many; its fields are {', '.join(order) or 'none'}"
+            )
+
+
+def _value(name: str, field: Field[Any], text: str) -> object:
+    kind = kind_of(field.default)
+    try:
+        return kind.read(text)
+    except (KeyError, ValueError):
+        raise ScriptError(f"{name}: {field.name} is {text!r}; allowed is {kind.allowed}") from None
+
+
+def _hint(word: str, known: dict[str, Any]) -> str:
+    near = difflib.get_close_matches(word, known, 1)
+    return f", {near[0]!r} is" if near else ""

@@ -1,0 +1,56 @@
+"""Where a server is in its script: counts connections and is told the time; it neither listens nor waits itself."""
+
+from __future__ import annotations
+
+import math
+
+from interop.flaky.behaviour import Behaviour
+from interop.flaky.behaviours import Refuse
+from interop.flaky.script import Script, Step
+
+__all__ = ["Player"]
+
+
+class Player:
+    """One run through a script. All moments are on the caller's clock, which does not go back."""
+
+    def __init__(self, script: Script, now: float) -> None:
+        """Begin with the first step, now."""
+        self._steps = script.steps
+        self._began = now
+        self._place = 0
+        self._step_began = now
+        self._taken = 0
+
+    @property
+    def place(self) -> int:
+        """How many steps are over."""
+        return self._place
+
+    @property
+    def ends(self) -> float:
+        """When time ends the step; infinity if it never does."""
+        step = self._steps[self._place]
+        until = math.inf if step.until is None else self._began + step.until
+        lasting = math.inf if step.lasting is None else self._step_began + step.lasting
+        return max(min(until, lasting), self._step_began)
+
+    def step(self, now: float) -> Step:
+        """Return the step that is on, after those that time has ended."""
+        while self.ends <= now:
+            self._next(self.ends)
+        return self._steps[self._place]
+
+    def take(self, now: float) -> Behaviour:
+        """Return the behaviour for a connection that was just accepted."""
+        step = self.step(now)
+        assert not isinstance(step.behaviour, Refuse), "nothing listens then"
+        self._taken += 1
+        if self._taken == step.times:
+            self._next(now)
+        return step.behaviour
+
+    def _next(self, now: float) -> None:
+        self._place += 1
+        self._step_began = now
+        self._taken = 0

@@ -1,0 +1,138 @@
+"""What a flaky server is to do, as a value: steps with bounds, and their text.
+
+`accept_close x3; refuse until 5; slow_settings(delay=0.5) x2; working` closes three connections, then refuses until
+five seconds after the script began, then works: on two connections late, and on all others at once.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Self, cast
+
+from interop.flaky.behaviour import Behaviour
+from interop.flaky.behaviours import Refuse
+from interop.flaky.notation import ScriptError, read_entry, write_entry
+
+__all__ = ["Script", "ScriptError", "Step"]
+
+_STEP = re.compile(r"(?P<name>\w+)\s*(?:\((?P<values>[^()]*)\))?(?P<bounds>.*)", re.DOTALL)
+_BOUND = re.compile(r"(?:(?P<word>until|for)\s+|(?P<x>x))(?P<number>\S+)")
+_BOUNDS = {"x": "times", "until": "until", "for": "lasting"}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One behaviour, and for how long. It is over when the first of its bounds is reached.
+
+    Attributes:
+        behaviour: what is done with each connection. With `Refuse` there is none, so only time can bound it.
+        times: for so many connections.
+        until: until so many seconds after the script began.
+        lasting: for so many seconds after the step began.
+    """
+
+    behaviour: Behaviour | Refuse
+    times: int | None = None
+    until: float | None = None
+    lasting: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the bounds.
+
+        Raises:
+            ScriptError: one of them is not allowed.
+        """
+        name = self.behaviour.name
+        if self.times is not None and isinstance(self.behaviour, Refuse):
+            raise ScriptError(f"{name}: times is {self.times}; as nothing is accepted, allowed are until and lasting")
+        if self.times is not None and self.times < 1:
+            raise ScriptError(f"{name}: times is {self.times}; allowed is a whole number, 1 or more")
+        for bound, seconds in (("until", self.until), ("lasting", self.lasting)):
+            if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
+                raise ScriptError(f"{name}: {bound} is {seconds}; allowed is a number of seconds, 0 or more")
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it ends."""
+        return not self.times is self.until is self.lasting is None
+
+    def __str__(self) -> str:
+        """Return its text."""
+        bounds = {"x": self.times, "until ": self.until, "for ": self.lasting}
+        words = [f"{word}{number}" for word, number in bounds.items() if number is not None]
+        return " ".join([write_entry(self.behaviour), *words])
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Steps, one after the other; the last one goes on for ever.
+
+    Attributes:
+        steps: at least one. All but the last have a bound, and the last has none.
+    """
+
+    steps: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        """Check that it can be played to the end, and has one.
+
+        Raises:
+            ScriptError: it has no steps, or one before the last has no bound, or the last one has.
+        """
+        if not self.steps:
+            raise ScriptError("a script is empty; allowed is one step or more")
+        for step in self.steps[:-1]:
+            if not step.bounded:
+                raise ScriptError(f"{step}: others come after it, so it needs a bound: xN, until T or for T")
+        if self.steps[-1].bounded:
+            raise ScriptError(f"{self.steps[-1]}: the last step goes on for ever, so it takes no bound")
+
+    @classmethod
+    def always(cls, behaviour: Behaviour | Refuse) -> Self:
+        """Return the script that does the same to every connection."""
+        return cls((Step(behaviour),))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the script of a text: steps between semicolons, or on lines of their own.
+
+        A step is the name of a behaviour, its values in parentheses if they are not the default ones, by name or in
+        order, and its bounds: `x3` connections, `until 5` seconds after the script began, `for 2` seconds.
+
+        Raises:
+            ScriptError: the text is of no script; says where, and what is allowed.
+        """
+        return cls(tuple(_step(part.strip()) for part in re.split(r"[;\n]", text) if part.strip()))
+
+    def __str__(self) -> str:
+        """Return a text that `parse` makes this script of."""
+        return "; ".join(map(str, self.steps))
+
+
+def _step(text: str) -> Step:
+    found = _STEP.fullmatch(text)
+    if found is None:
+        raise ScriptError(f"{text!r} is not a step; allowed is NAME or NAME(FIELD=VALUE, ...), and bounds after it")
+    entry = cast("Behaviour | Refuse", read_entry(found["name"], found["values"] or ""))
+    bounds: dict[str, float] = {}
+    rest = found["bounds"].strip()
+    while rest:
+        bound = _BOUND.match(rest)
+        if bound is None:
+            raise ScriptError(f"{text!r}: {rest!r} is not a bound; allowed are xN, until T and for T")
+        _take(text, bounds, bound)
+        rest = rest[bound.end() :].strip()
+    return Step(entry, **bounds)  # type: ignore[arg-type]
+
+
+def _take(text: str, bounds: dict[str, float], bound: re.Match[str]) -> None:
+    word = _BOUNDS[bound["word"] or "x"]
+    if word in bounds:
+        raise ScriptError(f"{text!r}: {word} is given twice")
+    try:
+        bounds[word] = int(bound["number"]) if word == "times" else float(bound["number"])
+    except ValueError:
+        kind = "a whole number, 1 or more" if word == "times" else "a number of seconds, 0 or more"
+        raise ScriptError(f"{text!r}: {word} is {bound['number']!r}; allowed is {kind}") from None

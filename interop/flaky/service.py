@@ -1,0 +1,141 @@
+"""What becomes of the requests on a connection, beside being left unanswered: they are echoed, or broken off.
+
+Both know just enough of gRPC to be understood: the headers of an answer, the trailers, and that a unary request is one
+message, so that its bytes sent back are one too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from h2.errors import ErrorCodes
+from h2.events import (
+    DataReceived,
+    Event,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+
+from interop.flaky.http2 import Http2, Service
+
+__all__ = ["BreakOff", "Echo"]
+
+_HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+_OK = [(b"grpc-status", b"0")]
+_TOO_LARGE = [(b"grpc-status", b"8"), (b"grpc-message", b"the request is larger than 4 MiB")]
+_LARGEST = 4 * 1024 * 1024 + 5
+"""The largest request, in bytes with its prefix: gRPC's own default."""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One request on its way.
+
+    Attributes:
+        headers: those of its answer.
+        message: what came in; from `answered` on, what is still to go out.
+        answered: whether the headers of the answer are sent.
+        timer: fires when its latency has passed.
+    """
+
+    headers: list[tuple[bytes, bytes]]
+    message: bytearray = field(default_factory=bytearray)
+    answered: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+    def cancel(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+class Echo(Service):
+    """Answers each request with its own bytes and status OK, once the client has said all, within flow control."""
+
+    def __init__(self, latency: float = 0.0) -> None:
+        """Let each call take `latency` seconds."""
+        self._latency = latency
+        self._calls: dict[int, _Call] = {}
+
+    def handle(self, http2: Http2, event: Event) -> None:
+        """Take in, answer, and go on with answers that waited for the client's window."""
+        match event:
+            case RequestReceived(stream_id=stream, headers=headers):
+                encoding = [pair for pair in headers if pair[0] == b"grpc-encoding"]  # or it could not be read
+                self._calls[stream] = _Call([*_HEADERS, *encoding])
+            case DataReceived(stream_id=stream, data=data, flow_controlled_length=length):
+                self._take(http2, stream, data, length)
+            case StreamEnded(stream_id=stream):
+                self._ended(http2, stream)
+            case StreamReset(stream_id=stream):
+                self._drop(stream)
+            case WindowUpdated() | RemoteSettingsChanged():
+                for stream in [stream for stream, call in self._calls.items() if call.answered]:
+                    self._push(http2, stream)
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        for stream in list(self._calls):
+            self._drop(stream)
+
+    def _take(self, http2: Http2, stream: int, data: bytes, length: int) -> None:
+        http2.h2.acknowledge_received_data(length, stream)
+        call = self._calls[stream]
+        call.message += data
+        if len(call.message) > _LARGEST:
+            self._drop(stream)
+            http2.settle(stream, "refused")
+            http2.h2.send_headers(stream, [*_HEADERS, *_TOO_LARGE], end_stream=True)
+            http2.h2.reset_stream(stream, ErrorCodes.NO_ERROR)  # say no more
+
+    def _ended(self, http2: Http2, stream: int) -> None:
+        if self._latency:
+            loop = asyncio.get_running_loop()
+            self._calls[stream].timer = loop.call_later(self._latency, self._answer, http2, stream)
+        else:
+            self._answer(http2, stream)
+
+    def _answer(self, http2: Http2, stream: int) -> None:
+        call = self._calls[stream]
+        call.answered = True
+        http2.h2.send_headers(stream, call.headers)
+        self._push(http2, stream)
+        http2.flush()
+
+    def _push(self, http2: Http2, stream: int) -> None:
+        """Send as much as the client's window takes, and the trailers behind the last of it."""
+        h2, message = http2.h2, self._calls[stream].message
+        while message and (room := min(h2.local_flow_control_window(stream), h2.max_outbound_frame_size)) > 0:
+            h2.send_data(stream, bytes(message[:room]))
+            del message[:room]
+        if not message:
+            h2.send_headers(stream, _OK, end_stream=True)
+            self._drop(stream)
+            http2.settle(stream, "ok")
+
+    def _drop(self, stream: int) -> None:
+        if call := self._calls.pop(stream, None):
+            call.cancel()
+
+
+class BreakOff(Service):
+    """Begins to answer each request, and resets its stream."""
+
+    def __init__(self, data: bytes, code: ErrorCodes) -> None:
+        """Send `data` after the headers, as far as the client's window takes it, then RST_STREAM with `code`."""
+        self._data = data
+        self._code = code
+
+    def handle(self, http2: Http2, event: Event) -> None:
+        """Break off what begins."""
+        if not isinstance(event, RequestReceived):
+            return
+        stream = event.stream_id
+        http2.h2.send_headers(stream, _HEADERS)
+        if data := self._data[: max(0, http2.h2.local_flow_control_window(stream))]:
+            http2.h2.send_data(stream, data)
+        http2.h2.reset_stream(stream, self._code)
+        http2.settle(stream, "reset")

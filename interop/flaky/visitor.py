@@ -1,0 +1,58 @@
+"""One accepted socket, and the task that treats it as its behaviour says, from its first moment to its last."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+
+from interop.flaky.behaviour import Behaviour
+from interop.flaky.connection import Connection
+from interop.flaky.http2 import Http2
+from interop.flaky.record import Record
+from interop.flaky.tls import TlsSession
+from interop.flaky.wire import Wire
+
+__all__ = ["Visitor"]
+
+
+class Visitor:
+    """An accepted connection under treatment.
+
+    Attributes:
+        task: done when nothing is left of the connection. It is cancelled when the connection is lost, so a behaviour
+            need not look out for that.
+    """
+
+    def __init__(
+        self, sock: socket.socket, behaviour: Behaviour, record: Record, context: ssl.SSLContext | None
+    ) -> None:
+        """Begin to treat `sock`, and close it in the end; with `context`, after a TLS handshake."""
+        self._sock = sock
+        self._behaviour = behaviour
+        self._wire = Wire(record, TlsSession(context) if context is not None else None)
+        self._http2 = Http2(self._wire, record, behaviour.service(), behaviour.max_streams)
+        self._wire.deliver = self._http2.receive
+        self.task = asyncio.get_running_loop().create_task(self._treat())
+        self._wire.lost = self.task.cancel
+
+    def reset(self) -> None:
+        """End the connection by RST."""
+        self._wire.reset()
+
+    def drop(self) -> None:
+        """End the connection as a killed process's kernel does."""
+        self._wire.drop()
+
+    async def _treat(self) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: self._wire, self._sock)
+            await self._wire.established()
+            connection = Connection(self._wire, self._http2)
+            await self._behaviour.serve(connection)
+            self._wire.close()
+            await connection.until_closed()
+        finally:
+            self._http2.close()
+            self._wire.drop()
+            self._sock.close()

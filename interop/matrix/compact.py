@@ -1,0 +1,106 @@
+"""Makes the SVG that matplotlib writes small enough for a repository; the picture looks the same.
+
+Metadata, ids that nothing refers to and groups without attributes go; coordinates are rounded to a tenth of a point;
+neighbouring paths of the same style are joined, and marks at the same place are drawn once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from xml.etree import ElementTree as ET
+
+__all__ = ["compact"]
+
+_SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+_HREF = f"{{{_XLINK}}}href"
+_GROUP, _PATH, _MARK = (f"{{{_SVG}}}{name}" for name in ("g", "path", "use"))
+
+_LONG_NUMBER = re.compile(r"-?\d+\.\d\d+")
+_TO = re.compile(r"([ML])(-?[\d.]+) (-?[\d.]+)")
+_CURVED = re.compile(r"[^MLz\d. -]")
+_FONTS = re.compile(r"'DejaVu Sans'.*sans-serif")
+_REFERENCE = re.compile(r"(?<=^#)[\w-]+|(?<=url\(#)[\w-]+")
+_PLACES = {"d", "x", "y", "transform"}
+
+
+def compact(svg: str) -> str:
+    """Return a picture that looks the same, in fewer bytes; what is compact stays as it is."""
+    for prefix, name in (("", _SVG), ("xlink", _XLINK)):
+        ET.register_namespace(prefix, name)
+    root = ET.fromstring(svg)  # noqa: S314 - our own picture
+    used = {name: None for each in root.iter() for value in each.attrib.values() for name in _REFERENCE.findall(value)}
+    names = {name: f"i{place}" for place, name in enumerate(used)}
+    for each in root.iter():
+        _shorten(each, names)
+    looks = {each.get("id"): each.get("style") for each in root.iter(_PATH)}
+    for mark in root.iter(_MARK):
+        if mark.get("style") == looks.get(mark.get(_HREF, "#")[1:]):
+            mark.attrib.pop("style", None)  # the path that it refers to has it
+    _tidy(root)
+    return ET.tostring(root, encoding="unicode").replace(" />", "/>") + "\n"
+
+
+def _shorten(element: ET.Element, names: Mapping[str, str]) -> None:
+    """Round the numbers of one element, shorten names, and drop what nobody sees."""
+    name = element.attrib.pop("id", "")
+    if name in names:
+        element.set("id", names[name])
+    for key, value in element.items():
+        element.set(key, _REFERENCE.sub(lambda found: names[found[0]], value))
+    if element.get("transform", "").startswith("rotate(-0 "):
+        del element.attrib["transform"]
+    if "scale(" not in element.get("transform", ""):
+        for key in element.attrib.keys() & _PLACES:
+            element.set(key, _rounded(element.get(key, "")))
+    if line := element.get("d"):
+        element.set("d", _straight(line))
+    if style := element.get("style"):
+        element.set("style", _FONTS.sub("'DejaVu Sans',sans-serif", style).replace("; ", ";").replace(": ", ":"))
+    element.tail = None
+    element.text = (element.text or "").strip() or None
+
+
+def _rounded(text: str) -> str:
+    shorter = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), text)
+    return re.sub(r"(?<=[A-Za-z]) | (?=[A-Za-z])", "", " ".join(shorter.split()))
+
+
+def _straight(line: str) -> str:
+    """Write the level and the upright parts of a path with one number each."""
+    at: list[str] = ["", ""]
+
+    def shorter(found: re.Match[str]) -> str:
+        before, at[:] = at.copy(), [found[2], found[3]]
+        if found[1] == "M" or (at[0] != before[0] and at[1] != before[1]):
+            return found[0]
+        return f"V{at[1]}" if at[0] == before[0] else f"H{at[0]}"
+
+    return line if _CURVED.search(line) else _TO.sub(shorter, line)
+
+
+def _tidy(element: ET.Element) -> None:
+    """Join what can be joined in an element, from the innermost to itself."""
+    children: list[ET.Element] = []
+    for child in element:
+        _tidy(child)
+        for each in list(child) if child.tag == _GROUP and not child.attrib else [child]:
+            if each.tag.endswith("metadata") or (children and _joined(children[-1], each)):
+                continue
+            children.append(each)
+    element[:] = children
+
+
+def _joined(before: ET.Element, after: ET.Element) -> bool:
+    """Draw the second with the first one, if that looks the same; return whether it does."""
+    if before.tag != after.tag or len(before) or len(after):
+        return False
+    if before.tag == _PATH and "id" not in before.attrib and _look(before) == _look(after):
+        one, other = before.get("d", ""), after.get("d", "")
+        before.set("d", one if one.endswith(other) else one + other)
+        return True
+    return before.tag == _MARK and before.attrib == after.attrib
+
+
+def _look(path: ET.Element) -> dict[str, str]:
+    return {name: value for name, value in path.attrib.items() if name != "d"}

@@ -1,0 +1,247 @@
+"""One picture for each scenario: what the server saw of every peer, beside what the protocol allows.
+
+Time counts from each client's first connection, in units of the INITIAL_BACKOFF that it was told, so that compressed
+and real time can be compared. The pictures can be read in grey as well: what matters has a shape of its own.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from interop.conformance import Evidence, Measure, Scenario, Terms
+from interop.conformance.gaps import gaps
+from interop.matrix.compact import compact
+from interop.matrix.results import PeerResult, Results
+from interop.timeline import Visit
+
+__all__ = ["draw"]
+
+_BY_NUMBER = {Scenario.HANG_UP, Scenario.SLOW_FAILURE, Scenario.HANDSHAKE, Scenario.UNSTABLE}
+"""Where all connections are attempts of one series, so that their gaps can be shown by number as well."""
+_LEFT_OUT = {"one-at-a-time", "no-pause-after-the-limit"}
+"""Clauses about the attempts that another clause of their scenario has spans for."""
+_MANY = 200
+"""More connections than this are drawn as pixels."""
+_SEEN = 0.01
+"""A connection that stood for less than this, in seconds, is not drawn as standing."""
+_LATE = 0.5
+"""SETTINGS that were sent sooner are not drawn, in units of INITIAL_BACKOFF."""
+_FLOOR = 1 / 16
+"""The shortest gap that is told from others, in units of INITIAL_BACKOFF."""
+
+_ALLOWED, _STANDS = "0.80", "0.45"
+_RIGHT: Mapping[str, Any] = {"marker": "|", "color": "black", "ms": 16, "mew": 1.5}
+_WRONG: Mapping[str, Any] = {"marker": "x", "color": "tab:red", "ms": 7, "mew": 1.5}
+_SETTINGS: Mapping[str, Any] = {"marker": "D", "color": "black", "mfc": "white", "ms": 6}
+_NOBODY: Mapping[str, Any] = {"fill": False, "hatch": "////", "ec": "0.55", "lw": 0}
+_LONG = 40.0
+"""What lasts longer than this, in units of INITIAL_BACKOFF, is drawn on a scale that leaves room for its beginning."""
+_EVEN = 2.0
+"""Up to here that scale is even; from here on it counts in powers."""
+_SPREAD = 0.7
+"""The width of the place that the gaps of one number have beside each other."""
+_SHADES = ("black", "tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown", "tab:cyan", "tab:olive")
+_MARKERS = "o^svDP*"  # not as many as there are shades, so that the pairs differ for a long time
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One client.
+
+    Attributes:
+        name: whose it is.
+        evidence: what was seen.
+        visits: its connections.
+        began: when the first connection of the scenario was accepted.
+        spans: what of that was held against a band.
+    """
+
+    name: str
+    evidence: Evidence
+    visits: Sequence[Visit]
+    began: float
+    spans: Sequence[Measure]
+
+    @property
+    def unit(self) -> float:
+        """Its INITIAL_BACKOFF."""
+        return self.evidence.terms.initial
+
+    @property
+    def end(self) -> float:
+        """When it stopped, as the picture's time."""
+        return self.at(self.evidence.over)
+
+    def at(self, moment: float) -> float:
+        """Return a moment of the timeline as the picture's time."""
+        return (moment - self.began) / self.unit
+
+    def life(self, visit: Visit) -> tuple[float, float]:
+        """Return the beginning and the end of a connection, as the picture's time."""
+        until = visit.ended if visit.ended is not None else self.evidence.timeline.taken
+        return self.at(visit.accepted), min(self.at(until), self.end)
+
+    def stands(self, visit: Visit) -> bool:
+        """Return whether a connection stood for long enough to be seen."""
+        begin, end = self.life(visit)
+        return (end - begin) * self.unit > _SEEN
+
+    def late_settings(self, visit: Visit) -> float | None:
+        """Return when SETTINGS were sent, as the picture's time, if that can be told from the beginning."""
+        if visit.settings_sent is None or visit.settings_sent - visit.accepted < _LATE * self.unit:
+            return None
+        return self.at(visit.settings_sent)
+
+
+def draw(results: Results, scenario: Scenario, path: Path) -> bool:
+    """Draw one scenario; return whether there was anything to draw."""
+    rows = [row for peer in results.judged for row in _rows(results, peer, scenario)]
+    if not rows:
+        return False
+    lines, number_panel = 1.5 + 0.42 * len(rows), 4.2 if scenario in _BY_NUMBER else 0.0
+    figure = Figure(figsize=(11, lines + number_panel), layout="constrained")
+    if number_panel:
+        upper, lower = figure.subplots(2, 1, height_ratios=[lines, number_panel])
+        _draw_numbers(lower, rows)
+    else:
+        upper = figure.subplots()
+    _draw_time(upper, rows, scenario)
+    handles = list(_legend(rows, scenario))
+    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), fontsize=8, frameon=False)
+    with rc_context({"svg.hashsalt": scenario.label, "svg.fonttype": "none"}):
+        written = io.StringIO()
+        figure.savefig(written, format="svg", metadata={"Date": None})
+    path.write_text(compact(written.getvalue()))
+    return True
+
+
+def _rows(results: Results, peer: PeerResult, scenario: Scenario) -> Iterator[_Row]:
+    evidence = peer.evidence.get(scenario)
+    if not isinstance(evidence, Evidence) or not evidence.visits:
+        return
+    names = {clause.name for clause in results.clauses_of(scenario)}
+    names -= _LEFT_OUT if len(names) > len(_LEFT_OUT) else set()
+    judged = [measure for verdict in peer.verdicts if verdict.clause in names for measure in verdict.measures]
+    spans = [measure for measure in judged if measure.since is not None]
+    accepted = evidence.visits  # once: a client without backoff makes ten thousands of them
+    for client in sorted({visit.client for visit in accepted}):
+        visits = [visit for visit in accepted if visit.client == client]
+        name = f"{peer.name}, {client}" if client else peer.name
+        yield _Row(name, evidence, visits, accepted[0].accepted, spans)
+
+
+def _draw_time(axes: Axes, rows: Sequence[_Row], scenario: Scenario) -> None:
+    """Draw what happened over time, one line for each client."""
+    end = max(row.end for row in rows)
+    for place, row in enumerate(rows):
+        for span in row.spans:
+            _draw_allowed(axes, row, span, place, end)
+        for window in row.evidence.timeline.refusing[:1]:
+            begin, over = row.at(window.begin), row.at(window.end or row.evidence.over)
+            axes.add_patch(Rectangle((begin, place - 0.4), over - begin, 0.8, **_NOBODY))
+        _draw_connections(axes, row, place, by_number=scenario in _BY_NUMBER)
+    if end > _LONG:
+        axes.set_xscale("symlog", linthresh=_EVEN)
+        ticks = [0, 1, *(2**power for power in range(1, math.floor(math.log2(end)) + 1))]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xticks([], minor=True)
+        axes.set_xlim(-0.1, 1.1 * end)
+    else:
+        axes.set_xlim(-0.02 * end, 1.02 * end)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_axisbelow(True)
+    axes.grid(axis="y", color="0.93")
+    axes.set_yticks(range(len(rows)), [f"{row.name} ({row.unit:g} s)" for row in rows], fontsize=8)
+    axes.set_xlabel("time since the first connection, in units of INITIAL_BACKOFF (its length is beside each name)")
+    axes.set_title(f"The server {scenario.value}", loc="left", fontsize=11)
+
+
+def _draw_allowed(axes: Axes, row: _Row, span: Measure, place: int, end: float) -> None:
+    """Draw the band that a span may end in; one that has no end is drawn as far as it was used."""
+    assert span.since is not None, "only what has a beginning is a span"
+    low = row.at(span.since + max(0.0, span.allowed.low))
+    bounded = math.isfinite(span.allowed.high)
+    high = min(row.at(span.since + (span.allowed.high if bounded else span.seen)), end)
+    if high > low:
+        axes.add_patch(Rectangle((low, place - 0.32), high - low, 0.64, color=_ALLOWED, lw=0, zorder=1))
+
+
+def _draw_connections(axes: Axes, row: _Row, place: int, *, by_number: bool) -> None:
+    missed = {_moment(span.since + span.seen) for span in row.spans if span.missed_by and span.since is not None}
+    if by_number:
+        missed |= {_moment(gap.since + gap.seconds) for gap in gaps(row.visits, row.evidence.terms) if not gap.fits}
+    right: list[float] = []
+    wrong: list[float] = []
+    for visit in row.visits:
+        ends = {_moment(visit.accepted), _moment(visit.ended or row.evidence.timeline.taken)}
+        (right if missed.isdisjoint(ends) else wrong).append(row.at(visit.accepted))
+        if row.stands(visit):
+            axes.plot(row.life(visit), [place, place], color=_STANDS, lw=4, solid_capstyle="butt", zorder=2)
+        if (settings := row.late_settings(visit)) is not None:
+            axes.plot([settings], [place], linestyle="", zorder=3, **_SETTINGS)
+    many = len(row.visits) > _MANY
+    axes.plot(right, [place] * len(right), linestyle="", zorder=3, rasterized=many, **_RIGHT)
+    axes.plot(wrong, [place] * len(wrong), linestyle="", zorder=3, rasterized=many, **_WRONG)
+
+
+def _moment(time: float) -> float:
+    """Return a time so that it equals another one of the same record."""
+    return round(time, 6)
+
+
+def _legend(rows: Sequence[_Row], scenario: Scenario) -> Iterator[Artist]:
+    yield Line2D([], [], linestyle="", label="connection accepted", **_RIGHT)
+    if any(span.missed_by for row in rows for span in row.spans):
+        yield Line2D([], [], linestyle="", label="outside what is allowed", **_WRONG)
+    if any(row.stands(visit) for row in rows for visit in row.visits):
+        yield Line2D([], [], color=_STANDS, lw=4, label="connection stands")
+    if any(row.late_settings(visit) is not None for row in rows for visit in row.visits):
+        yield Line2D([], [], linestyle="", label="SETTINGS sent", **_SETTINGS)
+    if any(row.spans for row in rows):
+        what = "an attempt may end" if scenario is Scenario.SILENT else "the next connection may come"
+        yield Patch(color=_ALLOWED, lw=0, label=f"where {what}")
+    if any(row.evidence.timeline.refusing for row in rows):
+        yield Patch(label="nobody listens", **_NOBODY)
+
+
+def _draw_numbers(axes: Axes, rows: Sequence[_Row]) -> None:
+    """Draw the gaps by their number, on the bands of all terms that clients were held to."""
+    most = max(row.evidence.terms.fewest_starts(row.evidence.seconds) for row in rows) + 2
+    for terms in {row.evidence.terms for row in rows}:
+        _draw_bands(axes, terms, most)
+    for place, (row, shade, marker) in enumerate(zip(rows, cycle(_SHADES), cycle(_MARKERS), strict=False)):
+        found = gaps(row.visits[: most + 1], row.evidence.terms)
+        aside = _SPREAD * ((place + 0.5) / len(rows) - 0.5)  # or the points of many clients would hide each other
+        numbers = [gap.number + aside for gap in found]
+        lengths = [max(gap.seconds / row.unit, _FLOOR) for gap in found]
+        axes.plot(numbers, lengths, marker, color=shade, ms=5, mfc="none", label=row.name)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value > _FLOOR else f"≤ {_FLOOR:g}"))
+    axes.set_xlim(0.4, most + 0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("number of the gap between two attempts")
+    axes.set_ylabel("gap, in units of INITIAL_BACKOFF")
+    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _draw_bands(axes: Axes, terms: Terms, most: int) -> None:
+    """Draw what the jitter allows, and around it what the tolerance adds."""
+    numbers = range(1, most + 1)
+    for tolerance, shade in ((terms.tolerance, "0.90"), (0.0, _ALLOWED)):
+        bands = [replace(terms, tolerance=tolerance).band(n) for n in numbers]
+        low, high = [band.low / terms.initial for band in bands], [band.high / terms.initial for band in bands]
+        axes.fill_between(numbers, low, high, color=shade, lw=0)

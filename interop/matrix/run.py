@@ -1,0 +1,180 @@
+"""`python -m interop run`: every peer in every scenario, and what is to be said of it.
+
+Who performs beside whom is told in `schedule.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from interop.clients.findings import read_findings
+from interop.clients.peer import Peer, find_peers
+from interop.conformance import CLAUSES, Absent, Clause, Evidence, Scenario, judge
+from interop.matrix.results import PeerResult, Results, to_json
+from interop.matrix.scenarios import STAGINGS
+from interop.matrix.schedule import AT_ONCE, Wave, waves
+from interop.matrix.trial import Start, Trial, Trust
+from interop.matrix.view import MatrixView
+from interop.runner.build import build_all, peers_required
+from interop.runner.choice import choose, split
+from interop.runner.manifest import ManifestError
+from interop.runner.process import ProgramError, limited
+from interop.runner.until_told import run_to_the_end
+from interop.runner.written import write
+
+__all__ = ["SHORT", "choose_clauses", "run", "run_all"]
+
+SHORT = [clause for clause in CLAUSES if clause.scenario in {Scenario.HANG_UP, Scenario.OUTAGE}]
+"""What `--short` judges: what every client does with a server that fails at once, and after an outage."""
+
+_OVERHEAD = 300.0
+"""What a trial may take beyond its time for calls, in seconds: until all beside it are ready, and the slowest end."""
+
+Found = dict[Scenario, Evidence | Absent]
+_Record = Callable[[Trial, Evidence | Absent, Mapping[str, str]], None]
+
+
+@click.command()
+@click.option("--peers", "names", multiple=True, metavar="NAME", help="Only this peer; may be given again.")
+@click.option(
+    "--rules", multiple=True, metavar="RULE", help="Only this rule (CB-5) or clause (growth); may be given again."
+)
+@click.option("--short", is_flag=True, help="Two behaviours only: a server that hangs up, and an outage.")
+@click.option(
+    "--full",
+    is_flag=True,
+    help="The official test: 540 s of real time, or a fifth of all its values for clients that can be told so.",
+)
+@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write everything here.")
+@click.option("--report", "folder", type=click.Path(file_okay=False, path_type=Path), help="Write a report here.")
+@click.option("--at-once", type=click.IntRange(min=2), default=AT_ONCE, help="How many processes in compressed time.")
+@click.pass_context
+def run(
+    context: click.Context,
+    names: tuple[str, ...],
+    rules: tuple[str, ...],
+    short: bool,
+    full: bool,
+    file: Path | None,
+    folder: Path | None,
+    at_once: int,
+) -> None:
+    """Put clients before servers that fail in every way, and say rule by rule how they connect.
+
+    Time is compressed for clients that can be told shorter backoffs. The exit status is 0 if this project's own client
+    passes every clause, else 1; what others fail is a result, not an error. A client that is missing on this machine is
+    left out, which is an error only if the environment has GRPC_BACKOFF_REQUIRE_PEERS=1, as is one that breaks down.
+    """
+    if short and (rules or full):
+        raise click.UsageError("--short goes with neither --rules nor --full")
+    try:
+        peers, clauses = choose(find_peers(), "--peers", names), SHORT if short else choose_clauses(rules)
+        view = MatrixView()
+        results = run_to_the_end(run_all(peers, clauses, view, full=full, at_once=at_once))
+    except (ManifestError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    view.show(results)
+    if file is not None:
+        write(to_json(results), file)
+    if folder is not None:
+        from interop.matrix.report import write_report  # noqa: PLC0415 - matplotlib takes its time
+
+        write_report(results, folder)
+    context.exit(0 if results.passed(require_peers=peers_required()) else 1)
+
+
+def choose_clauses(rules: Iterable[str]) -> list[Clause]:
+    """Return the clauses of these rules, or of these names; all of them if there are none.
+
+    Raises:
+        ValueError: there is no such rule.
+    """
+    wanted = split(rules)
+    for rule in wanted:
+        if not any(rule in (clause.name, clause.rule) for clause in CLAUSES):
+            known = sorted({clause.rule for clause in CLAUSES}) + [clause.name for clause in CLAUSES]
+            raise ValueError(f"--rules {rule}: there are {', '.join(known)}")
+    return [clause for clause in CLAUSES if not wanted or wanted & {clause.name, clause.rule}]
+
+
+async def run_all(
+    peers: Sequence[Peer], clauses: Sequence[Clause], view: MatrixView, *, full: bool = False, at_once: int = AT_ONCE
+) -> Results:
+    """Build the peers, let each perform in the scenarios of these clauses, and judge it.
+
+    Raises:
+        ManifestError: what is written of a peer's failures cannot be read.
+    """
+    began, clock = datetime.now(UTC).astimezone(), time.monotonic()
+    findings = {peer.name: read_findings(peer.folder) for peer in peers}
+    built = list(zip(peers, await build_all(peers, view.built), strict=True))
+    there = [peer for peer, each in built if not each.missing]
+    scenarios = sorted({clause.scenario for clause in clauses}, key=list(Scenario).index)
+    found: defaultdict[str, Found] = defaultdict(dict)
+    versions: dict[str, Mapping[str, str]] = {}
+
+    def record(trial: Trial, evidence: Evidence | Absent, used: Mapping[str, str]) -> None:
+        found[trial.peer.name][trial.staging.scenario] = evidence
+        if used:
+            versions[trial.peer.name] = used
+
+    await _perform_all(list(waves(_trials(there, scenarios, found, full=full), at_once)), view, record)
+    results = [
+        PeerResult(
+            name=peer.name,
+            must_pass=peer.must_pass,
+            missing=each.missing,
+            versions=versions.get(peer.name, {}),
+            evidence=found[peer.name],
+            paces={scenario: STAGINGS[scenario].pace_for(peer, full=full) for scenario in scenarios},
+            verdicts=judge(found[peer.name], clauses),
+            findings=findings[peer.name],
+            folder=peer.folder,
+        )
+        for peer, each in built
+    ]
+    return Results(began=began, took=time.monotonic() - clock, full=full, clauses=tuple(clauses), peers=tuple(results))
+
+
+def _trials(
+    peers: Iterable[Peer], scenarios: Sequence[Scenario], found: Mapping[str, Found], *, full: bool
+) -> Iterator[Trial]:
+    """Yield what is to be performed; of what cannot be, note why."""
+    for peer in peers:
+        for scenario in scenarios:
+            staging = STAGINGS[scenario]
+            if peer.can_be_told(*staging.demands):
+                yield Trial(peer=peer, staging=staging, pace=staging.pace_for(peer, full=full))
+            else:
+                option = ", ".join(setting.value for setting in staging.demands)
+                found[peer.name][scenario] = Absent(f"the client has no such option ({option})")
+
+
+async def _perform_all(schedule: Sequence[Wave], view: MatrixView, record: _Record) -> None:
+    """Let one wave after another perform. What takes very long goes on beside the waves that follow."""
+    with tempfile.TemporaryDirectory() as folder, view.progress(schedule) as begins:
+        trust = Trust.make(Path(folder))
+        async with asyncio.TaskGroup() as tasks:
+            for wave in schedule:
+                begins(wave)
+                start = Start(len(wave.trials), wave.apart)
+                running = [tasks.create_task(_perform(trial, trust, start, record)) for trial in wave.trials]
+                await asyncio.wait([running[place] for place in wave.holding], timeout=wave.limit)
+
+
+async def _perform(trial: Trial, trust: Trust, start: Start, record: _Record) -> None:
+    try:
+        async with limited(trial.seconds + _OVERHEAD):
+            evidence, versions = await trial.perform(trust, start)
+    except ProgramError as error:
+        record(trial, Absent(str(error), fault=True), {})
+    else:
+        record(trial, evidence, versions)

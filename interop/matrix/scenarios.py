@@ -1,0 +1,299 @@
+"""How each scenario is staged: the server's script, what the client is told, and how long it takes.
+
+Time is compressed where a client can be told so, since a backoff of a fifth of a second is the same algorithm as one of
+a second. Each length follows from the terms: it is what the slowest client that keeps to them needs, so one that has
+shown too little by then has not kept to them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from interop.clients.peer import Peer, Setting
+from interop.conformance import CLOSE_WITHIN, PROTOCOL, Scenario, Terms
+
+__all__ = ["COMPRESSED", "SCALED", "STAGINGS", "Pace", "Staging"]
+
+COMPRESSED: Final = replace(PROTOCOL, initial=0.2, cap=1.6, min_connect_timeout=1.0, tolerance=0.05)
+"""A fifth of the protocol's INITIAL_BACKOFF; twice the least that grpcio takes.
+
+The official tolerance of 100 ms is for the way to the server and for a busy machine. Neither gets faster with shorter
+backoffs, and a fifth of it is what a busy machine may take to wake a process. Half of it leaves the bands of a gap and
+of the gap after the next one apart, which is what a verdict needs.
+"""
+
+SCALED: Final = replace(COMPRESSED, cap=PROTOCOL.cap / 5, min_connect_timeout=PROTOCOL.min_connect_timeout / 5)
+"""All of the protocol's values, divided by five."""
+
+_OFFICIAL_LENGTH = 540.0
+"""In units of INITIAL_BACKOFF, which is a second in the official test."""
+_SLACK = 0.5
+"""What every scenario lasts longer than the slowest client needs: the machine may be slow on top."""
+
+
+class Pace(enum.Enum):
+    """How time passes."""
+
+    COMPRESSED = "compressed"
+    """The client is told short backoffs, and a MAX_BACKOFF that is soon reached."""
+    SCALED = "scaled"
+    """The client is told a fifth of each of the protocol's values; all lasts a fifth of what FULL does."""
+    REAL = "real"
+    """The client goes by the protocol's own values, which shows only the beginning in a reasonable time."""
+    FULL = "full"
+    """As REAL, for as long as the official test lasts where that shows more."""
+
+    @property
+    def told(self) -> bool:
+        """Whether the client is told other values than the protocol's."""
+        return self in {Pace.COMPRESSED, Pace.SCALED}
+
+    @property
+    def long(self) -> bool:
+        """Whether things last as long as they do in the official test, on the scale of INITIAL_BACKOFF."""
+        return self in {Pace.SCALED, Pace.FULL}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staging:
+    """How one scenario is staged. What depends on the terms is a function of them.
+
+    Attributes:
+        scenario: which one.
+        script: what the server does.
+        seconds: how long the client makes calls.
+        needs: what a client has to be told for compressed time; without it, time is real.
+        demands: what a client has to be told to take part at all.
+        compressible: whether there is anything in it that compressed time makes shorter.
+        clients: how many clients take part, each with a server of its own.
+        tls: whether they use TLS.
+        serves: how long after the last client's connection `then` comes.
+        then: what the servers do then, after they have reset what stands.
+        elsewhere: what the server does at the address that it moves to as `then` comes; None where it stays. Clients
+            are given a name then.
+        floods: whether a client that makes no pause between attempts floods the server: each attempt fails at once.
+    """
+
+    scenario: Scenario
+    script: Callable[[Terms], str]
+    seconds: Callable[[Terms, Pace], float]
+    needs: tuple[Setting, ...] = (Setting.INITIAL, Setting.MAX)
+    demands: tuple[Setting, ...] = ()
+    compressible: bool = True
+    clients: int = 1
+    tls: bool = False
+    serves: Callable[[Terms], float] | None = None
+    then: Callable[[Terms, Pace], str] | None = None
+    elsewhere: Callable[[Terms], str] | None = None
+    floods: bool = False
+
+    @property
+    def settled(self) -> int | None:
+        """How many connections settle every verdict, counted from `then` on; None where no number does."""
+        return _SETTLED if self.floods else None
+
+    def pace_for(self, peer: Peer, *, full: bool) -> Pace:
+        """Return how time passes for this peer."""
+        if self.compressible and peer.can_be_told(*self.needs):
+            return Pace.SCALED if full else Pace.COMPRESSED
+        return Pace.FULL if full else Pace.REAL
+
+    def terms_for(self, pace: Pace) -> Terms:
+        """Return what the peer is held to."""
+        return {Pace.COMPRESSED: COMPRESSED, Pace.SCALED: SCALED}.get(pace, PROTOCOL)
+
+    def settings_for(self, peer: Peer, pace: Pace) -> dict[Setting, int]:
+        """Return what the peer is told, in milliseconds; nothing that it would do untold."""
+        terms = self.terms_for(pace)
+        demanded = {
+            Setting.STABLE_AFTER: _STABLE_AFTER * terms.initial,
+            Setting.HOLD: _HOLD * terms.min_connect_timeout,
+        }
+        told = {setting: seconds for setting, seconds in demanded.items() if setting in self.demands}
+        if pace.told:
+            told |= {
+                Setting.INITIAL: terms.initial,
+                Setting.MAX: terms.cap,
+                Setting.MIN_CONNECT_TIMEOUT: terms.min_connect_timeout,
+            }
+        return {setting: round(1000 * seconds) for setting, seconds in told.items() if peer.can_be_told(setting)}
+
+
+_SETTLED = 300
+"""Many times the most that a client which keeps to its terms can make, and the most that any clause looks at."""
+
+_STABLE_AFTER = 10
+"""In units of INITIAL_BACKOFF: longer than any connection lasts in the scenario that has it."""
+
+_HOLD = 3
+"""In units of MIN_CONNECT_TIMEOUT, after which grpc's core dials again where nobody told it to."""
+
+_Seconds = Callable[[Terms, Pace], float]
+
+
+def _gaps(compressed: int, real: int, full: int) -> _Seconds:
+    """Return the length of a series of so many gaps, all as long as they may be."""
+    count = _by_pace(compressed, real, full)
+    return lambda terms, pace: _longest(terms, count[pace]) + _SLACK
+
+
+def _by_pace(compressed: float, real: float, full: float) -> Mapping[Pace, float]:
+    return {Pace.COMPRESSED: compressed, Pace.SCALED: full, Pace.REAL: real, Pace.FULL: full}
+
+
+def _longest(terms: Terms, gaps: float) -> float:
+    return sum(terms.band(n).high for n in range(1, int(gaps) + 1))
+
+
+def _hang_up_seconds(terms: Terms, pace: Pace) -> float:
+    if pace.long:
+        return _OFFICIAL_LENGTH * terms.initial
+    return _longest(terms, terms.first_capped + 1 if pace is Pace.COMPRESSED else 5) + _SLACK
+
+
+def _silent_seconds(terms: Terms, pace: Pace) -> float:
+    attempts = _by_pace(compressed=5, real=2, full=8)[pace]
+    limits = (terms.outlasting(n) + terms.tolerance for n in range(1, int(attempts) + 1))
+    return sum(limits) + CLOSE_WITHIN + _SLACK
+
+
+def _in_initials(compressed: float, real: float, full: float) -> _Seconds:
+    count = _by_pace(compressed, real, full)
+    return lambda terms, pace: count[pace] * terms.initial
+
+
+_FAILURES_FIRST = 3
+_LIVES = 4
+"""How long what is served lives, in units of INITIAL_BACKOFF: long enough to be replaced at once (CB-7)."""
+
+
+def _reset_seconds(terms: Terms, _pace: Pace) -> float:
+    return _longest(terms, _FAILURES_FIRST) + _LIVES * terms.initial + _longest(terms, 2) + 2 * _SLACK
+
+
+def _outage(terms: Terms, pace: Pace) -> float:
+    return (30 if pace.long else 8) * terms.initial
+
+
+def _outage_seconds(terms: Terms, pace: Pace) -> float:
+    gone = _outage(terms, pace)
+    return _LIVES * terms.initial + gone + terms.longest_gap_after(gone).high + 2 * _SLACK
+
+
+def _lives(terms: Terms) -> float:
+    return _LIVES * terms.initial
+
+
+def _restarts(terms: Terms) -> str:
+    return f"rolling_restart(after={_lives(terms):g}, grace={terms.initial:g})"
+
+
+_ALL_LIMITS = (Setting.INITIAL, Setting.MAX, Setting.MIN_CONNECT_TIMEOUT)
+
+
+STAGINGS: Final = {
+    staging.scenario: staging
+    for staging in (
+        Staging(scenario=Scenario.HANG_UP, script=lambda _: "accept_close", seconds=_hang_up_seconds, floods=True),
+        Staging(
+            scenario=Scenario.SLOW_FAILURE,
+            script=lambda terms: f"accept_close(after={0.75 * terms.initial:g})",
+            seconds=_gaps(4, 4, 6),
+        ),
+        Staging(
+            scenario=Scenario.SILENT,
+            script=lambda _: "silent",
+            seconds=_silent_seconds,
+            needs=(Setting.INITIAL, Setting.MAX, Setting.MIN_CONNECT_TIMEOUT),
+        ),
+        Staging(
+            scenario=Scenario.SLOW_SETTINGS,
+            script=lambda terms: f"slow_settings(delay={0.7 * terms.min_connect_timeout:g})",
+            seconds=lambda terms, _: terms.min_connect_timeout + 2 * _SLACK,
+            needs=(Setting.INITIAL, Setting.MAX, Setting.MIN_CONNECT_TIMEOUT),
+        ),
+        Staging(
+            scenario=Scenario.HANDSHAKE,
+            script=lambda _: "accept_close(tls=true)",
+            seconds=_gaps(5, 4, 8),
+            tls=True,
+            floods=True,
+        ),
+        Staging(
+            scenario=Scenario.RESET,
+            script=lambda terms: f"accept_close x{_FAILURES_FIRST}; working(lives={_lives(terms):g}) x1; accept_close",
+            seconds=_reset_seconds,
+            floods=True,
+        ),
+        Staging(
+            scenario=Scenario.FLAPPING,
+            # So soon that nothing has come of the connection, and so late that every client has heard of SETTINGS.
+            script=lambda _: "settings_then_close(after=0.02)",
+            seconds=_in_initials(20, 10, 30),
+            floods=True,
+        ),
+        Staging(
+            scenario=Scenario.UNSTABLE,
+            script=lambda _: "settings_then_close",
+            seconds=_gaps(5, 4, 8),
+            demands=(Setting.STABLE_AFTER,),
+            floods=True,
+        ),
+        Staging(
+            scenario=Scenario.HERD,
+            script=lambda _: "working",
+            seconds=lambda terms, pace: _lives(terms) + _gaps(8, 5, 9)(terms, pace),
+            clients=2,
+            serves=_lives,
+            then=lambda _terms, _pace: "accept_close",
+            floods=True,
+        ),
+        Staging(
+            scenario=Scenario.OUTAGE,
+            script=lambda _: "working",
+            seconds=_outage_seconds,
+            serves=_lives,
+            then=lambda terms, pace: f"refuse for {_outage(terms, pace):g}; working",
+        ),
+        Staging(
+            scenario=Scenario.RESTART,
+            script=lambda _: "rolling_restart(after=1.5)",
+            seconds=lambda _terms, pace: 24.0 if pace.long else 8.0,  # whether a restart costs a call is chance
+            compressible=False,
+        ),
+        Staging(
+            scenario=Scenario.HELD_OUTAGE,
+            script=lambda _: "working",
+            seconds=lambda terms, _: _lives(terms) + 6 * terms.min_connect_timeout,
+            needs=_ALL_LIMITS,
+            demands=(Setting.HOLD,),
+            serves=_lives,
+            then=lambda terms, _: (
+                f"silent for {2 * terms.min_connect_timeout:g}; accept_close for {4 * terms.initial:g}; working"
+            ),
+        ),
+        Staging(
+            scenario=Scenario.HELD_RESTART,
+            script=lambda terms: (
+                f"{_restarts(terms)} x2; accept_close x2; silent x1; accept_close x1; {_restarts(terms)} x2; working"
+            ),
+            seconds=lambda terms, _: 4 * (_LIVES + 1) * terms.initial + 4 * terms.min_connect_timeout,
+            needs=_ALL_LIMITS,
+            demands=(Setting.HOLD,),
+        ),
+        Staging(
+            scenario=Scenario.HELD_MOVE,
+            script=lambda _: "working",
+            seconds=lambda terms, _: _lives(terms) + 5 * terms.min_connect_timeout,
+            needs=_ALL_LIMITS,
+            demands=(Setting.HOLD,),
+            serves=_lives,
+            then=lambda terms, _: f"accept_close for {2 * terms.min_connect_timeout:g}; silent",
+            elsewhere=lambda _: "accept_close x1; silent x1; working",
+        ),
+    )
+}
+"""How each of them is staged."""

@@ -1,0 +1,251 @@
+"""One peer in one scenario: servers, processes, and the evidence that comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import trustme
+
+from interop.clients.peer import Peer
+from interop.clients.peer_process import Account, PeerError, PeerProcess
+from interop.conformance import Announced, Calls, Evidence
+from interop.flaky import FlakyServer, Tls
+from interop.flaky.names import NameServer
+from interop.matrix.scenarios import Pace, Staging
+from interop.timeline import Timeline
+
+__all__ = ["Start", "Trial", "Trust"]
+
+_ELSEWHERE = "127.0.0.2"
+"""The address to which a server moves; it was on 127.0.0.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The certificates of a run.
+
+    Attributes:
+        tls: what servers prove themselves with.
+        ca: the file that peers trust.
+    """
+
+    tls: Tls
+    ca: Path
+
+    @classmethod
+    def make(cls, folder: Path) -> Self:
+        """Make an authority, whose certificate goes to `folder`, and a certificate for this machine's own address."""
+        authority = trustme.CA()
+        issued = authority.issue_cert("127.0.0.1", "localhost")
+        certificate = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
+        ca = folder / "ca.pem"
+        authority.cert_pem.write_to_path(ca)
+        return cls(Tls(certificate, issued.private_key_pem.bytes()), ca)
+
+
+class Start:
+    """The line at which those who perform side by side wait for each other, to set out one after another.
+
+    Attributes:
+        loading: what a peer holds while it loads. Runtimes that warm up all at once take longer than one may.
+    """
+
+    def __init__(self, parties: int, apart: float = 0.0) -> None:
+        """Wait for so many, and let them go so many seconds apart."""
+        self._line = asyncio.Barrier(parties)
+        self._gate = asyncio.Lock()
+        self._apart = apart
+        self.loading = asyncio.Semaphore(os.cpu_count() or 1)
+
+    async def wait(self) -> None:
+        """Wait until all others do, and then for those who came to the gate before."""
+        await self._line.wait()
+        async with self._gate:
+            await asyncio.sleep(self._apart)
+
+
+@dataclass(frozen=True, slots=True)
+class _House:
+    """Where a server moves to: the server there, and who says where it is."""
+
+    server: FlakyServer
+    names: NameServer
+
+    @property
+    def target(self) -> str:
+        """What the client is given: a name."""
+        return self.names.target(self.server.port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One peer in one scenario.
+
+    Attributes:
+        peer: who.
+        staging: how the scenario is staged.
+        pace: how time passes.
+    """
+
+    peer: Peer
+    staging: Staging
+    pace: Pace
+
+    @property
+    def seconds(self) -> float:
+        """For how long calls are made."""
+        return self.staging.seconds(self.staging.terms_for(self.pace), self.pace)
+
+    async def perform(self, trust: Trust, start: Start) -> tuple[Evidence, Mapping[str, str]]:
+        """Do it; return the evidence, and the versions of what the peer used, as far as it told them.
+
+        Those who perform side by side wait for each other at `start`, so that none is timed while another one loads.
+
+        Raises:
+            PeerError: the peer did not do what a peer has to.
+        """
+        async with AsyncExitStack() as stack:
+            loop = asyncio.get_running_loop()
+            epoch = loop.time()
+            servers = [await stack.enter_async_context(self._server(number, epoch, trust)) for number in self._clients]
+            house = await self._house(servers[0], epoch, stack)
+            targets = [server.target for server in servers] if house is None else [house.target]
+            peers = await self._assemble(targets, trust, start, stack)
+            wanted = loop.time() - epoch
+            for peer in peers:
+                peer.begin()
+            accounts, settled = await self._play(servers, peers, house)
+            seen = servers if house is None else [*servers, house.server]
+            timeline = _merged([server.timeline() for server in seen])
+        evidence = Evidence(
+            terms=self.staging.terms_for(self.pace),
+            timeline=timeline,
+            wanted=wanted,
+            seconds=self.seconds,
+            calls=_total([account.calls for account in accounts]),
+            settled=timeline.taken if settled else None,
+            announced=_on_timeline(accounts[0].announced, wanted) if accounts else None,
+        )
+        return evidence, accounts[0].versions if accounts else {}
+
+    async def _play(
+        self, servers: Sequence[FlakyServer], peers: Sequence[PeerProcess], house: _House | None
+    ) -> tuple[Sequence[Account], bool]:
+        """Return what the peers say at the end; or nothing, and that all is settled."""
+        told = asyncio.ensure_future(asyncio.gather(*(peer.account() for peer in peers)))
+        settled = asyncio.create_task(self._direct(servers, house))
+        either: set[asyncio.Future[Any]] = {told, settled}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if settled.done() and settled.result():  # which raises a fault of ours
+                return [], True
+            return await told, False
+        finally:
+            await _end(either)
+
+    @property
+    def _clients(self) -> range:
+        return range(1, self.staging.clients + 1)
+
+    def _server(self, number: int, epoch: float, trust: Trust) -> FlakyServer:
+        script = self.staging.script(self.staging.terms_for(self.pace))
+        client = f"client {number}" if self.staging.clients > 1 else ""
+        return FlakyServer(script, trust.tls if self.staging.tls else None, client=client, epoch=epoch)
+
+    async def _house(self, server: FlakyServer, epoch: float, stack: AsyncExitStack) -> _House | None:
+        """Return where the server moves to, if it does."""
+        if self.staging.elsewhere is None:
+            return None
+        script = self.staging.elsewhere(self.staging.terms_for(self.pace))
+        other = FlakyServer(script, host=_ELSEWHERE, port=server.port, epoch=epoch)
+        names = await stack.enter_async_context(NameServer("127.0.0.1"))
+        return _House(await stack.enter_async_context(other), names)
+
+    def _process(self, target: str, trust: Trust) -> PeerProcess:
+        settings = self.staging.settings_for(self.peer, self.pace)
+        return PeerProcess(self.peer, target, self.seconds, settings, trust.ca if self.staging.tls else None)
+
+    async def _assemble(
+        self, targets: Sequence[str], trust: Trust, start: Start, stack: AsyncExitStack
+    ) -> list[PeerProcess]:
+        """Return the peers once they are ready, and so are all others; those that break down keep nobody waiting."""
+        try:
+            async with start.loading:
+                peers = [await stack.enter_async_context(self._process(target, trust)) for target in targets]
+                for peer in peers:
+                    await peer.ready()
+        except PeerError:
+            await start.wait()
+            raise
+        await start.wait()
+        return peers
+
+    async def _direct(self, servers: Sequence[FlakyServer], house: _House | None) -> bool:
+        """Do what comes after the script's beginning; return whether all was settled after that, before the end."""
+        await self._act(servers, house)
+        if self.staging.settled is None:
+            return False
+        for server in servers:
+            seen = len(server.timeline().visits) if self.staging.then else 0
+            await server.wait_for(connections=seen + self.staging.settled)
+        return True
+
+    async def _act(self, servers: Sequence[FlakyServer], house: _House | None) -> None:
+        """Once every client has connected and been served for a while, do to all at one moment what comes then."""
+        staging, terms = self.staging, self.staging.terms_for(self.pace)
+        if staging.serves is None or staging.then is None:
+            return
+        for server in servers:
+            await server.wait_for(connections=1)
+        await asyncio.sleep(staging.serves(terms))
+        if house is not None:
+            house.names.address = _ELSEWHERE
+        for server in servers:
+            server.play(staging.then(terms, self.pace))
+            server.break_all()
+
+
+def _on_timeline(announced: Announced | None, begun: float) -> Announced | None:
+    """Return what a client announced on the timeline's clock, by when it was told to begin."""
+    if announced is None:
+        return None
+    return Announced(
+        attempts=tuple(begun + at for at in announced.attempts),
+        redials=tuple(begun + at for at in announced.redials),
+        closed=begun + announced.closed,
+    )
+
+
+async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _merged(timelines: Sequence[Timeline]) -> Timeline:
+    """Return one record of what several servers saw, which count time alike."""
+    visits = [visit for timeline in timelines for visit in timeline.visits]
+    return Timeline(
+        visits=tuple(sorted(visits, key=lambda visit: visit.accepted)),
+        refusing=tuple(window for timeline in timelines for window in timeline.refusing),
+        taken=max(timeline.taken for timeline in timelines),
+    )
+
+
+def _total(calls: Sequence[Calls]) -> Calls:
+    failed: Counter[str] = Counter()
+    for each in calls:
+        failed.update(each.failed)
+    return Calls(
+        made=sum(each.made for each in calls),
+        ok=sum(each.ok for each in calls),
+        failed=dict(failed),
+        unfinished=sum(each.unfinished for each in calls),
+    )

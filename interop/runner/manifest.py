@@ -1,0 +1,77 @@
+"""Reads the manifests of clients and of servers: what is the same in both, and each kind of value."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any
+
+__all__ = ["ManifestError", "Table"]
+
+_COMMON = {"name", "command", "needs", "build"}
+_NEEDS = {"modules", "programs"}
+
+
+class ManifestError(ValueError):
+    """A manifest says what it cannot; names the file, the key, the value and what is allowed."""
+
+
+class Table:
+    """What stands in a manifest. All that reads it raises ManifestError for what is not allowed."""
+
+    def __init__(self, path: Path, keys: AbstractSet[str]) -> None:
+        """Read a file that may have these keys beside those that all programs have."""
+        self._path = path
+        try:
+            self._found = tomllib.loads(path.read_text())
+        except tomllib.TOMLDecodeError as error:
+            raise ManifestError(f"{path}: {error}") from error
+        _check_keys(path, self._found, _COMMON | keys)
+
+    def common(self) -> dict[str, Any]:
+        """Return the arguments that every Program has."""
+        needs: Mapping[str, Any] = self._found.get("needs", {})
+        _check_keys(self._path, needs, _NEEDS)
+        return {
+            "name": self.text("name"),
+            "folder": self._path.parent,
+            "command": self.texts("command"),
+            "modules": _texts(self._path, "needs.modules", needs.get("modules", [])),
+            "programs": _texts(self._path, "needs.programs", needs.get("programs", [])),
+            "build": tuple(_texts(self._path, "build", command) for command in self._found.get("build", [])),
+        }
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Return a text."""
+        return _text(self._path, self._found, key, default)
+
+    def texts(self, key: str, default: list[str] | None = None) -> tuple[str, ...]:
+        """Return a list of texts."""
+        return _texts(self._path, key, self._found.get(key, default))
+
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        """Return whether something is so."""
+        value = self._found.get(key, default)
+        if not isinstance(value, bool):
+            raise ManifestError(f"{self._path}: {key} is {value!r}; it is true or false")
+        return value
+
+
+def _check_keys(path: Path, table: Mapping[str, Any], known: AbstractSet[str]) -> None:
+    for key in sorted(table.keys() - known):
+        raise ManifestError(f"{path}: {key} is no key; there are {', '.join(sorted(known))}")
+
+
+def _text(path: Path, found: Mapping[str, Any], key: str, default: str | None) -> str:
+    value = found.get(key, default)
+    if not isinstance(value, str) or not value:
+        raise ManifestError(f"{path}: {key} is {value!r}; it is a text that is not empty")
+    return value
+
+
+def _texts(path: Path, key: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ManifestError(f"{path}: {key} is {value!r}; it is a list of texts")
+    return tuple(value)

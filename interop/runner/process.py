@@ -1,0 +1,151 @@
+"""A program as a process: lines of JSON come out of it, its last words are kept, and it never outlives its context."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from interop.runner.program import ROOT
+
+__all__ = ["ProgramError", "ProgramProcess", "limited"]
+
+Said = TypeVar("Said")
+
+_LAST_WORDS = 400
+_LOOK = 0.02
+"""How often a process is looked at that may have ended, in seconds."""
+
+
+class ProgramError(Exception):
+    """A program did not do what it has to; says what, and what it wrote last."""
+
+
+@contextlib.asynccontextmanager
+async def limited(seconds: float) -> AsyncIterator[None]:
+    """Raise ProgramError if the block, which is a trial, is not over after so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise ProgramError(f"the trial was not over after {seconds:g} s") from None
+
+
+class ProgramProcess(Generic[Said]):
+    """One run of a program, from entering to leaving the context, whatever happens.
+
+    What it says in JSON goes to `heard`, line by line; what that makes of it all is the result of `_reading`.
+    """
+
+    error: ClassVar[type[ProgramError]] = ProgramError
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        """Run this command line, with these variables beside our own."""
+        self._name = name
+        self._command = list(command)
+        self._environment = _environment() | dict(environment or {})
+
+    async def __aenter__(self) -> Self:
+        """Start it.
+
+        Raises:
+            ProgramError: it cannot be run.
+        """
+        try:
+            self._process = await self._start()
+        except OSError as error:
+            raise self.error(f"{self._name} cannot be run: {error}") from error
+        assert self._process.stderr is not None
+        self._complaints = asyncio.create_task(self._process.stderr.read())
+        self._ended = asyncio.create_task(self._end_what_is_left())
+        self._ready = asyncio.Event()
+        self._reading = asyncio.create_task(self._read())
+        return self
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *self._command,
+            cwd=ROOT,
+            env=self._environment,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # a command may start others, and all of them have to end
+        )
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        """End it, if it has not ended."""
+        await self._end()
+        await asyncio.gather(self._reading, self._complaints, return_exceptions=True)
+
+    async def _end(self) -> None:
+        await self._stop(0.0)
+
+    async def _be_ready(self, limit: float) -> None:
+        """Wait until it says that it is ready.
+
+        Raises:
+            ProgramError: it ended instead, or took too long.
+        """
+        ready = asyncio.create_task(self._ready.wait())
+        await asyncio.wait({ready, self._reading}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if not self._ready.is_set():
+            raise await self._fault(f"was not ready within {limit:g} s")
+
+    async def _read(self) -> Said | None:
+        assert self._process.stdout is not None
+        result = None
+        async for line in self._process.stdout:
+            result = self._heard(_parse(line)) or result
+        return result
+
+    def _heard(self, said: Mapping[str, Any]) -> Said | None:
+        """Hear a line: set `_ready` if that is what it says, and return what is to be kept of it."""
+        raise NotImplementedError
+
+    async def _stop(self, patience: float) -> None:
+        """End the process and all that it started, if it does not end by itself."""
+        await asyncio.wait({self._ended}, timeout=patience)
+        if not self._ended.done():
+            self._kill()
+        await self._ended
+
+    async def _end_what_is_left(self) -> None:
+        """Once the process has ended, end what it started: that would go on, and keep our pipes open."""
+        while self._process.returncode is None:  # noqa: ASYNC110 - in Python 3.11, `wait` waits for the pipes too
+            await asyncio.sleep(_LOOK)
+        self._kill()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def _fault(self, what: str) -> ProgramError:
+        """Return the error that says so, or how the program ended, with its last words."""
+        silent = self._reading.done() and self._reading.exception() is None
+        await self._stop(1.0 if silent else 0.0)
+        words = (await self._complaints).decode(errors="replace").strip()[-_LAST_WORDS:]
+        how = f"ended with status {self._process.returncode}" if silent else what
+        return self.error(f"{self._name} {how}" + (f": {words}" if words else ""))
+
+
+def _environment() -> dict[str, str]:
+    """Return ours without proxies, which grpc would use even for this machine's own address."""
+    kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    return kept | {"GRPC_VERBOSITY": "NONE"}
+
+
+def _parse(line: bytes) -> Mapping[str, Any]:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return {}  # a runtime that greets
+    return said if isinstance(said, dict) else {}

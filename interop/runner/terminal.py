@@ -1,0 +1,37 @@
+"""What the views of all runs have in common: the console, the words for an outcome, and the look of a table."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from interop.conformance import Outcome
+
+__all__ = ["WORDS", "plain_table", "wide_console"]
+
+WORDS = {
+    Outcome.PASS: Text("pass", style="green"),
+    Outcome.FAIL: Text("FAIL", style="bold red"),
+    Outcome.NOT_APPLICABLE: Text("n/a", style="dim"),
+}
+"""How an outcome is shown."""
+
+_WIDE = 200
+
+
+def wide_console() -> Console:
+    """Return standard output, wide enough for a table where it is no terminal."""
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _WIDE
+    return console
+
+
+def plain_table(*columns: str) -> Table:
+    """Return a table whose first columns have these headings and are not wrapped."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    return table

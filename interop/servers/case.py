@@ -1,0 +1,157 @@
+"""One server, one happening: the server is started, our channel calls it, it happens, and what was seen is returned."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Self
+
+from grpc_backoff import ConnectionEvent, aio
+from interop.conformance import Terms
+from interop.matrix.scenarios import COMPRESSED
+from interop.servers.happenings import COURSES, RELOADS, Happening
+from interop.servers.observation import Observation
+from interop.servers.server import Server
+from interop.servers.server_process import ServerProcess
+from interop.servers.traffic import Traffic
+
+__all__ = ["Case"]
+
+TERMS = COMPRESSED
+_BEFORE = 1.0
+"""How long there are calls before anything happens, in seconds."""
+_AFTER = 1.0
+"""How long there are calls once it is over and they are answered again."""
+_RECOVERY = 3.0
+"""How much longer than the longest backoff is waited for that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One server, and what happens to it.
+
+    Attributes:
+        server: which server.
+        upstream: the server behind it; None for what is no proxy.
+        happening: what happens.
+    """
+
+    server: Server
+    upstream: Server | None
+    happening: Happening
+
+    async def perform(self, folder: str) -> Observation:
+        """Do it; temporary files go to `folder`.
+
+        Raises:
+            ServerError: a server did not do what a server has to.
+        """
+        async with AsyncExitStack() as stack:
+            stage = await _Stage.set(self, folder, stack)
+            return await stage.play()
+
+
+class _Stage:
+    """The servers of a case as they stand, and what is done to them."""
+
+    def __init__(self, case: Case, folder: str, stack: AsyncExitStack) -> None:
+        self._case, self._folder, self._stack = case, folder, stack
+        self._staging = COURSES[case.happening]
+        self._clock = asyncio.get_running_loop().time
+        self._settings = dict(self._staging.settings)
+        self._versions: dict[str, str] = {}
+
+    @classmethod
+    async def set(cls, case: Case, folder: str, stack: AsyncExitStack) -> Self:
+        """Start the servers."""
+        stage = cls(case, folder, stack)
+        await stage._set()
+        return stage
+
+    async def _set(self) -> None:
+        if self._case.upstream is not None:
+            self._behind, self._behind_port = await self._start(self._case.upstream, 0, {})
+            self._settings["upstream"] = self._behind_port
+        self._front, self._port = await self._start(self._case.server, 0, self._settings)
+
+    async def _start(self, server: Server, port: int, settings: Mapping[str, int]) -> tuple[ServerProcess, int]:
+        process = await self._stack.enter_async_context(ServerProcess(server, port, settings, self._folder))
+        listening = await process.listening()
+        self._versions = {**listening.versions, **self._versions}
+        return process, listening.port
+
+    async def play(self) -> Observation:
+        """Call the server, let it happen, and return what was seen."""
+        case, staging, events = self._case, self._staging, list[ConnectionEvent]()
+        options = [*_options(TERMS), *staging.options]
+        began = self._clock()
+        async with aio.insecure_channel(f"127.0.0.1:{self._port}", options, listeners=[events.append]) as channel:
+            async with Traffic(channel, case.server.method, staging.deadline, everybody=staging.everybody) as traffic:
+                await traffic.answered_since(began, TERMS.cap + _RECOVERY)
+                await asyncio.sleep(_BEFORE)
+                struck = self._clock()
+                gone, back = await self._happen()
+                await traffic.answered_since(back, TERMS.cap + _RECOVERY)
+                await asyncio.sleep(_AFTER)
+                await traffic.answered_since(self._clock(), TERMS.cap + _RECOVERY)
+                state = channel.get_state()  # now, since what ages may end when nobody calls any more
+            return Observation(
+                server=case.server,
+                happening=case.happening,
+                terms=TERMS,
+                calls=tuple(traffic.calls),
+                events=tuple(events),
+                began=began,
+                struck=struck,
+                gone=gone,
+                back=back,
+                over=self._clock(),
+                state=state,
+                versions=self._versions,
+            )
+
+    async def _happen(self) -> tuple[float, float]:
+        """Let it happen; return when the server was gone, and when it was back."""
+        match self._case.happening:
+            case Happening.KILLED:
+                await self._front.kill()
+                return await self._away(self._restart_front)
+            case Happening.DRAINED:
+                await self._front.drain()
+                return await self._away(self._restart_front)
+            case Happening.UPSTREAM_DOWN:
+                await self._behind.kill()
+                return await self._away(self._restart_behind)
+            case Happening.FROZEN | Happening.PINGED:
+                await self._front.freeze()
+                return await self._away(self._thaw)
+            case Happening.RELOADED:
+                for _ in range(RELOADS):
+                    self._front.reload()
+                    await asyncio.sleep(self._staging.lasts)
+            case Happening.AGED:
+                await asyncio.sleep(self._staging.lasts)
+        return self._clock(), self._clock()
+
+    async def _away(self, bring_back: Callable[[], Awaitable[None]]) -> tuple[float, float]:
+        gone = self._clock()
+        await asyncio.sleep(self._staging.lasts)
+        await bring_back()
+        return gone, self._clock()
+
+    async def _restart_front(self) -> None:
+        self._front, _ = await self._start(self._case.server, self._port, self._settings)
+
+    async def _restart_behind(self) -> None:
+        assert self._case.upstream is not None
+        self._behind, _ = await self._start(self._case.upstream, self._behind_port, {})
+
+    async def _thaw(self) -> None:
+        self._front.thaw()
+
+
+def _options(terms: Terms) -> list[tuple[str, int]]:
+    told = {"initial": terms.initial, "max": terms.cap, "min": terms.min_connect_timeout}
+    return [(f"grpc.{name}_reconnect_backoff_ms", round(1000 * seconds)) for name, seconds in told.items()]

@@ -1,0 +1,142 @@
+"""What a run has found out: values, whether that is good, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from interop.conformance import Outcome, Verdict
+from interop.runner.written import machine, whole
+from interop.servers.demands import recovery
+from interop.servers.happenings import Happening
+from interop.servers.notes import notes
+from interop.servers.observation import Observation
+from interop.servers.server import Server
+
+__all__ = ["CaseResult", "CaseResults", "to_json"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    """What was found out by one case.
+
+    Attributes:
+        server: in front of which server.
+        happening: what happened to it.
+        verdicts: what is said of our channel.
+        observation: what was seen; None if the case did not come to its end.
+        fault: why it did not; otherwise empty.
+    """
+
+    server: Server
+    happening: Happening
+    verdicts: tuple[Verdict, ...] = ()
+    observation: Observation | None = None
+    fault: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it came to its end, and nothing fails that has to hold there."""
+        return not self.fault and not self.failed
+
+    @property
+    def outcome(self) -> Outcome:
+        """The same as one verdict."""
+        return Outcome.PASS if self.passed else Outcome.FAIL
+
+    @property
+    def failed(self) -> tuple[Verdict, ...]:
+        """The verdicts that are failures."""
+        return tuple(verdict for verdict in self.verdicts if verdict.outcome is Outcome.FAIL)
+
+    @property
+    def held(self) -> str:
+        """How many of the demands hold, in words."""
+        return f"{sum(verdict.outcome is Outcome.PASS for verdict in self.verdicts)} of {len(self.verdicts)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResults:
+    """All that a run has found out.
+
+    Attributes:
+        began: when it began.
+        short: whether it was a short run.
+        upstream: the name of the server behind the proxies.
+        cases: each server and each happening, in order.
+        missing: by server, what it needs and is not here.
+    """
+
+    began: datetime
+    short: bool
+    upstream: str
+    cases: tuple[CaseResult, ...]
+    missing: Mapping[str, str]
+
+    @property
+    def servers(self) -> tuple[Server, ...]:
+        """The servers that were there."""
+        return tuple({case.server.name: case.server for case in self.cases}.values())
+
+    def cases_of(self, server: Server) -> Sequence[CaseResult]:
+        """Return what was found out in front of this server."""
+        return [case for case in self.cases if case.server == server]
+
+    def versions_of(self, server: Server) -> Mapping[str, str]:
+        """Return what a server uses; nothing if it never came to its end."""
+        found = (case.observation.versions for case in self.cases_of(server) if case.observation is not None)
+        return next(found, {})
+
+    def passed(self, *, require_all: bool) -> bool:
+        """Return whether everything holds; with `require_all`, and no server is missing."""
+        return all(case.passed for case in self.cases) and not (require_all and self.missing)
+
+
+def to_json(results: CaseResults) -> dict[str, Any]:
+    """Return everything, with None for what has no bound; times are seconds since the calls began."""
+    return {
+        "began": results.began.isoformat(timespec="seconds"),
+        "short": results.short,
+        "machine": machine(),
+        "upstream": results.upstream,
+        "missing": dict(results.missing),
+        "cases": [_case(case) for case in results.cases],
+    }
+
+
+def _case(case: CaseResult) -> dict[str, Any]:
+    return {
+        "server": case.server.name,
+        "happening": case.happening.value,
+        "passed": case.passed,
+        "fault": case.fault,
+        "verdicts": [whole(verdict) for verdict in case.verdicts],
+    } | ({} if case.observation is None else _observation(case.observation))
+
+
+def _observation(observation: Observation) -> dict[str, Any]:
+    took = recovery(observation)
+    failed = Counter((call.ended.code.name, call.ended.unsent) for call in observation.calls if call.ended)
+    moments = {name: getattr(observation, name) - observation.began for name in ("struck", "gone", "back", "over")}
+    return {
+        "versions": dict(observation.versions),
+        "calls": {
+            "made": len(observation.calls),
+            "ended": [
+                {"code": code, "unsent": unsent, "calls": number} for (code, unsent), number in sorted(failed.items())
+            ],
+            "hung": sum(call.ended is None for call in observation.calls),
+        },
+        "moments": {name: round(seconds, 3) for name, seconds in moments.items()},
+        "events": [
+            {"event": type(event).__name__, "at": round(event.at - observation.began, 3), "attempt": event.attempt}
+            for event in observation.events
+        ],
+        "connections": observation.connections,
+        "attempts": len(observation.starts),
+        "recovered_in": None if took is None else round(took, 3),
+        "notes": notes(observation),
+    }

@@ -1,0 +1,105 @@
+"""What was seen of our channel while something happened to its server. Values only; `demands.py` judges them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from grpc_backoff import AttemptStarted, Connected, Disconnected
+from grpc_backoff.connection.events import ConnectionEvent
+from interop.conformance import Terms
+from interop.servers.happenings import Happening
+from interop.servers.server import Server
+from interop.servers.traffic import Call
+
+__all__ = ["Observation", "Outage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A time without a connection, from a loss (or the first wish for one) to READY, or to the end of what was seen."""
+
+    began: float
+    ended: float
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What was seen. Times are seconds on the event loop's clock.
+
+    Attributes:
+        server: in front of which server.
+        happening: what happened to it.
+        terms: the backoff that the channel was told.
+        calls: all calls.
+        events: all that the channel said.
+        began: when the calls began.
+        struck: when it began to happen.
+        gone: when the server had ended, or had been stopped.
+        back: when it listened again, or went on.
+        over: when the last call had ended.
+        state: the channel's state when one of the last calls had just been answered.
+        versions: of what the server, and the one behind it, use.
+    """
+
+    server: Server
+    happening: Happening
+    terms: Terms
+    calls: Sequence[Call]
+    events: Sequence[ConnectionEvent]
+    began: float
+    struck: float
+    gone: float
+    back: float
+    over: float
+    state: grpc.ChannelConnectivity
+    versions: Mapping[str, str]
+
+    @property
+    def connections(self) -> int:
+        """How many connections were made."""
+        return sum(isinstance(event, Connected) for event in self.events)
+
+    @property
+    def starts(self) -> Sequence[float]:
+        """When attempts began."""
+        return [event.at for event in self.events if isinstance(event, AttemptStarted)]
+
+    @property
+    def losses(self) -> Sequence[Disconnected]:
+        """The connections that ended before the channel was closed."""
+        return [event for event in self.events if isinstance(event, Disconnected)]
+
+    def outages(self) -> Iterator[Outage]:
+        """Yield the times without a connection."""
+        began, attempts = self.began, 0
+        for event in self.events:
+            if isinstance(event, AttemptStarted):
+                attempts += 1
+            elif isinstance(event, Connected):
+                yield Outage(began, event.at, attempts)
+                attempts = 0
+            elif isinstance(event, Disconnected):
+                began = event.at
+        if attempts:
+            yield Outage(began, self.over, attempts)
+
+    @property
+    def survivors(self) -> Sequence[Call]:
+        """The calls that were running when it began to happen, and were answered."""
+        running = (call for call in self.calls if call.began < self.struck and call.answered)
+        return [call for call in running if call.ended is not None and call.ended.at > self.struck]
+
+    @property
+    def meanwhile(self) -> Sequence[Call]:
+        """The calls that were made while the server was away."""
+        return [call for call in self.calls if self.gone <= call.began < self.back]
+
+    @property
+    def waiting(self) -> Sequence[Call]:
+        """The patient calls that were made without a connection, before the server was back."""
+        lost = next((loss.at for loss in self.losses if loss.at >= self.struck), self.back)
+        return [call for call in self.calls if call.patient and lost <= call.began < self.back]

@@ -1,0 +1,69 @@
+"""What the server programs in Python share: the command line, the line of output, and the end with the input."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import click
+
+__all__ = ["HOST", "ServeOrder", "command", "end_with_input", "say_listening"]
+
+HOST = "127.0.0.1"
+
+_PORT = click.IntRange(0, 65535)
+_MILLISECONDS = click.IntRange(min=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOrder:
+    """What a server was told on the command line.
+
+    Attributes:
+        port: where to listen; 0 for any free port.
+        upstream: the port of the server that a proxy stands in front of; None for what is no proxy.
+        max_age_ms: MAX_CONNECTION_AGE; None for no limit.
+        grace_ms: what running calls have beyond that.
+    """
+
+    port: int
+    upstream: int | None
+    max_age_ms: int | None
+    grace_ms: int
+
+
+def say_listening(port: int, **versions: str) -> None:
+    """Write the line of output: where it listens, and the versions of what is used."""
+    versions["python"] = platform.python_version()
+    click.echo(json.dumps({"event": "listening", "port": port, "versions": versions}))
+
+
+def end_with_input(end: Callable[[], object] = lambda: os._exit(0)) -> None:
+    """Call `end`, from another thread, when standard input reaches its end: then the parent is gone."""
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 1024):
+            pass
+        end()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def command(run: Callable[[ServeOrder], None]) -> click.Command:
+    """Return the command line of a server that does what `run` does."""
+
+    @click.command()
+    @click.option("--port", type=_PORT, required=True)
+    @click.option("--upstream", type=_PORT)
+    @click.option("--max-age-ms", type=_MILLISECONDS)
+    @click.option("--grace-ms", type=_MILLISECONDS, default=1000)
+    def server(port: int, upstream: int | None, max_age_ms: int | None, grace_ms: int) -> None:
+        """Serve until SIGTERM, or until standard input ends."""
+        run(ServeOrder(port=port, upstream=upstream, max_age_ms=max_age_ms, grace_ms=grace_ms))
+
+    return server

@@ -1,0 +1,63 @@
+"""Findings: those that are there, and files that are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from interop.clients import peer
+from interop.clients.findings import Finding, read_findings
+from interop.runner.manifest import ManifestError
+
+FOLDERS = sorted(path.parent for path in Path(peer.__file__).parent.glob("*/findings.toml"))
+GOOD = """
+[[finding]]
+clauses = ["growth", "cap"]
+means = "It never waits."
+issues = ["some/where#12"]
+"""
+
+
+def read(folder, text):
+    (folder / "findings.toml").write_text(text)
+    return read_findings(folder)
+
+
+def test_what_is_written(tmp_path):
+    """IO-4: what failures mean stands beside each client, and may be missing."""
+    assert read_findings(tmp_path) == ()
+    assert read(tmp_path, "") == ()
+    assert read(tmp_path, GOOD) == (
+        Finding(clauses=("growth", "cap"), means="It never waits.", issues=("some/where#12",)),
+    )
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_those_that_are_there(folder):
+    """IO-4: each can be read, is a sentence, and says a thing once."""
+    findings = read_findings(folder)
+    clauses = [clause for finding in findings for clause in finding.clauses]
+    assert findings
+    assert len(clauses) == len(set(clauses))
+    assert all(finding.means.endswith(".") for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (('"growth"', '"grwoth"'), "grwoth is no clause; there are accept-does-not-reset, "),
+        (('["growth", "cap"]', "[]"), "clauses is []; it is a list of names of clauses"),
+        (('"It never waits."', '""'), "means is ''; it is a text that is not empty"),
+        (("some/where#12", "where#12"), "it is a list of owner/repository#number"),
+        (("means", "meaning"), "meaning is no key; there are clauses, issues, means"),
+        (("[[finding]]", "[[findings]]"), "findings is no key; there are finding"),
+        (("[[finding]]", "[[finding"), "findings.toml: "),
+    ],
+)
+def test_files_that_are_wrong(tmp_path, change, complaint):
+    """BP-4: what is wrong in a file is said with the file, the key, the value and what is allowed."""
+    with pytest.raises(ManifestError) as caught:
+        read(tmp_path, GOOD.replace(*change))
+    assert str(caught.value).startswith(f"{tmp_path}/findings.toml: ")
+    assert complaint in str(caught.value)

@@ -1,0 +1,89 @@
+"""Manifests: those that are there, and those that are wrong."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from interop.clients.peer import Setting, find_peers
+from interop.runner.manifest import ManifestError
+from interop.runner.program import BuildError, build
+
+GOOD = """
+name = "made up"
+command = ["{python}", "{here}/client.py"]
+configurable = ["initial", "max"]
+"""
+
+
+def read(folder, text):
+    """Return the peer of a folder with this manifest."""
+    place = folder / "made_up"
+    place.mkdir()
+    (place / "peer.toml").write_text(text)
+    (peer,) = find_peers(folder)
+    return peer
+
+
+def test_the_peers_that_are_there():
+    """IO-4: our own client comes first and must pass; the others are judged beside it."""
+    first, *others = find_peers()
+    assert (first.name, first.must_pass, first.missing) == ("grpc_backoff aio", True, "")
+    assert [peer.name for peer in others] == sorted(peer.name for peer in others)
+    assert {"grpcio aio", "grpcio sync", "grpclib"} <= {peer.name for peer in others}
+    assert not any(peer.must_pass for peer in others)
+
+
+def test_what_a_manifest_says(tmp_path):
+    """IO-4: a folder with a manifest is all that a new peer needs."""
+    peer = read(tmp_path, GOOD)
+    assert peer.filled(peer.command) == [sys.executable, f"{tmp_path}/made_up/client.py"]
+    assert peer.can_be_told(Setting.INITIAL, Setting.MAX)
+    assert not peer.can_be_told(Setting.INITIAL, Setting.STABLE_AFTER)
+    assert (peer.name, peer.must_pass, peer.loud, peer.missing) == ("made up", False, False, "")
+
+
+def test_what_is_missing(tmp_path):
+    """IO-4: a peer whose module or program is not on this machine says which."""
+    needs = '[needs]\nmodules = ["click", "no_such_module"]\nprograms = ["no-such-program", "env"]'
+    peer = read(tmp_path, GOOD + needs)
+    assert peer.missing == "the Python module no_such_module and the program no-such-program"
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (("made up", ""), "name is ''; it is a text that is not empty"),
+        (('"{python}", ', "1, "), "it is a list of texts"),
+        (('"initial"', '"min"'), "configurable has 'min'; there are initial, max, min-connect-timeout, stable-after"),
+        (("configurable", "configured"), "configured is no key; there are build, command, configurable, loud, "),
+        (("name =", "must_pass = 1\nname ="), "must_pass is 1; it is true or false"),
+        (("name =", "loud = 'yes'\nname ="), "loud is 'yes'; it is true or false"),
+        (("name =", "build = ['make']\nname ="), "build is 'make'; it is a list of texts"),
+        (('"max"]', '"max"]\n[needs]\ntools = []'), "tools is no key; there are modules, programs"),
+        (("name =", "name"), "peer.toml: "),
+    ],
+)
+def test_manifests_that_are_wrong(tmp_path, change, complaint):
+    """BP-4: what is wrong in a file is said with the file, the key, the value and what is allowed."""
+    with pytest.raises(ManifestError) as caught:
+        read(tmp_path, GOOD.replace(*change))
+    assert str(caught.value).startswith(f"{tmp_path}/made_up/peer.toml: ")
+    assert complaint in str(caught.value)
+
+
+async def test_build(tmp_path):
+    """IO-4: a peer is built in its own folder; one that cannot be built says why."""
+    touch = "import pathlib; pathlib.Path('built').touch()"
+    await build(read(tmp_path, f'build = [["{{python}}", "-c", "{touch}"]]' + GOOD))
+    assert (tmp_path / "made_up" / "built").exists()
+    broken = read(tmp_path / "made_up", """build = [["{python}", "-c", "raise SystemExit('no compiler')"]]""" + GOOD)
+    with pytest.raises(BuildError, match=r"failed: no compiler$"):
+        await build(broken)
+
+
+async def test_build_tool_that_is_not_there(tmp_path):
+    """IO-4: a tool that the manifest does not name among its needs is an error in words, too."""
+    with pytest.raises(BuildError, match=r"^/no/such/tool could not be run: "):
+        await build(read(tmp_path, 'build = [["/no/such/tool"]]' + GOOD))

@@ -1,0 +1,83 @@
+"""The peers' programs, each as it is run: on a server that works, in plaintext and with TLS, and on none."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from interop.clients.peer import Setting, find_peers
+from interop.clients.peer_process import PeerProcess
+from interop.flaky import FlakyServer
+from interop.matrix.trial import Trust
+
+PEERS = [peer for peer in find_peers() if not peer.missing and not peer.build]
+"""Those in Python; the others have to be built first, and are seen to in each run of the suite."""
+IMPATIENT = {"grpclib", "connectrpc"}
+"""Those that have no way of waiting for READY."""
+
+
+@pytest.fixture(scope="module")
+def trust(tmp_path_factory):
+    return Trust.make(tmp_path_factory.mktemp("trust"))
+
+
+async def account_of(peer, target, *, settings=None, ca=None):
+    async with PeerProcess(peer, target, 0.5, settings or {}, ca) as running:
+        await running.ready()
+        running.begin()
+        return await running.account()
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
+@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.folder.name)
+async def test_every_call_on_a_working_server_is_answered(peer, tls, trust):
+    """IO-4: a peer calls all the time, on one connection, and accounts for every call. Takes two seconds."""
+    async with FlakyServer("working", trust.tls if tls else None) as server:
+        account = await account_of(peer, server.target, ca=trust.ca if tls else None)
+        (visit,) = server.timeline().visits
+    calls = account.calls
+    assert calls.made == calls.ok > 4
+    assert (calls.failed, calls.unfinished) == ({}, 0)
+    assert {request.path for request in visit.requests} == {"/grpc.testing.TestService/EmptyCall"}
+    assert len(visit.requests) == calls.made
+    assert account.versions["python"]
+
+
+@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.folder.name)
+async def test_calls_without_a_server_are_accounted_for(peer):
+    """IO-4: calls that fail and calls that wait to the end are told apart, and none is forgotten."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        settings = dict.fromkeys(peer.configurable - {Setting.HOLD}, 30_000)
+        account = await account_of(peer, f"127.0.0.1:{nobody.getsockname()[1]}", settings=settings)
+    calls = account.calls
+    assert calls.ok == 0
+    assert calls.made == sum(calls.failed.values()) + calls.unfinished > 4
+    assert calls.unfinished == (0 if peer.name in IMPATIENT else 2)  # those that wait for READY
+
+
+async def test_what_is_held_and_announced():
+    """CB-1: one that can hold calls in every arity, closes, tells when, and stays with all that is left.
+
+    Takes two seconds.
+    """
+    (ours,) = [peer for peer in PEERS if peer.can_be_told(Setting.HOLD)]
+    async with FlakyServer("working") as server:
+        account = await account_of(ours, server.target, settings={Setting.HOLD: 700})
+        (visit,) = server.timeline().visits
+        taken = server.timeline().taken
+    announced = account.announced
+    outcomes = {request.outcome for request in visit.requests}
+    assert len(announced.attempts) == 1
+    assert announced.redials == ()
+    assert 0 <= announced.attempts[0] < 0.5 <= announced.closed
+    assert taken - visit.accepted > 0.5 + 0.6
+    assert outcomes == {"ok", "reset"}  # those that never say that they have ended are cancelled by close
+    assert account.calls.unfinished >= 6
+
+
+async def test_nothing_is_announced_unasked():
+    """IO-4: what nobody asks for is not in the account."""
+    async with FlakyServer("working") as server:
+        assert (await account_of(PEERS[0], server.target)).announced is None

@@ -1,0 +1,450 @@
+"""Every behaviour does on the wire what its script says: seen by a client that keeps each frame, without gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from pathlib import Path
+
+import pytest
+from h2.errors import ErrorCodes
+from hyperframe.frame import (
+    DataFrame,
+    GoAwayFrame,
+    HeadersFrame,
+    PingFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
+
+from interop.flaky import FlakyServer
+from interop.flaky.behaviours import BY_NAME
+from interop.timeline import Ending
+from tests.interop_suite.flaky.clients import PATH, PREFACE, SOON, TLS, WITHIN, Client, message
+
+MAX_CONCURRENT_STREAMS = 3
+EARLY = 0.02  # two clocks are read, a moment apart
+both = pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
+
+
+def serving(script, *, tls=False):
+    return FlakyServer(script, TLS if tls else None)
+
+
+async def the_visit(server):
+    """Return the only visit, when it is over."""
+    async with asyncio.timeout(WITHIN):
+        await server.wait_for(ended=1)
+    (visit,) = server.timeline().visits
+    return visit
+
+
+async def test_refuse():
+    """IO-3: nothing listens: the kernel refuses, for as long as the script says. Waits 0.5 s."""
+    async with serving("refuse for 0.5; working") as server:
+        began = time.monotonic()
+        with pytest.raises(ConnectionRefusedError):
+            await Client.open(server)
+        while True:
+            try:
+                client = await Client.open(server)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.01)
+            else:
+                break
+        assert time.monotonic() - began >= 0.5 - EARLY
+        async with client:
+            await client.until(SettingsFrame)
+        (window,) = server.timeline().refusing
+        assert window.end - window.begin >= 0.5 - EARLY
+
+
+async def test_refuse_kill():
+    """IO-3: with `kill`, connections that stand end as it begins; without, they go on. Waits 0.6 s."""
+    async with serving("working for 0.3; refuse(kill=true)") as server, await Client.open(server) as client:
+        assert await client.until_end() == "closed"
+        assert (await the_visit(server)).ending is Ending.CLOSED
+    async with serving("working for 0.3; refuse") as server, await Client.open(server) as client:
+        await client.until(SettingsFrame)
+        while not server.timeline().refusing:
+            await asyncio.sleep(0.01)
+        client.hello()
+        stream = client.request()
+        await client.until(HeadersFrame, stream, 2)
+
+
+@both
+@pytest.mark.parametrize("says", [b"", PREFACE], ids=["silently", "speaking"])
+async def test_accept_close(tls, says):
+    """IO-3: FIN and not a byte before it, whether or not the client has spoken."""
+    async with serving("accept_close", tls=tls) as server, await Client.open(server) as client:
+        client.send(says)
+        assert await client.until_end() == "closed"
+        assert client.raw == b""
+        assert (await the_visit(server)).ending is Ending.CLOSED
+
+
+async def test_accept_close_later():
+    """IO-3: `after` says when. Waits 0.3 s."""
+    async with serving("accept_close(after=0.3)") as server, await Client.open(server) as client:
+        client.send(PREFACE)
+        assert await client.until_end() == "closed"
+        assert time.monotonic() - client.opened >= 0.3 - EARLY
+        assert client.raw == b""
+
+
+async def test_accept_close_behind_the_handshake():
+    """IO-3: with `tls`, the TLS handshake succeeds first, ALPN and all; without, it fails."""
+    async with serving("accept_close(tls=true)", tls=True) as server, await Client.open(server, tls=True) as client:
+        assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
+        assert await client.until_end() == "closed"
+        assert client.raw == b""
+    async with serving("accept_close", tls=True) as server:
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            await Client.open(server, tls=True)
+
+
+@both
+async def test_accept_reset(tls):
+    """IO-3: RST, and not a byte before it."""
+    async with serving("accept_reset", tls=tls) as server, await Client.open(server) as client:
+        assert await client.until_end() == "reset"
+        assert client.raw == b""
+        assert (await the_visit(server)).ending is Ending.RESET
+
+
+async def test_accept_reset_later():
+    """IO-3: `after` says when. Waits 0.3 s."""
+    async with serving("accept_reset(after=0.3)") as server, await Client.open(server) as client:
+        assert await client.until_end() == "reset"
+        assert time.monotonic() - client.opened >= 0.3 - EARLY
+
+
+@both
+async def test_silent(tls):
+    """IO-3: not a byte, whatever the client says; the end of the client is seen. Waits 0.3 s."""
+    async with serving("silent", tls=tls) as server, await Client.open(server, tls=tls) as client:
+        client.hello()
+        client.request()
+        assert await client.silence() is None
+        await client.leave()
+        visit = await the_visit(server)
+        assert visit.ending is Ending.PEER_CLOSED
+        assert visit.preface is not None
+        assert visit.settings_sent is None
+
+
+async def test_silent_below_tls():
+    """IO-3: without `tls`, the ClientHello is not answered either. Waits 0.3 s."""
+    async with serving("silent(tls=false)", tls=True) as server:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(Client.open(server, tls=True), SOON)
+        visit = await the_visit(server)
+        assert visit.first_bytes is not None
+        assert visit.preface is None
+
+
+@both
+async def test_slow_settings(tls):
+    """IO-3: nothing for the delay, then SETTINGS first, and the answer to what was asked before. Waits 0.4 s."""
+    async with serving("slow_settings(delay=0.4)", tls=tls) as server, await Client.open(server, tls=tls) as client:
+        client.hello()
+        stream = client.request()
+        await client.until(HeadersFrame, stream, 2)
+        assert client.moments[0][0] - client.opened >= 0.4 - EARLY
+        assert type(client.heard[0].frame) is SettingsFrame
+        assert "ACK" not in client.heard[0].frame.flags
+        (visit,) = server.timeline().visits
+        assert visit.settings_sent - visit.preface >= 0.3
+
+
+@both
+async def test_trickle(tls):
+    """IO-3: the bytes of one SETTINGS frame, each alone, over the time that it says; then it works. Waits 0.6 s."""
+    async with serving("trickle(lasts=0.6)", tls=tls) as server, await Client.open(server, tls=tls) as client:
+        await client.until(SettingsFrame)
+        length = len(client.raw)
+        assert client.heard[0].frame.body_len + 9 == length
+        moments = [at for at, _ in client.moments]
+        assert len(moments) >= length / 4, "on a busy machine, some may come together"
+        assert moments[0] - client.opened <= 0.3
+        assert moments[-1] - client.opened >= 0.6 - EARLY
+        client.hello()
+        await client.until(HeadersFrame, client.request(), 2)
+        (visit,) = server.timeline().visits
+        assert visit.settings_sent - visit.accepted >= 0.6 - EARLY
+
+
+@both
+async def test_tls_garbage(tls):
+    """IO-3: bytes that no TLS record begins with, in answer to the client's first; then nothing. Waits 0.6 s."""
+    async with serving("tls_garbage", tls=tls) as server, await Client.open(server) as client:
+        assert await client.silence() is None
+        client.send(PREFACE)
+        garbage = await client.silence(WITHIN)
+        assert garbage[0] not in range(20, 25), "the types of TLS records"
+        assert await client.silence() is None
+    async with serving("tls_garbage", tls=tls) as server:
+        with pytest.raises(ssl.SSLError, match=r"WRONG_VERSION_NUMBER|wrong version number"):
+            await Client.open(server, tls=True)
+
+
+async def test_http1_answer():
+    """IO-3: an HTTP/1.1 answer to the client's first bytes, then FIN. Waits 0.3 s."""
+    async with serving("http1_answer") as server, await Client.open(server) as client:
+        assert await client.silence() is None
+        client.send(PREFACE)
+        assert (await client.silence(WITHIN)).startswith(b"HTTP/1.1 400 ")
+        assert await client.silence(WITHIN) == b""
+
+
+async def test_http1_answer_behind_tls():
+    """IO-3: as a server does that has no HTTP/2: no ALPN is agreed on, and the answer comes through TLS."""
+    async with (
+        serving("http1_answer", tls=True) as server,
+        await Client.open(server, tls=True, alpn=("h2", "http/1.1")) as client,
+    ):
+        assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() is None
+        client.send(PREFACE)
+        assert (await client.silence(WITHIN)).startswith(b"HTTP/1.1 400 ")
+
+
+@both
+@pytest.mark.parametrize("after", [0, 0.3])
+async def test_settings_then_close(tls, after):
+    """IO-3: SETTINGS, nothing else, then FIN when `after` says. Waits up to 0.3 s."""
+    script = f"settings_then_close(after={after})"
+    async with serving(script, tls=tls) as server, await Client.open(server, tls=tls) as client:
+        assert await client.until_end() == "closed"
+        assert [type(heard.frame) for heard in client.heard] == [SettingsFrame]
+        assert time.monotonic() - client.opened >= after - EARLY
+        visit = await the_visit(server)
+        assert visit.ending is Ending.CLOSED
+        assert visit.ended - visit.settings_sent >= after - EARLY
+
+
+@both
+@pytest.mark.parametrize(("code", "last_stream"), [("NO_ERROR", 0), ("INTERNAL_ERROR", 7)])
+async def test_settings_then_goaway(tls, code, last_stream):
+    """IO-3: SETTINGS, GOAWAY as told, and the connection stands until the client leaves. Waits 0.3 s."""
+    script = f"settings_then_goaway(code={code}, last_stream={last_stream})"
+    async with serving(script, tls=tls) as server, await Client.open(server, tls=tls) as client:
+        goaway = await client.until(GoAwayFrame)
+        assert [type(heard.frame) for heard in client.heard] == [SettingsFrame, GoAwayFrame]
+        assert (goaway.error_code, goaway.last_stream_id) == (ErrorCodes[code], last_stream)
+        assert await client.silence() is None
+        await client.leave()
+        assert (await the_visit(server)).ending is Ending.PEER_CLOSED
+
+
+async def test_settings_then_goaway_later():
+    """IO-3: `after` says when; what was asked before and lies above the last stream counts as refused. Waits 0.3 s."""
+    async with serving("settings_then_goaway(after=0.3)") as server, await Client.open(server) as client:
+        client.hello()
+        client.request()
+        await client.until(GoAwayFrame)
+        assert time.monotonic() - client.opened >= 0.3 - EARLY
+        client.request()
+        await client.leave()
+        assert [request.outcome for request in (await the_visit(server)).requests] == ["refused", "refused"]
+
+
+async def test_settings_then_goaway_and_close():
+    """IO-3: with `closes`, FIN follows."""
+    async with serving("settings_then_goaway(closes=true)") as server, await Client.open(server) as client:
+        assert await client.until_end() == "closed"
+        assert [type(heard.frame) for heard in client.heard] == [SettingsFrame, GoAwayFrame]
+        assert (await the_visit(server)).ending is Ending.CLOSED
+
+
+@both
+async def test_enhance_your_calm(tls):
+    """IO-3: SETTINGS, GOAWAY(ENHANCE_YOUR_CALM) that says too_many_pings, FIN."""
+    async with serving("enhance_your_calm", tls=tls) as server, await Client.open(server, tls=tls) as client:
+        assert await client.until_end() == "closed"
+        settings, goaway = (heard.frame for heard in client.heard)
+        assert type(settings) is SettingsFrame
+        assert goaway.error_code == ErrorCodes.ENHANCE_YOUR_CALM
+        assert goaway.additional_data == b"too_many_pings"
+
+
+@both
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("reset_after_headers", None),
+        ("reset_during_data", b"\x00\x00\x00\x04\x00" + bytes(512)),
+        ("reset_after_data", message(b"")),
+    ],
+)
+async def test_resets(tls, name, data):
+    """IO-3: headers; nothing, half a message, or a whole one; then RST_STREAM, no trailers, for every call alike."""
+    async with serving(f"{name}(code=CANCEL)", tls=tls) as server, await Client.open(server, tls=tls) as client:
+        client.hello()
+        for stream in (client.request(), client.request()):
+            reset = await client.until(RstStreamFrame, stream)
+            assert reset.error_code == ErrorCodes.CANCEL
+            assert [headers[":status"] for headers in client.headers(stream)] == ["200"]
+            assert [frame.data for frame in client.of(DataFrame, stream)] == ([] if data is None else [data])
+        await client.leave()
+        assert [request.outcome for request in (await the_visit(server)).requests] == ["reset", "reset"]
+
+
+async def test_resets_within_a_closed_window():
+    """IO-3: a client whose window takes nothing is sent nothing, and reset all the same."""
+    async with serving("reset_during_data") as server, await Client.open(server) as client:
+        client.send(PREFACE[:24] + SettingsFrame(settings={SettingsFrame.INITIAL_WINDOW_SIZE: 0}).serialize())
+        stream = client.request()
+        await client.until(RstStreamFrame, stream)
+        assert client.of(DataFrame) == []
+
+
+@both
+async def test_ping_flood(tls):
+    """IO-3: SETTINGS, then PINGs and no end of them, while calls are served."""
+    async with serving("ping_flood", tls=tls) as server, await Client.open(server, tls=tls) as client:
+        client.hello()
+        await client.until(PingFrame, count=50)
+        stream = client.request()
+        await client.until(HeadersFrame, stream, 2)
+        await client.until(PingFrame, count=len(client.of(PingFrame)) + 50)
+        assert type(client.heard[0].frame) is SettingsFrame
+        assert all("ACK" not in frame.flags for frame in client.of(PingFrame))
+
+
+async def test_ping_flood_of_a_client_that_does_not_listen():
+    """IO-3: the flood stops where the client does not take it, and the server keeps no more than a buffer of it."""
+    async with serving("ping_flood(burst=10000, every=0)") as server, await Client.open_narrow(server) as client:
+        client.writer.transport.pause_reading()
+        (visitor,) = server._visitors
+        transport = visitor._wire._transport
+        async with asyncio.timeout(WITHIN):
+            while not transport.get_write_buffer_size():
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(SOON)
+        assert transport.get_write_buffer_size() <= 10000 * 17 + 65536
+        client.writer.transport.resume_reading()
+        stalled = transport.get_write_buffer_size()
+        await client.until(PingFrame, count=1000 + stalled // 17)
+
+
+@both
+@pytest.mark.parametrize("limit", [0, 1])
+async def test_max_streams(tls, limit):
+    """IO-3: SETTINGS say how many; what is above it is refused stream by stream, and the rest is served."""
+    async with serving(f"max_streams(limit={limit})", tls=tls) as server, await Client.open(server, tls=tls) as client:
+        settings = await client.until(SettingsFrame)
+        assert settings.settings[MAX_CONCURRENT_STREAMS] == limit
+        client.hello()
+        streams = [client.request(ends=False) for _ in range(3)]
+        for stream in streams[limit:]:
+            assert (await client.until(RstStreamFrame, stream)).error_code == ErrorCodes.REFUSED_STREAM
+        for stream in streams[:limit]:
+            client.finish(stream)
+            await client.until(HeadersFrame, stream, 2)
+            await client.until(HeadersFrame, client.request(), 2)
+        await client.leave()
+        outcomes = [request.outcome for request in (await the_visit(server)).requests]
+        assert outcomes == ["ok"] * limit + ["refused"] * (3 - limit) + ["ok"] * limit
+
+
+@both
+async def test_working(tls):
+    """IO-3: SETTINGS at once, and a unary call's own message, status 0, for any method."""
+    async with serving("working", tls=tls) as server, await Client.open(server, tls=tls) as client:
+        await client.until(SettingsFrame)
+        client.hello()
+        stream = client.request(b"hello")
+        await client.until(HeadersFrame, stream, 2)
+        headers, trailers = client.headers(stream)
+        assert headers == {":status": "200", "content-type": "application/grpc"}
+        assert trailers == {"grpc-status": "0"}
+        assert b"".join(frame.data for frame in client.of(DataFrame, stream)) == message(b"hello")
+        assert "END_STREAM" in client.heard[-1].frame.flags
+        await client.leave()
+        (request,) = (await the_visit(server)).requests
+        assert (request.stream, request.path, request.outcome) == (stream, PATH, "ok")
+
+
+async def test_working_takes_its_time():
+    """IO-3: `latency` is how long each call takes, also beside others. Waits 0.3 s."""
+    async with serving("working(latency=0.3)") as server, await Client.open(server) as client:
+        client.hello()
+        asked = time.monotonic()
+        for stream in [client.request(), client.request()]:
+            await client.until(HeadersFrame, stream)
+            assert time.monotonic() - asked >= 0.3 - EARLY
+
+
+async def test_working_until_it_is_killed():
+    """IO-3: `lives` ends the connection without GOAWAY. Waits 0.4 s."""
+    async with serving("working(lives=0.4)") as server, await Client.open(server) as client:
+        client.hello()
+        await client.until(HeadersFrame, client.request(), 2)
+        assert await client.until_end() == "closed"
+        assert client.of(GoAwayFrame) == []
+        visit = await the_visit(server)
+        assert visit.ended - visit.settings_sent >= 0.4 - EARLY
+        assert visit.ending is Ending.CLOSED
+
+
+async def test_flow_control_of_answers():
+    """IO-3: no more than the client's window takes, on the stream and as the window grows."""
+    async with serving("working") as server, await Client.open(server) as client:
+        client.send(PREFACE[:24] + SettingsFrame(settings={SettingsFrame.INITIAL_WINDOW_SIZE: 10}).serialize())
+        stream = client.request(bytes(100))
+        await client.until(DataFrame, stream)
+        assert await client.silence() is None
+        assert [len(frame.data) for frame in client.of(DataFrame)] == [10]
+        client.send(WindowUpdateFrame(stream, window_increment=30).serialize())
+        await client.until(DataFrame, stream, 2)
+        client.send(SettingsFrame(settings={SettingsFrame.INITIAL_WINDOW_SIZE: 1000}).serialize())
+        await client.until(HeadersFrame, stream, 2)
+        assert [len(frame.data) for frame in client.of(DataFrame)] == [10, 30, 65]
+
+
+@both
+async def test_rolling_restart(tls):
+    """IO-3: GOAWAY that takes all, PING, and when that is answered GOAWAY with the last stream; running calls end well.
+
+    Waits 0.3 s.
+    """
+    script = "rolling_restart(after=0.3)"
+    async with serving(script, tls=tls) as server, await Client.open(server, tls=tls) as client:
+        client.hello()
+        first = client.request(ends=False)
+        goaway = await client.until(GoAwayFrame)
+        assert (goaway.error_code, goaway.last_stream_id) == (ErrorCodes.NO_ERROR, 2**31 - 1)
+        assert time.monotonic() - client.opened >= 0.3 - EARLY
+        second = client.request(ends=False)  # it was on its way when GOAWAY came
+        ping = await client.until(PingFrame)
+        client.send(PingFrame(opaque_data=ping.opaque_data, flags=["ACK"]).serialize())
+        goaway = await client.until(GoAwayFrame, count=2)
+        assert (goaway.error_code, goaway.last_stream_id) == (ErrorCodes.NO_ERROR, second)
+        client.request()  # too late, and not to be served
+        for stream in (first, second):
+            client.finish(stream)
+            await client.until(HeadersFrame, stream, 2)
+            assert client.headers(stream)[1] == {"grpc-status": "0"}
+        assert await client.until_end() == "closed"
+        outcomes = [request.outcome for request in (await the_visit(server)).requests]
+        assert outcomes == ["ok", "ok", "refused"]
+
+
+async def test_rolling_restart_has_an_end():
+    """IO-3: a client that answers no PING and finishes no call is left when the grace is over. Waits 1.3 s."""
+    async with serving("rolling_restart(after=0, grace=0.3)") as server, await Client.open(server) as client:
+        client.hello()
+        client.request(ends=False)
+        assert await client.until_end() == "closed"
+        assert len(client.of(GoAwayFrame)) == 2
+        assert time.monotonic() - client.opened >= 1.3 - EARLY
+        assert [request.outcome for request in (await the_visit(server)).requests] == ["open"]
+
+
+def test_each_behaviour_is_looked_at():
+    """IO-3: none is without a test here that has its name."""
+    told = Path(__file__).read_text()
+    assert [name for name in BY_NAME if f'"{name}' not in told] == []

@@ -1,0 +1,125 @@
+"""Control over gRPC, as another process or another language would use it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import grpc
+import grpc.aio
+import pytest
+from hyperframe.frame import HeadersFrame, SettingsFrame
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interop.flaky import FlakyServer
+from interop.flaky.control import controlled
+from interop.flaky.messages import from_message, to_message
+from interop.generated.interop_v1 import flaky_pb2 as pb
+from interop.generated.interop_v1.flaky_pb2_grpc import FlakyServerStub
+from interop.timeline import Ending, Request, Timeline, Visit, Window
+from tests.interop_suite.flaky.clients import WITHIN, Client
+
+MOMENT = st.floats(0, 1e6)
+MAYBE = st.none() | MOMENT
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+REQUESTS = st.builds(
+    Request,
+    at=MOMENT,
+    stream=st.integers(1, 2**31 - 1),
+    path=TEXT,
+    outcome=st.sampled_from(["ok", "reset", "refused", "open"]),
+)
+VISITS = st.builds(
+    Visit,
+    number=st.integers(1, 2**32 - 1),
+    client=TEXT,
+    behaviour=TEXT,
+    accepted=MOMENT,
+    first_bytes=MAYBE,
+    preface=MAYBE,
+    settings_sent=MAYBE,
+    requests=st.lists(REQUESTS, max_size=3).map(tuple),
+    ended=MAYBE,
+    ending=st.sampled_from(Ending),
+)
+TIMELINES = st.builds(
+    Timeline,
+    visits=st.lists(VISITS, max_size=3).map(tuple),
+    refusing=st.lists(st.builds(Window, begin=MOMENT, end=MAYBE), max_size=3).map(tuple),
+    taken=MOMENT,
+)
+
+
+@given(TIMELINES)
+def test_a_timeline_as_a_message_and_back(timeline):
+    """IO-3: nothing is lost on the wire, and a moment that never came is not 0."""
+    assert from_message(pb.Timeline.FromString(to_message(timeline).SerializeToString())) == timeline
+
+
+@contextlib.asynccontextmanager
+async def controlling(script):
+    async with (
+        FlakyServer(script) as server,
+        controlled(server) as target,
+        grpc.aio.insecure_channel(target) as channel,
+    ):
+        yield server, FlakyServerStub(channel)
+
+
+async def test_play():
+    """IO-3: a script for the connections that come; a bad one is INVALID_ARGUMENT, says why, and changes nothing."""
+    async with controlling("silent") as (server, stub):
+        await stub.Play(pb.PlayRequest(script="accept_reset x1; working"), timeout=WITHIN)
+        async with await Client.open(server) as client:
+            assert await client.until_end() == "reset"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Play(pb.PlayRequest(script="slow_settings(delay=soon)"), timeout=WITHIN)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert caught.value.details() == "slow_settings: delay is 'soon'; allowed is a number of seconds, 0 or more"
+        async with await Client.open(server) as client:
+            await client.until(SettingsFrame)
+
+
+async def test_get_timeline():
+    """IO-3: what Python is told, over gRPC."""
+    async with controlling("working") as (server, stub):
+        async with await Client.open(server) as client:
+            client.hello()
+            await client.until(HeadersFrame, client.request(), 2)
+        async with asyncio.timeout(WITHIN):
+            await server.wait_for(ended=1)
+        answer = await stub.GetTimeline(pb.GetTimelineRequest(), timeout=WITHIN)
+        seen = from_message(answer.timeline)
+        assert seen.visits == server.timeline().visits
+        assert seen.visits[0].requests[0].outcome == "ok"
+        assert 0 < seen.taken <= server.timeline().taken
+
+
+async def test_break_all_and_restart():
+    """IO-3: both reset what stands; a restart also forgets, and begins with the script again."""
+    async with controlling("silent x1; working") as (server, stub):
+        async with await Client.open(server) as client:
+            await server.wait_for(connections=1)
+            await stub.BreakAll(pb.BreakAllRequest(), timeout=WITHIN)
+            assert await client.until_end() == "reset"
+        async with await Client.open(server) as client:
+            await client.until(SettingsFrame)
+            await stub.Restart(pb.RestartRequest(), timeout=WITHIN)
+            assert await client.until_end() == "reset"
+        assert server.timeline().visits == ()
+        async with await Client.open(server):
+            async with asyncio.timeout(WITHIN):
+                await server.wait_for(connections=1)
+            assert server.timeline().visits[0].behaviour == "silent"
+
+
+async def test_the_control_port_is_free_again():
+    """IO-3: on a port that is asked for, one service after the other."""
+    async with FlakyServer("silent") as server:
+        async with controlled(server) as target:
+            port = int(target.rpartition(":")[2])
+        async with controlled(server, port=port) as again:
+            assert again == target
+            async with grpc.aio.insecure_channel(again) as channel:
+                await FlakyServerStub(channel).GetTimeline(pb.GetTimelineRequest(), timeout=WITHIN)

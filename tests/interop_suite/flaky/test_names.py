@@ -1,0 +1,51 @@
+"""A name that moves: each question is answered with the address of that moment."""
+
+from __future__ import annotations
+
+import asyncio
+
+import dns.asyncquery
+import dns.message
+import dns.rdatatype
+
+from interop.flaky.names import NameServer
+
+WITHIN = 10.0
+
+
+async def asked(names, kind="A"):
+    """Ask, and return the addresses."""
+    server, _, target = names.target(1).removeprefix("dns://").partition("/")
+    host, _, port = server.rpartition(":")
+    query = dns.message.make_query(target.rpartition(":")[0], kind)
+    answer = await dns.asyncquery.udp(query, host, timeout=WITHIN, port=int(port))
+    return [item.address for found in answer.answer for item in found]
+
+
+async def test_the_address_of_this_moment():
+    """CH-8: a change holds from the next question on."""
+    async with NameServer("127.0.0.1") as names:
+        assert names.target(50051).endswith("/moves.test:50051")
+        assert await asked(names) == ["127.0.0.1"]
+        names.address = "127.0.0.2"
+        assert await asked(names) == ["127.0.0.2"]
+        assert names.asked == 2
+
+
+async def test_no_other_kind_of_address():
+    """CH-8: a name without an IPv6 address is known all the same."""
+    async with NameServer("127.0.0.1") as names:
+        assert await asked(names, "AAAA") == []
+        assert names.asked == 0
+
+
+async def test_nonsense_is_passed_over():
+    """IO-3: bytes that are no question are not answered, and the next question is."""
+    async with NameServer("127.0.0.1") as names:
+        port = int(names.target(1).split("/")[2].rpartition(":")[2])
+        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+            asyncio.DatagramProtocol, remote_addr=("127.0.0.1", port)
+        )
+        transport.sendto(b"nonsense")
+        assert await asked(names) == ["127.0.0.1"]
+        transport.close()

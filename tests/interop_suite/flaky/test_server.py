@@ -1,0 +1,419 @@
+"""The server: it follows its script, keeps its port, and notes what it sees."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+from hyperframe.frame import GoAwayFrame, HeadersFrame, RstStreamFrame, SettingsFrame
+
+from interop.flaky import Behaviour, FlakyServer, Script, ScriptError, Silent, Step, Working
+from interop.timeline import Ending
+from tests.interop_suite.flaky.clients import PATH, PREFACE, TLS, WITHIN, Client
+
+
+async def visited(server, ended):
+    async with asyncio.timeout(WITHIN):
+        await server.wait_for(ended=ended)
+    return server.timeline().visits
+
+
+async def test_one_behaviour_for_each_connection_in_the_order_of_the_script():
+    """IO-3: order and repeats, on the wire."""
+    async with FlakyServer("accept_close x2; accept_reset x3; settings_then_close x1; http1_answer") as server:
+        seen = []
+        for _ in range(8):
+            async with await Client.open(server) as client:
+                client.send(PREFACE)
+                seen.append((await client.until_end(), client.raw[:4]))
+        # What was sent to a connection that closed on its own can come back as RST, after FIN.
+        assert [raw for _, raw in seen[:5]] == [b""] * 5
+        assert [end for end, _ in seen[2:5]] == ["reset"] * 3
+        assert seen[5][1][3] == 4, "SETTINGS"
+        assert [raw for _, raw in seen[6:]] == [b"HTTP"] * 2
+        names = [visit.behaviour for visit in await visited(server, 8)]
+        assert names == ["accept_close"] * 2 + ["accept_reset"] * 3 + ["settings_then_close"] + ["http1_answer"] * 2
+        assert [visit.number for visit in server.timeline().visits] == list(range(1, 9))
+
+
+@pytest.mark.parametrize("tls", [None, TLS], ids=["plaintext", "tls"])
+async def test_the_moments_of_a_visit(tls):
+    """IO-3: accepted, first bytes, preface, SETTINGS, each request and the end, in order on one clock. Waits 0.4 s."""
+    async with FlakyServer("slow_settings(delay=0.1)", tls) as server:
+        before = time.monotonic()
+        async with await Client.open(server, tls=tls is not None) as client:
+            connected = time.monotonic()
+            await asyncio.sleep(0.1)
+            client.hello()
+            await client.until(SettingsFrame)
+            first = client.request()
+            await client.until(HeadersFrame, first, 2)
+            await asyncio.sleep(0.1)
+            second = client.request(ends=False)
+            (visit,) = server.timeline().visits
+            assert (visit.ended, visit.ending) == (None, Ending.OPEN)
+            async with asyncio.timeout(WITHIN):
+                while len(server.timeline().visits[0].requests) < 2:
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            await client.leave()
+        (visit,) = await visited(server, 1)
+    one, two = visit.requests
+    assert (one.stream, one.path, one.outcome) == (first, PATH, "ok")
+    assert (two.stream, two.path, two.outcome) == (second, PATH, "open")
+    assert visit.ending is Ending.PEER_CLOSED
+    if tls is None:
+        moments = [visit.accepted, visit.settings_sent, one.at, two.at, visit.ended]
+        assert visit.accepted + 0.08 <= visit.first_bytes <= visit.preface < one.at
+    else:
+        moments = [visit.accepted, visit.first_bytes, visit.settings_sent, one.at, two.at, visit.ended]
+        assert visit.first_bytes + 0.08 <= visit.preface, "the ClientHello came first"
+    assert moments == sorted(moments)
+    assert two.at - one.at >= 0.1
+    assert visit.ended - two.at >= 0.1
+    assert visit.accepted <= connected - before + 0.02
+    assert visit.settings_sent - visit.accepted >= 0.1
+
+
+async def test_a_moment_that_never_came_is_none():
+    """IO-3: a client that says nothing has no first bytes, one that says half has no preface."""
+    async with FlakyServer("silent") as server:
+        await (await Client.open(server)).leave()
+        (visit,) = await visited(server, 1)
+        assert (visit.first_bytes, visit.preface, visit.settings_sent, visit.requests) == (None, None, None, ())
+        async with await Client.open(server) as client:
+            client.send(PREFACE[:-1])
+            await asyncio.sleep(0.1)
+            await client.leave()
+        _, visit = await visited(server, 2)
+        assert visit.first_bytes is not None
+        assert visit.preface is None
+
+
+async def test_first_moments_stand():
+    """IO-3: SETTINGS that come again change nothing, nor does a client's RST_STREAM behind a refusal. Waits 0.2 s."""
+    async with FlakyServer("settings_then_goaway(after=0.1)") as server, await Client.open(server) as client:
+        client.hello()
+        stream = client.request()
+        await client.until(GoAwayFrame)
+        (before,) = server.timeline().visits
+        client.send(SettingsFrame().serialize() + RstStreamFrame(stream, 8).serialize())
+        await client.until(SettingsFrame, count=3)  # with an acknowledgement of each of ours
+        await asyncio.sleep(0.1)
+        (after,) = server.timeline().visits
+        assert after == before
+        assert [request.outcome for request in after.requests] == ["refused"]
+
+
+@pytest.mark.parametrize("tls", [None, TLS], ids=["plaintext", "tls"])
+@pytest.mark.parametrize(
+    ("script", "leaves", "ending"),
+    [
+        ("silent", "fin", Ending.PEER_CLOSED),
+        ("silent", "rst", Ending.PEER_RESET),
+        ("working", "fin", Ending.PEER_CLOSED),
+        ("working", "rst", Ending.PEER_RESET),
+        ("settings_then_close(after=0.1)", "", Ending.CLOSED),
+        ("enhance_your_calm(after=0.1)", "", Ending.CLOSED),
+        ("accept_reset(after=0.5)", "", Ending.RESET),
+    ],
+)
+async def test_how_a_visit_ended(tls, script, leaves, ending):
+    """IO-3: by whom, and by FIN or by RST. Waits up to 0.5 s."""
+    async with FlakyServer(script, tls) as server:
+        async with await Client.open(server, tls=tls is not None and "accept" not in script) as client:
+            client.send(PREFACE)
+            if leaves:
+                await asyncio.sleep(0.1)
+                await client.leave(reset=leaves == "rst")
+            else:
+                await client.until_end()
+        (visit,) = await visited(server, 1)
+        assert visit.ending is ending
+
+
+async def test_break_all():
+    """IO-3: every connection that stands is reset, at the same moment; the script goes on."""
+    async with FlakyServer("silent x2; working") as server:
+        clients = [await Client.open(server) for _ in range(4)]
+        async with asyncio.timeout(WITHIN):
+            await server.wait_for(connections=4)
+        server.break_all()
+        assert [await client.until_end() for client in clients] == ["reset"] * 4
+        visits = await visited(server, 4)
+        assert {visit.ending for visit in visits} == {Ending.RESET}
+        assert max(visit.ended for visit in visits) - min(visit.ended for visit in visits) < 0.5
+        for client in clients:
+            await client.leave()
+        async with await Client.open(server) as client:
+            await client.until(SettingsFrame)
+
+
+async def test_play():
+    """IO-3: another script for the connections that come; those that stand go on as they began."""
+    async with FlakyServer(Script.always(Working())) as server, await Client.open(server) as old:
+        await old.until(SettingsFrame)
+        server.play("accept_reset x1; silent")
+        async with await Client.open(server) as client:
+            assert await client.until_end() == "reset"
+        old.hello()
+        await old.until(HeadersFrame, old.request(), 2)
+        with pytest.raises(ScriptError, match="not a behaviour"):
+            server.play("nothing")
+        async with await Client.open(server):
+            async with asyncio.timeout(WITHIN):
+                await server.wait_for(connections=3)
+            assert [visit.behaviour for visit in server.timeline().visits] == ["working", "accept_reset", "silent"]
+
+
+async def test_time_of_a_script_that_is_played_later():
+    """IO-3: `until` counts from when the script was begun, not the server. Waits 0.9 s."""
+    async with FlakyServer("working") as server:
+        await asyncio.sleep(0.5)
+        server.play("refuse until 0.4; working")
+        began = time.monotonic()
+        async with asyncio.timeout(WITHIN):
+            while server.timeline().refusing[0].end is None:
+                await asyncio.sleep(0.005)
+        assert time.monotonic() - began >= 0.38
+        (window,) = server.timeline().refusing
+        assert window.begin >= 0.5
+        assert window.end - window.begin >= 0.38
+
+
+async def test_refused_times_are_noted():
+    """IO-3: a window for each stretch, one for steps in a row; the last has no end yet. Waits 0.6 s."""
+    async with FlakyServer("refuse for 0.2; refuse for 0.1; working x1; refuse for 0.1; refuse") as server:
+        port = server.port
+        async with asyncio.timeout(WITHIN):
+            while True:
+                try:
+                    client = await Client.open(server)
+                except ConnectionRefusedError:
+                    await asyncio.sleep(0.01)
+                else:
+                    break
+        async with client:
+            await client.until(SettingsFrame)
+            for _ in range(5):
+                with pytest.raises(ConnectionRefusedError):
+                    await Client.open(server)
+                await asyncio.sleep(0.05)
+        first, second = server.timeline().refusing
+        (visit,) = await visited(server, 1)
+        assert 0.3 <= first.end <= visit.accepted <= second.begin
+        assert first.begin <= 0.1
+        assert second.end is None
+        assert server.port == port
+
+
+async def test_listening_again_and_again():
+    """IO-3: the port is refused and taken again with connections standing and connections left behind."""
+    async with FlakyServer("working") as server:
+        clients = []
+        for _ in range(20):
+            clients.append(await Client.open(server))
+            await clients[-1].until(SettingsFrame)
+            server.play("refuse")
+            with pytest.raises(ConnectionRefusedError):
+                await Client.open(server)
+            await clients[len(clients) // 2].leave()
+            server.play("working")
+        assert len(server.timeline().refusing) == 20
+        for client in clients:
+            await client.leave()
+        assert len(await visited(server, 20)) == 20
+
+
+async def test_nobody_else_gets_the_port_while_it_refuses():
+    """IO-3: it is kept; and it is free when the server is closed."""
+    async with FlakyServer("refuse") as server:
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", server.port))
+    async with FlakyServer("working", port=server.port) as again, await Client.open(again) as client:
+        await client.until(SettingsFrame)
+        with pytest.raises(OSError, match="in use"):
+            await FlakyServer("working", port=again.port).__aenter__()
+
+
+async def test_a_loop_that_is_late():
+    """IO-3: a connection that was let in before a step ended, and is seen after, is none of that step's.
+
+    It comes into a blocked loop, and finds nobody, as in a kernel whose listener is closed. Blocks the loop for 0.4 s.
+    """
+    async with FlakyServer("working until 0.3; refuse for 0.5; silent") as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as sock:
+            time.sleep(0.4)  # noqa: ASYNC251 - the loop is to be late
+            sock.setblocking(False)
+            with pytest.raises(ConnectionResetError):
+                await asyncio.get_running_loop().sock_recv(sock, 1)
+        assert server.timeline().visits == ()
+
+
+async def test_what_is_behind_the_last_connection_of_a_step():
+    """IO-3: of many that come at once, as many are accepted as the script says before it refuses. Blocks for 0.1 s."""
+    async with FlakyServer("silent x3; refuse") as server:
+        socks = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
+        time.sleep(0.1)  # noqa: ASYNC251 - all are to come at once
+        async with asyncio.timeout(WITHIN):
+            await server.wait_for(connections=3)
+        ends = []
+        for sock in socks:
+            sock.settimeout(0.05)
+            try:
+                ends.append(sock.recv(1))
+            except ConnectionResetError:
+                ends.append("reset")
+            except TimeoutError:
+                ends.append("open")
+            sock.close()
+        assert ends == ["open"] * 3 + ["reset"] * 7
+        assert len(server.timeline().visits) == 3
+
+
+async def test_restart():
+    """IO-3: begin anew: connections are reset, the timeline is empty, the script and the clock are at their start."""
+    async with FlakyServer("silent x1; accept_reset x1; working") as server:
+        for _ in range(2):
+            async with await Client.open(server) as client, await Client.open(server) as second:
+                assert await second.until_end() == "reset"
+                await asyncio.sleep(0.3)
+                port = server.port
+                await server.restart()
+                assert server._visitors == set(), "they are gone before it begins"
+                assert await client.until_end() == "reset"
+            timeline = server.timeline()
+            assert (timeline.visits, timeline.refusing) == ((), ())
+            assert timeline.taken < 0.3
+            assert server.port == port
+
+
+async def test_labels_and_a_common_clock():
+    """IO-3: several servers' visits can be told apart, and laid on one line."""
+    epoch = time.monotonic() - 1000
+    async with (
+        FlakyServer("silent", client="a", epoch=epoch) as one,
+        FlakyServer("silent", client="b", epoch=epoch) as two,
+    ):
+        for server in (one, two, one, two):
+            await (await Client.open(server)).leave()
+        visits = [*await visited(one, 2), *await visited(two, 2)]
+    visits.sort(key=lambda visit: visit.accepted)
+    assert [visit.client for visit in visits] == ["a", "b", "a", "b"]
+    assert all(1000 <= visit.accepted <= 1000 + WITHIN for visit in visits)
+
+
+async def test_waiting_for_connections_and_ends():
+    """IO-3: `wait_for` returns when so many have come, and so many are over."""
+    async with FlakyServer("silent") as server:
+        arrived = asyncio.ensure_future(server.wait_for(connections=2))
+        over = asyncio.ensure_future(server.wait_for(ended=1))
+        async with await Client.open(server) as client:
+            await asyncio.sleep(0.05)
+            assert not arrived.done()
+            async with await Client.open(server):
+                async with asyncio.timeout(WITHIN):
+                    await arrived
+                assert not over.done()
+                await client.leave()
+                async with asyncio.timeout(WITHIN):
+                    await over
+        await server.wait_for()
+
+
+async def test_waiting_that_is_given_up():
+    """IO-3: who stops waiting harms neither the server nor those who still wait. Waits 0.1 s."""
+    async with FlakyServer("silent") as server:
+        patient = asyncio.ensure_future(server.wait_for(connections=1))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await server.wait_for(connections=1)
+        async with await Client.open(server):
+            await asyncio.wait_for(patient, WITHIN)
+
+
+@pytest.mark.parametrize(("host", "target"), [("127.0.0.1", "127.0.0.1:{}"), ("::1", "[::1]:{}")])
+async def test_addresses(host, target):
+    """IO-3: IPv4 and IPv6, on the port that was asked for or on any."""
+    async with FlakyServer("accept_reset", host=host) as server:
+        assert server.target == target.format(server.port)
+        reader, writer = await asyncio.open_connection(host, server.port)
+        with pytest.raises(ConnectionResetError):
+            await asyncio.wait_for(reader.read(1), WITHIN)
+        writer.close()
+
+
+async def test_an_address_that_is_none():
+    """IO-3: names are not looked up."""
+    with pytest.raises(ValueError, match="'localhost' does not appear to be an IPv4 or IPv6 address"):
+        await FlakyServer("silent", host="localhost").__aenter__()
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell(Behaviour):
+    """A behaviour of a user's own."""
+
+    name: ClassVar[str] = "farewell"
+    words: int = 1
+
+    async def serve(self, connection):
+        connection.wire.write(b"bye" * self.words)
+
+
+async def test_a_behaviour_of_ones_own():
+    """IO-3: users can write behaviours; the connection is closed when they return."""
+    async with FlakyServer(Script((Step(Farewell(2), times=1), Step(Silent())))) as server:
+        async with await Client.open(server) as client:
+            assert await client.silence(WITHIN) == b"byebye"
+            assert await client.silence(WITHIN) == b""
+        (visit,) = await visited(server, 1)
+        assert (visit.behaviour, visit.ending) == ("farewell", Ending.CLOSED)
+
+
+class Broken(Behaviour):
+    """A behaviour with a defect."""
+
+    __slots__ = ()
+    name = "broken"
+
+    async def serve(self, connection):
+        raise RuntimeError("a defect")
+
+
+async def test_a_behaviour_that_fails():
+    """IO-3: its connection is closed, its error reaches the loop's handler, and the server goes on."""
+    reported = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    async with FlakyServer(Script((Step(Broken(), times=1), Step(Working())))) as server:
+        async with await Client.open(server) as client:
+            assert await client.until_end() == "closed"
+        async with await Client.open(server) as client:
+            await client.until(SettingsFrame)
+        await visited(server, 1)
+    assert [str(context["exception"]) for context in reported] == ["a defect"]
+
+
+async def test_bad_certificates_are_told_at_once():
+    """IO-3: a key that is none is an error when the server is made, and no key is left on the disk or in a repr."""
+    with pytest.raises(OSError, match=r"(?i)pem"):
+        FlakyServer("silent", type(TLS)(TLS.certificate, b"none"))
+    assert "PRIVATE" not in repr(TLS)
+
+
+async def test_starts_are_noted_by_the_clock_of_the_loop():
+    """IO-3: connections made at known distances are noted at these distances. Waits 0.6 s."""
+    starts = []
+    async with FlakyServer("accept_close") as server:
+        for _ in range(4):
+            starts.append(time.monotonic())
+            async with await Client.open(server) as client:
+                await client.until_end()
+            await asyncio.sleep(0.2)
+        noted = [visit.accepted for visit in server.timeline().visits]
+    for (one, two), (a, b) in zip(itertools.pairwise(starts), itertools.pairwise(noted), strict=True):
+        assert abs((two - one) - (b - a)) < 0.1

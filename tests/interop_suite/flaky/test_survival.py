@@ -1,0 +1,608 @@
+"""The server survives its clients, and leaves nothing behind: no task, no socket, no file descriptor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import itertools
+import os
+import random
+import resource
+import socket
+import ssl
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.exceptions import ProtocolError
+from hyperframe.frame import (
+    ContinuationFrame,
+    DataFrame,
+    GoAwayFrame,
+    HeadersFrame,
+    PingFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
+
+from interop.flaky import Behaviour, FlakyServer, Script
+from interop.flaky.behaviour import Handshake
+from interop.flaky.behaviours import BY_NAME
+from interop.flaky.http2 import Http2
+from interop.flaky.visitor import Visitor
+from interop.flaky.wire import Wire
+from interop.timeline import Ending
+from tests.interop_suite.flaky.clients import HEADERS, PREFACE, SOON, TLS, WITHIN, Client
+
+EVERY = [
+    *(name for name in BY_NAME if name != "refuse"),
+    "slow_settings(delay=0.05)",
+    "trickle(lasts=0.05)",
+    "settings_then_close(after=0.05)",
+    "settings_then_goaway(after=0.05)",
+    "working(latency=0.05)",
+    "working(latency=100)",
+    "working(lives=100)",
+    "rolling_restart(after=0.01, grace=0.05, latency=0.03)",
+    "max_streams(limit=0)",
+]
+both = pytest.mark.parametrize("tls", [None, TLS], ids=["plaintext", "tls"])
+
+
+@contextlib.contextmanager
+def raised_limit(number):
+    """Allow so many file descriptors, if the system does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < number:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(number, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def pending_timers():
+    """Return the timers of asyncio's loop; uvloop does not show its own."""
+    return {timer for timer in getattr(asyncio.get_running_loop(), "_scheduled", ()) if not timer.cancelled()}
+
+
+@contextlib.asynccontextmanager
+async def nothing_left():
+    """Fail if what runs in it leaves a task, a timer, a socket or a file descriptor, or troubles the loop.
+
+    Timers are also seen by what they would act on.
+    """
+    troubles = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
+    async with FlakyServer("accept_close") as server, await Client.open(server):  # what a loop makes once, it keeps
+        pass
+    await asyncio.sleep(0)
+    process = psutil.Process()
+    tasks, timers, descriptors = asyncio.all_tasks(), pending_timers(), process.num_fds()
+    yield
+    await asyncio.sleep(0.05)  # for the clients' own ends
+    gc.collect()
+    assert [thing for thing in gc.get_objects() if type(thing) in {Visitor, Wire, Http2}] == []
+    assert asyncio.all_tasks() == tasks
+    assert pending_timers() <= timers
+    assert process.num_fds() <= descriptors
+    assert troubles == []
+
+
+async def working(server):
+    """Assert that the server still works."""
+    server.play("working")
+    async with await Client.open(server, tls=bool(server._contexts)) as client:
+        client.hello()
+        await client.until(HeadersFrame, client.request(), 2)
+
+
+async def gone(server):
+    """Wait until no connection stands."""
+    async with asyncio.timeout(WITHIN):
+        await server.wait_for(ended=len(server.timeline().visits))
+
+
+async def idle(client):
+    """Phase 0: nothing."""
+
+
+async def half_a_preface(client):
+    client.send(PREFACE[:11])
+
+
+async def preface(client):
+    client.hello()
+
+
+async def half_a_frame(client):
+    client.hello()
+    client.send(SettingsFrame(settings={1: 1}).serialize()[:10])
+
+
+async def heard_settings(client):
+    client.hello()
+    await client.silence(0.02)
+
+
+async def half_a_request(client):
+    client.hello()
+    client.request(ends=False)
+
+
+async def asked(client):
+    client.hello()
+    for _ in range(3):
+        client.request()
+
+
+async def answered(client):
+    await asked(client)
+    await client.silence(0.02)
+    await client.silence(0.02)
+
+
+PHASES = [idle, half_a_preface, preface, half_a_frame, heard_settings, half_a_request, asked, answered]
+
+
+async def visit(server, phase, leave):
+    """Come as far as the phase and leave, by FIN or by RST; or stay, and return the client."""
+    handshake = server._script.steps[0].behaviour.handshake
+    client = await Client.open(server, tls=bool(server._contexts) and handshake is not Handshake.NONE)
+    with contextlib.suppress(OSError):
+        await phase(client)
+    if leave is None:
+        return client
+    await client.leave(reset=leave == "rst")
+    return None
+
+
+@both
+@pytest.mark.parametrize("script", EVERY)
+async def test_clients_leave_in_every_phase(script, tls):
+    """IO-3: whatever is being done to them, by FIN and by RST. Takes up to a second of real time."""
+    async with nothing_left(), FlakyServer(script, tls) as server:
+        ways = list(itertools.product(PHASES, ["fin", "rst"]))
+        await asyncio.gather(*(visit(server, phase, leave) for phase, leave in ways))
+        await gone(server)
+        assert len(server.timeline().visits) == len(ways)
+        assert all(one.ended is not None for one in server.timeline().visits)
+        await working(server)
+
+
+@both
+@pytest.mark.parametrize("script", EVERY)
+async def test_closing_in_every_phase(script, tls):
+    """IO-3: the server's end is the end of every connection, at once, whatever is being done."""
+    async with nothing_left():
+        async with FlakyServer(script, tls) as server:
+            clients = await asyncio.gather(*(visit(server, phase, None) for phase in PHASES))
+            closing = time.monotonic()
+        assert time.monotonic() - closing < 5, "promptly, on a busy machine"
+        visits = server.timeline().visits
+        assert len(visits) == len(PHASES)
+        assert Ending.OPEN not in {one.ending for one in visits}
+        for client in clients:
+            await client.until_end()
+            await client.leave()
+        with pytest.raises(ConnectionRefusedError):
+            await Client.open(server)
+
+
+async def test_closing_before_the_script_is_over():
+    """IO-3: time changes nothing any more. Waits 0.3 s."""
+    async with nothing_left():
+        async with FlakyServer("refuse for 0.2; working for 100; silent") as server:
+            pass
+        await asyncio.sleep(0.3)
+        with pytest.raises(ConnectionRefusedError):
+            await Client.open(server)
+        async with FlakyServer("working for 100; silent"):
+            pass
+
+
+async def test_closing_before_a_client_was_heard_of():
+    """IO-3: connections that the kernel let in, and that were just accepted, end too."""
+    async with nothing_left():
+        for turns in range(6):
+            async with FlakyServer("working") as server:
+                opening = asyncio.ensure_future(Client.open(server))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+            with contextlib.suppress(ConnectionError):
+                async with await opening as client:
+                    await client.until_end()
+
+
+@pytest.mark.parametrize("end", ["break_all", "restart", "close"])
+async def test_ends_of_just_accepted_connections(end):
+    """IO-3: the end may come between a connection and the first step of its treatment."""
+    async with nothing_left(), FlakyServer("working") as server:
+        opening = [asyncio.ensure_future(Client.open(server)) for _ in range(20)]
+        await server.wait_for(connections=1)
+        if end == "close":
+            await server.__aexit__(None, None, None)
+        elif end == "restart":
+            await server.restart()
+        else:
+            server.break_all()
+        for client in await asyncio.gather(*opening, return_exceptions=True):
+            if isinstance(client, Client):
+                await client.leave()
+        await gone(server)
+
+
+def frames():
+    """Return chunks that no client should send: each is a whole connection's worth behind the preface."""
+    h2 = H2Connection()
+    h2.initiate_connection()
+    h2.data_to_send()
+    h2.send_headers(1, HEADERS)
+    request = h2.data_to_send()
+    return {
+        "nothing of http2": b"GET / HTTP/1.1\r\n\r\n" * 10,
+        "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+        "zeros": bytes(5000),
+        "ones": b"\xff" * 5000,
+        "settings out of range": PREFACE[:24] + SettingsFrame(settings={4: 2**32 - 1}).serialize(),
+        "settings of odd length": PREFACE + b"\x00\x00\x05\x04\x00\x00\x00\x00\x00" + bytes(5),
+        "a frame too large": PREFACE + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01" + bytes(100),
+        "data of no stream": PREFACE + b"\x00\x00\x01\x00\x00\x00\x00\x00\x00x",
+        "data of an idle stream": PREFACE + DataFrame(1, b"x").serialize(),
+        "an even stream": PREFACE + HeadersFrame(2, b"", flags=["END_HEADERS"]).serialize(),
+        "headers that hpack cannot read": PREFACE + HeadersFrame(1, b"\xff" * 50, flags=["END_HEADERS"]).serialize(),
+        "no headers at all": PREFACE + HeadersFrame(1, b"", flags=["END_HEADERS"]).serialize(),
+        "a lone continuation": PREFACE + ContinuationFrame(1, b"").serialize(),
+        "continuations without end": PREFACE
+        + HeadersFrame(1, b"").serialize()
+        + ContinuationFrame(1, b"\x00").serialize() * 2000,
+        "a window that overflows": PREFACE + WindowUpdateFrame(0, window_increment=2**31 - 1).serialize() * 2,
+        "a window of nothing": PREFACE + b"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\x00\x00",
+        "more than the window": PREFACE + request + DataFrame(1, bytes(16000)).serialize() * 10,
+        "request and reset at once": PREFACE + request + RstStreamFrame(1, 8).serialize(),
+        "requests and goaway at once": PREFACE + request + GoAwayFrame(0, 0, 0).serialize(),
+        "words behind goaway": PREFACE
+        + GoAwayFrame(0, 0, 0).serialize()
+        + request
+        + PingFrame(0, bytes(8)).serialize(),
+        "resets of no stream": PREFACE + RstStreamFrame(99, 8).serialize(),
+        "frames of no known type": PREFACE + b"\x00\x00\x01\xee\x00\x00\x00\x00\x00x" * 1000,
+        "pings": PREFACE + PingFrame(0, bytes(8)).serialize() * 1000,
+    }
+
+
+@pytest.mark.parametrize(
+    "script", ["silent", "working", "settings_then_goaway", "ping_flood", "slow_settings(0.02)", "max_streams(0)"]
+)
+async def test_garbage(script):
+    """IO-3: what no client should send harms nobody but its sender."""
+    async with nothing_left(), FlakyServer(script) as server:
+        for garbage in frames().values():
+            async with await Client.open(server) as client:
+                client.send(garbage)
+                await client.silence(0.04)
+        await gone(server)
+        await working(server)
+
+
+async def test_a_client_that_breaks_the_protocol_is_told_and_closed():
+    """IO-3: GOAWAY with the reason, then FIN; a silent server goes on saying nothing. Waits 0.3 s."""
+    async with FlakyServer("working") as server, await Client.open(server) as client:
+        client.send(PREFACE + DataFrame(1, b"x").serialize())
+        await client.until_end()
+        assert client.of(GoAwayFrame)[0].error_code == 1, "PROTOCOL_ERROR"
+        await gone(server)
+        assert server.timeline().visits[0].ending is Ending.CLOSED
+    async with FlakyServer("silent") as server, await Client.open(server) as client:
+        client.send(PREFACE + DataFrame(1, b"x").serialize())
+        assert await client.silence() is None
+    async with FlakyServer("slow_settings(0.3)") as server, await Client.open(server) as client:
+        client.send(PREFACE + DataFrame(1, b"x").serialize())
+        await client.until_end()
+        assert [type(heard.frame) for heard in client.heard] == [SettingsFrame, SettingsFrame, GoAwayFrame]
+
+
+async def test_a_client_that_takes_its_leave():
+    """IO-3: GOAWAY from a client without calls is followed by its own FIN, whenever it likes. Waits 0.3 s."""
+    async with nothing_left(), FlakyServer("working") as server, await Client.open(server) as client:
+        client.hello()
+        await client.until(HeadersFrame, client.request(), 2)
+        client.send(GoAwayFrame(0).serialize())
+        assert await client.silence() is None
+        await client.leave()
+        await gone(server)
+        assert server.timeline().visits[0].ending is Ending.PEER_CLOSED
+
+
+@pytest.mark.parametrize("script", ["working(latency=0.2)", "slow_settings(0.2)", "rolling_restart(after=0.1)"])
+async def test_a_client_that_takes_its_leave_and_waits_for_answers(script):
+    """IO-3: RFC 9113 (6.8) lets it wait, as Node's clients do who are told GOAWAY: it is answered. Waits 0.3 s."""
+    async with nothing_left(), FlakyServer(script) as server, await Client.open(server) as client:
+        client.hello()
+        stream = client.request()
+        client.send(GoAwayFrame(0).serialize())
+        await client.until(HeadersFrame, stream, 2)
+        await client.leave()
+        await gone(server)
+        (one,) = server.timeline().visits
+        assert [request.outcome for request in one.requests] == ["ok"]
+
+
+@pytest.mark.parametrize("script", ["rolling_restart(after=0.2)", "settings_then_goaway(after=0.2, closes=true)"])
+async def test_both_take_their_leave(script):
+    """IO-3: a server that is to send GOAWAY to a client that has sent it already closes in its time. Waits 0.2 s."""
+    async with nothing_left(), FlakyServer(script) as server, await Client.open(server) as client:
+        client.hello()
+        client.send(GoAwayFrame(0).serialize())
+        assert await client.until_end() == "closed"
+        await gone(server)
+
+
+async def test_a_client_whose_requests_are_refused_is_given_its_window_back():
+    """IO-3: what came with them counts as read, or the connection would come to a halt."""
+    async with FlakyServer("max_streams(0)") as server, await Client.open(server) as client:
+        client.hello()
+        for _ in range(3):
+            client.request(bytes(16_000))
+        assert (await client.until(WindowUpdateFrame, 0)).window_increment >= 16_000
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_noise(seed):
+    """IO-3: random bytes, in the place of a preface and behind it, and true frames with random faults."""
+    rng = random.Random(seed)
+    truth = PREFACE + frames()["pings"][24:400] + frames()["request and reset at once"][24:]
+    async with nothing_left(), FlakyServer("working") as server:
+        for _ in range(50):
+            bent = bytearray(truth)
+            for _ in range(rng.randint(1, 4)):
+                bent[rng.randrange(24, len(bent))] = rng.randrange(256)
+            for noise in (rng.randbytes(300), PREFACE + rng.randbytes(300), bytes(bent)):
+                async with await Client.open(server) as client:
+                    client.send(noise)
+                    await client.silence(0.002)
+        await gone(server)
+        await working(server)
+
+
+async def test_garbage_in_the_place_of_tls():
+    """IO-3: a client that speaks no TLS to a TLS server is closed, with an alert; one that says nothing stays."""
+    async with nothing_left(), FlakyServer("working", TLS) as server:
+        for noise in (PREFACE, b"\xff" * 300, b"\x16\x03\x01\x00\x05hello"):
+            async with await Client.open(server) as client:
+                client.send(noise)
+                alert = await client.silence(WITHIN)
+                assert alert == b"" or alert[0] == 21, "an alert, where OpenSSL has one to give"
+        assert alert, "and for a handshake that is broken, it has"
+        await gone(server)
+        assert {one.ending for one in server.timeline().visits} == {Ending.CLOSED}
+        assert [one.preface for one in server.timeline().visits] == [None] * 3
+        await working(server)
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_leaving_within_the_tls_handshake(reset):
+    """IO-3: half a ClientHello is no harm. Waits 0.1 s."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="x").do_handshake()
+    hello = outgoing.read()
+    async with nothing_left(), FlakyServer("working", TLS) as server:
+        for words in (hello[:100], hello):
+            async with await Client.open(server) as client:
+                client.send(words)
+                await client.silence(0.05)
+                await client.leave(reset=reset)
+        await gone(server)
+        ending = Ending.PEER_RESET if reset else Ending.PEER_CLOSED
+        assert {one.ending for one in server.timeline().visits} == {ending}
+
+
+def narrow(server):
+    """Give the connections that come little room, in the kernel, for what is on its way."""
+    for room in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        server._port._sock.setsockopt(socket.SOL_SOCKET, room, 32 * 1024)
+    return server
+
+
+async def stuffed(server, client):
+    """Let a client send PINGs and not listen, until the server stops reading; return the server's transport."""
+    client.writer.transport.pause_reading()
+    client.send(PREFACE)
+    pings = PingFrame(0, bytes(8)).serialize() * 10_000
+    async with asyncio.timeout(WITHIN):
+        while client.writer.transport.get_write_buffer_size() < 256 * 1024:
+            client.send(pings)
+            await asyncio.sleep(0.005)
+    (visitor,) = server._visitors
+    return visitor._wire._transport
+
+
+async def test_a_client_that_asks_and_does_not_listen():
+    """IO-3: what it is owed does not grow: it is read no further while it does not take its answers.
+
+    Once it takes them, it is served again.
+    """
+    async with nothing_left(), FlakyServer("working") as server:
+        async with await Client.open_narrow(narrow(server)) as client:
+            transport = await stuffed(server, client)
+            assert 0 < transport.get_write_buffer_size() <= 1024 * 1024
+            client.writer.transport.resume_reading()
+            unread = client.writer.transport.get_write_buffer_size()
+            async with asyncio.timeout(WITHIN):
+                while client.writer.transport.get_write_buffer_size() > unread / 2:
+                    await client.silence()
+        await gone(server)
+        await working(server)
+
+
+class OnWord(Behaviour):
+    """Sends SETTINGS, and closes when the test says so."""
+
+    __slots__ = ()
+    name = "on_word"
+    word = asyncio.Event()
+
+    async def serve(self, connection):
+        connection.http2.send_settings()
+        await self.word.wait()
+
+
+async def test_a_client_that_takes_nothing_does_not_hold_up_the_end():
+    """IO-3: what cannot be delivered is given up a second after the connection was closed. Waits that second."""
+    OnWord.word = asyncio.Event()
+    async with nothing_left(), FlakyServer(Script.always(OnWord())) as server:
+        async with await Client.open_narrow(narrow(server)) as client:
+            transport = await stuffed(server, client)
+            assert transport.get_write_buffer_size() > 0
+            OnWord.word.set()
+            await gone(server)
+        (one,) = server.timeline().visits
+        assert one.ending is Ending.CLOSED
+        assert server.timeline().taken - one.ended >= 0.9
+
+
+async def test_a_client_that_asks_for_too_much_before_it_hears_anything():
+    """IO-3: what is held back for it does not grow without end: it is reset."""
+    async with nothing_left(), FlakyServer("silent") as server:
+        async with await Client.open(server) as client:
+            client.send(PREFACE + PingFrame(0, bytes(8)).serialize() * 100_000)
+            assert await client.until_end() == "reset"
+        await gone(server)
+        assert server.timeline().visits[0].ending is Ending.RESET
+
+
+async def test_a_thousand_connections_at_once():
+    """IO-3: all are accepted and served; afterwards nothing is left of them."""
+    with raised_limit(4096):
+        async with nothing_left():
+            async with FlakyServer("working") as server:
+                clients = await asyncio.gather(*(Client.open(server) for _ in range(1000)))
+
+                async def ask(client):
+                    client.hello()
+                    stream = client.request()
+                    await client.until(HeadersFrame, stream, 2)
+
+                await asyncio.gather(*map(ask, clients))
+                for client in clients[:500]:
+                    await client.leave(reset=client is clients[0])
+                async with asyncio.timeout(WITHIN):
+                    await server.wait_for(connections=1000, ended=500)
+                assert len(server._visitors) == 500
+            for client in clients[500:]:
+                await client.leave()
+            visits = server.timeline().visits
+            assert len(visits) == 1000
+            assert {request.outcome for one in visits for request in one.requests} == {"ok"}
+
+
+@pytest.mark.parametrize("script", ["accept_close", "accept_reset", "settings_then_close", "silent"])
+async def test_a_thousand_connections_at_once_that_fail(script):
+    """IO-3: also where each is ended, or hangs."""
+    with raised_limit(4096):
+        async with nothing_left():
+            async with FlakyServer(script) as server:
+                clients = await asyncio.gather(*(Client.open(server) for _ in range(1000)))
+                async with asyncio.timeout(WITHIN):
+                    await server.wait_for(connections=1000)
+                if script != "silent":
+                    assert len({await client.until_end() for client in clients}) == 1
+            for client in clients:
+                await client.leave()
+            assert len(server.timeline().visits) == 1000
+
+
+async def test_half_open_clients():
+    """IO-3: clients that connect, say nothing or half of something and stay do not keep others out. Waits 0.3 s."""
+    async with nothing_left():
+        async with FlakyServer("working", TLS) as server:
+            clients = [await Client.open(server) for _ in range(50)]
+            for client in clients[:25]:
+                client.send(b"\x16\x03\x01")
+            await working(server)
+            assert await clients[0].silence() is None
+        assert [await client.until_end() for client in clients] == ["closed"] * 50
+        for client in clients:
+            await client.leave()
+
+
+async def test_nothing_grows_from_round_to_round():
+    """IO-3: a thousand connections, three times over: tasks, descriptors and visitors are back where they were."""
+    process = psutil.Process()
+    async with FlakyServer("accept_close x300; settings_then_close x300; working") as server:
+        counts = []
+        for _ in range(3):
+            for _ in range(20):
+                clients = await asyncio.gather(*(Client.open(server) for _ in range(50)))
+                for client in clients:
+                    await client.leave()
+            await gone(server)
+            await server.restart()
+            gc.collect()
+            counts.append((len(asyncio.all_tasks()), process.num_fds(), len(server._visitors)))
+    assert len(set(counts)) == 1
+
+
+@contextlib.contextmanager
+def no_descriptors():
+    """Let there be no free file descriptor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    filling = [os.open(os.devnull, os.O_RDONLY)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(path.name) for path in Path("/proc/self/fd").iterdir()), hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                filling.append(os.dup(filling[0]))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in filling:
+            os.close(descriptor)
+
+
+async def test_no_descriptor_is_left_to_accept_with():
+    """IO-3: the server waits until there is one, and goes on. Waits 0.3 s."""
+    loop = asyncio.get_running_loop()
+    async with nothing_left(), FlakyServer("working") as server:
+        with socket.socket() as sock:
+            sock.setblocking(False)
+            with no_descriptors():
+                await loop.sock_connect(sock, ("127.0.0.1", server.port))
+                await asyncio.sleep(SOON)
+                assert server.timeline().visits == ()
+            async with asyncio.timeout(WITHIN):
+                await server.wait_for(connections=1)
+        await gone(server)
+
+
+async def test_closing_while_no_descriptor_is_left():
+    """IO-3: nothing comes back to a port that is given up. Waits 0.4 s."""
+    loop = asyncio.get_running_loop()
+    async with nothing_left():
+        async with FlakyServer("working") as server:
+            with socket.socket() as sock:
+                sock.setblocking(False)
+                with no_descriptors():
+                    await loop.sock_connect(sock, ("127.0.0.1", server.port))
+                    await asyncio.sleep(0.05)
+        await asyncio.sleep(SOON)
+
+
+def test_h2_raises_nothing_else_on_garbage():
+    """IO-3: the server relies on ProtocolError being all that h2 says of broken input."""
+    rng = random.Random(1)
+    truth = frames()["request and reset at once"][24:]
+    for _ in range(3000):
+        h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
+        h2.initiate_connection()
+        bent = bytearray(truth)
+        for _ in range(rng.randint(1, 6)):
+            bent[rng.randrange(len(bent))] = rng.randrange(256)
+        with contextlib.suppress(ProtocolError):
+            h2.receive_data(PREFACE + bytes(bent))

@@ -1,0 +1,234 @@
+"""The server through the eyes of gRPC's own client: what works is a gRPC service, what fails fails as it should."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import textwrap
+import time
+from collections import Counter
+
+import grpc
+import grpc.aio
+import pytest
+from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.encoding.base import CodecBase
+
+import interop.flaky
+from interop.flaky import FlakyServer
+from interop.timeline import Ending
+from tests.echo import EchoStub, Message
+from tests.interop_suite.flaky.clients import ROOT, TLS, WITHIN
+
+FAST = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 200),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+IMPATIENT = [("grpc.min_reconnect_backoff_ms", 1000)]  # as long as an attempt may last
+
+
+@contextlib.asynccontextmanager
+async def calling(server, *, tls=False, options=()):
+    """Yield a unary method of no name in particular."""
+    if tls:
+        made = grpc.aio.secure_channel(server.target, grpc.ssl_channel_credentials(ROOT), [*options, *FAST])
+    else:
+        made = grpc.aio.insecure_channel(server.target, [*options, *FAST])
+    async with made as channel:
+        yield channel.unary_unary("/any.v1.Service/Method")
+
+
+async def failure(call):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await asyncio.wait_for(call, WITHIN)
+    return caught.value
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
+@pytest.mark.parametrize("size", [0, 1, 16_000, 70_000, 4 * 1024 * 1024])
+async def test_messages_of_all_sizes(tls, size):
+    """IO-3: a unary call's own message comes back, over as many frames and windows as it takes."""
+    async with FlakyServer("working", TLS if tls else None) as server, calling(server, tls=tls) as method:
+        payload = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+        assert await method(payload, timeout=WITHIN) == payload
+
+
+async def test_a_message_too_large():
+    """IO-3: more than 4 MiB is RESOURCE_EXHAUSTED, as with gRPC's servers; the connection goes on."""
+    async with FlakyServer("working") as server, calling(server) as method:
+        error = await failure(method(bytes(4 * 1024 * 1024 + 1)))
+        assert (error.code(), error.details()) == (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "the request is larger than 4 MiB",
+        )
+        assert await method(b"small", timeout=WITHIN) == b"small"
+        (visit,) = server.timeline().visits
+        assert [request.outcome for request in visit.requests] == ["refused", "ok"]
+
+
+async def test_a_compressed_message():
+    """IO-3: the answer says how it is compressed, as the request did."""
+    async with FlakyServer("working") as server, calling(server) as method:
+        answer = await method(bytes(100_000), timeout=WITHIN, compression=grpc.Compression.Gzip)
+        assert answer == bytes(100_000)
+
+
+async def test_many_calls_at_once():
+    """IO-3: 500 calls on one connection, each with its own answer."""
+    async with FlakyServer("working(latency=0.05)") as server, calling(server) as method:
+        payloads = [b"%d" % number * number for number in range(500)]
+        assert await asyncio.gather(*(method(payload, timeout=WITHIN) for payload in payloads)) == payloads
+        (visit,) = server.timeline().visits
+        assert Counter(request.outcome for request in visit.requests) == {"ok": 500}
+
+
+async def test_calls_that_are_given_up():
+    """IO-3: a call that is cancelled, or meets its deadline, counts as reset; others go on. Waits 0.3 s."""
+    async with FlakyServer("working(latency=0.3)") as server, calling(server) as method:
+        kept = method(b"kept")
+        assert (await failure(method(b"late", timeout=0.1))).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert await asyncio.wait_for(kept, WITHIN) == b"kept"
+        (visit,) = server.timeline().visits
+        assert sorted(request.outcome for request in visit.requests) == ["ok", "reset"]
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("reset_after_headers", grpc.StatusCode.INTERNAL),
+        ("reset_during_data(code=CANCEL)", grpc.StatusCode.CANCELLED),
+        ("reset_after_data(code=REFUSED_STREAM)", grpc.StatusCode.UNAVAILABLE),
+    ],
+)
+async def test_calls_that_are_reset(script, code):
+    """IO-3: the call fails with the status of the code; its connection stands."""
+    async with FlakyServer(script) as server, calling(server, options=[("grpc.enable_retries", 0)]) as method:
+        for _ in range(2):
+            assert (await failure(method(b"hello"))).code() is code
+        assert len(server.timeline().visits) == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "tls", "why"),
+    [
+        ("refuse", False, "refused"),
+        ("accept_close", False, "Socket closed|closed|reset|Broken pipe"),
+        ("accept_reset", False, "reset|closed|Broken pipe"),
+        ("http1_answer", False, "HTTP|http"),
+        ("tls_garbage", True, "(?i)ssl|handshak|tls"),
+        ("http1_answer", True, "(?i)alpn|handshak|peer"),
+        ("silent", False, "SETTINGS"),
+        ("silent(tls=false)", True, "(?i)handshak|timeout|timed out|deadline"),
+    ],
+)
+async def test_connections_that_fail(script, tls, why):
+    """IO-3: never READY, and grpc says why in words of its own. Waits a second for those that hang."""
+    async with (
+        FlakyServer(script, TLS if tls else None) as server,
+        calling(server, tls=tls, options=IMPATIENT) as method,
+    ):
+        error = await failure(method(b"hello", timeout=WITHIN))
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        assert re.search(why, error.details()), error.details()
+
+
+@pytest.mark.parametrize("script", ["slow_settings(0.3)", "trickle(0.3)", "ping_flood", "max_streams(1)"])
+async def test_connections_that_are_odd_and_work(script):
+    """IO-3: calls are answered, several at once. Waits 0.3 s."""
+    async with FlakyServer(script) as server, calling(server) as method:
+        answers = await asyncio.gather(*(method(b"%d" % number, timeout=WITHIN) for number in range(20)))
+        assert answers == [b"%d" % number for number in range(20)]
+        (visit,) = server.timeline().visits
+        assert {request.outcome for request in visit.requests} == {"ok"}
+
+
+async def test_no_streams_at_all():
+    """IO-3: with a limit of 0 a client connects, and its calls wait for their deadlines. Waits 0.5 s."""
+    async with FlakyServer("max_streams(0)") as server, calling(server) as method:
+        assert (await failure(method(b"hello", timeout=0.5))).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        (visit,) = server.timeline().visits
+        assert visit.settings_sent is not None
+        assert visit.requests == ()
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
+async def test_a_rolling_restart_loses_no_call(tls):
+    """IO-3: connections that are replaced every 0.2 s, under 20 workers for 2 s: not one call fails."""
+    script = "rolling_restart(after=0.2, latency=0.01)"
+    done = Counter()
+    async with FlakyServer(script, TLS if tls else None) as server, calling(server, tls=tls) as method:
+        end = time.monotonic() + 2
+
+        async def work(worker):
+            while time.monotonic() < end:
+                words = b"%d-%d" % (worker, done[worker])
+                assert await method(words, timeout=WITHIN) == words
+                done[worker] += 1
+
+        await asyncio.gather(*(work(worker) for worker in range(20)))
+        visits = server.timeline().visits
+        assert len(visits) >= 4
+        outcomes = Counter(request.outcome for visit in visits for request in visit.requests)
+        assert outcomes.pop("ok") == sum(done.values())
+        assert set(outcomes) <= {"refused"}, "which grpc makes again on the next connection"
+
+
+async def test_an_outage_and_recovery():
+    """IO-3: a script from the field: it works, is killed, refuses, fails in three ways, and works. Waits 1.2 s."""
+    script = "working until 0.3; refuse(kill=true) until 0.8; accept_close x1; accept_reset x1; silent x1; working"
+    async with FlakyServer(script) as server, calling(server, options=IMPATIENT) as method:
+        assert await method(b"before", timeout=WITHIN) == b"before"
+        async with asyncio.timeout(WITHIN):
+            await server.wait_for(ended=1)
+        async with asyncio.timeout(WITHIN):
+            while True:
+                with contextlib.suppress(grpc.aio.AioRpcError):  # sent before its client had heard of the end
+                    assert await method(b"after", wait_for_ready=True) == b"after"
+                    break
+        timeline = server.timeline()
+        names = [visit.behaviour for visit in timeline.visits]
+        assert names == ["working", "accept_close", "accept_reset", "silent", "working"]
+        assert [visit.ending for visit in timeline.visits[:3]] == [Ending.CLOSED, Ending.CLOSED, Ending.RESET]
+        (window,) = timeline.refusing
+        assert 0.3 <= window.begin <= window.end <= timeline.visits[1].accepted
+
+
+class Bytes(CodecBase):
+    """A codec of grpclib's that leaves bytes alone."""
+
+    __content_subtype__ = "proto"
+
+    def encode(self, message, message_type):
+        return message
+
+    def decode(self, data, message_type):
+        return data
+
+
+async def test_grpclib():
+    """IO-3: a client that shares nothing with grpc's is served as well, and takes a rolling restart."""
+    async with FlakyServer("rolling_restart(after=0.1) x1; working") as server:
+        channel = Channel("127.0.0.1", server.port, codec=Bytes())
+        method = UnaryUnaryMethod(channel, "/any.v1.Service/Method", bytes, bytes)
+        assert await method(b"hello", timeout=WITHIN) == b"hello"
+        async with asyncio.timeout(WITHIN):
+            await server.wait_for(ended=1)
+        large = bytes(300_000)
+        assert await method(large, timeout=WITHIN) == large
+        assert len(server.timeline().visits) == 2
+        channel.close()
+
+
+async def test_the_example():
+    """IO-3: what the package's docstring shows, does. Takes three seconds, of grpc's own backoff."""
+    shown = textwrap.dedent(interop.flaky.__doc__.partition("::\n\n")[2].partition("\n\n`Script.parse`")[0])
+    names = {"FlakyServer": FlakyServer, "grpc": grpc, "EchoStub": EchoStub, "Message": Message, "print": print}
+    exec("async def example():\n" + textwrap.indent(shown, "    ") + "\n    return reply, server.timeline()", names)
+    reply, timeline = await asyncio.wait_for(names["example"](), WITHIN)
+    assert reply.text == "hello"
+    assert [visit.behaviour for visit in timeline.visits] == ["accept_close", "slow_settings"]
+    (window,) = timeline.refusing
+    assert 1.4 <= window.end <= timeline.visits[1].accepted

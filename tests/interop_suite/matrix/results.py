@@ -1,0 +1,44 @@
+"""Results made by hand: one peer that does all right, one that floods and fails, and one that is not there."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from interop.clients.findings import Finding
+from interop.conformance import CLAUSES, Absent, Scenario, judge
+from interop.matrix.results import PeerResult, Results
+from interop.matrix.scenarios import Pace
+from tests.interop_suite.conformance import made
+
+FLOOD = made.right_client() | {
+    Scenario.FLAPPING: made.flapping((0.01,) * 390),
+    Scenario.HANG_UP: made.series((0.001,) * 500),
+    Scenario.UNSTABLE: Absent("the client has no such option"),
+    Scenario.HANDSHAKE: Absent("it ended with status 1", fault=True),
+}
+
+
+def peer(name, evidence, *, pace=Pace.COMPRESSED, must_pass=False, findings=()):
+    return PeerResult(
+        name=name,
+        must_pass=must_pass,
+        versions={"grpcio": "1.2.3"},
+        evidence=evidence,
+        paces=dict.fromkeys(Scenario, pace),
+        verdicts=judge(evidence, CLAUSES),
+        findings=findings,
+    )
+
+
+RIGHT = peer("right", made.right_client(), must_pass=True)
+NO_PAUSE = Finding(
+    clauses=("first-gap", "growth", "recovery"), means="It dials again at once.", issues=("some/where#12",)
+)
+FLOODING = peer("flooding client", FLOOD, pace=Pace.REAL, findings=(NO_PAUSE,))
+MISSING = PeerResult(name="far away", must_pass=False, missing="the program far is missing")
+
+
+def results(*peers, clauses=CLAUSES):
+    return Results(
+        began=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), took=200.0, full=False, clauses=tuple(clauses), peers=peers
+    )

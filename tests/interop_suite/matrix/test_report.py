@@ -1,0 +1,104 @@
+"""The report: the page, its pictures, and the verdicts beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+from interop.conformance import CLAUSES, Scenario
+from interop.matrix.comparison import TOLERANCE
+from interop.matrix.report import write_report
+from interop.matrix.scenarios import Pace
+from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, results
+
+
+def test_page(tmp_path):
+    """IO-4: date, versions, commands, the matrix, and for each scenario its picture and what was found."""
+    write_report(results(RIGHT, FLOODING, MISSING), tmp_path / "new")
+    page = (tmp_path / "new" / "README.md").read_text()
+    assert "Measured on 2026-01-02 in 3 minutes, in compressed time" in page
+    assert "python -m interop verify docs/conformance/results.json" in page
+    assert "| right | grpcio 1.2.3 | what it was told: INITIAL_BACKOFF 0.2 s, MAX_BACKOFF 1.6 s" in page
+    assert "| flooding client | grpcio 1.2.3 | the protocol's own values: INITIAL_BACKOFF 1 s" in page
+    assert "| far away | left out, since the program far is missing |" in page
+    assert "| rule | clause | right | flooding client |" in page
+    assert (
+        "- pass: right\n- **fail**: flooding client: gap 1: 0.001 s, allowed 0.110 to 0.290, missed by 0.109 s" in page
+    )
+    for scenario in Scenario:
+        assert f"## The server {scenario.value}\n" in page
+    for clause in CLAUSES:
+        assert f"**{clause.rule}, {clause.name}.** {clause.says}" in page
+
+
+def test_who_could_be_told_only_in_part(tmp_path):
+    """IO-4: a client that could be told its backoff, and not its limit, was judged by two kinds of values."""
+    partly = replace(RIGHT, paces=dict(RIGHT.paces) | {Scenario.SILENT: Pace.REAL, Scenario.SLOW_SETTINGS: Pace.REAL})
+    write_report(results(partly, clauses=CLAUSES[:2]), tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    assert "within 50 ms; the protocol's own values in silent and slow settings |" in page
+
+
+def test_matrix(tmp_path):
+    """IO-4: a failure stands with its figure, what does not apply with a number, and below the table stands why."""
+    write_report(results(RIGHT, FLOODING), tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    link = "the-server-accepts-each-connection-and-closes-it-at-once"
+    assert f"| CB-2 | [first-gap](#{link}) | pass | **fail** 0.001 s |" in page
+    assert re.search(r"\| CB-8 \| \[stable-after\]\(\S+\) \| pass \| n/a \((\d)\) \|", page)
+    assert re.search(r"^\d\. the client has no such option$", page, re.MULTILINE)
+    assert re.search(r"\| pass \| \*\*fail\*\* 391 connections in 4\.0 s \|", page)
+
+
+def test_what_failures_mean(tmp_path):
+    """IO-4: what is known of a failure stands with its issue; what passed is not explained."""
+    write_report(results(RIGHT, FLOODING), tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    section = page.partition("## What the failures mean")[2].partition("\n## ")[0]
+    assert "**right**" not in section
+    assert (
+        "- `first-gap`, `growth`: It dials again at once. ([some/where#12](https://github.com/some/where/issues/12))"
+        in section
+    )
+    assert re.search(r"- `cap`, .*`no-flood`: see the figures; nothing more is known here\.", section)
+
+
+def test_results_beside_it(tmp_path):
+    """IO-4: the verdicts stand beside the page as JSON, with the tolerance by which they are compared."""
+    write_report(results(RIGHT, FLOODING), tmp_path)
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert found["tolerance"] == TOLERANCE
+    assert [peer["name"] for peer in found["peers"]] == ["right", "flooding client"]
+
+
+def test_pictures(tmp_path):
+    """IO-4: each picture that the page shows is there, has its axes labelled, and names every client it shows."""
+    write_report(results(RIGHT, FLOODING), tmp_path)
+    shown = re.findall(r"!\[.+\]\((.+)\)", (tmp_path / "README.md").read_text())
+    assert set(shown) == {path.name for path in tmp_path.glob("*.svg")} == {f"{each.label}.svg" for each in Scenario}
+    for name in shown:
+        text = "".join(ET.parse(tmp_path / name).getroot().itertext())
+        assert "time since the first connection, in units of INITIAL_BACKOFF" in text
+        assert "connection accepted" in text
+        assert "right" in text
+    text = "".join(ET.parse(tmp_path / "hang_up.svg").getroot().itertext())
+    assert "gap, in units of INITIAL_BACKOFF" in text
+    assert "outside what is allowed" in text
+
+
+def test_the_same_results_make_the_same_pictures(tmp_path):
+    """IO-4: a report that is made again differs only where its results do."""
+    for folder in ("one", "two"):
+        write_report(results(RIGHT, clauses=CLAUSES[:3]), tmp_path / folder)
+    one, two = ({path.name: path.read_bytes() for path in (tmp_path / each).iterdir()} for each in ("one", "two"))
+    assert one == two
+
+
+def test_only_what_was_judged(tmp_path):
+    """IO-4: a run of some rules reports on their scenarios alone, and on peers without evidence in words."""
+    clauses = [clause for clause in CLAUSES if clause.scenario is Scenario.HANDSHAKE]
+    write_report(results(FLOODING, clauses=clauses), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"README.md", "results.json"}
+    assert "- **fail**: flooding client: it ended with status 1" in (tmp_path / "README.md").read_text()

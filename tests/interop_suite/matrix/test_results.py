@@ -1,0 +1,69 @@
+"""What a run has found out: whether that is good, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from interop.conformance import CLAUSES, Absent, Outcome, Scenario
+from interop.matrix.results import to_json, to_summary
+from tests.interop_suite.conformance import made
+from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, peer, results
+
+
+@pytest.mark.parametrize(
+    ("peers", "require_peers", "passed"),
+    [
+        ((RIGHT, FLOODING, MISSING), False, True),
+        ((RIGHT, FLOODING, MISSING), True, False),
+        ((RIGHT, FLOODING), False, True),
+        ((RIGHT, FLOODING), True, False),
+        ((RIGHT, peer("calm", made.right_client())), True, True),
+        ((replace(FLOODING, must_pass=True), RIGHT), False, False),
+        ((replace(MISSING, must_pass=True), RIGHT), False, False),
+        ((FLOODING,), False, True),
+    ],
+)
+def test_only_those_that_must_pass_decide(peers, require_peers, passed):
+    """IO-4: what others fail is a result; a missing peer or one that broke is a failure where peers are required."""
+    assert results(*peers).passed(require_peers=require_peers) is passed
+
+
+def test_what_does_not_apply_is_not_shown():
+    """IO-4: a peer that must pass is held to every clause; one that could not be judged has not passed."""
+    evidence = dict(RIGHT.evidence) | {Scenario.UNSTABLE: Absent("no such option")}
+    assert peer("right", evidence, must_pass=True).passed is False
+
+
+def test_json_has_everything():
+    """IO-4: clauses, verdicts with all their measures, and timelines; what has no bound is null."""
+    found = json.loads(json.dumps(to_json(results(RIGHT, FLOODING, MISSING)), allow_nan=False))
+    assert [clause["name"] for clause in found["clauses"]] == [clause.name for clause in CLAUSES]
+    right, flooding, missing = found["peers"]
+    assert missing["missing"] == "the program far is missing"
+    assert {verdict["outcome"] for verdict in right["verdicts"]} == {"pass"}
+    by_name = {verdict["clause"]: verdict for verdict in flooding["verdicts"]}
+    assert by_name["first-gap"]["outcome"] == Outcome.FAIL.value
+    assert by_name["first-gap"]["says"] == "gap 1: 0.001 s, allowed 0.110 to 0.290, missed by 0.109 s"
+    assert by_name["keeps-trying"]["measures"] == [
+        {"what": "attempts seen", "seen": 501, "allowed": {"low": 9, "high": None}, "unit": "attempts", "since": None}
+    ]
+    hang_up = right["scenarios"]["hang_up"]
+    assert (hang_up["pace"], hang_up["terms"]["initial"], hang_up["calls"]["made"]) == ("compressed", 0.2, 100)
+    assert [visit["accepted"] for visit in hang_up["timeline"]["visits"]][:3] == [0.51, 0.71, 1.06]
+    assert flooding["scenarios"]["handshake"] == {"pace": "real", "reason": "it ended with status 1", "fault": True}
+
+
+def test_summary_is_small():
+    """IO-4: verdicts with the one figure that decides each, versions, and nothing of what servers saw."""
+    found = json.loads(json.dumps(to_summary(results(RIGHT, FLOODING, MISSING)), allow_nan=False))
+    right, flooding, _ = found["peers"]
+    assert "scenarios" not in right
+    assert right["versions"] == {"grpcio": "1.2.3"}
+    by_name = {verdict["clause"]: verdict for verdict in flooding["verdicts"]}
+    assert by_name["first-gap"]["figure"]["what"] == "gap 1"
+    assert by_name["first-gap"]["figure"]["seen"] == pytest.approx(0.001)
+    assert by_name["stable-after"]["figure"] is None
+    assert found["took"] == 200

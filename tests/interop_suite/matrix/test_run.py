@@ -1,0 +1,150 @@
+"""`python -m interop run`: what is chosen, and the command itself."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from interop.clients.peer import Peer, find_peers
+from interop.commands import cli
+from interop.conformance import CLAUSES, Outcome
+from interop.matrix import run as run_module
+from interop.matrix.run import SHORT, choose_clauses, run_all
+from interop.matrix.view import MatrixView
+from interop.runner.choice import choose
+from interop.runner.program import ROOT
+
+OURS = find_peers()[0]
+QUICK = ["waits-for-settings"]
+MADE_UP = Peer(name="made up", folder=ROOT, command=(sys.executable,), configurable=frozenset())
+FAR_AWAY = replace(MADE_UP, name="far away", programs=("no-such-program",))
+UNBUILT = replace(MADE_UP, name="unbuilt", build=((sys.executable, "-c", "raise SystemExit('no compiler')"),))
+BROKEN = replace(MADE_UP, name="broken", command=(sys.executable, "-c", "raise SystemExit('no')"))
+
+
+def view():
+    return MatrixView(Console(file=io.StringIO(), width=200))
+
+
+def command(monkeypatch, *arguments, peers=(OURS,)):
+    monkeypatch.setattr(run_module, "find_peers", lambda: list(peers))
+    return CliRunner().invoke(cli, ["run", *map(str, arguments)])
+
+
+def test_peers_are_chosen_by_name_or_folder():
+    """IO-4: --peers takes what stands in the table, or the folder's name, several times or with commas."""
+    peers = find_peers()
+    assert choose(peers, "--peers", ()) == peers
+    chosen = choose(peers, "--peers", ("grpcio aio, grpclib_aio", "grpc_backoff_aio"))
+    assert [peer.name for peer in chosen] == ["grpc_backoff aio", "grpcio aio", "grpclib"]
+    with pytest.raises(ValueError, match=r"^--peers grpcio: there are grpc_backoff aio, .*grpcio aio, "):
+        choose(peers, "--peers", ("grpcio",))
+
+
+def test_clauses_are_chosen_by_rule_or_name():
+    """IO-4: --rules takes rules, all of whose clauses are judged, and names of clauses."""
+    assert choose_clauses(()) == list(CLAUSES)
+    assert [clause.name for clause in choose_clauses(("CB-3", "growth"))] == ["limit", "waits-for-settings", "growth"]
+    with pytest.raises(ValueError, match=r"^--rules CB-99: there are CB-1, "):
+        choose_clauses(("CB-99",))
+
+
+def test_our_own_client_passes_what_is_quick(monkeypatch, tmp_path):
+    """IO-4: the command judges, prints, writes JSON and a report, and says by its status that ours has passed.
+
+    Takes five seconds.
+    """
+    file, folder = tmp_path / "all.json", tmp_path / "report"
+    result = command(monkeypatch, "--rules", "waits-for-settings,start-to-start", "--json", file, "--report", folder)
+    assert result.exit_code == 0, result.output
+    assert "grpc_backoff aio (grpc_backoff " in result.output
+    assert ": 2 of 2 clauses hold\n" in result.output
+    (peer,) = json.loads(file.read_text())["peers"]
+    assert {verdict["clause"]: verdict["outcome"] for verdict in peer["verdicts"]} == {
+        "start-to-start": "pass",
+        "waits-for-settings": "pass",
+    }
+    assert {path.name for path in folder.iterdir()} == {
+        "README.md",
+        "results.json",
+        "slow_failure.svg",
+        "slow_settings.svg",
+    }
+
+
+def test_our_own_client_failing_is_a_failure(monkeypatch):
+    """IO-4: the exit status is 1 if a client fails that must pass, whatever the reason."""
+    result = command(monkeypatch, "--rules", *QUICK, peers=[replace(BROKEN, must_pass=True)])
+    assert result.exit_code == 1
+    assert "FAIL CB-3 waits-for-settings: broken ended with status 1: no" in result.output
+
+
+def test_others_failing_is_a_result(monkeypatch):
+    """IO-4: the exit status is 0 if only others fail, where not all of them are required."""
+    monkeypatch.delenv("GRPC_BACKOFF_REQUIRE_PEERS", raising=False)
+    result = command(monkeypatch, "--rules", *QUICK, peers=[BROKEN])
+    assert result.exit_code == 0
+    assert "FAIL CB-3 waits-for-settings: broken ended with status 1: no" in result.output
+
+
+@pytest.mark.parametrize(("required", "status"), [("", 0), ("0", 0), ("1", 1)])
+def test_missing_peers(monkeypatch, required, status):
+    """IO-4: a peer that is not on this machine is named and left out; it is an error where peers are required."""
+    monkeypatch.setenv("GRPC_BACKOFF_REQUIRE_PEERS", required)
+    result = command(monkeypatch, "--rules", *QUICK, peers=[FAR_AWAY, UNBUILT])
+    assert result.exit_code == status
+    assert "far away: left out, since the program no-such-program is missing" in result.output
+    assert re.search(r"unbuilt: left out, since \S+ failed: no compiler\n", result.output)
+
+
+def test_a_peer_that_breaks_is_as_good_as_missing(monkeypatch):
+    """IO-4: where peers are required, one whose program breaks down is an error, and no result."""
+    monkeypatch.setenv("GRPC_BACKOFF_REQUIRE_PEERS", "1")
+    assert command(monkeypatch, "--rules", *QUICK, peers=[BROKEN]).exit_code == 1
+
+
+def test_short_is_two_behaviours():
+    """IO-4: a run that is short enough for every change has a server that hangs up, and an outage."""
+    assert {clause.scenario.label for clause in SHORT} == {"hang_up", "outage"}
+    assert {"first-gap", "growth", "recovery"} <= {clause.name for clause in SHORT}
+
+
+@pytest.mark.parametrize("other", [["--full"], ["--rules", "CB-5"]])
+def test_short_stands_alone(monkeypatch, other):
+    """IO-4: what --short chooses cannot be chosen twice."""
+    result = command(monkeypatch, "--short", *other)
+    assert result.exit_code == 2
+    assert "--short goes with neither --rules nor --full" in result.output
+
+
+@pytest.mark.parametrize("arguments", [["--peers", "nobody"], ["--rules", "CB-99"]])
+def test_a_wrong_choice_is_one_line(monkeypatch, arguments):
+    """IO-4: a peer or a rule that is not there is an error that names those that are."""
+    result = command(monkeypatch, *arguments)
+    assert result.exit_code == 1
+    assert result.output.count("\n") == 1
+    assert result.output.startswith(f"Error: {arguments[0]} {arguments[1]}: there are ")
+
+
+async def test_what_a_client_has_no_option_for_is_said():
+    """CB-8: a client without the option is not judged by its clause."""
+    (clause,) = choose_clauses(("stable-after",))
+    results = await run_all([MADE_UP], [clause], view())
+    (verdict,) = results.peers[0].verdicts
+    assert verdict.outcome is Outcome.NOT_APPLICABLE
+    assert str(verdict) == "the client has no such option (stable-after)"
+
+
+async def test_a_trial_that_hangs_is_given_up(monkeypatch):
+    """IO-4: whatever does not end, the run does, and what was not found out counts as failed. Takes two seconds."""
+    monkeypatch.setattr(run_module, "_OVERHEAD", -1.5)
+    results = await run_all([OURS], choose_clauses(QUICK), view())
+    (verdict,) = results.peers[0].verdicts
+    assert (verdict.outcome, str(verdict)) == (Outcome.FAIL, "the trial was not over after 0.5 s")

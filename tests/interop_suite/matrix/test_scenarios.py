@@ -1,0 +1,133 @@
+"""How scenarios are staged: what clients are told, and that each lasts long enough to judge by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from interop.clients.peer import Peer, Setting
+from interop.conformance import CLAUSES, PROTOCOL, Scenario
+from interop.flaky import Script
+from interop.matrix.scenarios import COMPRESSED, SCALED, STAGINGS, Pace
+
+STAGED = [pytest.param(staging, id=staging.scenario.label) for staging in STAGINGS.values()]
+PACES = [pytest.param(pace, id=pace.value) for pace in Pace]
+
+
+def peer(*settings):
+    return Peer(name="made up", folder=Path(), command=(), configurable=frozenset(settings))
+
+
+def test_every_clause_has_its_scenario():
+    """IO-4: what clauses read is staged, and nothing is staged that none reads."""
+    assert set(STAGINGS) == set(Scenario) == {clause.scenario for clause in CLAUSES}
+
+
+@pytest.mark.parametrize("pace", PACES)
+@pytest.mark.parametrize("staging", STAGED)
+def test_scripts_can_be_played(staging, pace):
+    """IO-3: the flaky server understands what it is to do."""
+    terms = staging.terms_for(pace)
+    assert Script.parse(staging.script(terms)).steps
+    assert (staging.then is None) == (staging.serves is None)
+    if staging.then is not None:
+        assert Script.parse(staging.then(terms, pace)).steps
+    if staging.elsewhere is not None:
+        assert Script.parse(staging.elsewhere(terms)).steps
+
+
+def test_compressed_time_is_for_those_who_can_be_told():
+    """IO-4: a client that cannot be told what a scenario needs goes by the protocol's values there."""
+    told, partly, untold = peer(*Setting), peer(Setting.INITIAL, Setting.MAX), peer()
+    silent, hang_up, restart = (STAGINGS[each] for each in (Scenario.SILENT, Scenario.HANG_UP, Scenario.RESTART))
+    assert [silent.pace_for(each, full=False) for each in (told, partly, untold)] == [
+        Pace.COMPRESSED,
+        Pace.REAL,
+        Pace.REAL,
+    ]
+    assert [hang_up.pace_for(each, full=False) for each in (told, partly, untold)] == [
+        Pace.COMPRESSED,
+        Pace.COMPRESSED,
+        Pace.REAL,
+    ]
+    assert restart.pace_for(told, full=False) is Pace.REAL
+    assert [hang_up.pace_for(each, full=True) for each in (told, untold)] == [Pace.SCALED, Pace.FULL]
+    assert silent.pace_for(partly, full=True) is Pace.FULL
+    assert hang_up.terms_for(Pace.SCALED) == SCALED
+    assert (hang_up.terms_for(Pace.COMPRESSED), hang_up.terms_for(Pace.REAL)) == (COMPRESSED, PROTOCOL)
+    assert hang_up.terms_for(Pace.FULL) == PROTOCOL
+
+
+def test_what_a_client_is_told():
+    """IO-4: only what it can be told, and nothing that it does untold."""
+    hang_up, unstable = STAGINGS[Scenario.HANG_UP], STAGINGS[Scenario.UNSTABLE]
+    backoff = {Setting.INITIAL: 200, Setting.MAX: 1600}
+    assert hang_up.settings_for(peer(Setting.INITIAL, Setting.MAX), Pace.COMPRESSED) == backoff
+    assert hang_up.settings_for(peer(*Setting), Pace.COMPRESSED) == backoff | {Setting.MIN_CONNECT_TIMEOUT: 1000}
+    assert hang_up.settings_for(peer(*Setting), Pace.REAL) == {}
+    assert unstable.settings_for(peer(*Setting), Pace.REAL) == {Setting.STABLE_AFTER: 10_000}
+
+
+def test_who_keeps_what_is_left_is_told_for_how_long():
+    """CB-1: three times the limit after which grpc's core dials again; who has no such option takes no part."""
+    held = STAGINGS[Scenario.HELD_OUTAGE]
+    told = held.settings_for(peer(*Setting), Pace.COMPRESSED)
+    assert (told[Setting.HOLD], told[Setting.MIN_CONNECT_TIMEOUT]) == (3000, 1000)
+    assert held.settings_for(peer(*Setting), Pace.SCALED)[Setting.HOLD] == 12_000
+    assert Setting.STABLE_AFTER not in told
+    assert held.demands == (Setting.HOLD,)
+
+
+def test_series_are_long_enough_for_the_slowest_client():
+    """IO-2: a client whose gaps are the longest allowed shows two at MAX_BACKOFF, and in 540 s the first of them."""
+    hang_up = STAGINGS[Scenario.HANG_UP].seconds
+    assert COMPRESSED.fewest_starts(hang_up(COMPRESSED, Pace.COMPRESSED)) == COMPRESSED.first_capped + 2
+    assert hang_up(PROTOCOL, Pace.FULL) == 540
+    assert hang_up(SCALED, Pace.SCALED) == pytest.approx(108)
+    assert SCALED.fewest_starts(108) > SCALED.first_capped
+    assert PROTOCOL.fewest_starts(540) > PROTOCOL.first_capped
+    assert PROTOCOL.fewest_starts(hang_up(PROTOCOL, Pace.REAL)) == 6
+
+
+@pytest.mark.parametrize("pace", PACES)
+def test_silence_is_long_enough(pace):
+    """CB-3: several attempts meet their limit in it, and where time allows one whose backoff is the longer limit."""
+    staging = STAGINGS[Scenario.SILENT]
+    terms = staging.terms_for(pace)
+    attempts = terms.fewest_starts(staging.seconds(terms, pace), lasting=terms.min_connect_timeout) - 1
+    assert attempts >= 2
+    assert (terms.outlasting(attempts) > terms.min_connect_timeout) is (pace is not Pace.REAL)
+
+
+@pytest.mark.parametrize("pace", PACES)
+def test_a_herd_has_enough_gaps_to_disperse(pace):
+    """CB-11: five gaps or more after the loss, so that two clients do not agree in all of them by chance."""
+    staging = STAGINGS[Scenario.HERD]
+    terms = staging.terms_for(pace)
+    left = staging.seconds(terms, pace) - staging.serves(terms)
+    assert terms.fewest_starts(left) - 1 >= 5
+
+
+def test_compressed_bands_tell_the_gaps_apart():
+    """IO-2: with the tolerance of compressed time, no gap below the cap is taken for the one after the next."""
+    for n in range(1, COMPRESSED.first_capped - 1):
+        assert COMPRESSED.band(n).high < COMPRESSED.band(n + 2).low
+
+
+def test_scaled_time_is_a_fifth_of_the_protocols():
+    """IO-4: all values but the tolerance keep their proportions, so that the two can be compared."""
+    times = [(SCALED.initial, PROTOCOL.initial), (SCALED.cap, PROTOCOL.cap)]
+    times.append((SCALED.min_connect_timeout, PROTOCOL.min_connect_timeout))
+    assert [5 * scaled for scaled, _ in times] == pytest.approx([whole for _, whole in times])
+    assert (SCALED.multiplier, SCALED.jitter) == (PROTOCOL.multiplier, PROTOCOL.jitter)
+
+
+@pytest.mark.parametrize("pace", PACES)
+@pytest.mark.parametrize("staging", STAGED)
+def test_what_settles_a_trial_is_more_than_any_clause_looks_at(staging, pace):
+    """IO-4: a trial that ends early has shown ten times what a client that keeps to its terms could have."""
+    terms = staging.terms_for(pace)
+    if staging.settled is not None:
+        assert staging.settled > 5 * terms.most_starts(staging.seconds(terms, pace))
+        assert staging.scenario not in {Scenario.OUTAGE, Scenario.RESTART, Scenario.SLOW_SETTINGS}

@@ -1,0 +1,236 @@
+"""`python -m interop verify`: what counts as a difference, and what is done about one."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from interop.clients.peer import Peer
+from interop.conformance import CLAUSES, judge
+from interop.matrix import verify as verify_module
+from interop.matrix.comparison import TOLERANCE, compare, versions_changed
+from interop.matrix.results import to_json, to_summary
+from interop.matrix.verify import verify
+from interop.runner.program import ROOT
+from tests.interop_suite.conformance import made
+from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, results
+
+RUN = results(RIGHT, FLOODING, MISSING)
+BEFORE = to_summary(RUN)
+
+
+def changed(clause="first-gap", peer="flooding client", **change):
+    """Return the run with one verdict changed: `outcome`, or parts of its figure."""
+    after = copy.deepcopy(BEFORE)
+    verdicts = next(each["verdicts"] for each in after["peers"] if each["name"] == peer)
+    verdict = next(each for each in verdicts if each["clause"] == clause)
+    verdict |= {name: change.pop(name) for name in ("outcome", "figure") if name in change}
+    if change:
+        verdict["figure"] |= change
+    return after
+
+
+def saved(folder, name, found):
+    (folder / name).write_text(json.dumps(found))
+    return str(folder / name)
+
+
+def test_a_run_is_like_itself():
+    """IO-4: nothing differs between a run and itself, be it the small form or all of it."""
+    assert compare(BEFORE, BEFORE) == []
+    assert compare(BEFORE, json.loads(json.dumps(to_json(RUN)))) == []
+
+
+def test_another_verdict_differs():
+    """IO-4: verdicts are equal or differ; the line names the client, the clause and both."""
+    (difference,) = compare(BEFORE, changed(outcome="pass"))
+    assert str(difference).startswith("flooding client first-gap: was fail (gap 1: 0.001 s, allowed 0.110 to 0.290, ")
+    assert difference.vanished
+    (difference,) = compare(BEFORE, changed(peer="right", outcome="fail"))
+    assert not difference.vanished
+    (difference,) = compare(BEFORE, changed(clause="stable-after", outcome="fail"))
+    assert not difference.vanished
+
+
+@pytest.mark.parametrize(
+    ("change", "alike"),
+    [
+        ({"seen": 0.04}, True),  # of 0.110
+        ({"seen": 0.1}, False),
+        ({"seen": 0.4}, False),  # the other side
+        ({"seen": 0.03, "what": "gap 3", "allowed": {"low": 0.3, "high": 0.5}}, True),
+        ({"unit": "connections"}, False),
+        ({"figure": None}, False),
+    ],
+)
+def test_times_that_miss_alike(change, alike):
+    """IO-4: a time misses on the same side, by a like part of its bound; which gap was the first to miss is chance."""
+    assert (compare(BEFORE, changed(**change)) == []) is alike
+
+
+@pytest.mark.parametrize(("seen", "alike"), [(391, True), (40, True), (3900, True), (30, False), (4000, False)])
+def test_counts_that_miss_alike(seen, alike):
+    """IO-4: how fast a flood is depends on races; the tenth part or ten times as much is alike."""
+    assert (compare(BEFORE, changed("no-flood", seen=seen)) == []) is alike
+
+
+@pytest.mark.parametrize(("seen", "alike"), [(3, True), (45, True), (2, False), (50, False)])
+def test_lost_calls_that_miss_alike(seen, alike):
+    """IO-4: how many calls are lost depends on which were running; a quarter or four times as many are alike."""
+    eleven = {"what": "calls lost", "seen": 11, "allowed": {"low": 0, "high": 0}, "unit": "calls", "since": None}
+    lost = changed(figure=eleven)
+    after = changed(figure=eleven | {"seen": seen})
+    assert (compare(lost, after) == []) is alike
+
+
+def test_jitter_that_compounds_misses_on_either_side():
+    """IO-4: which gap drifts out of its band is chance, and so is on which side."""
+    long = {"what": "gap 5", "seen": 1.7, "allowed": {"low": 1.0, "high": 1.6}, "unit": "s", "since": 0.0}
+    before = changed("jitter-does-not-compound", outcome="fail", figure=long)
+    assert compare(before, changed("jitter-does-not-compound", outcome="fail", figure=long | {"seen": 0.2})) == []
+
+
+def test_figures_of_what_holds_are_free():
+    """IO-4: what holds is inside its band, and where in it is the jitter's business."""
+    assert compare(BEFORE, changed("keeps-trying", peer="right", seen=99)) == []
+
+
+def test_peers_that_come_and_go():
+    """IO-4: a client that is judged in one run and not in the other is a difference, a clause as well."""
+    gone = to_summary(results(RIGHT, MISSING))
+    (difference,) = compare(BEFORE, gone)
+    assert str(difference) == "flooding client: was judged; is not judged"
+    (difference,) = compare(gone, BEFORE)
+    assert str(difference) == "flooding client: was not judged; is judged"
+    (difference,) = compare(BEFORE, to_summary(results(RIGHT, FLOODING, replace(FLOODING, name="far away"))))
+    assert str(difference) == "far away: was left out, since the program far is missing; is judged"
+    fewer = to_summary(results(RIGHT, FLOODING, MISSING))
+    fewer["peers"][0]["verdicts"].pop()
+    (difference,) = compare(BEFORE, fewer)
+    assert difference.new == "not judged"
+
+
+def test_versions_are_named():
+    """IO-4: another version is a good reason for another verdict, and no difference in itself."""
+    after = to_summary(results(replace(RIGHT, versions={"grpcio": "1.3"}), FLOODING, MISSING))
+    assert list(versions_changed(BEFORE, after)) == ["right: grpcio 1.2.3, now 1.3"]
+    assert compare(BEFORE, after) == []
+
+
+def test_command_on_two_files(tmp_path):
+    """IO-4: --against compares without a run; the exit status says whether all is equal."""
+    old = saved(tmp_path, "old.json", BEFORE)
+    same = CliRunner().invoke(verify, [old, "--against", old])
+    assert (same.exit_code, same.output) == (0, "46 verdicts, 0 differ\n")
+    other = CliRunner().invoke(verify, [old, "--against", saved(tmp_path, "new.json", changed(outcome="pass"))])
+    assert other.exit_code == 1
+    assert other.output.startswith("DIFFERS flooding client first-gap: was fail")
+    assert other.output.endswith("46 verdicts, 1 differ\n")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"peers": [1]}'])
+def test_files_that_are_none(tmp_path, text):
+    """IO-4: a file that holds no results is one line."""
+    (tmp_path / "old.json").write_text(text)
+    file = str(tmp_path / "old.json")
+    result = CliRunner().invoke(verify, [file, "--against", file])
+    assert result.exit_code == 1
+    assert result.output.count("\n") == 1
+    assert result.output.startswith("Error: ")
+
+
+def test_help_states_the_tolerance():
+    """IO-4: by what two runs are compared stands in the help."""
+    assert TOLERANCE.split()[:3] == ["Verdicts", "are", "equal."]
+    assert " ".join(TOLERANCE.split()) in " ".join(CliRunner().invoke(verify, ["--help"]).output.split())
+
+
+class Runs:
+    """Plays fresh runs: each has the next of these results, and is remembered."""
+
+    def __init__(self, monkeypatch, *found):
+        self.found = list(found)
+        self.asked = []
+        monkeypatch.setattr(verify_module, "_run", self)
+
+    async def __call__(self, names, clauses, *, full):
+        self.asked.append((list(names), list(clauses), full))
+        return copy.deepcopy(self.found.pop(0))
+
+
+def test_a_fresh_run_has_what_the_old_one_had(monkeypatch, tmp_path):
+    """IO-4: the same clients but for those that were missing, the same clauses, the same length."""
+    runs = Runs(monkeypatch, BEFORE)
+    result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE), "--json", str(tmp_path / "new.json")])
+    assert result.exit_code == 0, result.output
+    assert runs.asked == [(["right", "flooding client"], [clause.name for clause in CLAUSES], False)]
+    assert json.loads((tmp_path / "new.json").read_text())["peers"] == BEFORE["peers"]
+
+
+def test_a_fresh_run_is_a_run(monkeypatch, tmp_path):
+    """IO-4: clients that are not there any more differ, and so does one whose program breaks down."""
+    broken = Peer(
+        name="right", folder=ROOT, command=(sys.executable, "-c", "raise SystemExit('no')"), configurable=frozenset()
+    )
+    monkeypatch.setattr(verify_module, "find_peers", lambda: [broken, replace(broken, name="of no concern")])
+    clauses = [clause for clause in CLAUSES if clause.name == "waits-for-settings"]
+    old = to_summary(results(*(only(each, clauses) for each in (RIGHT, FLOODING)), clauses=clauses))
+    result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", old)])
+    assert result.exit_code == 1
+    assert "DIFFERS right waits-for-settings: was pass (holds, 2 measured); is fail (right ended with " in result.output
+    assert "DIFFERS flooding client: was judged; is not judged\n" in result.output
+    assert "of no concern" not in result.output
+
+
+def only(peer, clauses):
+    return replace(peer, verdicts=judge(peer.evidence, clauses))
+
+
+def test_a_failure_that_does_not_show_is_looked_for_again(monkeypatch, tmp_path):
+    """IO-4: jitter that compounds does not leave its band each time; only that client and clause are run again."""
+    quiet = changed("growth", outcome="pass")
+    runs = Runs(monkeypatch, quiet, quiet, BEFORE)
+    result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE)])
+    assert result.exit_code == 0, result.output
+    assert runs.asked[1:] == [(["flooding client"], ["growth"], False)] * 2
+
+
+def test_a_failure_that_never_shows_is_a_difference(monkeypatch, tmp_path):
+    """IO-4: it is looked for three times, not for ever."""
+    quiet = changed("growth", outcome="pass")
+    runs = Runs(monkeypatch, *[quiet] * 4)
+    result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE)])
+    assert result.exit_code == 1
+    assert len(runs.asked) == 4
+
+
+def test_a_new_failure_is_told_at_once(monkeypatch, tmp_path):
+    """IO-4: what passed and fails now is not tried until it passes."""
+    runs = Runs(monkeypatch, changed(peer="right", outcome="fail"))
+    assert CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE)]).exit_code == 1
+    assert len(runs.asked) == 1
+
+
+def test_evidence_made_by_hand_is_judged_as_expected():
+    """IO-4: the run that these tests change has a failure in seconds and one in connections."""
+    by_name = {verdict.clause: verdict for verdict in judge(FLOODING.evidence, CLAUSES)}
+    assert by_name["first-gap"].figure.seen == pytest.approx(made.series((0.001,)).visits[1].accepted - 0.51)
+    assert by_name["no-flood"].figure.seen == 391
+
+
+@pytest.mark.parametrize(("known", "status"), [("first-gap", 0), ("growth", 1)])
+def test_a_failure_that_appears_and_is_known(monkeypatch, tmp_path, known, status):
+    """IO-4: what the findings say of a client may show or not; any other failure that appears is a difference."""
+    (tmp_path / "findings.toml").write_text(f'[[finding]]\nclauses = ["{known}"]\nmeans = "It is so."\n')
+    peer = Peer(name="right", folder=tmp_path, command=("true",), configurable=frozenset())
+    monkeypatch.setattr(verify_module, "find_peers", lambda: [peer])
+    old, new = saved(tmp_path, "old", BEFORE), saved(tmp_path, "new", changed(peer="right", outcome="fail"))
+    result = CliRunner().invoke(verify, [old, "--against", new])
+    assert result.exit_code == status
+    said = "by chance, as its findings say: " if known == "first-gap" else "DIFFERS "
+    assert f"{said}right first-gap: was pass" in result.output

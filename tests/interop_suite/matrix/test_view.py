@@ -1,0 +1,82 @@
+"""What a run shows: plain lines where nobody looks, a bar on a terminal, the table, and what was missed."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from interop.clients.peer import find_peers
+from interop.conformance import Scenario
+from interop.matrix.scenarios import STAGINGS, Pace
+from interop.matrix.schedule import Wave
+from interop.matrix.trial import Trial
+from interop.matrix.view import MatrixView
+from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, results
+
+
+def shown(show, *, terminal=False):
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=200, color_system=None, highlight=False)
+    show(MatrixView(console))
+    return out.getvalue()
+
+
+def test_table():
+    """IO-4: one line for each clause, one column for each peer that was there."""
+    lines = shown(lambda view: view.show(results(RIGHT, FLOODING, MISSING))).splitlines()
+    cells = {line.split()[1]: line.split()[2:] for line in lines if line.startswith(" C")}
+    assert cells["first-gap"] == ["pass", "FAIL"]
+    assert cells["stable-after"] == ["pass", "n/a"]
+    assert cells["accept-does-not-reset"] == ["pass", "FAIL"]
+    assert len(cells) == len(results(RIGHT).clauses)
+
+
+def test_what_was_missed_is_said():
+    """IO-4: below the table stands what was seen, what was allowed and by how much it was missed."""
+    text = shown(lambda view: view.show(results(RIGHT, FLOODING, MISSING)))
+    assert "far away: left out, since the program far is missing\n" in text
+    assert "right (grpcio 1.2.3): 23 of 23 clauses hold\n" in text
+    assert "flooding client (grpcio 1.2.3): 15 of 23 clauses hold\n" in text
+    assert "  FAIL CB-2 first-gap: gap 1: 0.001 s, allowed 0.110 to 0.290, missed by 0.109 s\n" in text
+    assert "  n/a CB-8 stable-after: the client has no such option\n" in text
+    assert "  FAIL CB-6 accept-does-not-reset: it ended with status 1\n" in text
+
+
+def test_words_of_a_program_are_no_markup():
+    """IO-4: what a broken client wrote is shown as it is."""
+    verdicts = tuple(replace(verdict, reason="[red]boom[/red]", measures=()) for verdict in FLOODING.verdicts)
+    text = shown(lambda view: view.show(results(replace(FLOODING, verdicts=verdicts))))
+    assert "CB-2 first-gap: [red]boom[/red]\n" in text
+
+
+def play(view):
+    """Have two waves begin, one after the other."""
+    peer = find_peers()[0]
+    scenarios = (Scenario.SILENT, Scenario.RESTART)
+    waves = [Wave([Trial(peer=peer, staging=STAGINGS[scenario], pace=Pace.REAL)]) for scenario in scenarios]
+    with view.progress(waves) as begins:
+        for wave in waves:
+            begins(wave)
+
+
+def test_progress_in_plain_lines():
+    """IO-4: without a terminal there is one line for each wave of trials, and no control characters."""
+    assert shown(play).splitlines() == [
+        "wave 1 of 2, 41 s: grpc_backoff aio silent",
+        "wave 2 of 2, 8 s: grpc_backoff aio restart",
+    ]
+
+
+def test_progress_on_a_terminal():
+    """IO-4: on a terminal there is a bar, which is taken away at the end."""
+    text = shown(play, terminal=True)
+    assert "wave 2 of 2, 8 s" in text
+    assert text.endswith("\x1b[1A\x1b[2K")
+
+
+def test_versions_that_nobody_told():
+    """IO-4: a client whose trials all ended early has told no versions, and none are made up."""
+    text = shown(lambda view: view.show(results(replace(RIGHT, versions={}))))
+    assert "right: 23 of 23 clauses hold\n" in text

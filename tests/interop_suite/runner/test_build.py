@@ -1,0 +1,76 @@
+"""`python -m interop build`: what is built, what is missing, and when that is an error."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from interop import commands
+from interop.clients.peer import Peer
+from interop.runner.build import build_all
+from interop.runner.program import ROOT
+
+READY = Peer(name="ready", folder=ROOT, command=("true",), configurable=frozenset())
+BUILT = replace(READY, name="built", build=((sys.executable, "-c", ""),))
+BROKEN = replace(READY, name="broken", build=((sys.executable, "-c", "raise SystemExit('no compiler')"),))
+FAR_AWAY = replace(BUILT, name="far away", programs=("no-such-program",))
+SERVER = replace(READY, name="server")
+SLOW = replace(READY, build=((sys.executable, "-c", "import time; time.sleep(0.5)"),))
+
+
+def command(monkeypatch, peers, *arguments, required=""):
+    monkeypatch.setenv("GRPC_BACKOFF_REQUIRE_PEERS", required)
+    monkeypatch.setattr(commands, "find_peers", lambda: list(peers))
+    monkeypatch.setattr(commands, "find_servers", lambda: [SERVER])
+    return CliRunner().invoke(commands.cli, ["build", *arguments])
+
+
+@pytest.mark.parametrize(("required", "status"), [("", 0), ("1", 1)])
+def test_each_peer_is_accounted_for(monkeypatch, required, status):
+    """IO-4: what was built with its time, what is missing or broken with its reason."""
+    result = command(monkeypatch, [READY, BUILT, BROKEN, FAR_AWAY], required=required)
+    lines = sorted(result.output.splitlines())
+    assert result.exit_code == status
+    assert len(lines) == 5
+    assert lines[0].startswith("broken: not there, since ")
+    assert lines[0].endswith(" failed: no compiler")
+    assert lines[1].startswith("built: built in 0.")
+    assert lines[2] == "far away: not there, since the program no-such-program is missing"
+    assert lines[3:] == ["ready: nothing to build", "server: nothing to build"]
+
+
+def test_all_there(monkeypatch):
+    """IO-4: with every peer there it is no error anywhere."""
+    assert command(monkeypatch, [READY, BUILT], required="1").exit_code == 0
+
+
+def test_one_of_them(monkeypatch):
+    """IO-4: --peers builds those alone, and a name that is none is one line."""
+    assert command(monkeypatch, [BUILT, BROKEN], "--peers", "built", required="1").exit_code == 0
+    assert command(monkeypatch, [BUILT], "--peers", "nobody").output == "Error: --peers nobody: there are built\n"
+
+
+async def test_two_at_a_time():
+    """IO-4: compilers are not let loose all at once. Takes two seconds."""
+    began = time.monotonic()
+    built = await build_all([replace(SLOW, name=f"slow {number}") for number in range(4)])
+    assert [each.program.name for each in built] == [f"slow {number}" for number in range(4)]
+    assert time.monotonic() - began >= 1.0
+    assert all(each.seconds >= 0.5 for each in built)
+
+
+async def test_told_as_they_are_done():
+    """IO-4: whoever waits for a long build sees what is done already."""
+    told = []
+    building = asyncio.create_task(build_all([SLOW, READY], told.append))
+    async with asyncio.timeout(30):
+        while not told:
+            await asyncio.sleep(0.01)
+    assert [each.program for each in told] == [READY]
+    assert not building.done()
+    assert [each.program for each in await building] == [SLOW, READY]

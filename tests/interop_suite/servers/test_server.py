@@ -1,0 +1,77 @@
+"""Servers' manifests: those that are there, and those that are wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from interop.runner.choice import choose
+from interop.runner.manifest import ManifestError
+from interop.servers.happenings import Happening
+from interop.servers.server import EMPTY_CALL, find_servers
+
+GOOD = """
+name = "made up"
+command = ["{here}/server"]
+"""
+
+
+def read(folder, text):
+    """Return the server of a folder with this manifest."""
+    place = folder / "made_up"
+    place.mkdir()
+    (place / "server.toml").write_text(text)
+    (server,) = find_servers(folder)
+    return server
+
+
+def test_the_servers_that_are_there():
+    """IO-4: proxies come last, and each server says what is called on it."""
+    servers = {server.folder.name: server for server in find_servers()}
+    assert {"grpc_python", "etcd", "nginx", "haproxy"} <= servers.keys()
+    assert {name for name, server in servers.items() if server.proxy} == {"nginx", "haproxy"}
+    assert [server.proxy for server in servers.values()] == sorted(server.proxy for server in servers.values())
+    assert servers["etcd"].method == "/etcdserverpb.Maintenance/Status"
+    assert (servers["grpc_python"].delays, servers["etcd"].delays) == (True, False)
+
+
+def test_what_a_manifest_says(tmp_path):
+    """IO-4: a name and a command are enough; what can happen is everything, but for what takes a proxy."""
+    server = read(tmp_path, GOOD)
+    assert server.filled(server.command) == [f"{tmp_path}/made_up/server"]
+    assert (server.method, server.proxy) == (EMPTY_CALL, False)
+    assert set(server.happenings) == set(Happening) - {Happening.RELOADED, Happening.UPSTREAM_DOWN}
+
+
+def test_a_proxy(tmp_path):
+    """IO-4: everything can happen to a proxy, and a manifest may say less."""
+    assert read(tmp_path, GOOD + "proxy = true").happenings == tuple(Happening)
+    (tmp_path / "less").mkdir()
+    assert read(tmp_path / "less", GOOD + 'happenings = ["frozen"]').happenings == (Happening.FROZEN,)
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ('happenings = ["burnt"]', "happenings has 'burnt'; there are killed, drained, aged, frozen, frozen-pinged"),
+        ('happenings = ["reloaded"]', "happenings has 'reloaded'; there are killed, "),
+        ("happenings = 1", "happenings is 1; it is a list of texts"),
+        ("proxy = 1", "proxy is 1; it is true or false"),
+        ("graceful = 1", "graceful is 1; it is true or false"),
+        ('method = ""', "method is ''; it is a text that is not empty"),
+        ("configurable = []", "configurable is no key; there are build, command, graceful, happenings, method, name, "),
+    ],
+)
+def test_a_manifest_that_is_wrong(tmp_path, more, complaint):
+    """IO-4: the error names the file, the key, the value and what is allowed."""
+    with pytest.raises(ManifestError) as caught:
+        read(tmp_path, GOOD + more)
+    assert str(caught.value).startswith(f"{tmp_path / 'made_up' / 'server.toml'}: {complaint}")
+
+
+def test_servers_are_chosen_by_name_or_folder():
+    """IO-4: --servers takes what stands in the table, or the folder's name."""
+    servers = find_servers()
+    assert choose(servers, "--servers", []) == servers
+    assert [server.name for server in choose(servers, "--servers", ["HAProxy", "etcd"])] == ["etcd", "HAProxy"]
+    with pytest.raises(ValueError, match=r"^--servers nobody: there are etcd, "):
+        choose(servers, "--servers", ["nobody"])
