@@ -150,7 +150,6 @@ async def test_dapr(server, installed, web, monkeypatch):
         await used(server, call, lambda: client._channel)
 
 
-@pytest.mark.filterwarnings("ignore:unclosed channel:ResourceWarning")  # it drops its first channel
 async def test_weaviate(server, installed, web):
     """CH-1: weaviate-client's asyncio client, which speaks HTTP too."""
     with warnings.catch_warnings():  # it sets filters for the whole process

@@ -1,17 +1,14 @@
-"""`grpc_backoff.install`: grpc's own names make this library's channels, whatever else stands under them."""
+"""What `grpc_backoff.install` puts in the place of grpc's constructors, among others that do the same."""
 
 from __future__ import annotations
 
 import gc
 import itertools
-import subprocess
-import sys
 
 import grpc
 import grpc.aio
 import grpc.experimental.aio
 import pytest
-import trustme
 
 import grpc_backoff
 from grpc_backoff import aio
@@ -56,64 +53,8 @@ async def call(channel):
         assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
 
 
-@pytest.mark.parametrize("module", MODULES)
-async def test_both_names(module):
-    """CH-1: both constructors of both modules make our channels, which call, with positional arguments as grpc's."""
-    authority = trustme.CA()
-    certificate = authority.issue_cert("localhost")
-    server = grpc.ssl_server_credentials(
-        [(certificate.private_key_pem.bytes(), certificate.cert_chain_pems[0].bytes())]
-    )
-    trusted = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
-    grpc_backoff.install()
-    async with serving() as port:
-        channel = module.insecure_channel(f"127.0.0.1:{port}", None, None, None)
-        assert type(channel) is aio.Channel
-        await call(channel)
-    async with serving(credentials=server) as port:
-        channel = module.secure_channel(f"localhost:{port}", trusted, [("grpc.primary_user_agent", "x")], None)
-        assert type(channel) is aio.Channel
-        await call(channel)
-
-
-async def test_again():
-    """CH-1: installing again changes nothing, and one `uninstall` is enough."""
-    before = [getattr(module, name) for module in MODULES for name in NAMES]
-    grpc_backoff.install()
-    once = [getattr(module, name) for module in MODULES for name in NAMES]
-    grpc_backoff.install()
-    assert [getattr(module, name) for module in MODULES for name in NAMES] == once
-    grpc_backoff.uninstall()
-    grpc_backoff.uninstall()
-    assert [getattr(module, name) for module in MODULES for name in NAMES] == before
-    channel = grpc.aio.insecure_channel("127.0.0.1:1")
-    assert type(channel) is not aio.Channel
-    await channel.close()
-
-
-async def test_for_a_while():
-    """CH-1: `installed` installs for a block; it leaves installed what was."""
-    with grpc_backoff.installed():
-        assert is_ours()
-    assert not is_ours()
-    grpc_backoff.install()
-    with grpc_backoff.installed():
-        assert is_ours()
-    assert is_ours()
-
-
 def is_ours():
     return grpc.aio.insecure_channel.__module__.startswith("grpc_backoff")
-
-
-async def test_from_the_environment(monkeypatch, tmp_path):
-    """BP-3: the channels take the options of the file that the environment names, behind those of the caller."""
-    file = tmp_path / "backoff.toml"
-    file.write_text("[connection]\ninitial_backoff = '3s'\nmax_backoff = '7s'\n")
-    monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(file))
-    grpc_backoff.install()
-    async with grpc.aio.insecure_channel("127.0.0.1:1", [("grpc.max_reconnect_backoff_ms", 9000)]) as channel:
-        assert (channel.policy.initial_backoff, channel.policy.backoff.cap) == (3.0, 9.0)
 
 
 ORDERS = [order for length in (1, 2, 3) for order in itertools.product(["tracer", "install"], repeat=length)]
@@ -234,30 +175,3 @@ async def test_a_refusal_leaves_no_trace():
         await call(grpc.aio.insecure_channel(f"127.0.0.1:{port}"))
     assert sorted(noted) == [("above", PATH), ("beneath", PATH)]
     gc.collect()  # no half-made channel says that it was not closed
-
-
-def test_a_name_taken_before():
-    """CH-1: a name that a module took before stays grpc's; one taken while installed follows `uninstall`."""
-    code = """if True:
-        import asyncio
-        from grpc.aio import insecure_channel as before
-        import grpc_backoff
-        grpc_backoff.install()
-        from grpc.aio import insecure_channel as during
-        from grpc.experimental.aio import insecure_channel as experimental
-        from grpc_backoff.aio import Channel
-
-        async def main():
-            kinds = []
-            for make in (before, during, experimental):
-                async with make("127.0.0.1:1") as channel:
-                    kinds.append(type(channel) is Channel)
-            grpc_backoff.uninstall()
-            async with during("127.0.0.1:1") as channel:
-                kinds.append(type(channel) is Channel)
-            print(*kinds)
-
-        asyncio.run(main())
-        """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True", "True", "False"]

@@ -117,6 +117,18 @@ async def test_assigned_none(kind, server):
         assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
 
 
+@pytest.mark.skipif(
+    not hasattr(grpc.aio._channel.Channel, "_register_call"), reason="grpcio's own call raised it twice"
+)
+async def test_on_a_closed_channel(kind, server):
+    """CH-1: with an interceptor too, a call on a closed channel is refused."""
+    async with kind.insecure_channel(server.target) as channel:
+        stub = EchoStub(channel)
+        add(channel, [], "late")
+    with pytest.raises(grpc.aio.UsageError, match=r"[Cc]losed"):
+        await stub.Unary(Message())
+
+
 async def test_waits_and_fails_are_seen():
     """CH-3: an interceptor that came later sees the wait as part of the call, and the error of a call without one."""
     seen = []

@@ -1,0 +1,164 @@
+"""A program that `grpc-backoff run` runs: found, and run as `python` runs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from grpc_backoff.cli.program import Program, ProgramError, find
+
+MADE = """
+import asyncio, os, sys
+import grpc.aio
+
+async def main():
+    async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
+        print(type(channel).__module__, __name__, sys.argv[1:], os.environ.get("GRPC_VERBOSITY"))
+
+asyncio.run(main())
+"""
+OURS = "grpc_backoff.aio.channel __main__"
+SEEN = """
+import sys
+main = sys.modules["__main__"]
+print(vars(main) is globals(), __name__, __file__, __package__, __spec__ and __spec__.name, sys.argv, sys.path[0])
+"""
+
+
+def run(*words, cwd, command=("-m", "grpc_backoff", "run", "--"), **environ):
+    """Run Python on these words; return its output, its errors and its status."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environ = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": path, **environ}
+    words = [sys.executable, *command, *words]
+    done = subprocess.run(words, cwd=cwd, env=environ, capture_output=True, text=True, check=False)
+    return done.stdout, done.stderr, done.returncode
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A folder with a script, a package, an archive and a folder that can be run; each says how it was started."""
+    for name in ("script.py", "package/__init__.py", "package/__main__.py", "package/other.py", "folder/__main__.py"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("" if name.endswith("__init__.py") else SEEN)
+    with zipfile.ZipFile(tmp_path / "archive.pyz", "w") as archive:
+        archive.writestr("__main__.py", SEEN)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "link.py").symlink_to(tmp_path / "script.py")
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", ["script.py a b", "elsewhere/link.py", "-m package x", "-m package.other"])
+def test_as_python_runs_it(package, words):
+    """`__main__`, `__file__`, `__spec__`, `sys.argv` and `sys.path[0]` are what `python` sets."""
+    expected = run(*words.split(), cwd=package, command=())
+    assert expected[2] == 0
+    assert run(*words.split(), cwd=package) == expected
+
+
+@pytest.mark.parametrize("name", ["folder", "archive.pyz"])
+def test_what_is_a_folder_to_python(package, name):
+    """A folder and an archive run as `runpy` runs them: in their own path, as they were named."""
+    out, _, status = run(name, "a", cwd=package)
+    assert status == 0
+    assert out.startswith("True __main__ ")
+    assert out.endswith(f"['{name}', 'a'] {name}\n")
+
+
+def test_the_main_module_stays(tmp_path):
+    """What runs at the program's exit finds the program's own `__main__`."""
+    (tmp_path / "script.py").write_text(
+        "import atexit, sys\nmine = 1\natexit.register(lambda: print(sys.modules['__main__'].mine))"
+    )
+    assert run("script.py", cwd=tmp_path) == ("1\n", "", 0)
+
+
+def test_without_a_folder_on_the_path(package):
+    """`python -P` puts no folder before the path, and neither does this."""
+    out, err, _ = run("script.py", cwd=package, command=("-P", "-m", "grpc_backoff", "run", "--"))
+    assert not out.rstrip().endswith(str(package)), err
+
+
+@pytest.mark.parametrize(
+    ("ends", "status"), [("sys.exit(3)", 3), ("raise ZeroDivisionError", 1), ("os.kill(os.getpid(), 2)", -2)]
+)
+def test_how_it_ends(tmp_path, ends, status):
+    """The status and the last line of a traceback are the program's."""
+    (tmp_path / "script.py").write_text(f"import os, sys, time\n{ends}\ntime.sleep(5)")
+    expected = run("script.py", cwd=tmp_path, command=())
+    found = run("script.py", cwd=tmp_path)
+    assert expected[2] == found[2] == status
+    assert expected[1].splitlines()[-1:] == found[1].splitlines()[-1:]
+    assert signal.SIGINT == 2
+
+
+STARTS = {
+    "by its path": f"#!{sys.executable}",
+    "by env": "#!/usr/bin/env python3",
+    "by a shell": f"#!/bin/sh\n'''exec' \"{sys.executable}\" \"$0\" \"$@\"\n' '''",
+}
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_a_command(tmp_path, start):
+    """A command on the PATH runs, if it is a script of this Python."""
+    command = tmp_path / "bin" / "serve"
+    command.parent.mkdir()
+    command.write_text(f"{start}\n{MADE}")
+    command.chmod(0o755)
+    path = os.pathsep.join([str(command.parent), str(Path(sys.executable).parent)])
+    assert run("serve", "a", cwd=tmp_path, PATH=path) == (f"{OURS} ['a'] None\n", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        ("#!/bin/sh", "program=serve: expected a program in Python; "),
+        ("\x7fELF", "program=serve: expected a program in Python; "),
+        ("", "program=serve: expected a program in Python; "),
+        ("#!/nowhere/bin/python3", "program=serve: expected a program of this Python, "),
+        ("#!{other}", "program=serve: expected a program of this Python, "),
+    ],
+)
+def test_a_command_of_another_kind(tmp_path, start, said):
+    """What Python does not run, or a Python of another environment, is refused, and the error says so."""
+    other = tmp_path / "python3"
+    command = tmp_path / "serve"
+    for file, text in ((other, "#!/bin/sh"), (command, start.format(other=other))):
+        file.write_text(text)
+        file.chmod(0o755)
+    out, err, status = run("serve", cwd="/", PATH=str(tmp_path))
+    assert (out, status) == ("", 2)
+    assert err.startswith(f"grpc-backoff run: {said}")
+    assert err.count("\n") == 1
+
+
+def test_a_module_that_lacks_another(tmp_path):
+    """An import that fails within the program is the program's own error."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "__init__.py").write_text("import nowhere_at_all")
+    _, err, status = run("-m", "broken.part", cwd=tmp_path)
+    assert status == 1
+    assert err.endswith("ModuleNotFoundError: No module named 'nowhere_at_all'\n")
+
+
+def test_a_file_that_cannot_be_read(tmp_path, monkeypatch):
+    """A file that cannot be read is refused."""
+    (tmp_path / "script.py").write_text("")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may read everything
+    with pytest.raises(ProgramError, match="expected a file that can be read"):
+        find([str(tmp_path / "script.py")])
+
+
+def test_found(tmp_path, monkeypatch):
+    """A file in the working directory comes before a command of the same name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pytest").write_text("")
+    assert find(["--", "pytest", "-q"]) == Program("pytest", ("-q",))
+    assert find(["-m", "pytest", "-m", "x"]) == Program("pytest", ("-m", "x"), module=True)
