@@ -19,7 +19,8 @@ from grpc_backoff.cli.attempts import AttemptLog, Summary
 from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import View, open_view, printable
-from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent
+from grpc_backoff.config.target import DEFAULT_PORT, names_no_port
+from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent, Failure
 from grpc_backoff.errors import MissingExtra, OptionError
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def connect(
 
     Goes on until the server is READY, and then watches the connection, making it anew when it is lost, until Ctrl-C
     or until one of --once, --attempts and --timeout says stop. The exit status is 0 if the server was READY at some
-    time, 1 if it never was, and 2 if the command line is wrong.
+    time, 1 if it never was, and 2 if the command line is wrong. Where it never was, what the last error means is said.
     """
     if timeout is not None and math.isnan(timeout):
         raise Refusal("--timeout nan is no time; a number of seconds is")
@@ -156,9 +157,29 @@ def connect(
         once=once,
     )
     with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
+        if names_no_port(target):
+            view.remark(f"the target names no port: {DEFAULT_PORT} is dialled")
         summary = asyncio.run(follow(request, view))
+        if not summary.connections:
+            _explain(request, summary.last_error, view)
         view.summary(summary)
     context.exit(0 if summary.connections else 1)
+
+
+def _explain(request: Request, failure: Failure | None, view: View) -> None:
+    """Say what a failure means as far as its words tell, and how to learn more."""
+    if failure is None:
+        return
+    try:
+        require("probe", ("h2",))
+    except MissingExtra:
+        return
+    more = "connect --probe makes one attempt and shows how far it comes."
+    from grpc_backoff.probe.diagnosis import read_reason  # noqa: PLC0415 - needs what was just looked for
+
+    found = read_reason(failure, tls=request.trust is not None, unix=request.target.startswith("unix"))
+    meaning = found.meaning if found else f"There is no connection: it failed at the stage {failure.stage.value}."
+    view.explain(meaning, f"{found.advice} {more}" if found else more)
 
 
 def _probe(target: str, *, as_json: bool, **given: Any) -> bool:

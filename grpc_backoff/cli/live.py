@@ -75,6 +75,12 @@ class LiveView:
             parts.append(Text(note, style="dim", no_wrap=True, overflow="ellipsis"))
         self._live.update(Group(*parts), refresh=True)
 
+    def explain(self, meaning: str, advice: str) -> None:
+        """Print both below an empty line."""
+        self.console.print()
+        self.console.print(Text(printable(meaning), style="bold"))
+        self.console.print(Text(f"-> {printable(advice)}"))
+
     def summary(self, summary: Summary) -> None:
         """Print the last line."""
         self._commit_standing()

@@ -15,7 +15,7 @@ from typing import Any
 from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.stages import StagesView, open_stages
-from grpc_backoff.config.target import Address
+from grpc_backoff.config.target import DEFAULT_PORT, Address, names_no_port
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.connection.events import Stage
 from grpc_backoff.errors import OptionError
@@ -122,6 +122,8 @@ async def probe(request: ProbeRequest, view: StagesView) -> bool:
         )
     except OptionError as error:
         raise Refusal(str(error).replace("with secure_channel", "with --tls")) from error
+    if names_no_port(request.target):
+        view.remark(f"the target names no port: {DEFAULT_PORT} is dialled")
     for name in _PROXIES:
         if os.environ.get(name):
             view.remark(f"{name} is set: a channel goes through that proxy, this goes straight to the target")
@@ -149,6 +151,7 @@ def _circumstances(request: ProbeRequest, connector: Http2Connector, address: Ad
         server_name=connector.server_name,
         tls=request.tls is not None,
         shows_certificate=request.shows_certificate,
+        unix=request.target.startswith("unix"),
     )
 
 

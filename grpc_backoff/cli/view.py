@@ -59,6 +59,10 @@ class View(Protocol):
         """Show the moment: the countdown, and a note beside it."""
         ...
 
+    def explain(self, meaning: str, advice: str) -> None:
+        """Say what the last failure means, and what to do about it."""
+        ...
+
     def summary(self, summary: Summary) -> None:
         """Show the whole; nothing comes after it."""
         ...
@@ -141,6 +145,10 @@ class LineView:
     def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
         """Write nothing: a countdown is nothing for a log."""
 
+    def explain(self, meaning: str, advice: str) -> None:
+        """Write two lines."""
+        click.echo(f"{printable(meaning)}\n-> {printable(advice)}")
+
     def summary(self, summary: Summary) -> None:
         """Write the last line."""
         click.echo(ending(summary))
@@ -190,6 +198,10 @@ class JsonView:
 
     def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
         """Write nothing: only events are written."""
+
+    def explain(self, meaning: str, advice: str) -> None:
+        """Write both."""
+        write_json_line(event="diagnosis", meaning=meaning, advice=advice)
 
     def summary(self, summary: Summary) -> None:
         """Write the summary."""

@@ -16,12 +16,12 @@ from datetime import datetime
 from grpc_backoff.cli.looks import look_at_certificate, look_for_tls, look_in_plaintext
 from grpc_backoff.config.target import Address
 from grpc_backoff.connection.connector import ConnectError, Loss
-from grpc_backoff.connection.events import Stage
+from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.probe.dial import ALPN
 from grpc_backoff.probe.stages import NoSettings, Security, WrongAlpn
 from grpc_backoff.probe.wire import describe
 
-__all__ = ["Circumstances", "Diagnosis", "diagnose", "diagnose_loss", "diagnose_settings"]
+__all__ = ["Circumstances", "Diagnosis", "diagnose", "diagnose_loss", "diagnose_settings", "read_reason"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +41,33 @@ class Circumstances:
         server_name: whom its certificate had to be for.
         tls: whether TLS was tried.
         shows_certificate: whether a client certificate was there to be shown.
+        unix: whether the target is a Unix socket.
     """
 
     address: Address | None
     server_name: str
     tls: bool
     shows_certificate: bool = False
+    unix: bool = False
 
 
 async def diagnose(error: ConnectError, tried: Circumstances) -> Diagnosis:
     """Return what a failed attempt means; may look at the server again, for a few seconds."""
+    found = await _diagnose(error, tried)
+    return _of_a_socket(found) if tried.unix else found
+
+
+def _of_a_socket(diagnosis: Diagnosis) -> Diagnosis:
+    """Say the same of a Unix socket, which has no port."""
+    return Diagnosis(diagnosis.meaning.replace(" port", " socket"), diagnosis.advice.replace(" port", " socket"))
+
+
+async def _diagnose(error: ConnectError, tried: Circumstances) -> Diagnosis:
     cause = error.__cause__
     if error.failure.stage is Stage.RESOLVE:
         return _resolve(cause)
     if error.failure.stage is Stage.TCP or tried.address is None:
-        return _tcp(cause)
+        return _tcp(cause, unix=tried.unix)
     if error.failure.stage is Stage.TLS:
         return await _tls(cause, tried, tried.address)
     return await _settings(cause, tried, tried.address)
@@ -94,12 +106,15 @@ def diagnose_loss(loss: Loss) -> Diagnosis:
 _NO_SUCH_NAME = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 
 
+_NO_HOST = Diagnosis(
+    "There is no host of this name, as far as this machine's resolver knows.",
+    "Check the spelling, and which name server this machine asks. A Unix socket is written unix:/path.",
+)
+
+
 def _resolve(cause: BaseException | None) -> Diagnosis:
     if isinstance(cause, UnicodeError) or (isinstance(cause, socket.gaierror) and cause.errno in _NO_SUCH_NAME):
-        return Diagnosis(
-            "There is no host of this name, as far as this machine's resolver knows.",
-            "Check the spelling, and which name server this machine asks. A Unix socket is written unix:/path.",
-        )
+        return _NO_HOST
     if isinstance(cause, TimeoutError) or (isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_AGAIN):
         return Diagnosis("No name server answered.", "Check this machine's network, and which name server it asks.")
     return Diagnosis("The name could not be resolved.", "The reason above is the resolver's.")
@@ -120,20 +135,36 @@ _TCP = {
     # A Unix socket whose server has no room for one more.
     errno.ENOTCONN: Diagnosis("The server accepts no more connections.", "See whether it hangs or is overloaded."),
 }
+_UNIX = {
+    errno.ECONNREFUSED: Diagnosis(
+        "There is a file of this name, and nothing listens on it.",
+        "See whether the server runs: a socket file outlives its server. See also whether it is a socket at all.",
+    ),
+    errno.EPROTOTYPE: Diagnosis(
+        "It is a Unix socket of another kind.", "gRPC needs a stream socket: see which server made this one."
+    ),
+}
+"""What differs where the socket is a file."""
 _NO_WAY = Diagnosis(
     "There is no way to the host from here.", "Check routes and VPN; for an IPv6 address, whether there is IPv6 here."
+)
+_TOO_LONG = Diagnosis(
+    "The path is longer than a Unix socket's may be.", "Use a shorter one: the system takes about a hundred bytes."
 )
 _TCP |= dict.fromkeys((errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL), _NO_WAY)
 
 
-def _tcp(cause: BaseException | None) -> Diagnosis:
+def _tcp(cause: BaseException | None, *, unix: bool) -> Diagnosis:
+    if unix and isinstance(cause, OSError) and "too long" in str(cause):  # Python's own word, without a number
+        return _TOO_LONG
     if isinstance(cause, TimeoutError):
         return Diagnosis(
             "Nobody answers: packets are thrown away on the way, or the host is down.",
             "Check the address, and firewalls and security groups between here and there.",
         )
     number = cause.errno if isinstance(cause, OSError) else None
-    return _TCP.get(number or 0) or Diagnosis("No socket could be connected.", "The reason above is the system's.")
+    known = _TCP | _UNIX if unix else _TCP
+    return known.get(number or 0) or Diagnosis("No socket could be connected.", "The reason above is the system's.")
 
 
 # TLS.
@@ -157,6 +188,10 @@ _WRONG_NAME = {62, 64}
 _UNTRUSTED = {2, 18, 19, 20, 21}
 """Those for an issuer that is not there or not trusted, and for certificates that sign themselves."""
 
+_NOT_TRUSTED = Diagnosis(
+    "Nobody who is trusted here vouches for the server's certificate.",
+    "Give its authority's certificate with --ca; in code, as root_certificates.",
+)
 _WANTS_CERTIFICATE = Diagnosis("The server wants a client certificate.", _SHOW_ONE)
 _REFUSES_CERTIFICATE = Diagnosis("The server does not accept the client certificate.", _SHOW_ANOTHER)
 _NO_ALPN = Diagnosis("It is a TLS port of a server that does not offer HTTP/2 by ALPN.", _HTTP2_BEHIND_TLS)
@@ -212,8 +247,7 @@ def _certificate(code: int, seen: Security | None) -> Diagnosis:
     elif code in _WRONG_NAME:
         meaning, advice = "The server's certificate is for another name.", _SAY_THE_NAME
     elif code in _UNTRUSTED:
-        meaning = "Nobody who is trusted here vouches for the server's certificate."
-        advice = "Give its authority's certificate with --ca; in code, as root_certificates."
+        meaning, advice = _NOT_TRUSTED.meaning, _NOT_TRUSTED.advice
     else:
         meaning, advice = "The server's certificate does not hold.", "The reason above is OpenSSL's."
     return Diagnosis(meaning + whose, advice)
@@ -287,3 +321,50 @@ def _no_settings(found: NoSettings) -> Diagnosis:
             _SILENT,
         )
     return Diagnosis("The server accepts the connection and hangs up.", _LOGS)
+
+
+# The words of grpc's core, which a channel has its failures from.
+
+_HANGS_UP = Diagnosis(
+    "The server accepts the connection and hangs up, as a TLS port does that is spoken to in plaintext.",
+    f"If it is a TLS port: --tls here, secure_channel in code. {_LOGS}",
+)
+_HANGS_UP_ON_TLS = Diagnosis(
+    "The server hangs up, as one does that wants a client certificate, or is no TLS port.",
+    f"See whether the port speaks TLS, and whether it wants a certificate (--cert and --key). {_PROXY}",
+)
+_WORDS: tuple[tuple[str, Diagnosis], ...] = (
+    ("Connection refused", _TCP[errno.ECONNREFUSED]),
+    ("No such file or directory", _TCP[errno.ENOENT]),
+    ("Permission denied", _TCP[errno.EACCES]),
+    ("Network is unreachable", _NO_WAY),
+    ("No route to host", _NO_WAY),
+    ("Cannot assign requested address", _NO_WAY),
+    ("WRONG_VERSION_NUMBER", Diagnosis("It is no TLS port: it may be a plaintext one.", _IN_PLAINTEXT)),
+    ("certificate has expired", Diagnosis("The server's certificate expired.", "Renew it, or set the clock here.")),
+    ("Hostname Verification Check failed", Diagnosis("The server's certificate is for another name.", _SAY_THE_NAME)),
+    ("is not in peer certificate", Diagnosis("The server's certificate is for another name.", _SAY_THE_NAME)),
+    ("CERTIFICATE_VERIFY_FAILED", _NOT_TRUSTED),
+    ("ALPN", _NO_ALPN),
+    ("http1.x server", Diagnosis("It is an HTTP/1 server.", _ANOTHER_PORT)),
+    ("Domain name not found", _NO_HOST),
+    ("Misformatted domain name", _NO_HOST),
+    (
+        "no SETTINGS frame within",
+        Diagnosis("Nobody answered within the limit, or the server accepted and stayed silent.", _SILENT),
+    ),
+)
+_HANGING_UP = ("Socket closed", "Connection reset", "Delayed close", "Handshake read failed", "hung up")
+_UNIX_WORDS = (
+    ("Connection refused", _UNIX[errno.ECONNREFUSED]),
+    ("Protocol wrong type for socket", _UNIX[errno.EPROTOTYPE]),
+)
+
+
+def read_reason(failure: Failure, *, tls: bool, unix: bool) -> Diagnosis | None:
+    """Return what a channel's failure means, from its words alone; None where they do not tell."""
+    known = (*(_UNIX_WORDS if unix else ()), *_WORDS, *_ALERTS)
+    found = next((diagnosis for words, diagnosis in known if words in failure.reason), None)
+    if found is None and any(words in failure.reason for words in _HANGING_UP):
+        found = _HANGS_UP_ON_TLS if tls else _HANGS_UP
+    return _of_a_socket(found) if found and unix else found

@@ -87,6 +87,8 @@ async def test_json_lines_parse():
     async with FlakyFront(http1_answer) as front:
         status, lines, errors = await connect(front.target, "--json", "--attempts", "3", *FAST)
     objects = [json.loads(line) for line in lines]
+    diagnosis = objects.pop(-2)
+    assert (diagnosis["event"], diagnosis["meaning"]) == ("diagnosis", "It is an HTTP/1 server.")
     assert [each["event"] for each in objects] == ["started", "failed"] * 3 + ["summary"]
     assert [each["number"] for each in objects[:-1]] == [1, 1, 2, 2, 3, 3]
     starts = [each["start"] for each in objects if each["event"] == "started"]
@@ -101,6 +103,23 @@ async def test_json_lines_parse():
     assert objects[-1]["attempts"] == 3
     assert objects[-1]["connections"] == 0
     assert (status, errors) == (1, [])
+
+
+async def test_what_a_failure_means():
+    """CH-11: a connect that fails says what its last error means, what to do, and that --probe knows more."""
+    status, lines, errors = await connect("127.0.0.1:1", "--attempts", "1", *FAST)
+    assert (status, errors) == (1, [])
+    assert lines[1] == "Nothing listens there."
+    assert lines[2].startswith("-> See whether the server runs")
+    assert lines[2].endswith("connect --probe makes one attempt and shows how far it comes.")
+    assert lines[3].startswith("stopped after")
+
+
+async def test_the_port_that_nobody_named():
+    """CH-4: where 443 is dialled since the target names no port, that is said once, before anything fails."""
+    for arguments in (("localhost", "--attempts", "2", *FAST), ("localhost", "--probe")):
+        _, lines, _ = await connect(*arguments)
+        assert [number for number, line in enumerate(lines) if "names no port: 443 is dialled" in line] == [0]
 
 
 async def test_attempts_stops_before_the_next_one():
@@ -129,7 +148,7 @@ async def test_timeout_without_ready_is_status_1():
     """`--timeout` ends it; the status is 1 if READY was never reached."""
     async with FlakyFront(silent) as front:
         status, lines, errors = await connect(front.target, "--timeout", "0.5")
-    assert lines[-1].startswith("timed out after 0.")
+    assert lines[-1].startswith("timed out after ")
     assert (status, errors) == (1, [])
 
 

@@ -66,6 +66,17 @@ def test_closed_pipe(run, arguments):
         os.close(writer)
 
 
+@pytest.mark.parametrize("arguments", [["demo"], ["connect", "127.0.0.1:1"], ["connect", "127.0.0.1:1", "--json"]])
+def test_pipe_that_is_closed_later(arguments):
+    """The same where the reader goes after the first line, as `head -1` does: it is noticed with the next."""
+    command = [sys.executable, "-m", "grpc_backoff", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(LIMIT) == 1
+
+
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 def test_closed_output(run, arguments):
     """The same where there is no standard output at all."""

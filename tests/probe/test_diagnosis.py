@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import errno
 import os
@@ -14,7 +15,14 @@ import trustme
 
 from grpc_backoff import ConnectError, Failure, Stage
 from grpc_backoff.connection.connector import Loss
-from grpc_backoff.probe.diagnosis import Circumstances, Diagnosis, diagnose, diagnose_loss, diagnose_settings
+from grpc_backoff.probe.diagnosis import (
+    Circumstances,
+    Diagnosis,
+    diagnose,
+    diagnose_loss,
+    diagnose_settings,
+    read_reason,
+)
 from grpc_backoff.probe.http2 import Http2Connector
 from grpc_backoff.probe.stages import Reached
 from grpc_backoff.testing.front import FlakyFront, accept_close, accept_reset, http1_answer, settings_only, silent
@@ -43,6 +51,7 @@ async def diagnosis(target, *, tls=None, limit=5.0, shows_certificate=False):
             server_name=connector.server_name,
             tls=tls is not None,
             shows_certificate=shows_certificate,
+            unix=target.startswith("unix"),
         )
         found = await diagnose(caught.value, tried)
     assert isinstance(found, Diagnosis)
@@ -100,6 +109,71 @@ async def test_a_unix_socket_without_room(tmp_path):
         listener.listen(0)
         before.connect(f"{tmp_path}/s")
         assert "accepts no more connections" in (await diagnosis(f"unix:{tmp_path}/s")).meaning
+
+
+async def test_a_unix_socket_without_a_server(tmp_path):
+    """CH-11: a socket file that outlived its server, or a file that is none; a path that is too long for one."""
+    with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        dead.bind(f"{tmp_path}/dead")
+        other.bind(f"{tmp_path}/other")
+        found = await diagnosis(f"unix:{tmp_path}/dead")
+        assert "nothing listens on it" in found.meaning
+        assert "outlives its server" in found.advice
+        assert "another kind" in (await diagnosis(f"unix:{tmp_path}/other")).meaning
+    assert "longer than" in (await diagnosis(f"unix:{tmp_path}/{'x' * 200}")).meaning
+
+
+async def test_a_unix_socket_of_another_server(tmp_path):
+    """CH-11: advice for a socket speaks of no port, also where the server speaks something else."""
+
+    async def answer(reader, writer):
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_unix_server(answer, f"{tmp_path}/s"):
+        found = await diagnosis(f"unix:{tmp_path}/s")
+    assert "HTTP/1 server" in found.meaning
+    assert "Name the socket of the gRPC server" in found.advice
+    assert " port" not in found.meaning + found.advice
+
+
+TO_ALL = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: "
+HANDSHAKE = (
+    f"{TO_ALL}Tls handshake failed (TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: error:1:SSL routines:OPENSSL_internal:"
+)
+
+
+@pytest.mark.parametrize(
+    ("stage", "reason", "words"),
+    [
+        # Each as grpcio 1.85.1 said it.
+        (Stage.TCP, f"{TO_ALL}Failed to connect to remote host: Connection refused", "Nothing listens there"),
+        (Stage.RESOLVE, "errors resolving a: [field:hostname lookup error: Domain name not found]", "no host of this"),
+        (Stage.TLS, f"{HANDSHAKE}WRONG_VERSION_NUMBER: Invalid certificate verification context: OK", "no TLS port"),
+        (Stage.TLS, f"{HANDSHAKE}CERTIFICATE_VERIFY_FAILED: certificate has expired: OK", "expired"),
+        (Stage.TLS, f"{HANDSHAKE}CERTIFICATE_VERIFY_FAILED: unable to get local issuer certificate: OK", "vouches for"),
+        (Stage.SETTINGS, f"{TO_ALL}Custom verification: Hostname Verification Check failed.", "another name"),
+        (Stage.SETTINGS, f"{TO_ALL}Cannot check peer: missing selected ALPN property.", "by ALPN"),
+        (Stage.SETTINGS, f"{TO_ALL}(Trying to connect an http1.x server (HTTP status 400))", "HTTP/1"),
+        (Stage.SETTINGS, "no SETTINGS frame within 1 s of the attempt's start", "stayed silent"),
+        (Stage.SETTINGS, f"{TO_ALL}Socket closed", "TLS port"),
+        (Stage.SETTINGS, f"{TO_ALL}recvmsg:Connection reset by peer (104)", "TLS port"),
+    ],
+)
+def test_what_the_core_says(stage, reason, words):
+    """CH-11: a channel's failure is read from the core's words alone, without another look at the server."""
+    assert words in read_reason(Failure(stage, reason), tls=False, unix=False).meaning
+
+
+def test_what_the_core_says_elsewhere():
+    """CH-11: the same words mean something else behind TLS and of a Unix socket; of unknown ones nothing is said."""
+    closed = Failure(Stage.SETTINGS, f"{TO_ALL}Socket closed")
+    refused = Failure(Stage.TCP, "unix:/a: connect failed: addr: unix:/a error: Connection refused")
+    assert "client certificate" in read_reason(closed, tls=True, unix=False).meaning
+    assert "nothing listens on it" in read_reason(refused, tls=False, unix=True).meaning
+    assert "TLS socket" in read_reason(closed, tls=False, unix=True).meaning
+    assert read_reason(Failure(Stage.TCP, "what is this?"), tls=False, unix=False) is None
 
 
 @pytest.mark.parametrize(
