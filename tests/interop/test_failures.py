@@ -19,7 +19,7 @@ import trustme
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 
-from grpc_backoff import AttemptFailed, AttemptStarted, Connected, Disconnected, Stage, aio
+from grpc_backoff import AttemptFailed, AttemptStarted, Connected, CoreRedial, Disconnected, Stage, aio
 from grpc_backoff.config.settings import CONNECTING
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.testing.front import (
@@ -351,6 +351,7 @@ class NameServer(asyncio.DatagramProtocol):
     """A DNS server on loopback that knows no name until it is told."""
 
     known = False
+    address = "127.0.0.1"
 
     def connection_made(self, transport):
         self.transport = transport
@@ -363,7 +364,7 @@ class NameServer(asyncio.DatagramProtocol):
         if not self.known:
             response.set_rcode(dns.rcode.NXDOMAIN)
         elif question.rdtype == dns.rdatatype.A:
-            response.answer.append(dns.rrset.from_text(question.name, 1, "IN", "A", "127.0.0.1"))
+            response.answer.append(dns.rrset.from_text(question.name, 1, "IN", "A", self.address))
         self.transport.sendto(response.to_wire(), addr)
 
 
@@ -381,6 +382,38 @@ async def test_a_name_that_resolves_later():
         assert log.of(AttemptFailed)[0].failure.stage is Stage.RESOLVE
         names.known = True
         assert (await call).text == "x"
+    transport.close()
+
+
+@pytest.mark.parametrize("stray", [False, True])
+async def test_a_name_that_moves(stray):
+    """CH-8: after a lost connection the first attempt goes to the address that the name has now.
+
+    Also where a call entered the connection as that ended, for which the core dials the address that it knows.
+    """
+    log, names = Log(), NameServer()
+    names.known = True
+    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: names, local_addr=("127.0.0.1", 0))
+    resolver = "127.0.0.1:{}".format(transport.get_extra_info("sockname")[1])
+    options = [*FAST[:2], ("grpc.min_reconnect_backoff_ms", 20_000)]
+    async with (
+        serving() as port,
+        FlakyFront(healthy, upstream=("127.0.0.1", port)) as old,
+        serving(address=f"127.0.0.2:{old.port}"),
+        channel_to(f"dns://{resolver}/orders.test:{old.port}", log, options) as channel,
+    ):
+        assert await answer(channel) == "hello"
+        await asyncio.sleep(0.3)  # longer than INITIAL_BACKOFF, so that the next attempt comes at once
+        old.behaviour, names.address = silent, "127.0.0.2"
+        strays = [EchoStub(channel).Unary(Message(), timeout=2)] if stray else []
+        await old.break_all()
+        if stray:
+            time.sleep(0.05)  # noqa: ASYNC251 - the loop is late, and the call enters behind the end
+        await log.until(Disconnected)
+        assert await answer(channel, wait_for_ready=True, timeout=10) == "hello"
+        assert len(old.visits) == 1 + len(log.of(CoreRedial))
+        assert len(log.of(AttemptStarted)) == 2
+        await asyncio.gather(*strays, return_exceptions=True)
     transport.close()
 
 
