@@ -17,6 +17,7 @@ import grpc.aio
 
 from grpc_backoff.aio import core, front
 from grpc_backoff.aio.calls import Calls
+from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.loops import ended_at_home, is_here, refuse_elsewhere
@@ -30,7 +31,7 @@ from grpc_backoff.config.file import Config
 from grpc_backoff.config.methods import Retry, read_call_policies
 from grpc_backoff.config.options import read_options
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, read_target
-from grpc_backoff.connection.clock import Clock, LoopClock
+from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.connection.machine import Machine

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextvars import Context
 from typing import Protocol
 
-__all__ = ["Clock", "LoopClock", "TimerHandle"]
+__all__ = ["Clock", "TimerHandle"]
 
 
 class TimerHandle(Protocol):
@@ -28,17 +26,3 @@ class Clock(Protocol):
     def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
         """Call back once at `when` or soon after, on the event loop; at once if it has passed."""
         ...
-
-
-class LoopClock:
-    """The clock of an asyncio event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Use the loop's own time and timers."""
-        self._loop = loop
-        self.now = loop.time
-
-    def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call back once at `when` or soon after."""
-        # In a context of its own: the timer outlives the call that happened to arm it.
-        return self._loop.call_at(when, callback, context=Context())

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from grpc_backoff.cli.looks import look_at_certificate, look_for_tls, look_in_plaintext
 from grpc_backoff.config.target import Address
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.probe.dial import ALPN
+from grpc_backoff.probe.looks import look_at_certificate, look_for_tls, look_in_plaintext
 from grpc_backoff.probe.stages import NoSettings, Security, WrongAlpn
 from grpc_backoff.probe.wire import describe
 

@@ -14,8 +14,8 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import aio
+from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.connection import events
-from grpc_backoff.connection.clock import LoopClock
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.jitter import Proportional
 from grpc_backoff.policy.presets import CONNECT

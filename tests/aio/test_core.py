@@ -13,7 +13,7 @@ import trustme
 
 from grpc_backoff import ConnectError, Stage
 from grpc_backoff.aio import core
-from grpc_backoff.connection.clock import LoopClock
+from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing.checks import check_connector
 from grpc_backoff.testing.front import (

@@ -132,7 +132,7 @@ LATER = {
     "grpc_backoff.aio.calls": ["connect", "127.0.0.1:1"],
     "grpc._cython": ["demo"],
     "h2": ["connect", "127.0.0.1:1", "--probe"],
-    "grpc_backoff.cli.looks": ["connect", "127.0.0.1:1", "--probe"],
+    "grpc_backoff.probe.looks": ["connect", "127.0.0.1:1", "--probe"],
     "numpy": ["simulate", "--clients", "10"],
     "rich.table": ["schedule", "standard"],
 }

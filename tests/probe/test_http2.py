@@ -18,9 +18,9 @@ import pytest
 import trustme
 
 from grpc_backoff import ConnectError, Stage, State
+from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.config.options import read_options
-from grpc_backoff.connection.clock import LoopClock
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.probe.http2 import Http2Connector
 from grpc_backoff.probe.stages import NoSettings, PassedOver, Reached, Resolved, Secured, Settled, WrongAlpn

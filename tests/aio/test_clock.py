@@ -6,7 +6,7 @@ import asyncio
 import time
 from contextvars import ContextVar
 
-from grpc_backoff.connection.clock import LoopClock
+from grpc_backoff.aio.clock import LoopClock
 
 
 async def test_the_clock_is_the_loops_and_monotonic(monkeypatch):

@@ -8,8 +8,8 @@ import ssl
 import pytest
 import trustme
 
-from grpc_backoff.cli.looks import Plaintext, look_at_certificate, look_for_tls, look_in_plaintext
 from grpc_backoff.config.target import parse_target
+from grpc_backoff.probe.looks import Plaintext, look_at_certificate, look_for_tls, look_in_plaintext
 from grpc_backoff.testing.front import FlakyFront, accept_close, http1_answer, settings_only, silent
 from tests.peers import nothing_left, openssl_peer, peer, server_tls
 
@@ -83,7 +83,7 @@ async def test_for_tls_in_plaintext():
 
 async def test_a_silent_server_is_not_waited_for_long(monkeypatch):
     """CB-3: a look has a limit of its own."""
-    monkeypatch.setattr("grpc_backoff.cli.looks._LIMIT", 0.2)
+    monkeypatch.setattr("grpc_backoff.probe.looks._LIMIT", 0.2)
     async with FlakyFront(silent) as front, nothing_left():
         assert await look_for_tls(address(front.target), "localhost") is None
         assert await look_in_plaintext(address(front.target)) == Plaintext(settings=False)
