@@ -20,8 +20,8 @@ __all__ = ["FIELDS", "log_event"]
 
 _LOG = logging.getLogger("grpc_backoff")
 
-FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id")
-"""The attributes of every record; `delay` is in seconds, up to the next attempt or try."""
+FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id", "operation_id")
+"""The attributes of every record; `delay` is in seconds, up to the next attempt; `operation_id` is a call's id."""
 
 
 def log_event(event: ConnectionEvent | CallEvent) -> None:
@@ -81,5 +81,6 @@ def _trace(event: CallRetried | CallExhausted) -> str:
 
 def _log(level: int, event: ConnectionEvent | CallEvent, line: str, *said: object, delay: float | None = None) -> None:
     if _LOG.isEnabledFor(level):
-        fields = {name: getattr(event, name, None) for name in FIELDS} | {"delay": delay}
+        fields = {name: getattr(event, name, None) for name in FIELDS}
+        fields |= {"delay": delay, "operation_id": getattr(event, "call_id", None)}
         _LOG.log(level, f"%s: {line}", event.target, *said, extra=fields)

@@ -130,6 +130,7 @@ def test_fields(caplog, event):
         "delay": delay,
         "code": getattr(event, "code", None),
         "trace_id": getattr(event, "trace_id", None),
+        "operation_id": getattr(event, "call_id", None),
     }
 
 
@@ -178,7 +179,7 @@ def test_percent_signs(caplog):
 def test_nothing_sensitive(kind):
     """RT-11: events have nothing to log that is sensitive: numbers, names, codes, and the failure in words."""
     connections = {"channel", "limit", "failure", "retry_in", "connections", "lived", "counted_as_failure"}
-    of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id"}
+    of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id", "call_id"}
 
     assert {field.name for field in fields(kind)} <= {"target", "at", "attempt", "took"} | connections | of_calls
 

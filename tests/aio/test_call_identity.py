@@ -1,0 +1,69 @@
+"""A call's identity: the same in its events, its log lines and for its hooks."""
+
+from __future__ import annotations
+
+import logging
+
+from grpc_backoff import RetryHooks, aio
+from tests.aio.retry_service import CODE, Say, failing, peer
+from tests.aio.trying import REQUEST_STREAMS, make, trying
+from tests.aio.trying import failing as ending_badly
+from tests.echo import EchoStub, Message
+
+__all__ = ["peer"]
+
+DOWN = Say()
+
+
+async def exhausted(peer, caplog, text="a", **how):
+    """Make a call that fails three times; return what its hook was told, its events and its log records."""
+    told = []
+    client = peer.client("retry: 2, delay: 1ms", retry_hooks=RetryHooks(on_exhausted=told.append))
+    peer.service.scripts[text] = [DOWN] * 3
+    unary = aio.retrying(client.stub.Unary, "retry: 2, delay: 1ms", **how) if how else client.stub.Unary
+    with caplog.at_level(logging.INFO, "grpc_backoff"):
+        await failing(unary(Message(text=text)))
+    records = [record for record in caplog.records if getattr(record, "method", None)]
+    return told, [event for event in client.events if hasattr(event, "method")], records
+
+
+async def test_made_up_for_each_call(peer, caplog):
+    """RT-11: a call with a policy has an identifier of its own, the same in events, log lines and hooks."""
+    (failed,), events, records = await exhausted(peer, caplog)
+    assert len(events) == len(records) == 3, "two retries, and the end"
+    assert {event.call_id for event in events} == {record.operation_id for record in records} == {failed.call_id}
+    assert len(failed.call_id) == 32
+    assert int(failed.call_id, 16)
+    (other,), _, _ = await exhausted(peer, caplog, "b")
+    assert other.call_id != failed.call_id
+
+
+async def test_given_by_the_caller(peer, caplog):
+    """RT-11: an identifier that the caller gives, an order's number say, is the one that is told."""
+    (failed,), events, records = await exhausted(peer, caplog, call_id="order 17")
+    told = [failed.call_id, *(event.call_id for event in events), *(record.operation_id for record in records)]
+    assert set(told) == {"order 17"}
+
+
+async def test_the_request_is_kept_for_hooks(peer, caplog):
+    """RT-6: a hook gets the request as the bytes that were sent, so that it can keep it; no text shows them."""
+    (failed,), _, _ = await exhausted(peer, caplog)
+    assert Message.FromString(failed.request).text == "a"
+    assert repr(failed.request) not in repr(failed)
+    assert failed.code is CODE.UNAVAILABLE
+
+
+@REQUEST_STREAMS
+async def test_a_stream_of_requests_is_not_kept(method):
+    """RT-6, RT-8: a hook of a call with a stream of requests gets none."""
+
+    async def unavailable(_requests, context):
+        await context.abort(CODE.UNAVAILABLE, "not now")
+        yield
+
+    told = []
+    async with trying(unavailable, unavailable) as service:
+        target, hooks = f"127.0.0.1:{service.port}", RetryHooks(on_exhausted=told.append)
+        async with aio.insecure_channel(target, retry="retry: 1, delay: 1ms", retry_hooks=hooks) as channel:
+            await ending_badly(make(EchoStub(channel), method))
+    assert [failed.request for failed in told] == [None]
