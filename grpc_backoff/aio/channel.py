@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -105,7 +106,7 @@ class Channel(grpc.aio.Channel):
             listeners=(log_event, *listeners),
             loop=loop,
         )
-        self.gate.manager = self.manager
+        self.gate.manager = weakref.proxy(self.manager)  # who waits at the gate keeps the channel, and so the manager
         budget = self.call_policies.budget
         self.retries = Retries(
             target=target,

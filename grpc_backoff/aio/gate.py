@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
 from contextvars import copy_context
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import grpc
 import grpc.aio
@@ -64,6 +64,12 @@ class NoConnectionError(GrpcBackoffError, grpc.aio.AioRpcError):
         """Survive pickling, as grpc's own error does."""
         metadata = self.initial_metadata(), self.trailing_metadata()
         return type(self), (self.code(), *metadata, self.details(), self.debug_error_string(), self.status)
+
+    def anew(self) -> Self:
+        """Return the same error, not raised yet."""
+        kind, values = self.__reduce__()
+        error: Self = kind(*values)
+        return error
 
 
 class Manager(Protocol):
@@ -256,6 +262,10 @@ class WaitingCall(Ending):
         outcome = await asyncio.shield(self._outcome)
         if isinstance(outcome, Cancelled):
             raise asyncio.CancelledError
+        if isinstance(outcome, NoConnectionError):
+            # A fresh one for each who asks: an error that is raised leads to this frame, and so to the call that keeps
+            # it, and such a circle would wait for the collector, with the channel in it (CB-10).
+            raise outcome.anew()
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
