@@ -23,7 +23,7 @@ import grpc.aio
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
-from grpc_backoff.aio.errors import RetriesExhaustedError
+from grpc_backoff.aio.errors import CallError, RetriesExhaustedError
 from grpc_backoff.aio.identity import new_call_id
 from grpc_backoff.aio.outcome import CANCELLED, Answering, Cancelled, Outcome, notify
 from grpc_backoff.aio.replay import Replay, Requests
@@ -424,6 +424,8 @@ class Call(Answering):
         """Raise the outcome, unless it is an attempt, which says itself how it ended."""
         if isinstance(self._outcome, Cancelled):
             raise asyncio.CancelledError
+        if isinstance(self._outcome, CallError):
+            raise self._outcome.anew()
         if isinstance(self._outcome, BaseException):
             raise self._outcome.with_traceback(None)
 

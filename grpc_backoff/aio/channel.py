@@ -8,6 +8,7 @@ import inspect
 import os
 import random
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -125,7 +126,8 @@ class Channel(grpc.aio.Channel):
             listeners=(log_event, *listeners),
             loop=loop,
         )
-        self.pending.manager = self.manager
+        # A call that waits keeps the channel alive, and the channel the manager; the other way round would be a cycle.
+        self.pending.manager = weakref.proxy(self.manager)
         budget = self.call_policies.budget
         self.calls = Calls(
             pending=self.pending,

@@ -20,6 +20,7 @@ import contextlib
 import importlib
 import json
 import math
+import re
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import Context
@@ -80,10 +81,38 @@ _SPREADING = {"round_robin", "weighted_round_robin", "ring_hash_experimental", "
 
 _STAGE_MARKS = (
     (Stage.RESOLVE, ("errors resolving", "address lookup", "dns resolution", "hostname lookup", "name resolution")),
-    (Stage.TCP, ("failed to connect to remote", "connect failed", "no such file", "unreachable", "no route")),
-    (Stage.TLS, ("handshake", "ssl", "tls", "peer name", "certificate")),
+    (
+        Stage.TCP,
+        (
+            "failed to connect to remote",
+            "connect failed",
+            "no such file",
+            "unreachable",
+            "no route",
+            "connection refused",
+            "too many open files",
+            "http proxy",
+        ),
+    ),
+    (Stage.TLS, ("handshake", "ssl", "tls", "certificate", "verification check", "check peer", "alpn")),
+    (
+        Stage.SETTINGS,
+        (
+            "settings",
+            "http/2",
+            "http2",
+            "socket closed",
+            "endpoint closing",
+            "connection reset",
+            "broken pipe",
+            "recvmsg",
+            "sendmsg",
+        ),
+    ),
 )
-"""The core's words by stage. In this order: an address that the core repeats may have "ssl" in it."""
+"""The core's words by stage, in this order: a socket that is closed in the TLS handshake says both."""
+_ADDRESS = re.compile(r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: ")
+"""What stands before the core's words: a path may have "tls" in it."""
 
 
 class CoreChannel:
@@ -466,16 +495,17 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _one_line(text: str) -> str:
+    text = text.partition("\0")[0]  # behind it the core's own memory can follow, as in that of "Too many open files"
     return " ".join(text.split())
 
 
 def _stage(reason: str) -> Stage:
-    """Read the stage from the core's words; what names no earlier stage got as far as waiting for SETTINGS."""
-    lowered = reason.lower()
+    """Read the stage from the core's words."""
+    said = _ADDRESS.split(reason, maxsplit=1)[-1].lower()
     for stage, marks in _STAGE_MARKS:
-        if any(mark in lowered for mark in marks):
+        if any(mark in said for mark in marks):
             return stage
-    return Stage.SETTINGS
+    return Stage.UNKNOWN
 
 
 def _spreads_calls(target: str, options: Mapping[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import grpc.aio
@@ -12,10 +12,25 @@ from grpc_backoff.calls.events import Reason
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.errors import GrpcBackoffError
 
-__all__ = ["NoConnectionError", "RetriesExhaustedError"]
+__all__ = ["CallError", "NoConnectionError", "RetriesExhaustedError"]
 
 
-class NoConnectionError(GrpcBackoffError, grpc.aio.AioRpcError):
+class CallError(GrpcBackoffError, grpc.aio.AioRpcError):
+    """The outcome of a call of ours; what `GrpcBackoffError` and grpc's own error have in common here."""
+
+    def anew(self) -> Self:
+        """Return the same error, not raised yet.
+
+        An error that was raised leads to the frame that raised it, and so to the call that keeps it. Such a cycle would
+        keep the channel until the next collection (CB-10).
+        """
+        kind, values = self.__reduce__()
+        error: Self = kind(*values)
+        error.__cause__ = self.__cause__
+        return error
+
+
+class NoConnectionError(CallError):
     """The outcome of a call that got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED where it waited for one.
 
     Attributes:
@@ -50,7 +65,7 @@ class NoConnectionError(GrpcBackoffError, grpc.aio.AioRpcError):
         return partial(type(self), status=self.status), restored
 
 
-class RetriesExhaustedError(GrpcBackoffError, grpc.aio.AioRpcError):
+class RetriesExhaustedError(CallError):
     """The outcome of a call that failed in a way that its policy retries, and that got no further attempt (RT-6).
 
     Code and metadata are those of the last attempt; the details are its details, and why it was the last. Its cause is

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import resource
 import time
 from dataclasses import replace
 
 import grpc
+import psutil
 import pytest
 import trustme
 
@@ -25,6 +29,7 @@ from grpc_backoff.testing.front import (
     silent,
 )
 from tests.echo import serving
+from tests.peers import peer, says, server_tls
 
 RETRIES = json.dumps(
     {
@@ -107,6 +112,56 @@ async def test_stage_tls_unknown_authority():
         right = connector(f"127.0.0.1:{port}", credentials=grpc.ssl_channel_credentials(authority.cert_pem.bytes()))
         assert (await right.connect(5.0)).alive()
         await right.close(None)
+
+
+async def test_stage_hostname():
+    """CH-11: a certificate of the right authority, for another host."""
+    authority = trustme.CA()
+    cert = authority.issue_cert("other.example")
+    key = cert.private_key_pem.bytes(), cert.cert_chain_pems[0].bytes()
+    trust = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
+    async with serving(credentials=grpc.ssl_server_credentials([key])) as port:
+        found = await failure(f"127.0.0.1:{port}", credentials=trust)
+    assert found.stage is Stage.TLS, found
+
+
+@pytest.mark.parametrize("alpn", [(), ("http/1.1",)])
+async def test_stage_alpn(alpn):
+    """CH-11: TLS with a server that does not agree to HTTP/2."""
+    authority = trustme.CA()
+    trust = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
+    async with peer(says("hold"), tls=server_tls(authority.issue_cert("127.0.0.1"), alpn=alpn)) as target:
+        found = await failure(target, credentials=trust)
+    assert found.stage is Stage.TLS, found
+
+
+@pytest.mark.parametrize("steps", [(), (b"HTTP/1.1 400 Bad Request\r\n\r\n", 0.1), (b"x", 0.1)])
+async def test_stage_of_a_unix_socket_with_tls_in_its_path(tmp_path, steps):
+    """CH-11: the words of an address are not those of a failure."""
+    async with peer(says(*steps), path=f"{tmp_path}/tls-handshake.sock") as target:
+        assert (await failure(target)).stage is Stage.SETTINGS
+
+
+async def test_stage_too_many_open_files():
+    """CH-11: there is no socket to be had; and what the core says of it comes without its memory."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with serving() as port:
+        with contextlib.ExitStack() as stack:
+            stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (psutil.Process().num_fds() + 20, hard))
+            with contextlib.suppress(OSError):
+                while True:
+                    stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+            found = await failure(f"127.0.0.1:{port}")
+    assert found.stage is Stage.TCP
+    assert found.reason.endswith("Too many open files")
+
+
+def test_words_that_name_no_stage():
+    """CH-11: what is not understood is unknown, not a guess."""
+    said = "failed to connect to all addresses; last error: UNKNOWN: unix:/run/tls-settings.sock: a new kind of trouble"
+    assert core._stage("a new kind of trouble") is Stage.UNKNOWN
+    assert core._stage(said) is Stage.UNKNOWN
 
 
 async def test_plaintext_to_tls():

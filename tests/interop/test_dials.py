@@ -164,6 +164,7 @@ async def test_calls_that_enter_as_a_connection_ends(arity, back):
         await channel.close()
         await asyncio.sleep(WATCHED)
         assert len(front.visits) == log.announced()
+        assert all(visit.ended is not None for visit in front.visits), "closed, whoever holds what"
     assert held
 
 

@@ -1,0 +1,101 @@
+"""A program of its own: uses channels, closes them, and says what is left. The collector is off all the time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+import weakref
+
+import grpc
+
+from grpc_backoff import aio
+from tests.echo import EchoStub, Message
+
+REFUSED = "127.0.0.1:1"
+
+
+async def idle(_channel, _target):
+    """Ask for nothing."""
+
+
+async def ready(channel, _target):
+    await EchoStub(channel).Unary(Message(text="x"))
+
+
+async def streaming(channel, _target):
+    call = EchoStub(channel).Both()
+    await call.write(Message(text="x"))
+    await call.read()
+
+
+async def waiting(channel, _target):
+    calls = [asyncio.ensure_future(EchoStub(channel).Unary(Message(), wait_for_ready=each)) for each in (False, True)]
+    await asyncio.sleep(0)
+    for call in calls:
+        call.cancel()
+
+
+async def patient(channel, _target):
+    await channel.channel_ready()
+    await EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True)
+
+
+async def failing(channel, _target):
+    try:
+        await EchoStub(channel).Unary(Message(text="x"))
+    except grpc.aio.AioRpcError:
+        return
+    raise AssertionError("nobody listens there")
+
+
+async def watching(channel, _target):
+    watcher = asyncio.ensure_future(channel.wait_for_state_change(grpc.ChannelConnectivity.IDLE))
+    await channel.channel_ready()
+    await watcher
+
+
+USES = {use.__name__: use for use in (idle, ready, streaming, waiting, patient, failing, watching)}
+
+
+async def use_once(use, target, refs):
+    channel = aio.insecure_channel(REFUSED if use is failing else target)
+    refs[:] = [weakref.ref(channel), weakref.ref(channel.manager), weakref.ref(channel._connector)]
+    await use(channel, target)
+    await channel.close()
+
+
+def loops(use, target):
+    """Use a channel on each of many loops, and count what outlives them."""
+    records, left, refs = [], 0, []
+    handler = logging.Handler()
+    handler.emit = records.append
+    logging.getLogger().addHandler(handler)
+    for _ in range(200):
+        asyncio.run(use_once(use, target, refs))
+        left += sum(ref() is not None for ref in refs)
+    said = [record.getMessage() for record in records]
+    print({"records": said, "left": left, "threads": threading.active_count()})  # noqa: T201 - it is the answer
+
+
+def forks(use, target):
+    """Fork after each closed channel, and have each child make a call on a channel of its own."""
+    failed = 0
+    for _ in range(20):
+        asyncio.run(use_once(use, target, []))
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            asyncio.run(use_once(ready, target, []))
+            os._exit(0)
+        failed += os.waitpid(child, 0)[1] != 0
+    print({"failed": failed})  # noqa: T201 - it is the answer
+
+
+if __name__ == "__main__":
+    gc.disable()
+    {"loops": loops, "forks": forks}[sys.argv[1]](USES[sys.argv[2]], sys.argv[3])

@@ -1,0 +1,51 @@
+"""What a closed channel leaves behind: nothing, and without the help of the garbage collector.
+
+Each case is a process of its own, since the core, its threads and the collector are the whole process's. They take a
+few seconds of real time.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import sys
+
+import pytest
+
+from tests.echo import serving
+from tests.interop.leaving_nothing import USES
+
+
+async def program(*arguments):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.interop.leaving_nothing",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        said = (await asyncio.wait_for(process.communicate(), 100))[0].decode()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 0, said
+    return ast.literal_eval(said.strip().splitlines()[-1]), said
+
+
+@pytest.mark.parametrize("use", list(USES))
+async def test_two_hundred_loops(use):
+    """CB-10: no log record, no object of ours and no thread outlives a channel that was closed on its loop."""
+    async with serving() as port:
+        left, said = await program("loops", use, f"127.0.0.1:{port}")
+    assert left == {"records": [], "left": 0, "threads": 1}, said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("use", ["idle", "ready", "failing"])
+async def test_twenty_forks(use):
+    """CB-10: after `close` grpc's core is at rest: a forked child makes a channel and a call."""
+    async with serving() as port:
+        left, said = await program("forks", use, f"127.0.0.1:{port}")
+    assert left == {"failed": 0}, said
