@@ -23,12 +23,14 @@ from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.config import Config, read_config
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
+from grpc_backoff.policy.presets import RETRY as RETRY_PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 from grpc_backoff.retry.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.retry.hooks import FailedCall, RetryHooks
 
 __all__ = [
+    "RETRY_PRESETS",
     "Additive",
     "AttemptFailed",
     "AttemptStarted",

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.remarks import doubts, warn_of
+from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.retry.budget import RetryTokens
 from grpc_backoff.retry.events import CallEvent
 from grpc_backoff.retry.hooks import FailedCall, Hook, RetryHooks
@@ -64,10 +66,19 @@ class Retries:
     listeners: Sequence[Any]
     wall_clock: Callable[[], float] = time.time
     closed: bool = False
+    _doubted: set[tuple[str, str]] = field(default_factory=set)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _between: set[asyncio.Task[Any]] = field(default_factory=set)
     _refreshing: asyncio.Task[Pairs] | None = None
     _refreshed_at: float = -math.inf
+
+    def warn_of(self, method: str, policy: RetryPolicy, *, bounded: bool) -> None:
+        """Warn, once for each method, of what of a policy makes calls that go on and on."""
+        told = [(method, doubt) for doubt in doubts(policy, bounded=bounded)]
+        new = [doubt for doubt in told if doubt not in self._doubted]
+        self._doubted.update(new)
+        if new:
+            warn_of([f"retries of {method}: {'; '.join(doubt for _, doubt in new)}"])
 
     def spawn(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
         """Run something beside a try; it may go on in a channel that is closing, as the try may."""

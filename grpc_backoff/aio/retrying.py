@@ -85,6 +85,8 @@ class RetriesExhaustedError(GrpcBackoffError, grpc.aio.AioRpcError):
 
 
 _FIRST = Progress()
+_FEW = range(11)
+"""Attempts that are no cause for a warning, whatever their policy: to look closer costs time."""
 
 
 class RetriedCall(Ending):
@@ -131,6 +133,8 @@ class RetriedCall(Ending):
         if timeout is not None or limit is not None or own is not None:
             self._shown_end = _earliest(now, timeout, own)
             self._end = _earliest(now, timeout, own, limit)
+        if policy is not None and policy.max_attempts not in _FEW:
+            retries.warn_of(method, policy, bounded=self._end is not None)
         self._progress = _FIRST
         self._instead: Pairs = ()
         self._committed = False
