@@ -16,7 +16,7 @@
 
 and one warning::
 
-    PolicyWarning (a UserWarning)               a policy says something that has no effect
+    PolicyWarning (a UserWarning)               a policy says something that has no effect, or asks for trouble
 
 Misuse of a channel raises what grpc raises for it: `grpc.aio.UsageError` after `close`, for example.
 """
@@ -129,7 +129,7 @@ class WrongLoopError(GrpcBackoffError, RuntimeError):
 
 
 class PolicyWarning(UserWarning):
-    """A policy says something that has no effect, such as `backoff` without `delay` (BP-2)."""
+    """A policy says something that has no effect, such as `backoff` without `delay`, or retries without end (BP-2)."""
 
 
 def _shown(value: object) -> str:

@@ -24,10 +24,12 @@ from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
+from grpc_backoff.policy.presets import RETRY as RETRY_PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 
 __all__ = [
+    "RETRY_PRESETS",
     "Additive",
     "AttemptFailed",
     "AttemptStarted",

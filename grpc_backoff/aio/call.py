@@ -48,6 +48,8 @@ Returns grpc's own call and the connection that it was made on; None where there
 """
 
 _BETWEEN = frozenset({m.Phase.SLEEPING, m.Phase.DECIDING})
+_FEW = range(11)
+"""Attempts that are no cause for a warning, whatever their policy: to look closer costs time."""
 _GRACE_FOR_TRAILERS = 0.02
 """Seconds for which empty initial metadata are held back, in case a trailers-only failure follows (RT-8)."""
 
@@ -107,6 +109,8 @@ class Call(Answering):
             call_id="" if policy is None else call_id or new_call_id(),
             trace_id=None if policy is None else current_trace_id(),
         )
+        if policy is not None and policy.max_attempts not in _FEW:
+            calls.warn_of(machine.method, policy, bounded=self._state.end is not None)
         self._stepping = True
         try:
             self._begin(first, in_context=True)

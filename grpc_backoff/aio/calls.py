@@ -13,8 +13,10 @@ from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.events import CallEvent
 from grpc_backoff.calls.machine import ChannelClosing
+from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from grpc_backoff.aio.call import Call
@@ -69,11 +71,20 @@ class Calls:
         self.closing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._between: dict[Call, None] = {}
+        self._doubted: set[tuple[str, str]] = set()
 
     @property
     def observed(self) -> bool:
         """Whether anybody but the log listens."""
         return len(self.listeners) > 1
+
+    def warn_of(self, method: str, policy: RetryPolicy, *, bounded: bool) -> None:
+        """Warn, once for each method, of what of a policy makes calls that go on and on (RT-1)."""
+        told = [(method, doubt) for doubt in doubts(policy, bounded=bounded)]
+        new = [doubt for doubt in told if doubt not in self._doubted]
+        self._doubted.update(new)
+        if new:
+            warn_of([f"retries of {method}: {'; '.join(doubt for _, doubt in new)}"])
 
     def spawn(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
         """Run something beside an attempt; it may go on in a channel that is closing, as the attempt may."""

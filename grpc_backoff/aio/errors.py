@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import partial
 from typing import Any, Self
 
@@ -17,6 +18,10 @@ __all__ = ["CallError", "NoConnectionError", "RetriesExhaustedError"]
 
 class CallError(GrpcBackoffError, grpc.aio.AioRpcError):
     """The outcome of a call of ours; what `GrpcBackoffError` and grpc's own error have in common here."""
+
+    @abstractmethod
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        """Return what it is made from: grpc's own error does not survive pickling with more than its own parts."""
 
     def anew(self) -> Self:
         """Return the same error, not raised yet.
@@ -58,7 +63,7 @@ class NoConnectionError(CallError):
         )
         self.status = status
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Survive pickling, as grpc's own error does."""
         metadata = self.initial_metadata(), self.trailing_metadata()
         restored = (self.code(), *metadata, self.details(), self.debug_error_string())
@@ -100,7 +105,7 @@ class RetriesExhaustedError(CallError):
         self.wait = wait
         self.left = left
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Survive pickling, as grpc's own error does."""
         said = self.code(), self.initial_metadata(), self.trailing_metadata(), self.details(), self.debug_error_string()
         return type(self), (*said, self.attempts, self.took, self.reason, self.wait, self.left)

@@ -82,7 +82,7 @@ def show(file: str, target: str | None, method: str | None, as_json: bool) -> No
             sections.append(Section(f"calls of {method}", RETRYING, ()))
     _show(sections, as_json=as_json)
     if method is not None and retrying is None and not as_json:
-        click.echo(f"calls of {method}: not retried, no table of the file is for them.")
+        click.echo(f"calls of {method}: no table of the file matches, so the default holds: no retries.")
 
 
 def _section(title: str, resolved: Resolved) -> Section:

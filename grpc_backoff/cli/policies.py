@@ -77,7 +77,7 @@ def named_policies(text: str) -> list[Named]:
             return [_told(text, config.policy(policy))]
         sections = [(name, resolved.policy) for name, resolved in config.sections()]
         return [Named(name, policy) for name, policy in sections if not isinstance(policy, RetryBudget)]
-    if ":" in text:
+    if ":" in text or "=" in text:
         return [Named(text, RetryPolicy.parse(text))]
     if text == CONNECT_PRESET:
         return [Named(text, resolve_connect([begin_with(text)], {}).policy)]
@@ -101,7 +101,7 @@ def connect_policy(text: str) -> ConnectPolicy:
     if path:
         config = read_config(path)
         return _connecting(policy, config.policies) if policy else config.connect_policy().policy
-    if ":" in text:
+    if ":" in text or "=" in text:
         return _connecting(text, {text: read_words(text, _WORDS)})
     return _connecting(text, {})
 

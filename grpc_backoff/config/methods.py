@@ -142,7 +142,7 @@ def read_retry(key: str, retry: object, config: Config | None) -> RetryPolicy:
     if not isinstance(retry, str) or not retry:
         raise OptionError(key, retry, "a RetryPolicy, the name of one, or words such as 'retry: 5, delay: 1s' are")
     named: Mapping[str, Source] = config.policies if config else {}
-    if ":" in retry:
+    if ":" in retry or "=" in retry:  # the latter is an error that says what was meant
         return parse_retry(retry, named, key).policy
     resolved = resolve_retry([begin_with(retry, key)], named)
     warn_of(resolved.remarks)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from grpc_backoff.config.remarks import warn_of
-from grpc_backoff.config.settings import RETRYING, Setting, read_source, resolve_retry
+from grpc_backoff.config.settings import RETRYING, Setting, begin_with, read_source, resolve_retry
 from grpc_backoff.config.sources import Resolved, Source
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.checks import Unit
@@ -20,6 +20,9 @@ from grpc_backoff.policy.retry import RetryPolicy
 __all__ = ["parse_retry", "read_words"]
 
 _COMMA = re.compile(r",(?![^()]*\))")
+_EQUALS = re.compile(r"\s*=\s*")
+_SIGNS = re.compile(r"^\s*$|[:=,]")
+"""What tells words from a name."""
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 
@@ -29,17 +32,18 @@ def parse_retry(
     """Return the retry policy that a text describes.
 
     Args:
-        text: the words.
+        text: the words, or the name of a policy.
         policies: what they may name beside the presets.
         key: what an error calls the text as a whole.
 
     Raises:
-        OptionError: it is no list of words, a word is unknown, or its value is not allowed.
+        OptionError: it is neither a list of words nor a name, a word is unknown, or its value is not allowed.
 
     Warns:
         PolicyWarning: a word has no effect.
     """
-    resolved = resolve_retry([read_words(text, RETRYING, key)], policies)
+    source = read_words(text, RETRYING, key) if _SIGNS.search(text) else begin_with(text.strip(), key)
+    resolved = resolve_retry([source], policies)
     warn_of(resolved.remarks)
     return resolved
 
@@ -49,6 +53,9 @@ def read_words(text: str, table: Sequence[Setting], key: str = "policy") -> Sour
     given: dict[str, tuple[str, object]] = {}
     for part in _COMMA.split(text):
         word, colon, value = (piece.strip() for piece in part.partition(":"))
+        if not colon and "=" in part:
+            meant = _EQUALS.sub(": ", text)
+            raise OptionError(key, text, f"words with colons are, did you mean {meant!r}?")
         if not colon or not word or not value:
             raise OptionError(key, text, "words such as 'retry: 5, delay: 1s, backoff: linear' are")
         if word in given:

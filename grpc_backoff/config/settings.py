@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from grpc_backoff.config.names import suggestion
 from grpc_backoff.config.sources import Effective, Resolved, Said, Source, compose
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
@@ -41,6 +42,9 @@ PREFIX = "grpc_backoff."
 
 _GROWTH = frozenset({"backoff", "multiplier", "max_exponent", "max_delay", "jitter"})
 """The parts of a backoff that change a delay, and do nothing without one."""
+
+_DELAYS = frozenset({"delay", "backoff", "steps"})
+"""The parts that set a delay, and do nothing without a retry."""
 
 
 def _name(key: str, value: object, _unit: Unit) -> str:
@@ -188,8 +192,8 @@ def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -
 def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> Resolved[RetryPolicy]:
     """Return the retry policy that these sources describe, the one with the most say first (BP-3).
 
-    Without any delay the retries follow at once, and what was said of growth and jitter has no effect: the policy's
-    `remarks` say so (BP-2).
+    Without any delay the retries follow at once, and what was said of growth and jitter has no effect. Without a number
+    of retries there are none, and what was said of delays has no effect. The policy's `remarks` say so (BP-2).
 
     Args:
         sources: without the policy that they begin with; that is RFC-006's if they name none.
@@ -199,16 +203,22 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
         OptionError: no policy has the name, or the sources do not go together.
     """
     chain = _chain(sources, policies, RETRY_PRESET)
+    written = [(part, said) for source in chain for part, said in source.items() if said.key]
     strategy = next(source["backoff"].value for source in chain if "backoff" in source)
     if strategy != Steps.name and not any("delay" in source for source in chain):
         for stray in (source["steps"] for source in chain if "steps" in source):
             if stray.key:
                 raise OptionError(stray.key, stray.given, f"nothing is: {strategy} backoff has no steps")
-        written = [(part, said) for source in chain for part, said in source.items() if said.key]
         idle = [said.key for part, said in written if part in _GROWTH or (part == "preset" and said.value in PRESETS)]
         remarks = tuple(f"{key} has no effect without a delay" for key in idle)
         return replace(compose(RetryPolicy, [AT_ONCE, *chain]), remarks=remarks)
-    return compose(RetryPolicy, chain)
+    resolved = compose(RetryPolicy, chain)
+    if resolved.policy.max_attempts == 1 and not any(part == "max_attempts" for part, _ in written):
+        idle = [said.key for part, said in written if part in _DELAYS]
+        return replace(
+            resolved, remarks=tuple(f"{key} has no effect without retry or max_attempts" for key in idle[:1])
+        )
+    return resolved
 
 
 def resolve_budget(source: Source) -> Resolved[RetryBudget] | None:
@@ -250,19 +260,3 @@ def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: s
 
 def _unsaid(preset: str) -> Said:
     return Said(preset, "", preset, "")
-
-
-def suggestion(word: str, keys: Mapping[str, str], kind: str) -> str:
-    """Say which key was probably meant by one that nobody knows.
-
-    Args:
-        word: what was written, without what all such keys begin with.
-        keys: the right key by each word that may have been meant for it.
-        kind: what such a key is called: "option", say.
-    """
-    import difflib  # noqa: PLC0415 - for an error only
-
-    near = difflib.get_close_matches(word.lower(), keys, n=1)
-    if near:
-        return f"no {kind} has this name, did you mean {keys[near[0]]!r}?"
-    return f"no {kind} has this name, choose from: {', '.join(dict.fromkeys(keys.values()))}"

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Protocol
+from operator import index
+from typing import Any, Protocol, SupportsIndex
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.jitter import Jitter, NoJitter, Window
 from grpc_backoff.policy.strategy import Decorrelated, Strategy
 
-__all__ = ["BackoffPolicy", "Random"]
+__all__ = ["BackoffPolicy", "Random", "check_number"]
 
 _KEPT = 256
 _LARGEST = 1e300  # seconds; no jitter makes more of it than a float can hold
@@ -59,7 +60,7 @@ class BackoffPolicy:
 
         A decorrelated backoff has no such wait: this is the mean of what it draws, capped.
         """
-        _check(n)
+        check_number(n)
         return min(self.strategy.value(n), self.cap, _LARGEST)
 
     def delay(self, n: int, rng: Random, previous: float | None = None) -> float:
@@ -87,9 +88,9 @@ class BackoffPolicy:
 
     def window(self, n: int, previous: Any = None) -> Window:
         """Return what the n-th wait is drawn from; `previous` as for `delay`, or an array of such."""
-        window = self._windows.get(n)
+        window = self._windows.get(n) if type(n) is int else None  # True and 1.0 are found there too
         if window is None:
-            _check(n)
+            check_number(n)
             window = self._window(n, previous)
             if len(self._windows) < _KEPT and not isinstance(self.strategy, Decorrelated):
                 self._windows[n] = window
@@ -105,6 +106,9 @@ class BackoffPolicy:
         return self.jitter.window(min(strategy.value(n), _LARGEST), cap)
 
 
-def _check(n: int) -> None:
-    if n < 1:
+def check_number(n: object) -> None:
+    """Refuse what does not count failures: TypeError for what is no whole number, ValueError for less than 1."""
+    if isinstance(n, bool) or not isinstance(n, SupportsIndex):
+        raise TypeError(f"n={n!r}: expected a whole number, since failures are counted")
+    if index(n) < 1:
         raise ValueError(f"n is {n}; failures count from 1")

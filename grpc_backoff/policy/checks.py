@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 
+from grpc_backoff.config.names import near_miss
 from grpc_backoff.errors import OptionError
 
 __all__ = [
@@ -59,8 +60,8 @@ _LEAST_IDLE_TIMEOUT = 1.0
 _LARGEST_FACTOR = 1000
 _MOST_TOKENS = 1000
 _LEAST_TOKEN = 0.001  # gRPC's cores count in thousandths
-_WRITTEN = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h)?", re.ASCII)
-_SECONDS = {"s": 1, None: 1, "m": 60, "h": 3600}
+_WRITTEN = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
+_SECONDS = {"s": 1, None: 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Unit(enum.Enum):
@@ -71,7 +72,7 @@ class Unit(enum.Enum):
     MILLISECONDS = enum.auto()
     """As grpc's options: whole, and no more than 32 bits hold."""
     WRITTEN = enum.auto()
-    """As people write it in a file or on the command line: a number of seconds, or "500ms", "1s", "2m", "1h"."""
+    """As people write it in a file or on the command line: a number of seconds, or "500ms", "1s", "2m", "1h", "1d"."""
 
 
 def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
@@ -182,8 +183,12 @@ def choice(key: str, value: object, choices: Iterable[str]) -> str:
 
 
 def _code(key: str, name: object) -> str:
-    upper = name.upper() if isinstance(name, str) else name
-    return upper if isinstance(upper, str) and upper in STATUS_CODES else choice(key, name, STATUS_CODES)
+    if isinstance(name, str) and name.upper() in STATUS_CODES:
+        return name.upper()
+    meant = near_miss(name, {code.lower(): code for code in STATUS_CODES}) if isinstance(name, str) else None
+    if meant is not None:
+        raise OptionError(key, name, f"no status code has this name, did you mean {meant!r}?")
+    return choice(key, name, STATUS_CODES)
 
 
 def _whole(key: str, value: object, least: int, beside: str = "") -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
-from grpc_backoff.policy.backoff import BackoffPolicy, Random
+from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.jitter import Window
 from grpc_backoff.policy.strategy import Decorrelated
 
@@ -79,6 +79,7 @@ class ConnectPolicy:
 
     def nominal(self, attempt: int) -> float:
         """Return the gap after an attempt without jitter, in seconds."""
+        check_number(attempt)
         return self.initial_backoff if attempt == 1 else self.backoff.nominal(attempt - self._drawn_later)
 
     def bounds(self, attempt: int) -> tuple[float, float]:
@@ -88,6 +89,7 @@ class ConnectPolicy:
 
     def window(self, attempt: int, previous: Any = None) -> Window:
         """Return what the gap after an attempt is drawn from; `previous` as for `gap`, or an array of such."""
+        check_number(attempt)
         if attempt == 1 and not self.jitter_first:  # CB-2
             return Window(self.initial_backoff, 0.0, self.initial_backoff)
         return self.backoff.window(attempt - self._drawn_later, previous)

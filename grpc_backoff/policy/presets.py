@@ -115,7 +115,7 @@ RETRY = MappingProxyType(
         if {"delay", "steps"} & set(source)
     }
 )
-"""The presets as retry policies, by name; without those that need a delay first."""
+"""The presets as retry policies, by name, without those that need a delay first; `grpc_backoff.RETRY_PRESETS`."""
 
 REPLAY_LIMIT = 256 * 1024
 """How many bytes of a stream's requests are kept to send them again, as in grpcio's core (RT-8)."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
-from grpc_backoff.policy.backoff import BackoffPolicy, Random
+from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
+from grpc_backoff.policy.strategy import Steps
 
 __all__ = ["RetryPolicy"]
 
@@ -27,7 +29,7 @@ _MAY_BE_NONE = {"max_server_delay", "timeout", "deadline"}
 class RetryPolicy:
     """How a call is tried again: how often, when, after which status codes, and for how long. Times are seconds.
 
-    The named ones are `grpc_backoff.policy.presets.RETRY`; `dataclasses.replace` makes others from them, and `parse`
+    The named ones are `grpc_backoff.RETRY_PRESETS`; `dataclasses.replace` makes others from them, and `parse`
     reads them from text.
     """
 
@@ -59,7 +61,7 @@ class RetryPolicy:
 
     @staticmethod
     def parse(text: str) -> RetryPolicy:
-        """Return the policy that a text describes, in the words of RFC-006 (BP-2).
+        """Return the policy that a text describes: the name of a preset, or the words of RFC-006 (BP-2).
 
         `"retry: 5, delay: 500ms, backoff: exponential, timeout: 5s"`: five retries after the first try, half a second
         after the first failure and twice as long after each other, and five seconds for each try. The words are those
@@ -86,6 +88,37 @@ class RetryPolicy:
     def bounds(self, n: int) -> tuple[float, float]:
         """Return the smallest and the largest value that `delay(n)` can have."""
         return self.backoff.bounds(n)
+
+    def should_retry(self, n: int) -> bool:
+        """Return whether another try follows on the n-th, counted from 1, where that has failed in a way to retry."""
+        check_number(n)
+        return self.max_attempts is None or n < self.max_attempts
+
+    def total_bounds(self, waits: int | None = None) -> tuple[float, float]:
+        """Return the smallest and the largest sum of the waits of one call, in seconds.
+
+        The tries themselves take time beside that. `deadline` bounds both.
+
+        Args:
+            waits: how many of them; by default as many as there are between `max_attempts` tries. Without a limit of
+                tries the waits have no end, and so the sum is that of the deadline, or infinite.
+        """
+        if waits is None:
+            waits = None if self.max_attempts is None else self.max_attempts - 1
+        low, high = (math.inf, math.inf) if waits is None else self._sum(waits)
+        deadline = math.inf if self.deadline is None else self.deadline
+        return min(low, deadline), min(high, deadline)
+
+    def _sum(self, waits: int) -> tuple[float, float]:
+        low = high = 0.0
+        strategy = self.backoff.strategy
+        listed = len(strategy.waits) if isinstance(strategy, Steps) else 0
+        for n in range(1, waits + 1):
+            least, most = self.bounds(n)
+            low, high = low + least, high + most
+            if n > listed and (least, most) == self.bounds(n + 1):  # what has ceased to grow stays as it is
+                return low + least * (waits - n), high + most * (waits - n)
+        return low, high
 
     def obey(self, asked: float) -> float:
         """Return how long to wait at the least where the server asked for so many seconds (RT-3)."""

@@ -141,14 +141,14 @@ def test_show_both(file):
 
 
 def test_show_method_without_table(tmp_path):
-    """RT-1: a method that no table is for is not retried, and that is said."""
+    """RT-1: a method that no table is for is not retried by default, and that is said."""
     file = tmp_path / "backoff.toml"
     file.write_text('[methods."a.B"]\nretry = 1\n')
 
     done = run("show", str(file), "--method", "c.D/E")
 
     assert done.exit_code == 0
-    assert done.stdout.strip() == "calls of c.D/E: not retried, no table of the file is for them."
+    assert done.stdout.strip() == "calls of c.D/E: no table of the file matches, so the default holds: no retries."
 
 
 def test_bad_file(file):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpc_backoff.config.file import read_config
+from grpc_backoff.config.methods import read_retry
 from grpc_backoff.config.policy_string import parse_retry, read_words
 from grpc_backoff.config.settings import CONNECTING, RETRYING
 from grpc_backoff.errors import OptionError, PolicyWarning
@@ -19,6 +20,9 @@ from grpc_backoff.policy.presets import RETRY
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 from tests.policy.values import unhurried
+
+# Most texts here are about one word alone, and are no policies that anybody wants.
+pytestmark = pytest.mark.filterwarnings("ignore:.* without retry or max_attempts:grpc_backoff.errors.PolicyWarning")
 
 TIME = 'a finite number of seconds above 0, or a text such as "500ms", "1s", "2m", is'
 WORDS = "words such as 'retry: 5, delay: 1s, backoff: linear' are"
@@ -70,7 +74,7 @@ LIMITS = [
     ("timeout: 5s, deadline: 20, retry: 2", {"timeout": 5.0, "deadline": 20.0, "max_attempts": 3}),
 ]
 
-ONE_SECOND = RetryPolicy.parse("delay: 1s")
+ONE_SECOND = RetryPolicy.parse("delay: 1s, retry: 0")
 
 
 @pytest.mark.parametrize(("text", "backoff"), BACKOFFS, ids=[text for text, _ in BACKOFFS])
@@ -162,11 +166,9 @@ def test_no_warning(text):
     ("text", "key", "message"),
     [
         ("", "policy", f"policy = '' is not allowed; {WORDS}"),
-        ("standard", "policy", f"policy = 'standard' is not allowed; {WORDS}"),
         ("retry: 5,", "policy", f"policy = 'retry: 5,' is not allowed; {WORDS}"),
         ("retry: ", "policy", f"policy = 'retry: ' is not allowed; {WORDS}"),
         (": 5", "policy", f"policy = ': 5' is not allowed; {WORDS}"),
-        ("retry = 5", "policy", f"policy = 'retry = 5' is not allowed; {WORDS}"),
         ("delay: 1s, delay: 1s", "delay", "delay = '1s' is not allowed; each word once is"),
         ("delay: 5 parsecs", "delay", f"delay = '5 parsecs' is not allowed; {TIME}"),
         ("delay: -1s", "delay", f"delay = '-1s' is not allowed; {TIME}"),
@@ -221,6 +223,57 @@ def test_who_asked():
 pieces = st.sampled_from(
     ["retry", "delay", "jitter", "steps", ": ", ",", "(", ")", "1", "s", "full", "5ms", "true", " "]
 )
+
+
+@pytest.mark.parametrize("name", RETRY)
+def test_a_name(name):
+    """BP-2: the name of a preset is a policy too, with room around it or without."""
+    assert RetryPolicy.parse(name) is not None
+    assert RetryPolicy.parse(f" {name} ") == RETRY[name]
+
+
+def test_a_misspelt_name():
+    """CH-10: the nearest name is told."""
+    with pytest.raises(OptionError, match=r"^policy = 'standrd' is not allowed; .* did you mean 'standard'\?$"):
+        RetryPolicy.parse("standrd")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("retry=3, delay=1s", "retry: 3, delay: 1s"),
+        ("retry = 3", "retry: 3"),
+        ("retry: 3, delay=1s", "retry: 3, delay: 1s"),
+    ],
+)
+def test_equals_signs(text, meant):
+    """CH-10: words with `=` are told how they are written."""
+    for read in (RetryPolicy.parse, lambda text: read_retry("policy", text, None)):
+        with pytest.raises(OptionError) as caught:
+            read(text)
+        assert str(caught.value).endswith(f"did you mean {meant!r}?")
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [("delay: 1s", "delay"), ("delay: 1s, backoff: linear", "delay"), ("steps: 1s 2s, backoff: steps", "steps")],
+)
+def test_a_delay_without_a_retry(text, key):
+    """BP-2, RT-1: nothing is retried unless asked for, so that a delay alone has no effect. One warning says so."""
+    with pytest.warns(PolicyWarning) as caught:
+        assert RetryPolicy.parse(text).max_attempts == 1
+    (warning,) = caught
+    assert str(warning.message).endswith(" has no effect without retry or max_attempts")
+    assert str(warning.message).split()[0] in text
+
+
+@pytest.mark.parametrize("text", ["retry: 0, delay: 1s", "preset: standard, delay: 2s", "max_attempts: 1, delay: 1s"])
+def test_a_delay_beside_a_number(text):
+    """BP-2: who says how many retries there are, none included, is not warned."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        RetryPolicy.parse(text)
+    assert not caught
 
 
 @unhurried

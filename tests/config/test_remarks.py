@@ -8,8 +8,9 @@ import types
 
 import pytest
 
-from grpc_backoff.config.remarks import warn_of
+from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.errors import PolicyWarning
+from grpc_backoff.policy.retry import RetryPolicy
 
 DEEP = """
 def deep(depth):
@@ -32,6 +33,29 @@ def test_every_remark():
 
     assert [str(warning.message) for warning in caught] == ["a has no effect", "b has no effect"]
     assert {warning.filename for warning in caught} == {__file__}
+
+
+@pytest.mark.parametrize(
+    ("words", "bounded", "told"),
+    [
+        ("retry: 10", False, []),
+        ("retry: 11", False, ["a delay"]),
+        ("retry: 11", True, ["a delay"]),
+        ("retry: 11, delay: 1ms", False, []),
+        ("retry: 1000, delay: 1ms", False, []),
+        ("max_attempts: unlimited", False, ["a delay", "a deadline"]),
+        ("max_attempts: unlimited, delay: 1s", False, ["a deadline"]),
+        ("max_attempts: unlimited, delay: 1s", True, []),
+        ("steps", False, ["a deadline"]),
+        ("standard", False, []),
+    ],
+)
+def test_doubts(words, bounded, told):
+    """BP-2: more than ten retries without delay, and retries without any end, are worth a warning each."""
+    said = list(doubts(RetryPolicy.parse(words), bounded=bounded))
+
+    assert len(said) == len(told)
+    assert all(f"expected {expected}" in doubt for doubt, expected in zip(said, told, strict=True))
 
 
 def test_nothing_to_say(recwarn):

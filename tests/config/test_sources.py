@@ -135,7 +135,7 @@ def test_effective():
         Effective("jitter", RETRY["contention"].backoff.jitter, "preset contention"),
         Effective("max_attempts", 3, "words: retry"),
         Effective("codes", RETRY["contention"].codes, "preset contention"),
-        Effective("server_delay_jitter", 5.0, "preset contention"),
+        Effective("server_delay_jitter", 0.0, "preset contention"),
         Effective("max_server_delay", None, "preset contention"),
         Effective("timeout", None, "preset contention"),
         Effective("deadline", 30.0, "preset contention"),

@@ -88,7 +88,7 @@ TIMES = [
     (0.25, 0.25),
 ]
 NO_TIMES = [
-    *("", " ", "s", ".5s", "1.s", "1,5s", "-1s", "+1s", "1e3s", "1S", "1 S", "1sec", "1d", "5 parsecs", "1s 2s", " 1s"),
+    *("", " ", "s", ".5s", "1.s", "1,5s", "-1s", "+1s", "1e3s", "1S", "1 S", "1sec", "1w", "5 parsecs", "1s 2s", " 1s"),
     *("1s ", "1s\n", "inf", "nan", "infs", "1_000s", "0x1s", "9" * 400 + "s"),
     *(None, True, b"1s", ["1s"], math.nan, math.inf, -1, -0.5, 10**400),
 ]
@@ -184,7 +184,33 @@ def test_codes(value):
     assert checks.codes("key", value) == frozenset({"ABORTED"})
 
 
-@pytest.mark.parametrize("entry", [["ABORTED"], {"ABORTED": 1}, {"ABORTED"}, b"ABORTED", 10, None, "OK", "ABORTED "])
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("unavailible", "UNAVAILABLE"),
+        ("UNAVAILABEL", "UNAVAILABLE"),
+        ("ABORTED ", "ABORTED"),
+        ("timeout_", None),
+        ("resource-exhausted", "RESOURCE_EXHAUSTED"),
+        ("DeadlineExceeded", "DEADLINE_EXCEEDED"),
+    ],
+)
+def test_a_misspelt_code(name, meant):
+    """CH-10: the nearest code is named, where one is near."""
+    with pytest.raises(OptionError) as caught:
+        checks.codes("key", [name])
+
+    hint = f"; no status code has this name, did you mean {meant!r}?"
+    assert str(caught.value).endswith(hint if meant else " or 'UNAUTHENTICATED' is")
+
+
+def test_days():
+    """BP-2: a day is a unit of time, too."""
+    assert checks.duration("key", "1d", checks.Unit.WRITTEN) == 86_400
+    assert checks.pause("key", "1.5 d", checks.Unit.WRITTEN) == 129_600
+
+
+@pytest.mark.parametrize("entry", [["ABORTED"], {"ABORTED": 1}, {"ABORTED"}, b"ABORTED", 10, None, "OK", "NOPE"])
 def test_no_code_in_a_list(entry):
     """RT-2: whatever stands in the list is looked at, also what no set can hold; it is what is told (CH-10)."""
     with pytest.raises(OptionError) as caught:

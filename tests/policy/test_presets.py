@@ -55,8 +55,8 @@ def test_preset(name, strategy, cap, jitter, attempts, deadline, codes):
 @pytest.mark.parametrize(("name", "strategy"), BY_WORDS)
 def test_preset_of_words(name, strategy):
     """BP-2: RFC-006's strategies double, wait 30 s at most without jitter, and leave delay and retries to the user."""
-    assert RetryPolicy.parse(f"preset: {name}, delay: 3s") == RetryPolicy(
-        backoff=BackoffPolicy(strategy, 30.0, NoJitter()), max_attempts=1, codes=ALSO, server_delay_jitter=5.0
+    assert RetryPolicy.parse(f"preset: {name}, delay: 3s, retry: 2") == RetryPolicy(
+        backoff=BackoffPolicy(strategy, 30.0, NoJitter()), max_attempts=3, codes=ALSO, server_delay_jitter=5.0
     )
 
 

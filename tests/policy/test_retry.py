@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpc_backoff.errors import OptionError, PolicyWarning
+from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.checks import STATUS_CODES
-from grpc_backoff.policy.presets import GRPC, RETRY
+from grpc_backoff.policy.jitter import NoJitter
+from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
 from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.strategy import Steps
 from tests.policy.values import Always, failures, retry_policies, unhurried
 
 STANDARD = RETRY["standard"]
@@ -92,7 +95,7 @@ def test_impossible(change, message):
     assert str(caught.value) == f"RetryPolicy.{message}"
 
 
-@pytest.mark.parametrize("code", ["OK", "unavailible", grpc.StatusCode.UNAVAILABLE, 14])
+@pytest.mark.parametrize("code", ["OK", "NOPE", grpc.StatusCode.UNAVAILABLE, 14])
 def test_no_code(code):
     """RT-2: codes are grpc's names for failures, in their very letters."""
     with pytest.raises(OptionError, match=r"RetryPolicy\.codes = .* is not allowed; 'CANCELLED' or 'UNKNOWN' or "):
@@ -158,3 +161,54 @@ def test_parse_warns_its_caller():
 
     assert caught[0].filename == __file__
     assert caught[0].lineno == test_parse_warns_its_caller.__code__.co_firstlineno + 3
+
+
+@pytest.mark.parametrize(
+    ("attempts", "answers"), [(3, [True, True, False, False]), (1, [False] * 4), (None, [True] * 4)]
+)
+def test_should_retry(attempts, answers):
+    """RT-1: the last try is followed by none; without a limit each is followed by one."""
+    policy = replace(STANDARD, max_attempts=attempts)
+
+    assert [policy.should_retry(n) for n in (1, 2, 3, 4)] == answers
+
+
+def test_total_bounds():
+    """BP-1: the waits between the tries; with the one that would follow the last, the table of the seed."""
+    assert STANDARD.total_bounds() == (7.5, 22.5)
+    assert STANDARD.total_bounds(5) == (15.5, 46.5)
+    assert RETRY["aggressive"].total_bounds(5) == (7.75, 21.25)
+    assert RETRY["conservative"].total_bounds(5) == (31.0, 75.0)
+    assert replace(STANDARD, max_attempts=1).total_bounds() == (0.0, 0.0)
+    assert STANDARD.total_bounds(0) == (0.0, 0.0)
+
+
+def test_total_bounds_without_an_end():
+    """BP: without a limit of tries only the deadline ends them; it bounds every sum."""
+    assert RETRY["steps"].total_bounds() == (math.inf, math.inf)
+    assert replace(RETRY["steps"], deadline=9.0).total_bounds() == (9.0, 9.0)
+    assert replace(STANDARD, deadline=10.0).total_bounds() == (7.5, 10.0)
+
+
+def test_total_bounds_of_many_tries():
+    """BP: a sum over a billion waits is soon told; a list of steps may begin with waits that are alike."""
+    assert replace(STANDARD, max_attempts=10**9 + 1).total_bounds()[1] == pytest.approx(30.0 * 10**9)
+    steps = BackoffPolicy(Steps((1.0, 1.0, 5.0), 1.0), 30.0, NoJitter())
+    assert replace(STANDARD, backoff=steps, max_attempts=6).total_bounds() == (17.0, 17.0)
+
+
+@pytest.mark.parametrize("n", [True, False, 1.5, 1.0, "1", None])
+def test_no_number(n):
+    """BP: failures are counted, also where a wait has been computed for what equals the number."""
+    STANDARD.delay(1, Always(0.5))
+    connect = replace(CONNECT, jitter_first=False)
+    for ask in (
+        lambda: STANDARD.delay(n, Always(0.5)),
+        lambda: STANDARD.nominal(n),
+        lambda: STANDARD.bounds(n),
+        lambda: STANDARD.should_retry(n),
+        lambda: connect.gap(n, Always(0.5)),
+        lambda: connect.nominal(n),
+    ):
+        with pytest.raises(TypeError, match=f"^n={n!r}: expected a whole number"):
+            ask()
