@@ -457,10 +457,10 @@ class CallMachine:
         return state._replace(phase=Phase.DONE), effects
 
     def _failed(self, state: CallState, given: AttemptFailed, now: float, around: Surroundings) -> Step:
-        if (
-            self.repeatable and given.unsent and not (state.committed or around.closing)
-        ):  # CH-3: it never left, and waits on
-            state, begin = self._attempt(state, now)
+        if self.repeatable and given.unsent and not (state.committed or around.closing):
+            if state.end is not None and not now < state.end:
+                return self._failed_waiting(state, _TIMED_OUT, now, around)
+            state, begin = self._attempt(state, now)  # CH-3: it never left, and waits on
             return state, [begin]
         return self._after(state, given, now, around)
 
