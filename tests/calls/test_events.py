@@ -54,7 +54,7 @@ def test_no_trace():
     assert CallExhausted(**AT, code="UNAVAILABLE", reason=Reason.ATTEMPTS, took=0.0).trace_id is None
 
 
-@pytest.mark.parametrize("name", events.__all__)
+@pytest.mark.parametrize("name", [name for name in events.__all__ if isinstance(getattr(events, name), type)])
 def test_at_the_top(name):
     """CH-11: what a listener needs to know is had at the top of the library."""
     assert getattr(grpc_backoff, name) is getattr(events, name)
