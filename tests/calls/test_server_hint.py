@@ -484,7 +484,8 @@ def test_messages_come_late():
         "from grpc_backoff.calls.server_hint import read_hint\n"
         "def loaded(*_):\n"
         "    print(*[name in sys.modules for name in ('google.protobuf', 'google.rpc', 'email.utils')])\n"
-        f"loaded(read_hint([{PUSHED!r}], [], lambda: 0.0), read_hint([{AFTER!r}, ({DETAILS!r}, '')], [], lambda: 0.0))\n"
+        f"read_hint([{PUSHED!r}], [], lambda: 0.0)\n"
+        f"loaded(read_hint([{AFTER!r}, ({DETAILS!r}, '')], [], lambda: 0.0))\n"
         f"loaded(read_hint([{INFO!r}], [], lambda: 0.0))\n"
         f"loaded(read_hint([({RETRY_AFTER!r}, 'Fri, 31 Jul 2026 12:01:30 GMT')], [], lambda: 0.0))\n"
     )
