@@ -61,6 +61,33 @@ def test_at_the_top(name):
     assert name in grpc_backoff.__all__
 
 
+NO_TIME = "the deadline leaves no time for another"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((1, 0.0, Reason.STOPPED, None, None, None), "gave up after 1 try in 0 s: the server asked for no retry"),
+        ((4, 1.2345, Reason.ATTEMPTS, None, None, 9.0), "gave up after 4 tries in 1.23 s: no tries are left"),
+        (
+            (2, 0.5, Reason.DEADLINE, 3600.0, WaitSource.SCHEDULE, 599.5),
+            f"gave up after 2 tries in 0.5 s: {NO_TIME} (the schedule has a wait of 3.6e+03 s, 600 s are left)",
+        ),
+        (
+            (1, 0.5, Reason.DEADLINE, 30.0, WaitSource.RETRY_AFTER, 2.0),
+            f"gave up after 1 try in 0.5 s: {NO_TIME} (the server asks by retry-after for a wait of 30 s, 2 s are left)",
+        ),
+        (
+            (1, 2.0, Reason.DEADLINE, None, None, 0.0),
+            f"gave up after 1 try in 2 s: {NO_TIME}",
+        ),
+    ],
+)
+def test_account(given, said):
+    """RT-6: the account says how many attempts there were, for how long, and why no more; for a wait, whose it was."""
+    assert events.account(*given) == said
+
+
 def test_words():
     """RT-6: each reason and each source says in words of its own what it is: both stand in logs and errors."""
     texts = [member.value for kind in (Reason, WaitSource) for member in kind]

@@ -14,6 +14,7 @@ from grpc_backoff.calls.machine import Ending, Hook, Phase
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.presets import RETRY
 from tests.calls.driving import BEGAN, METHOD, TARGET, Run, policy_of
 
 POLICY = policy_of()
@@ -438,9 +439,10 @@ def test_pushback():
 
 
 def test_the_server_wants_no_retry():
-    """RT-3, RT-6: that is a reason, and the server's wish is not asked about twice."""
+    """RT-3, RT-6: no attempt follows, and the account says that the server asked for none."""
     run = exhausted()
     assert [event.reason for event in run.events] == [Reason.STOPPED]
+    assert len(run.begun) == 1
 
 
 def test_jitter_comes_from_the_surroundings():
@@ -577,6 +579,20 @@ def test_no_conflict_where_it_is_retried():
     assert run.hooks == []
 
 
+def test_contention():
+    """RT-5: the preset `contention` is made for ABORTED, which is then no conflict; ALREADY_EXISTS still is one."""
+    run = running(RETRY["contention"])
+    for _ in range(6):
+        run.retry("ABORTED")
+    assert run.hooks == []
+    run.fail("ABORTED")
+    assert [(hook.hook, hook.reason) for hook in run.hooks] == [(Hook.EXHAUSTED, Reason.ATTEMPTS)]
+    assert len(run.begun) == 7
+    run = running(RETRY["contention"])
+    run.fail("ALREADY_EXISTS")
+    assert [(hook.hook, hook.reason) for hook in run.hooks] == [(Hook.CONFLICT, None)]
+
+
 def test_conflict_until_the_deadline():
     """RT-5, RT-7: the hook is waited for until then."""
     run = settling(timeout=5.0)
@@ -685,6 +701,24 @@ def test_an_attempt_that_takes_too_long(code):
     assert run.codes == ["DEADLINE_EXCEEDED"]
     run.wake()
     assert run.begun[-1][:2] == (BEGAN + 1.5, 1.0)
+
+
+def test_a_call_whose_every_attempt_takes_too_long():
+    """RT-6, RT-7: the last attempt's DEADLINE_EXCEEDED is the call's, though its own deadline is far."""
+    run = running(policy_of(max_attempts=2, timeout=1.0), timeout=60.0)
+    run.fail("DEADLINE_EXCEEDED", after=1.0)
+    run.wake()
+    run.fail("DEADLINE_EXCEEDED", after=1.0)
+    assert (run.events[-1].code, run.events[-1].reason) == ("DEADLINE_EXCEEDED", Reason.ATTEMPTS)
+    assert run.feed(m.HookDone())[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.ATTEMPTS), 57.5)
+
+
+def test_time_for_an_attempt_that_has_answered():
+    """RT-7, RT-8: the time for an attempt bounds the last one too: behind the first response it ends the call."""
+    run = running(OWN_TIME, timeout=60.0)
+    run.feed(m.Committed())
+    assert run.fail("DEADLINE_EXCEEDED", after=1.0) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert run.events == []
 
 
 @pytest.mark.parametrize("policy", [POLICY, OWN_TIME], ids=["no time of its own", "own time"])
@@ -812,6 +846,80 @@ def test_calls_without_a_policy_leave_the_budget_alone():
     running(None, repeatable=True, tokens=tokens).fail()
     running(None, repeatable=True, tokens=tokens).succeed()
     assert tokens.left == 3
+
+
+def test_a_method_that_is_never_retried_leaves_the_budget_alone():
+    """RT-9: a call of one attempt takes no token from those that can be retried."""
+    tokens = RetryTokens(RetryBudget(4, 0.5))
+    running(policy_of(max_attempts=1), tokens=tokens).fail()
+    running(policy_of(max_attempts=1), tokens=tokens).fail(hint=STOP)
+    assert tokens.left == 4
+
+
+@pytest.mark.parametrize(
+    ("code", "hint", "left"), [("INTERNAL", STOP, 3), ("UNAVAILABLE", STOP, 3), ("INTERNAL", AT_ONCE, 4)]
+)
+def test_a_server_that_wants_no_retry_costs_a_token(code, hint, left):
+    """RT-9: whatever the code; and one token, not two."""
+    tokens = RetryTokens(RetryBudget(4, 0.5))
+    running(tokens=tokens).fail(code, hint=hint)
+    assert tokens.left == left
+
+
+def test_a_committed_failure_costs_a_token():
+    """RT-8, RT-9: a failure that could have been retried is one, also where the caller has seen something of it."""
+    tokens = RetryTokens(RetryBudget(4, 0.5))
+    run = running(tokens=tokens)
+    run.feed(m.Committed())
+    run.fail()
+    assert (run.phase, tokens.left) == (Phase.DONE, 3)
+
+
+def by_the_gRFC(tokens, calls, attempts):  # noqa: N802
+    """Return how many attempts each of some calls gets that all fail, by gRFC A6: a retry needs more than half."""
+    left, made = tokens, []
+    for _ in range(calls):
+        for attempt in range(1, attempts + 1):
+            left = max(0, left - 1)
+            if left <= tokens / 2 or attempt == attempts:
+                made.append(attempt)
+                break
+    return made
+
+
+@pytest.mark.parametrize(("most", "attempts"), [(4, 2), (5, 2), (10, 3), (10, 9), (1, 2)])
+def test_calls_that_share_a_budget(most, attempts):
+    """RT-9: calls that all fail get the attempts that gRFC A6 gives them."""
+    tokens, made = RetryTokens(RetryBudget(most, 0.1)), []
+    for _ in range(10):
+        run = running(policy_of(max_attempts=attempts), tokens=tokens)
+        while run.fail() and run.phase is Phase.SLEEPING:
+            run.wake()
+        made.append(len(run.begun))
+        assert made[-1] == attempts or run.events[-1].reason is Reason.BUDGET
+    assert made == by_the_gRFC(most, 10, attempts)
+
+
+def test_the_budget_comes_back():
+    """RT-9: each answer brings `token_ratio` back, and with more than half of the tokens there are retries again."""
+    tokens = RetryTokens(RetryBudget(4, 0.5))
+
+    def attempts():
+        run = running(tokens=tokens)
+        while run.fail() and run.phase is Phase.SLEEPING:
+            run.wake()
+        return len(run.begun)
+
+    def answers(number):
+        for _ in range(number):
+            running(tokens=tokens).succeed()
+
+    assert attempts() == 2  # 4, 3, 2
+    assert attempts() == 1  # 1
+    answers(4)  # 1.5, 2, 2.5, 3
+    assert attempts() == 1  # 2
+    answers(13)  # 4, and never more than all
+    assert attempts() == 2  # 3, 2
 
 
 def test_a_wait_that_failed_costs_a_token():
