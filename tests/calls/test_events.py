@@ -74,8 +74,8 @@ NO_TIME = "the deadline leaves no time for another"
             f"gave up after 2 tries in 0.5 s: {NO_TIME} (the schedule has a wait of 3.6e+03 s, 600 s are left)",
         ),
         (
-            (1, 0.5, Reason.DEADLINE, 30.0, WaitSource.RETRY_AFTER, 2.0),
-            f"gave up after 1 try in 0.5 s: {NO_TIME} (the server asks by retry-after for a wait of 30 s, 2 s are left)",
+            (1, 9.5, Reason.DEADLINE, 9.0, WaitSource.RETRY_AFTER, 2.0),
+            f"gave up after 1 try in 9.5 s: {NO_TIME} (the server asks by retry-after for a wait of 9 s, 2 s are left)",
         ),
         (
             (1, 2.0, Reason.DEADLINE, None, None, 0.0),

@@ -524,6 +524,20 @@ def test_nobody_renews():
     assert running().fail("UNAUTHENTICATED") == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
 
 
+def test_when_an_attempt_began():
+    """RT-4: which run of the hook will do hangs on when the attempt began, its wait for a connection included."""
+    run = sleeping()
+    run.wake()
+    assert run.state.attempt_began == BEGAN + 0.5
+    run.feed(m.NotConnected())
+    run.feed(m.Connected(), 2.0)
+    assert run.state.attempt_began == BEGAN + 0.5
+    run = running(None, repeatable=True)
+    assert run.state.attempt_began == BEGAN
+    run.fail(after=1.0, unsent=True)
+    assert run.state.attempt_began == BEGAN + 1.0
+
+
 def test_refreshed_once_for_each_call():
     """RT-4: the second time it is an error as any other."""
     run = refreshing()
