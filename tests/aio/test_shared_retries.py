@@ -409,39 +409,6 @@ async def test_a_channel_with_a_policy_that_is_none(retry):
         aio.insecure_channel("127.0.0.1:1", retry=retry)
 
 
-async def test_interceptors_see_a_call_once(peer):
-    """RT-10: users' interceptors stand in front of the retries: they see a call once and whole."""
-    seen = []
-
-    async def note(continuation, details, request):
-        call = await continuation(details, request)
-        seen.append((details.method, await call.code()))
-        return call
-
-    client = peer.client(QUICK, interceptors=[Does(note)])
-    peer.service.scripts |= {"a": [DOWN] * 2, "b": NEVER}
-    assert await answered(client.call()) == "a"
-    assert (await failing(client.call("b"))).attempts == 3
-    assert seen == [(METHOD.encode(), CODE.OK), (METHOD.encode(), CODE.UNAVAILABLE)]
-    assert [len(peer.service.tries[text]) for text in "ab"] == [3, 3]
-
-
-async def test_an_interceptor_that_retries_as_well(peer):
-    """RT-1: an interceptor's own retries multiply with the channel's, as they would with grpc's."""
-
-    async def stubborn(continuation, details, request):
-        for _ in range(2):
-            call = await continuation(details, request)
-            if await call.code() is CODE.OK:
-                break
-        return call
-
-    client = peer.client("retry: 1, delay: 1ms", interceptors=[Does(stubborn)])
-    peer.service.scripts["a"] = [DOWN] * 3
-    assert await answered(client.call()) == "a"
-    assert [seen.before for seen in peer.service.tries["a"]] == [None, "1", None, "1"]
-
-
 async def test_events(peer):
     """RT-12: what listeners are told of a call: each retry, and how it ended; nothing that is sensitive."""
     client = peer.client("retry: 1, delay: 1ms")
