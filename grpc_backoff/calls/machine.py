@@ -612,7 +612,7 @@ class CallMachine:
     def _answered(self, state: CallState, given: HookDone, now: float, _around: Surroundings) -> Step:
         following = state.following
         if isinstance(following, Retry):
-            if given.metadata is None or state.committed:
+            if given.metadata is None:
                 return _finish(state, Ending.ATTEMPT)
             if state.end is not None and not now < state.end:
                 return self._give_up(state, GiveUp(Reason.DEADLINE), now)

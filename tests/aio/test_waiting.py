@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import os
 import pickle
+import random
 import socket
 import time
 
@@ -13,9 +14,15 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import aio
+from grpc_backoff import ConnectionStatus, Reason, RetryHooks, RetryPolicy, aio
+from grpc_backoff.aio.call import CALLS
+from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.core import CoreConnection
+from grpc_backoff.aio.hooks import Hooks
+from grpc_backoff.aio.pending import PendingCalls
+from grpc_backoff.calls.machine import CallMachine
 from grpc_backoff.connection.events import Stage, State
+from grpc_backoff.testing import FakeClock
 from grpc_backoff.testing.front import FlakyFront, settings_then_close, silent
 from tests.echo import Echo, EchoStub, Message, services, serving
 
@@ -264,3 +271,87 @@ async def test_initial_metadata_of_a_patient_stream_are_not_waited_for(monkeypat
         await call.write(Message())
         assert not await asyncio.wait_for(call.initial_metadata(), 20)
         call.cancel()
+
+
+class Failing:
+    """A manager whose dials have failed, for the queue of pending calls."""
+
+    state = State.TRANSIENT_FAILURE
+
+    def want(self):
+        """Dial later."""
+
+    def status(self):
+        return ConnectionStatus(
+            state=self.state,
+            attempt=1,
+            in_flight=False,
+            last_error=None,
+            next_attempt_in=None,
+            ready_since=None,
+            connections=0,
+        )
+
+
+def on_a_clock_in_hand(clock, policy=None, hooks=None, **how):
+    """Return a call to a target that has no connection, on a clock that the test moves."""
+    loop = asyncio.get_running_loop()
+    pending = PendingCalls("target", loop)
+    pending.manager = Failing()
+    calls = Calls(
+        pending=pending,
+        hooks=Hooks(hooks or RetryHooks(), "target", clock, loop),
+        clock=clock,
+        loop=loop,
+        rng=random.Random(1),
+        tokens=None,
+        replay_limit=0,
+        stands_in=False,
+        emit=lambda _event: None,
+        listeners=[],
+    )
+    machine = CallMachine("target", "/method", policy, **how)
+    return CALLS["unary_unary"](calls, machine, lambda _seconds, _metadata: None, 64.0, None)
+
+
+async def test_waits_by_the_channels_clock():
+    """CB-12, CH-3: a call's deadline is met by the clock that the channel was given, not by the event loop's."""
+    clock = FakeClock()
+    call = on_a_clock_in_hand(clock, wait_for_ready=True)
+    await clock.advance(63)
+    assert not call.done()
+    assert call.time_remaining() == 1.0
+    await clock.advance(1)
+    assert call.done()
+    assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert clock.armed() == []
+
+
+async def test_sleeps_by_the_channels_clock():
+    """CB-12, RT-7: so do the waits between attempts, and one that wakes too late makes no other."""
+    clock = FakeClock()
+    call = on_a_clock_in_hand(clock, RetryPolicy.parse("retry: 9, delay: 40s, max_delay: 40s, jitter: none"))
+    await clock.advance(1)
+    assert clock.armed() == [1040.0]
+    await clock.jump(100)
+    with pytest.raises(aio.RetriesExhaustedError) as caught:
+        await call
+    assert (caught.value.attempts, caught.value.reason) == (1, Reason.DEADLINE)
+
+
+async def test_hooks_are_waited_for_by_the_channels_clock():
+    """CB-12, RT-7: a hook that never ends is waited for until the deadline, on the clock that the channel was given."""
+
+    async def never(_failed):
+        await asyncio.Event().wait()
+
+    clock, before = FakeClock(), asyncio.all_tasks()
+    policy = RetryPolicy.parse("retry: 1, delay: 100s, max_delay: 100s")  # with no time for a second attempt
+    call = on_a_clock_in_hand(clock, policy, RetryHooks(on_exhausted=never))
+    await clock.advance(63)
+    assert not call.done()
+    await clock.advance(1)
+    assert call.done()
+    assert await call.code() is grpc.StatusCode.UNAVAILABLE
+    for task in asyncio.all_tasks() - before:
+        task.cancel()

@@ -7,7 +7,7 @@ import random
 from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from grpc_backoff.calls.decision import (
@@ -192,7 +192,10 @@ BRANCHES = {
         Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True), refresh=True),
     ),
     "RT-4: unless it says no": ({"failure": says(STOP, EXPIRED), "can_refresh": True}, GiveUp(Reason.STOPPED)),
-    "RT-4: at the deadline": ({"failure": EXPIRED, "can_refresh": True, "left": 0.0}, GiveUp(Reason.DEADLINE)),
+    "RT-4: at the deadline": (
+        {"failure": EXPIRED, "can_refresh": True, "left": 0.0},
+        GiveUp(Reason.DEADLINE, None, WaitSource.REFRESH),
+    ),
     # RT-9: the budget.
     "RT-9: no budget": ({"budget_spent": True}, GiveUp(Reason.BUDGET)),
     "RT-9: of a code that is not retried": ({"failure": BAD, "budget_spent": True}, GiveUp()),
@@ -237,9 +240,12 @@ BRANCHES = {
         {"left": 2.001},
         Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
     ),
-    "RT-3: one up to the deadline": ({"left": 2.0}, GiveUp(Reason.DEADLINE, 2.0)),
-    "RT-3: one past the deadline": ({"left": 1.0}, GiveUp(Reason.DEADLINE, 2.0)),
-    "RT-3: a pushback past the deadline": ({"failure": says(PUSHBACK), "left": 0.2}, GiveUp(Reason.DEADLINE, 0.25)),
+    "RT-3: one up to the deadline": ({"left": 2.0}, GiveUp(Reason.DEADLINE, 2.0, WaitSource.SCHEDULE)),
+    "RT-3: one past the deadline": ({"left": 1.0}, GiveUp(Reason.DEADLINE, 2.0, WaitSource.SCHEDULE)),
+    "RT-3: a pushback past the deadline": (
+        {"failure": says(PUSHBACK), "left": 0.2},
+        GiveUp(Reason.DEADLINE, 0.25, WaitSource.PUSHBACK),
+    ),
     "RT-3: its jitter is cut by the deadline": (
         {"failure": says(RETRY_INFO), "left": 11.0},
         Retry(10.5, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=10.0),
@@ -270,7 +276,7 @@ BRANCHES = {
     ),
     "RT-3: no wait, and no time either": (
         {"failure": says(replace(PUSHBACK, delay=0.0)), "left": 0.0},
-        GiveUp(Reason.DEADLINE),
+        GiveUp(Reason.DEADLINE, None, WaitSource.PUSHBACK),
     ),
     # RT-7: two kinds of time.
     "RT-7: a try's own time was up": (
@@ -286,7 +292,7 @@ BRANCHES = {
     "RT-7: the server says so, without a deadline": ({"failure": TOO_LATE, "progress": SECOND}, GiveUp()),
     "RT-7: where the policy retries it, there is no time": (
         {"failure": TOO_LATE, "left": 0.0, "policy": replace(POLICY, codes=frozenset({"DEADLINE_EXCEEDED"}))},
-        GiveUp(Reason.DEADLINE, 2.0),
+        GiveUp(Reason.DEADLINE, 2.0, WaitSource.SCHEDULE),
     ),
     # RT-5: conflicts.
     "RT-5: not retried by themselves": ({"failure": Failure(code="ABORTED")}, GiveUp()),
@@ -317,7 +323,8 @@ def test_order(first):
     """RT-3: of several reasons the first counts, in gRFC A6's order: budget, tries, the server's word, the deadline."""
     given = {name: value for _, one in OBSTACLES[first:] for name, value in one.items()}
 
-    assert decided(**given) == GiveUp(OBSTACLES[first][0], 2.0 if given == {"left": 0.0} else None)
+    waits = (2.0, WaitSource.SCHEDULE) if given == {"left": 0.0} else ()
+    assert decided(**given) == GiveUp(OBSTACLES[first][0], *waits)
 
 
 @pytest.mark.parametrize(
@@ -413,6 +420,8 @@ class Counting(random.Random):
 @given(policy=retry_policies, progress=progresses, failure=failures, given=surroundings, seed=st.integers())
 def test_every_decision(policy, progress, failure, given, seed):
     """RT-1 to RT-9: what holds of every decision, whatever the policy, the failure and what surrounds them."""
+    if isinstance(policy.backoff.strategy, Decorrelated):  # none of its waits is shorter than its base
+        assume(progress.previous is None or progress.previous >= policy.backoff.strategy.base)
     rng = Counting(seed)
     following = decide(policy, progress, failure, rng=rng, **given)
     renews = given["can_refresh"] and failure.code == "UNAUTHENTICATED"

@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import aio
-from grpc_backoff.aio.stream_attempt import StreamAttempt as StreamTry
+from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.testing.front import FlakyFront
 from tests.aio.service import INITIAL, TRAILING, counts, fails
 from tests.aio.trying import BUFFER, CODE, REQUEST_STREAMS, STYLES, failing, finish, make, trying
@@ -227,7 +227,7 @@ async def test_half_close_of_a_call_that_fails(method):
     async with FlakyFront() as front:
         await front.refuse()
         async with grpc.aio.insecure_channel(front.target) as channel:
-            attempt = StreamTry(getattr(EchoStub(channel), method)())
+            attempt = StreamAttempt(getattr(EchoStub(channel), method)())
             await attempt.done_writing()
             assert await attempt.code() is CODE.UNAVAILABLE
             with pytest.raises(grpc.aio.AioRpcError, match="failed to connect"):

@@ -6,6 +6,7 @@ The pauses between tries are real time, of some milliseconds.
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import grpc
 import grpc.aio
@@ -18,6 +19,7 @@ from tests.aio.service import INITIAL, fails
 from tests.aio.trying import (
     ANSWERS,
     BUFFER,
+    CALLS,
     CODE,
     METHODS,
     REQUEST_STREAMS,
@@ -55,17 +57,6 @@ async def test_exhausted(method):
         assert "not now; gave up: no tries are left (4 tries in " in error.details()
         assert await call.code() is error.code() is CODE.UNAVAILABLE
         assert len(service.got) == 4
-
-
-@METHODS
-async def test_not_to_be_retried(method):
-    """RT-2: another code ends the call with grpc's own error."""
-    async with trying(fails(code=CODE.NOT_FOUND)) as service:
-        error = await failing(make(service.stub, method))
-        assert type(error) is grpc.aio.AioRpcError
-        assert error.code() is CODE.NOT_FOUND
-        assert error.details() == "not now"
-        assert len(service.got) == 1
 
 
 @pytest.mark.parametrize("method", ["Down", "Up", "Both"])
@@ -285,3 +276,12 @@ async def test_a_long_stream_takes_no_memory():
         await call.done_writing()
         assert await call.read() is grpc.aio.EOF
     assert most <= 2 * 16_384
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks start eagerly from Python 3.12 on")
+@CALLS
+async def test_eager_tasks(method, style):
+    """RT-8: tries that begin in tasks that start at once."""
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    async with asyncio.timeout(20), trying(fails(), fails(1)) as service:
+        assert await finish(make(service.stub, method, style=style)) == ANSWERS[method]

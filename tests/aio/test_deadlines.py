@@ -1,0 +1,117 @@
+"""RT-7 on the wire: plans at random on a real channel, against the model of the policy.
+
+An end may be late by as much as the machine is, which is measured beside it. `tests/calls/test_deadlines.py` holds the
+same model to the very moment, a thousand times, on a clock in hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import grpc
+import grpc.aio
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from grpc_backoff import CallExhausted, CallRetried, CallSucceeded
+from tests.aio.retry_service import CODE, HANG, RetryService, Say, peer_of
+from tests.calls.plans import End, Outcome, Plan, model
+from tests.echo import EchoStub, Message
+
+FAILING = Outcome("UNAVAILABLE", 0.0)
+HANGING = Outcome("UNAVAILABLE", math.inf)
+PUSHED = [Outcome("UNAVAILABLE", 0.0, pushback) for pushback in ("0", "50", "250", "3000", "-1")]
+REAL_PLANS = st.builds(
+    Plan,
+    script=st.lists(st.sampled_from([FAILING, FAILING, HANGING, *PUSHED]), min_size=1, max_size=8).map(tuple),
+    max_attempts=st.none() | st.integers(2, 8),
+    delay=st.sampled_from([0.02, 0.1, 0.4]),
+    cap=st.just(0.5),
+    timeout=st.sampled_from([None, 0.5, 0.8]),
+    deadline=st.none() | st.sampled_from([0.3, 0.9, 1.6]),
+    callers=st.sampled_from([0.6, 1.2, 2.0]),  # something has to end an attempt that hangs
+)
+
+
+def said(outcome):
+    """Return how the server is to answer an attempt."""
+    if outcome is HANGING:
+        return HANG
+    return Say(trailing=() if outcome.pushback is None else (("grpc-retry-pushback-ms", outcome.pushback),))
+
+
+def attempts_of(client):
+    """Return how many attempts a client's one call was."""
+    for event in client.of(CallSucceeded) + client.of(CallExhausted):
+        return event.attempt
+    return 1 + len(client.of(CallRetried))
+
+
+class Lateness:
+    """How late this machine is at the moment: its event loop, and grpc's own deadlines on a plain channel."""
+
+    def __init__(self, target):
+        self.worst = 0.0
+        self._target = target
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time
+
+    async def __aenter__(self):
+        self._tasks = [asyncio.ensure_future(self._tick())]
+        self._tasks += [asyncio.ensure_future(self._call(0.3 + 0.1 * number)) for number in range(20)]
+        return self
+
+    async def __aexit__(self, *_):
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _tick(self):
+        while True:
+            began = self._now()
+            await asyncio.sleep(0.005)
+            self.worst = max(self.worst, self._now() - began - 0.005)
+
+    async def _call(self, seconds):
+        async with grpc.aio.insecure_channel(self._target) as channel:
+            await channel.channel_ready()
+            began = self._now()
+            call = EchoStub(channel).Unary(Message(text="hang"), timeout=seconds)
+            assert await call.code() is CODE.DEADLINE_EXCEEDED
+            self.worst = max(self.worst, self._now() - began - seconds)
+
+
+@settings(max_examples=5, deadline=None, phases=[Phase.generate])
+@given(plans=st.lists(REAL_PLANS, min_size=30, max_size=30))
+async def test_combinations_on_the_wire(plans):
+    """RT-7: no deadline is passed by more than the machine is late; there are as many attempts as the model says.
+
+    Takes some eight seconds of real time: five times thirty calls at once.
+    """
+    loop, service = asyncio.get_running_loop(), RetryService()
+    service.scripts |= {str(number): [said(outcome) for outcome in plan.script] for number, plan in enumerate(plans)}
+    service.scripts["hang"] = [HANG] * 1000
+    async with peer_of(service, secure=False) as peer:
+        clients = [peer.client({"*": plan.policy}) for plan in plans]
+        await asyncio.gather(*(client.channel.channel_ready() for client in clients))
+
+        async def run(number, plan, client):
+            ended = []
+            began = loop.time()
+            call = client.call(str(number), timeout=plan.callers)
+            call.add_done_callback(lambda _call: ended.append(loop.time() - began))
+            await asyncio.gather(call, return_exceptions=True)
+            return End(attempts_of(client), (await call.code()).name, ended[0])
+
+        async with Lateness(peer.target) as lateness:
+            ends = await asyncio.wait_for(asyncio.gather(*map(run, range(30), plans, clients)), 60)
+    slack = 0.05 + lateness.worst
+    for plan, end in zip(plans, ends, strict=True):
+        assert end.at <= plan.end + slack, (plan, end, slack)
+        allowed = [model(plan, slow=slack * share / 16) for share in range(17)]
+        attempts = [each.attempts for each in allowed]
+        assert min(attempts) <= end.attempts <= max(attempts), (plan, end, allowed)
+        codes = {each.code for each in allowed}
+        if len(codes) == 1 and (codes != {"DEADLINE_EXCEEDED"} or len(set(attempts)) == 1):
+            assert {end.code} == codes, (plan, end, allowed)

@@ -1,0 +1,129 @@
+"""Drives a call machine as a shell does: on a clock that is a number, with no grpc and no event loop."""
+
+from __future__ import annotations
+
+import random
+
+from grpc_backoff import BackoffPolicy, Exponential, NoJitter, RetryPolicy
+from grpc_backoff.calls import machine as m
+
+BEGAN = 100.0
+TARGET, METHOD = "dns:shop:443", "/shop.Orders/Place"
+RETRYABLE = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})
+
+
+def policy_of(**changes):
+    """Return a policy of four attempts that waits 0.5, 1 and 2 seconds, to the letter; with some of it changed."""
+    backoff = BackoffPolicy(Exponential(0.5, 2.0), 2.0, NoJitter())
+    values = {"backoff": backoff, "max_attempts": 4, "codes": RETRYABLE, "server_delay_jitter": 0.0}
+    return RetryPolicy(**(values | changes))
+
+
+class Around:
+    """What a channel's calls share."""
+
+    def __init__(self, rng=None, tokens=None):
+        self.rng = rng or random.Random(1)
+        self.tokens = tokens
+        self.closing = False
+
+
+class Run:
+    """One call: steps its machine, keeps what that asks for, and checks what holds of every step.
+
+    Attributes:
+        effects: what the last step asked for.
+        in_flight: whether an attempt is on a connection, or about to be.
+        begun: each time that an attempt was to be made: when, with how many seconds, and with which metadata.
+        timer: when the one timer fires; None while there is none.
+        soon: how many `NoConnection` are on their way.
+        hooks: the hooks that were called.
+        asked: whether a hook has not returned yet.
+        events: what listeners were told.
+        ended: when the call ended; None while it runs.
+        finish: the effect that ended it.
+    """
+
+    def __init__(self, policy=None, *, timeout=None, limit=None, trace_id=None, rng=None, tokens=None, **rules):
+        self.machine = m.CallMachine(TARGET, METHOD, policy, **rules)
+        self.around = Around(rng, tokens)
+        self.now = BEGAN
+        self.begun, self.hooks, self.events = [], [], []
+        self.in_flight = self.asked = False
+        self.timer = self.ended = self.finish = None
+        self.soon = 0
+        self.state, first = self.machine.begin(self.now, timeout, limit, call_id="id", trace_id=trace_id)
+        self.effects = [first]
+        self._carry_out(first)
+
+    @property
+    def phase(self):
+        """Where the call is."""
+        return self.state.phase
+
+    def feed(self, given, after=0.0):
+        """Give the machine an input, `after` seconds from now; return what it asks for."""
+        self.now += after
+        if isinstance(given, m.AttemptSucceeded | m.AttemptFailed | m.AttemptBroken | m.NotConnected | m.Begun):
+            self.in_flight = False
+        elif isinstance(given, m.TimerFired):
+            self.timer = None
+        elif isinstance(given, m.HookDone):
+            self.asked = False
+        self.state, self.effects = self.machine.step(self.state, given, self.now, self.around)
+        for effect in self.effects:
+            self._carry_out(effect)
+        assert (self.phase is m.Phase.DONE) == (self.finish is not None)
+        return self.effects
+
+    def _carry_out(self, effect):
+        assert self.finish is None or isinstance(effect, m.Emit), f"{effect} behind the end"
+        match effect:
+            case m.Begin(seconds, metadata):
+                assert not self.in_flight, "two attempts at once"
+                self.in_flight = True
+                self.begun.append((self.now, seconds, metadata))
+            case m.AbandonAttempt():
+                assert self.in_flight
+                self.in_flight = False
+            case m.ArmTimer(at):
+                self.timer = at
+            case m.CancelTimer():
+                self.timer = None
+            case m.FailSoon():
+                self.soon += 1
+            case m.CallHook():
+                assert not self.asked, "two hooks at once"
+                self.asked = True
+                self.hooks.append(effect)
+            case m.Emit(event):
+                self.events.append(event)
+            case m.Finish():
+                self.ended, self.finish = self.now, effect
+            case _:
+                assert isinstance(effect, m.Enqueue | m.FailAttempt)
+
+    # In short.
+
+    def fail(self, code="UNAVAILABLE", after=0.0, **how):
+        """Let the attempt fail."""
+        return self.feed(m.AttemptFailed(code, **how), after)
+
+    def succeed(self, after=0.0, **how):
+        """Let the attempt bring the answer."""
+        return self.feed(m.AttemptSucceeded(**how), after)
+
+    def wake(self, late=0.0):
+        """Let the timer fire, so many seconds late."""
+        self.now = max(self.now, self.timer)
+        return self.feed(m.TimerFired(), late)
+
+    def retry(self, code="UNAVAILABLE"):
+        """Let the attempt fail, and wait for the next."""
+        self.fail(code)
+        return self.wake()
+
+    @property
+    def codes(self):
+        """The codes of the attempts that were followed by another, or could have been."""
+        return [event.code for event in self.events]

@@ -1,0 +1,96 @@
+"""RT-7 at random: deadlines, time for each attempt, pushbacks and patterns of failure, against a model of the policy.
+
+On a clock in hand, where the end must come at its very moment.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from grpc_backoff.calls import machine as m
+from grpc_backoff.calls.events import WaitSource
+from grpc_backoff.calls.machine import Ending, Phase
+from grpc_backoff.calls.server_hint import read_hint
+from tests.calls.driving import BEGAN, Run
+from tests.calls.plans import ANSWER, End, Outcome, Plan, model
+
+TICK = 1 / 1024  # floats are exact in these, so that two ways to compute a moment agree to the last bit
+
+
+def play(plan, out_of_time="DEADLINE_EXCEEDED"):
+    """Return the run of a call by a plan: attempts end as they say, or as their time is up; timers fire in time."""
+    run, script = Run(plan.policy, timeout=plan.callers), iter(plan.script)
+    run.answered = False
+    while run.phase is not Phase.DONE:
+        if run.phase is Phase.RUNNING:
+            end_attempt(run, next(script, ANSWER), out_of_time)
+        elif run.phase is Phase.SLEEPING:
+            run.wake()
+        else:
+            run.feed(m.HookDone())
+    return run
+
+
+def end_attempt(run, outcome, out_of_time):
+    """Let the attempt end as it should, unless its time is up before that."""
+    seconds = run.begun[-1][1]
+    if seconds is not None and outcome.after >= seconds:
+        run.fail(out_of_time, after=seconds)
+    elif outcome.code == "OK":
+        run.answered = True
+        run.succeed(outcome.after)
+    else:
+        trailers = [] if outcome.pushback is None else [("grpc-retry-pushback-ms", outcome.pushback)]
+        run.fail(outcome.code, after=outcome.after, hint=read_hint(trailers, (), lambda: 0.0))
+
+
+def ticks(least, most):
+    return st.integers(least, most).map(lambda number: number * TICK)
+
+
+CODES = st.sampled_from(["UNAVAILABLE", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "INTERNAL", "OK"])
+PUSHBACKS = st.sampled_from([None, None, None, "0", "125", "500", "2000", "-1"])  # eighths of a second are exact
+PLANS = st.builds(
+    Plan,
+    script=st.lists(st.builds(Outcome, CODES, ticks(0, 512), PUSHBACKS), max_size=12).map(tuple),
+    max_attempts=st.none() | st.integers(1, 10),
+    delay=ticks(1, 512),
+    cap=ticks(512, 2048),
+    timeout=st.none() | ticks(1, 512),
+    deadline=st.none() | ticks(1, 8192),
+    callers=st.none() | ticks(1, 8192),
+)
+
+
+def plan_of(*script, max_attempts=None, delay=0.5, cap=2.0, timeout=None, deadline=None, callers=None):
+    return Plan(script, max_attempts, delay, cap, timeout, deadline, callers)
+
+
+@pytest.mark.parametrize("out_of_time", ["DEADLINE_EXCEEDED", "CANCELLED"], ids=["here", "reset by the server"])
+@settings(max_examples=1000, deadline=None)
+@given(plan=PLANS)
+@example(plan=plan_of(Outcome("UNAVAILABLE", 0.25), callers=0.75))
+@example(plan=plan_of(Outcome("UNAVAILABLE", 0.0, "500"), deadline=0.5))
+@example(plan=plan_of(Outcome("OK", 0.5), timeout=0.5, callers=0.5))
+def test_a_thousand_combinations(out_of_time, plan):
+    """RT-1, RT-3, RT-7: attempts and the moment of the end are the model's, also where servers end what takes long."""
+    run, expected = play(plan, out_of_time), model(plan)
+    code = "OK" if run.answered else run.state.failed
+    assert End(len(run.begun), code, run.ended - BEGAN) == expected
+    assert all(now - BEGAN < plan.end for now, _, _ in run.begun), "no attempt begins when the time is up"
+    assert run.ended - BEGAN <= plan.end
+    if run.finish.ending is Ending.EXHAUSTED:
+        told = run.events[-1]
+        assert (told.attempt, told.took) == (expected.attempts, expected.at)
+    assert run.timer is None
+
+
+@pytest.mark.parametrize("pushback", ["0", "125"])
+def test_what_is_waited_for(pushback):
+    """RT-3: the waits of a whole call: the policy's sequence, and in between one that the server asked for."""
+    script = [Outcome("UNAVAILABLE", 0.0, said) for said in (None, None, pushback, None, None)]
+    run = play(plan_of(*script, delay=0.25))
+    assert [event.delay for event in run.events[:-1]] == [0.25, 0.5, int(pushback) / 1000, 0.25, 0.5]
+    assert [event.source for event in run.events[:-1]].count(WaitSource.PUSHBACK) == 1

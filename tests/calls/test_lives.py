@@ -1,0 +1,266 @@
+"""What holds of every call, whatever becomes of it: a random world, each of its inputs at a legal moment."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from grpc_backoff.calls import machine as m
+from grpc_backoff.calls.budget import RetryTokens
+from grpc_backoff.calls.events import CallRetried, WaitSource
+from grpc_backoff.calls.machine import Phase
+from grpc_backoff.calls.server_hint import ServerHint
+from grpc_backoff.policy.budget import RetryBudget
+from tests.calls.driving import Run, policy_of
+
+ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
+spans = st.sampled_from([None, 0.25, 1.0, 5.0, 60.0])
+policies = st.none() | st.builds(
+    policy_of,
+    max_attempts=st.none() | st.integers(1, 5),
+    timeout=spans,
+    deadline=spans,
+    server_delay_jitter=st.just(1.0),
+)
+hints = st.none() | st.builds(ServerHint, st.none() | st.sampled_from([0.0, 0.125, 3.0]), st.sampled_from(WaitSource))
+codes = st.sampled_from(
+    ["UNAVAILABLE", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "UNAUTHENTICATED", "ABORTED", "CANCELLED", "INTERNAL"]
+)
+SETTLED = 20
+"""How many steps there are before the caller or the channel ends a call: else most lives were short."""
+
+
+class Lives(RuleBasedStateMachine):
+    """One call in a world that honours deadlines: an attempt ends by its time, and a timer fires, late at times."""
+
+    @initialize(
+        policy=policies,
+        timeout=spans,
+        limit=spans,
+        wait_for_ready=st.booleans(),
+        repeatable=st.booleans(),
+        budget=st.none() | st.integers(1, 10),
+        prompt=st.booleans(),
+    )
+    def begin(self, policy, timeout, limit, wait_for_ready, repeatable, budget, prompt):
+        tokens = None if budget is None else RetryTokens(RetryBudget(budget, 0.5))
+        how = {"wait_for_ready": wait_for_ready, "repeatable": repeatable}
+        self.run = Run(policy, timeout=timeout, limit=limit, tokens=tokens, **how)
+        self.prompt = prompt
+        self.late = False
+        self.steps = 0
+        self.misses = 0
+        self.fresh = True  # the attempt has been asked for, and nobody knows yet whether there is a connection for it
+
+    # What the shell does with every input.
+
+    def feed(self, given):
+        run = self.run
+        self.steps += 1
+        if run.phase is Phase.DONE:
+            return  # the end is final; what was on its way comes too late
+        waited, before = run.phase is Phase.WAITING, len(run.begun)
+        run.feed(given)
+        if isinstance(given, m.Missed) or (isinstance(given, m.NotConnected) and run.state.missed):
+            self.misses += 1
+        self.fresh = len(run.begun) > before
+        if self.fresh:
+            self.begins()
+        if isinstance(given, m.NoConnection) and waited:
+            assert run.phase is not Phase.WAITING or (run.machine.wait_for_ready and not given.final)
+
+    def begins(self):
+        """Look at an attempt that begins behind the first (RT-7, RT-10)."""
+        run = self.run
+        now, seconds, metadata = run.begun[-1]
+        if not run.state.waited:
+            self.misses = 0
+        assert run.state.end is None or now < run.state.end, "an attempt began when the time was up"
+        assert (seconds is None) == (run.state.attempt_end is None)
+        assert seconds is None or 0 < seconds <= run.state.attempt_end - now
+        assert run.state.end is None or run.state.attempt_end <= run.state.end
+        assert seconds is None or run.machine.policy is None or seconds <= (run.machine.policy.timeout or seconds)
+        retried = [event for event in run.events if isinstance(event, CallRetried)]
+        counted = sum(event.source is not WaitSource.REFUSED for event in retried)
+        assert run.state.progress.attempt == 1 + counted
+        said = [value for key, value in metadata if key == ATTEMPTS_BEFORE]
+        assert said == ([str(counted)] if counted else [])
+        policy = run.machine.policy
+        assert not retried if policy is None else counted < (policy.max_attempts or counted + 1)
+        assert not run.state.committed or len(run.begun) == 1 or run.state.waited, "RT-8: committed, and made again"
+
+    def running(self):
+        return self.run.in_flight and not (self.fresh and self.run.machine.handed_over)
+
+    # Time.
+
+    @rule(
+        seconds=st.sampled_from([0.0, 0.125, 0.5, 1.0, 10.0]),
+        late=st.sampled_from([0.0, 0.0, 0.5, 50.0]),
+        reset=st.booleans(),
+    )
+    def time_passes(self, seconds, late, reset):
+        run = self.run
+        until = run.now + seconds
+        for _ in range(1000):
+            if self.fresh and run.phase is Phase.RUNNING:
+                self.connects(there=True)  # whether it has a connection an attempt is told at once
+            while run.soon:
+                self.soon()
+            ends = run.state.attempt_end if run.in_flight else None
+            due = [at for at in (run.timer, ends) if at is not None and at <= until]
+            if not due or run.phase is Phase.DONE:
+                break
+            if min(due) == ends:
+                run.now = max(run.now, ends)
+                self.feed(m.AttemptFailed("CANCELLED" if reset else "DEADLINE_EXCEEDED"))
+            else:
+                late = 0.0 if self.prompt else late
+                self.late = self.late or late > 0
+                run.now = max(run.now, run.timer) + late
+                until = max(until, run.now)
+                self.feed(m.TimerFired())
+        else:
+            raise AssertionError("time stands still")
+        run.now = max(run.now, until)
+
+    # Connections.
+
+    @rule(there=st.booleans(), failing=st.booleans())
+    @precondition(lambda self: self.run.phase is Phase.RUNNING and self.fresh)
+    def connects(self, there, failing=False):
+        if not there:
+            self.feed(m.NotConnected(failing))
+        elif self.run.machine.handed_over:
+            self.feed(m.Begun())
+        self.fresh = False
+
+    @rule()
+    @precondition(lambda self: self.run.phase is Phase.WAITING)
+    def connected(self):
+        self.feed(m.Connected())
+
+    @rule()
+    @precondition(lambda self: self.run.phase is Phase.WAITING)
+    def missed(self):
+        self.feed(m.Missed())
+
+    @rule(final=st.booleans())
+    @precondition(lambda self: self.run.phase is Phase.WAITING)
+    def dial_fails(self, final):
+        self.feed(m.NoConnection(final))
+
+    @rule()
+    @precondition(lambda self: self.run.soon)
+    def soon(self):
+        self.run.soon -= 1
+        self.feed(m.NoConnection())
+
+    # The attempt.
+
+    @rule(observed=st.booleans())
+    @precondition(lambda self: self.running())
+    def attempt_succeeds(self, observed):
+        self.feed(m.AttemptSucceeded(observed))
+
+    @rule(
+        code=codes,
+        hint=hints,
+        kind=st.sampled_from(["", "", "", "unsent", "refused", "oversized"]),
+        can_refresh=st.booleans(),
+    )
+    @precondition(lambda self: self.running())
+    def attempt_fails(self, code, hint, kind, can_refresh):
+        run = self.run
+        progress, events = run.state.progress, len(run.events)
+        self.feed(m.AttemptFailed(code, hint, can_refresh=can_refresh, **({kind: True} if kind else {})))
+        if kind == "unsent" and run.machine.repeatable and self.fresh and len(run.events) == events:
+            assert run.state.progress == progress, "what never left counts for nothing"
+
+    @rule()
+    @precondition(lambda self: self.run.in_flight and self.fresh and len(self.run.begun) > 1)
+    def attempt_cannot_be_made(self):
+        self.feed(m.AttemptBroken())
+
+    # The program.
+
+    @rule(renews=st.booleans())
+    @precondition(lambda self: self.run.asked)
+    def hook_returns(self, renews):
+        self.feed(m.HookDone((("token", "new"),) if renews else None))
+
+    @rule()
+    @precondition(lambda self: self.run.phase is not Phase.DONE and self.steps > 5)
+    def caller_sees_something(self):
+        self.feed(m.Committed())
+
+    @rule()
+    @precondition(lambda self: self.run.phase is not Phase.DONE and self.steps > SETTLED)
+    def caller_cancels(self):
+        self.feed(m.CancelRequested())
+        assert self.run.phase is Phase.DONE
+
+    @rule()
+    @precondition(lambda self: self.run.phase is not Phase.DONE and self.steps > SETTLED)
+    def channel_closes(self):
+        run = self.run
+        run.around.closing = True
+        self.feed(m.ChannelClosing())
+        assert run.phase in {Phase.RUNNING, Phase.WAITING, Phase.DONE}
+
+    # What holds after every step; that there is one attempt, one end, and nothing behind it the driver itself holds.
+
+    @invariant()
+    def phase_and_attempt_agree(self):
+        assert self.run.in_flight == (self.run.phase is Phase.RUNNING)
+        assert self.run.phase is not Phase.DECIDING or self.run.asked
+
+    @invariant()
+    def a_timer_runs_exactly_while_something_is_awaited(self):
+        run = self.run
+        awaited = {
+            Phase.WAITING: run.state.attempt_end,
+            Phase.SLEEPING: run.state.wake,
+            Phase.DECIDING: run.state.end,
+        }
+        assert run.timer == awaited.get(run.phase)
+
+    @invariant()
+    def the_deadline_is_never_passed(self):
+        run = self.run
+        if run.finish is not None and run.state.end is not None and not self.late:
+            assert run.ended <= run.state.end
+
+    @invariant()
+    def fail_fast_calls_do_not_wait_through_two_failures(self):
+        run = self.run
+        if run.phase is Phase.WAITING and not run.machine.wait_for_ready and self.misses > 1:
+            assert run.soon
+
+    def teardown(self):
+        """CH-7: once the world lets attempts end, the call does: none is lost."""
+        if not hasattr(self, "run"):
+            return
+        run = self.run
+        for _ in range(10):
+            if run.phase is Phase.DONE:
+                return
+            if run.phase is Phase.RUNNING:
+                self.feed(m.Begun() if run.machine.handed_over else m.AttemptSucceeded())
+            elif run.phase is Phase.WAITING:
+                self.feed(m.Connected())
+            elif run.phase is Phase.DECIDING:
+                self.feed(m.HookDone())
+            else:
+                run.now = max(run.now, run.timer)
+                self.feed(m.TimerFired())
+        pytest.fail(f"lost in {run.phase}")
+
+
+TestLives = Lives.TestCase
+TestLives.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestLives.__doc__ = (
+    "CH-3, CH-7, RT-1, RT-7, RT-8, RT-10: one attempt at a time, one end, none lost, none past its deadline."
+)

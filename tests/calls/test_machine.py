@@ -1,0 +1,1040 @@
+"""The machine of a call alone, rule by rule: no grpc, no event loop, no clock but a number."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from grpc_backoff.calls import machine as m
+from grpc_backoff.calls.budget import RetryTokens
+from grpc_backoff.calls.decision import GiveUp, Retry
+from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.calls.machine import Ending, Hook, Phase
+from grpc_backoff.calls.server_hint import ServerHint
+from grpc_backoff.errors import IllegalTransition
+from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.presets import RETRY
+from tests.calls.driving import BEGAN, METHOD, TARGET, Run, policy_of
+
+POLICY = policy_of()
+OWN_TIME = policy_of(timeout=1.0)
+STOP = ServerHint(None, WaitSource.PUSHBACK)
+AT_ONCE = ServerHint(0.0, WaitSource.PUSHBACK)
+TOKEN = (("token", "new"),)
+INPUTS = {
+    m.NotConnected: m.NotConnected(),
+    m.Begun: m.Begun(),
+    m.Connected: m.Connected(),
+    m.Missed: m.Missed(),
+    m.NoConnection: m.NoConnection(),
+    m.AttemptSucceeded: m.AttemptSucceeded(),
+    m.AttemptFailed: m.AttemptFailed("UNAVAILABLE"),
+    m.AttemptBroken: m.AttemptBroken(),
+    m.Committed: m.Committed(),
+    m.TimerFired: m.TimerFired(),
+    m.HookDone: m.HookDone(),
+    m.CancelRequested: m.CancelRequested(),
+    m.ChannelClosing: m.ChannelClosing(),
+}
+
+
+def running(policy=POLICY, **how):
+    return Run(policy, **how)
+
+
+def waiting(policy=POLICY, *, failing=False, **how):
+    run = Run(policy, **how)
+    run.feed(m.NotConnected(failing))
+    assert run.phase is Phase.WAITING
+    return run
+
+
+def sleeping(policy=POLICY, **how):
+    run = Run(policy, **how)
+    run.fail()
+    assert run.phase is Phase.SLEEPING
+    return run
+
+
+def refreshing(policy=POLICY, **how):
+    run = Run(policy, **how)
+    run.fail("UNAUTHENTICATED", can_refresh=True)
+    assert run.phase is Phase.DECIDING
+    return run
+
+
+def settling(policy=POLICY, **how):
+    run = Run(policy, **how)
+    run.fail("ABORTED")
+    assert run.phase is Phase.DECIDING
+    return run
+
+
+def exhausted(policy=POLICY, **how):
+    run = Run(policy, **how)
+    run.fail(hint=STOP)
+    assert run.phase is Phase.DECIDING
+    return run
+
+
+def done(policy=POLICY, **how):
+    run = Run(policy, **how)
+    run.succeed()
+    assert run.phase is Phase.DONE
+    return run
+
+
+REACH = {
+    Phase.RUNNING: running,
+    Phase.WAITING: waiting,
+    Phase.DECIDING: settling,
+    Phase.SLEEPING: sleeping,
+    Phase.DONE: done,
+}
+ALIVE = [running, waiting, sleeping, refreshing, settling, exhausted]
+
+
+# The table.
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("kind", INPUTS)
+def test_every_pair_is_in_the_table_or_a_typed_error(phase, kind):
+    """CH-7: a pair of phase and input leads to a phase, or it is an IllegalTransition that names both."""
+    run = REACH[phase]()
+    if (phase, kind) in m.transitions():
+        run.feed(INPUTS[kind])
+        assert run.phase in Phase
+    else:
+        before = run.state
+        with pytest.raises(IllegalTransition, match=f"{kind.__name__} in phase {phase.name}"):
+            run.feed(INPUTS[kind])
+        assert run.state is before
+
+
+def test_done_is_final():
+    """CH-7: no input leads out of the end."""
+    assert {phase for phase, _ in m.transitions()} == set(Phase) - {Phase.DONE}
+
+
+RETRIED = CallRetried(
+    target=TARGET, method=METHOD, at=BEGAN, attempt=1, code="UNAVAILABLE", delay=0.5, source=WaitSource.SCHEDULE
+)
+STEPS = {
+    # Each pair of the table, in a call with a policy and no deadline; what a deadline adds stands with RT-7.
+    (Phase.RUNNING, m.NotConnected): (running, Phase.WAITING, [m.Enqueue()]),
+    (Phase.RUNNING, m.Begun): (running, Phase.DONE, [m.Finish(Ending.ATTEMPT)]),
+    (Phase.RUNNING, m.NoConnection): (running, Phase.RUNNING, []),
+    (Phase.RUNNING, m.AttemptSucceeded): (running, Phase.DONE, [m.Finish(Ending.ATTEMPT)]),
+    (Phase.RUNNING, m.AttemptFailed): (running, Phase.SLEEPING, [m.Emit(RETRIED), m.ArmTimer(BEGAN + 0.5)]),
+    (Phase.RUNNING, m.AttemptBroken): (running, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.BROKEN)]),
+    (Phase.RUNNING, m.Committed): (running, Phase.RUNNING, []),
+    (Phase.RUNNING, m.TimerFired): (running, Phase.RUNNING, []),
+    (Phase.RUNNING, m.CancelRequested): (running, Phase.DONE, [m.AbandonAttempt(), m.Finish(Ending.ATTEMPT)]),
+    (Phase.RUNNING, m.ChannelClosing): (running, Phase.RUNNING, []),
+    (Phase.WAITING, m.Connected): (waiting, Phase.RUNNING, [m.CancelTimer(), m.Begin(None, ())]),
+    (Phase.WAITING, m.Missed): (waiting, Phase.WAITING, []),
+    (Phase.WAITING, m.NoConnection): (
+        waiting,
+        Phase.SLEEPING,
+        [m.CancelTimer(), m.FailAttempt("UNAVAILABLE"), m.Emit(RETRIED), m.ArmTimer(BEGAN + 0.5)],
+    ),
+    (Phase.WAITING, m.Committed): (waiting, Phase.WAITING, []),
+    (Phase.WAITING, m.TimerFired): (
+        waiting,
+        Phase.DONE,
+        [m.CancelTimer(), m.FailAttempt("DEADLINE_EXCEEDED"), m.CancelTimer(), m.Finish(Ending.ATTEMPT)],
+    ),
+    (Phase.WAITING, m.CancelRequested): (waiting, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
+    (Phase.WAITING, m.ChannelClosing): (waiting, Phase.WAITING, []),
+    (Phase.DECIDING, m.HookDone): (settling, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]),
+    (Phase.DECIDING, m.NoConnection): (settling, Phase.DECIDING, []),
+    (Phase.DECIDING, m.Committed): (settling, Phase.DECIDING, []),
+    (Phase.DECIDING, m.TimerFired): (settling, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]),
+    (Phase.DECIDING, m.CancelRequested): (settling, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
+    (Phase.DECIDING, m.ChannelClosing): (settling, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
+    (Phase.SLEEPING, m.NoConnection): (sleeping, Phase.SLEEPING, []),
+    (Phase.SLEEPING, m.Committed): (sleeping, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]),
+    (Phase.SLEEPING, m.TimerFired): (sleeping, Phase.SLEEPING, [m.ArmTimer(BEGAN + 0.5)]),  # too early
+    (Phase.SLEEPING, m.CancelRequested): (sleeping, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
+    (Phase.SLEEPING, m.ChannelClosing): (sleeping, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
+}
+
+
+def name_of(pair):
+    return f"{pair[0].name} {pair[1].__name__}"
+
+
+@pytest.mark.parametrize("pair", sorted(m.transitions(), key=name_of), ids=name_of)
+def test_step(pair):
+    """CH-7: each pair of the table leads to this phase, with these effects in this order."""
+    reach, phase, effects = STEPS[pair]
+    run = reach()
+    assert run.feed(INPUTS[pair[1]]) == effects
+    assert run.phase is phase
+
+
+# Waiting for a connection (CH-3, CH-4).
+
+
+def test_a_call_on_a_connection():
+    """CH-7: a call with nothing to decide is handed over to its attempt, which is the only one."""
+    run = running(None, timeout=5.0)
+    assert run.machine.handed_over
+    assert run.begun == [(BEGAN, 5.0, ())]
+    assert run.feed(m.Begun()) == [m.Finish(Ending.ATTEMPT)]
+    assert not running(POLICY).machine.handed_over
+    assert not running(None, repeatable=True).machine.handed_over
+
+
+@pytest.mark.parametrize("wait_for_ready", [False, True])
+@pytest.mark.parametrize("failing", [False, True])
+def test_no_connection_yet(wait_for_ready, failing):
+    """CH-3: IDLE and CONNECTING: a call waits. TRANSIENT_FAILURE: it fails, once its caller has it in hand."""
+    run = running(None, wait_for_ready=wait_for_ready, timeout=5.0)
+    fails = failing and not wait_for_ready
+    soon = [m.FailSoon()] if fails else []
+    assert run.feed(m.NotConnected(failing)) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue(), *soon]
+    assert run.phase is Phase.WAITING
+
+
+def test_without_a_deadline_no_timer():
+    """CH-3: a call without a deadline waits as long as it takes."""
+    assert waiting(None).effects == [m.Enqueue()]
+
+
+@pytest.mark.parametrize("policy", [None, policy_of(max_attempts=1)], ids=["no policy", "one attempt"])
+@pytest.mark.parametrize(("wait_for_ready", "final"), [(False, False), (False, True), (True, True)])
+def test_a_dial_that_failed(policy, wait_for_ready, final):
+    """CH-3, CH-4: a fail-fast call is UNAVAILABLE; a wait-for-ready call only where waiting is of no use."""
+    run = waiting(policy, wait_for_ready=wait_for_ready)
+    effects = run.feed(m.NoConnection(final))
+    assert effects == [m.CancelTimer(), m.FailAttempt("UNAVAILABLE"), m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+
+
+def test_wait_for_ready_outlasts_failures():
+    """CH-3: it waits on through any number of failed dials, and then has its connection."""
+    run = waiting(None, wait_for_ready=True)
+    for _ in range(100):
+        assert run.feed(m.NoConnection(), 1.0) == []
+    assert run.feed(m.Connected()) == [m.CancelTimer(), m.Begin(None, ())]
+
+
+def test_one_deadline_covers_the_wait_and_the_call():
+    """CH-3: the attempt gets what the wait has left of the time."""
+    run = waiting(None, timeout=5.0)
+    assert run.feed(m.Connected(), 3.0) == [m.CancelTimer(), m.Begin(2.0, ())]
+    assert run.timer is None
+
+
+def test_the_deadline_while_waiting():
+    """CH-4: a call whose time is up while it waits is DEADLINE_EXCEEDED, for want of a connection."""
+    run = waiting(None, wait_for_ready=True, timeout=5.0)
+    assert run.wake() == [
+        m.CancelTimer(),
+        m.FailAttempt("DEADLINE_EXCEEDED"),
+        m.CancelTimer(),
+        m.Finish(Ending.ATTEMPT),
+    ]
+    assert run.ended == BEGAN + 5.0
+
+
+@pytest.mark.parametrize("after", [5.0, 9.0])
+def test_a_connection_that_comes_too_late(after):
+    """CH-3: no attempt begins when the time is up, though the timer has not said so yet."""
+    run = waiting(None, timeout=5.0)
+    assert m.FailAttempt("DEADLINE_EXCEEDED") in run.feed(m.Connected(), after)
+    assert len(run.begun) == 1
+
+
+@pytest.mark.parametrize("timeout", [-1.0, 0.0, math.nan])
+def test_a_deadline_that_has_passed(timeout):
+    """CH-1, CH-3: as in grpc a timeout that is no more, or no number, has passed; the timer fires at once."""
+    run = waiting(None, timeout=timeout)
+    assert run.timer <= BEGAN
+    assert m.FailAttempt("DEADLINE_EXCEEDED") in run.feed(m.Connected())
+    assert m.FailAttempt("DEADLINE_EXCEEDED") in waiting(POLICY, timeout=timeout).wake()
+
+
+@pytest.mark.parametrize("wait_for_ready", [False, True])
+def test_peer_that_hangs_up_behind_its_settings(wait_for_ready):
+    """CH-3, CB-7: a fail-fast call waits through one connection that is gone before its turn, not through two."""
+    run = waiting(None, wait_for_ready=wait_for_ready)
+    assert run.feed(m.Missed()) == []
+    assert run.feed(m.Missed()) == ([] if wait_for_ready else [m.FailSoon()])
+    assert run.phase is Phase.WAITING
+
+
+def test_a_connection_that_is_gone_as_the_call_enters():
+    """CH-3: that is a miss like any other, and the call is in the queue again, with its deadline."""
+    run = waiting(None, timeout=5.0)
+    run.feed(m.Connected(), 1.0)
+    assert run.feed(m.NotConnected()) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue()]
+    run.feed(m.Connected(), 1.0)
+    assert run.feed(m.NotConnected()) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue(), m.FailSoon()]
+
+
+def test_a_miss_is_forgotten_with_its_attempt():
+    """CH-3: each attempt may miss a connection."""
+    run = waiting()
+    run.feed(m.Missed())
+    run.feed(m.NoConnection())
+    run.wake()
+    assert run.feed(m.NotConnected()) == [m.Enqueue()]
+    assert run.feed(m.Missed()) == []
+    assert run.feed(m.Missed()) == [m.FailSoon()]
+
+
+def test_waiting_is_part_of_the_attempt():
+    """RT-7: what the policy gives an attempt is used up by its wait for a connection, also of a wait-for-ready call."""
+    run = waiting(OWN_TIME, wait_for_ready=True, timeout=60.0)
+    assert run.timer == BEGAN + 1.0
+    assert run.feed(m.Connected(), 0.25) == [m.CancelTimer(), m.Begin(0.75, ())]
+    run = waiting(OWN_TIME, wait_for_ready=True, timeout=60.0)
+    effects = run.wake()
+    assert effects[:2] == [m.CancelTimer(), m.FailAttempt("DEADLINE_EXCEEDED")]
+    assert run.codes == ["DEADLINE_EXCEEDED"]
+    assert run.phase is Phase.SLEEPING
+
+
+# A wait-for-ready call that enters a connection as it breaks (CH-3).
+
+
+def test_what_never_left_is_made_again():
+    """CH-3: at once, with what is left of the time; it counts for nothing, and nobody is told."""
+    run = running(None, wait_for_ready=True, repeatable=True, timeout=5.0)
+    assert run.fail(after=2.0, unsent=True) == [m.Begin(3.0, ())]
+    assert run.phase is Phase.RUNNING
+    run.feed(m.NotConnected())
+    run.feed(m.Connected())
+    assert run.fail(unsent=True) == [m.Begin(3.0, ())]
+    assert run.state.progress.attempt == 1
+    assert run.events == []
+
+
+def test_what_never_left_counts_as_no_attempt_of_the_policy():
+    """CH-3, RT-1, RT-9: the policy's attempts, its budget and the header are those of calls that were sent."""
+    tokens = RetryTokens(RetryBudget(10, 0.1))
+    run = running(OWN_TIME, repeatable=True, tokens=tokens)
+    run.retry()
+    header = (("grpc-previous-rpc-attempts", "1"),)
+    for _ in range(10):
+        assert run.fail(after=0.25, unsent=True) == [m.Begin(1.0, header)]
+    assert (run.state.progress.attempt, tokens.left) == (2, 9)
+
+
+@pytest.mark.parametrize("repeatable", [False, True])
+@pytest.mark.parametrize("unsent", [False, True])
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("closing", [False, True])
+def test_what_is_made_again(repeatable, unsent, committed, closing):
+    """CH-7, CB-10: only what never left and can be sent again, on an open channel, and uncommitted."""
+    run = running(None, wait_for_ready=True, repeatable=repeatable)
+    if committed:
+        run.feed(m.Committed())
+    run.around.closing = closing
+    again = repeatable and unsent and not committed and not closing
+    assert run.fail(unsent=unsent) == ([m.Begin(None, ())] if again else [m.CancelTimer(), m.Finish(Ending.ATTEMPT)])
+
+
+@pytest.mark.parametrize("policy", [None, POLICY], ids=["no policy", "policy"])
+def test_what_never_left_until_the_deadline(policy):
+    """CH-4, RT-7: it is not made again when the time is up: like a call that waits, it has met its deadline."""
+    run = running(policy, wait_for_ready=True, repeatable=True, timeout=5.0)
+    assert run.fail(after=5.0, unsent=True) == [
+        m.CancelTimer(),
+        m.FailAttempt("DEADLINE_EXCEEDED"),
+        m.CancelTimer(),
+        m.Finish(Ending.ATTEMPT),
+    ]
+
+
+# How often (RT-1, RT-2), and when (RT-3).
+
+
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "UNAUTHENTICATED", "INTERNAL"])
+def test_off_unless_asked_for(code):
+    """RT-1, CH-7: without a policy a failure is the end, whatever it is; no hook is asked, and nobody is told."""
+    run = running(None, wait_for_ready=True, repeatable=True)
+    assert run.fail(code, can_refresh=True, refused=True, hint=AT_ONCE) == [
+        m.CancelTimer(),
+        m.Finish(Ending.ATTEMPT),
+    ]
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 3, 7])
+def test_so_many_attempts(attempts):
+    """RT-1: `max_attempts` counts all of them; behind the last comes the account."""
+    run = running(policy_of(max_attempts=attempts))
+    for _ in range(attempts - 1):
+        run.retry()
+    run.fail()
+    assert len(run.begun) == attempts
+    assert run.phase is (Phase.DONE if attempts == 1 else Phase.DECIDING)
+    assert [type(event) for event in run.events[attempts - 1 :]] == [CallExhausted] * (attempts > 1)
+
+
+def test_endless():
+    """RT-1: without a number of attempts there are as many as the time allows."""
+    run = running(policy_of(max_attempts=None))
+    for _ in range(1000):
+        run.retry()
+    assert len(run.begun) == 1001
+
+
+def test_other_codes_are_the_end():
+    """RT-2: what the policy does not list ends the call as it is; there is no account."""
+    run = running()
+    assert run.fail("INTERNAL") == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert run.events == []
+
+
+def test_a_message_that_is_too_large():
+    """RT-2: it is no smaller the next time."""
+    assert running().fail("RESOURCE_EXHAUSTED", oversized=True) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+
+
+def test_the_schedule():
+    """RT-3: each retry is told, then waited for; it begins when the timer fires, late or not."""
+    run = running()
+    at = BEGAN
+    for attempt, delay in enumerate([0.5, 1.0, 2.0], 1):
+        *told, timer = run.fail()
+        assert [event.event.attempt for event in told] == [attempt]
+        assert timer == m.ArmTimer(at + delay)
+        (begin,) = run.wake(late=0.25)
+        assert isinstance(begin, m.Begin)
+        at += delay + 0.25
+    assert [event.delay for event in run.events] == [0.5, 1.0, 2.0]
+    assert [now for now, _, _ in run.begun] == [100.0, 100.75, 102.0, 104.25]
+
+
+def test_an_early_timer_is_armed_again():
+    """RT-3: a wait is never cut short."""
+    run = sleeping()
+    assert run.feed(m.TimerFired(), 0.25) == [m.ArmTimer(BEGAN + 0.5)]
+    assert run.phase is Phase.SLEEPING
+    assert len(run.wake()) == 1
+
+
+def test_pushback_of_none():
+    """RT-3: without a wait there is no timer: the next attempt begins in the same step, behind the event."""
+    run = running()
+    told, begin = run.fail(hint=AT_ONCE)
+    assert (told.event.delay, told.event.source) == (0.0, WaitSource.PUSHBACK)
+    assert begin == m.Begin(None, (("grpc-previous-rpc-attempts", "1"),))
+    assert run.phase is Phase.RUNNING
+
+
+def test_pushback():
+    """RT-3: the server's wait takes the place of the schedule's, which begins anew."""
+    run = running()
+    run.retry()
+    run.fail(hint=ServerHint(0.125, WaitSource.PUSHBACK))
+    assert run.timer == run.now + 0.125
+    run.wake()
+    run.fail()
+    assert [event.delay for event in run.events] == [0.5, 0.125, 0.5]
+
+
+def test_the_server_wants_no_retry():
+    """RT-3, RT-6: no attempt follows, and the account says that the server asked for none."""
+    run = exhausted()
+    assert [event.reason for event in run.events] == [Reason.STOPPED]
+    assert len(run.begun) == 1
+
+
+def test_jitter_comes_from_the_surroundings():
+    """RT-3, CB-11: chance is asked once for each wait, and there only."""
+
+    class Chance:
+        asked = 0
+
+        def random(self):
+            self.asked += 1
+            return 0.5
+
+    chance = Chance()
+    run = running(policy_of(server_delay_jitter=4.0), rng=chance)
+    run.fail(hint=ServerHint(1.0, WaitSource.RETRY_AFTER))
+    assert run.timer == BEGAN + 3.0
+    assert chance.asked == 1
+
+
+# A GOAWAY behind which the server saw nothing (gRFC A6).
+
+
+def test_refused():
+    """RT-9, RT-10: made again at once and for nothing, but once only; behind that it is a failure as any other."""
+    tokens = RetryTokens(RetryBudget(10, 0.1))
+    run = running(policy_of(max_attempts=2), tokens=tokens)
+    told, begin = run.fail(refused=True)
+    assert (told.event.source, told.event.delay) == (WaitSource.REFUSED, 0.0)
+    assert begin == m.Begin(None, ())
+    assert (run.state.progress.attempt, tokens.left) == (1, 10)
+    run.fail(refused=True)
+    assert (run.phase, tokens.left) == (Phase.SLEEPING, 9)
+    assert run.wake() == [m.Begin(None, (("grpc-previous-rpc-attempts", "1"),))]
+
+
+# Renewing credentials (RT-4).
+
+
+def test_refresh():
+    """RT-4: the hook is asked, and the call made again with what it gives, in place of older pairs of those keys."""
+    run = running(timeout=60.0)
+    assert run.fail("UNAUTHENTICATED", after=0.25, can_refresh=True) == [
+        m.ArmTimer(BEGAN + 60.0),
+        m.CallHook(Hook.REFRESH, 0.25),
+    ]
+    assert run.events == []
+    cancelled, told, begin = run.feed(m.HookDone(TOKEN), 1.0)
+    assert cancelled == m.CancelTimer()
+    assert (told.event.code, told.event.delay, told.event.source) == ("UNAUTHENTICATED", 0.0, WaitSource.REFRESH)
+    assert begin == m.Begin(58.75, (*TOKEN, ("grpc-previous-rpc-attempts", "1")))
+    assert run.phase is Phase.RUNNING
+
+
+def test_renewed_metadata_stay():
+    """RT-4, RT-10: later attempts have them as well, once, beside the number that counts on."""
+    run = refreshing()
+    run.feed(m.HookDone(TOKEN))
+    run.retry()
+    run.retry()
+    assert run.begun[-1][2] == (*TOKEN, ("grpc-previous-rpc-attempts", "3"))
+
+
+def test_a_refresh_that_renews_nothing():
+    """RT-4: no pairs at all are a renewal too, for credentials that are not metadata."""
+    run = refreshing()
+    run.feed(m.HookDone(()))
+    assert run.begun[-1][2] == (("grpc-previous-rpc-attempts", "1"),)
+
+
+def test_a_refresh_that_fails():
+    """RT-4: the call ends with its own error, which is no exhaustion."""
+    run = refreshing(timeout=60.0)
+    assert run.feed(m.HookDone()) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert run.events == []
+
+
+def test_nobody_renews():
+    """RT-4: without the hook it is final."""
+    assert running().fail("UNAUTHENTICATED") == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+
+
+def test_when_an_attempt_began():
+    """RT-4: which run of the hook will do hangs on when the attempt began, its wait for a connection included."""
+    run = sleeping()
+    run.wake()
+    assert run.state.attempt_began == BEGAN + 0.5
+    run.feed(m.NotConnected())
+    run.feed(m.Connected(), 2.0)
+    assert run.state.attempt_began == BEGAN + 0.5
+    run = running(None, repeatable=True)
+    assert run.state.attempt_began == BEGAN
+    run.fail(after=1.0, unsent=True)
+    assert run.state.attempt_began == BEGAN + 1.0
+
+
+def test_refreshed_once_for_each_call():
+    """RT-4: the second time it is an error as any other."""
+    run = refreshing()
+    run.feed(m.HookDone(TOKEN))
+    assert run.fail("UNAUTHENTICATED", can_refresh=True) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert len(run.hooks) == 1
+
+
+def test_a_refresh_that_is_slower_than_the_deadline():
+    """RT-4, RT-7: the call ends at its deadline with its own error."""
+    run = refreshing(timeout=5.0)
+    assert run.wake() == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert run.ended == BEGAN + 5.0
+
+
+@pytest.mark.parametrize("after", [5.0, 9.0])
+def test_credentials_that_come_too_late(after):
+    """RT-4, RT-6, RT-7: a hook that returns when the time is up is followed by the account, and no attempt."""
+    run = refreshing(timeout=5.0)
+    told, timer, hook = run.feed(m.HookDone(TOKEN), after)
+    assert told.event.reason is Reason.DEADLINE
+    assert timer == m.ArmTimer(BEGAN + 5.0)
+    assert hook == m.CallHook(Hook.EXHAUSTED, after, Reason.DEADLINE)
+    assert len(run.begun) == 1
+    assert run.wake()[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.DEADLINE), 0.0)
+
+
+# Conflicts (RT-5), and the end (RT-6).
+
+
+@pytest.mark.parametrize("code", ["ABORTED", "ALREADY_EXISTS"])
+def test_conflict(code):
+    """RT-5: it is not retried; the hook is asked, and then the call ends with its own error."""
+    run = running(timeout=60.0)
+    assert run.fail(code, after=0.25) == [m.ArmTimer(BEGAN + 60.0), m.CallHook(Hook.CONFLICT, 0.25)]
+    assert run.state.failed == code
+    assert run.feed(m.HookDone(TOKEN)) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert run.events == []
+
+
+def test_a_conflict_that_the_caller_has_seen():
+    """RT-5, RT-8: behind a response the hook is not asked."""
+    run = running()
+    run.feed(m.Committed())
+    assert run.fail("ABORTED") == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+
+
+def test_no_conflict_where_it_is_retried():
+    """RT-5: a policy that is made for ABORTED retries it."""
+    run = running(policy_of(codes=frozenset({"ABORTED"})))
+    run.fail("ABORTED")
+    assert run.phase is Phase.SLEEPING
+    assert run.hooks == []
+
+
+def test_contention():
+    """RT-5: the preset `contention` is made for ABORTED, which is then no conflict; ALREADY_EXISTS still is one."""
+    run = running(RETRY["contention"])
+    for _ in range(6):
+        run.retry("ABORTED")
+    assert run.hooks == []
+    run.fail("ABORTED")
+    assert [(hook.hook, hook.reason) for hook in run.hooks] == [(Hook.EXHAUSTED, Reason.ATTEMPTS)]
+    assert len(run.begun) == 7
+    run = running(RETRY["contention"])
+    run.fail("ALREADY_EXISTS")
+    assert [(hook.hook, hook.reason) for hook in run.hooks] == [(Hook.CONFLICT, None)]
+
+
+def test_conflict_until_the_deadline():
+    """RT-5, RT-7: the hook is waited for until then."""
+    run = settling(timeout=5.0)
+    assert run.wake() == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert run.ended == BEGAN + 5.0
+
+
+def test_exhausted():
+    """RT-6: listeners are told, then the hook is asked; the call ends with the account and what is left of time."""
+    run = running(policy_of(max_attempts=2), timeout=60.0, trace_id="trace")
+    run.retry()
+    told, timer, hook = run.fail("RESOURCE_EXHAUSTED", after=1.0)
+    assert told == m.Emit(
+        CallExhausted(
+            target=TARGET,
+            method=METHOD,
+            at=BEGAN + 1.5,
+            attempt=2,
+            code="RESOURCE_EXHAUSTED",
+            reason=Reason.ATTEMPTS,
+            took=1.5,
+            trace_id="trace",
+        )
+    )
+    assert timer == m.ArmTimer(BEGAN + 60.0)
+    assert hook == m.CallHook(Hook.EXHAUSTED, 1.5, Reason.ATTEMPTS)
+    finish = m.Finish(Ending.EXHAUSTED, GiveUp(Reason.ATTEMPTS), 57.5)
+    assert run.feed(m.HookDone(), 1.0) == [m.CancelTimer(), finish]
+
+
+def test_exhausted_without_a_deadline():
+    """RT-6: where no deadline is there is no timer for the hook, and nothing is left of time."""
+    run = exhausted()
+    assert run.timer is None
+    assert run.feed(m.HookDone()) == [m.CancelTimer(), m.Finish(Ending.EXHAUSTED, GiveUp(Reason.STOPPED), None)]
+
+
+def test_a_hook_that_outlasts_the_deadline():
+    """RT-6, RT-7: the account is the caller's at the deadline, whether the hook has returned or not."""
+    run = exhausted(timeout=5.0)
+    assert run.wake() == [m.CancelTimer(), m.Finish(Ending.EXHAUSTED, GiveUp(Reason.STOPPED), 0.0)]
+    assert run.ended == BEGAN + 5.0
+
+
+def test_events_say_which_trace():
+    """RT-11: a retry's event has the caller's trace."""
+    run = sleeping(trace_id="trace")
+    assert [event.trace_id for event in run.events] == ["trace"]
+
+
+@pytest.mark.parametrize("observed", [False, True])
+@pytest.mark.parametrize("retries", [0, 1])
+def test_succeeded(observed, retries):
+    """RT-12: the answer comes first, then the event; a first attempt's only where somebody listens."""
+    run = running()
+    for _ in range(retries):
+        run.retry()
+    success = CallSucceeded(target=TARGET, method=METHOD, at=run.now + 1.0, attempt=1 + retries, took=1.0 + retries / 2)
+    told = [m.Emit(success)] if observed or retries else []
+    assert run.succeed(1.0, observed=observed) == [m.Finish(Ending.ATTEMPT), *told]
+
+
+def test_nobody_is_told_of_a_call_without_a_policy():
+    """RT-12: events are about calls that may be retried."""
+    assert running(None, repeatable=True).succeed(observed=True) == [m.Finish(Ending.ATTEMPT)]
+
+
+# Time (RT-7).
+
+
+@pytest.mark.parametrize(
+    ("timeout", "limit", "deadline", "seconds"),
+    [
+        (None, None, None, None),
+        (3.0, None, None, 3.0),
+        (None, 3.0, None, 3.0),
+        (None, None, 3.0, 3.0),
+        (3.0, 4.0, 5.0, 3.0),
+        (5.0, 3.0, 4.0, 3.0),
+        (4.0, 5.0, 3.0, 3.0),
+    ],
+)
+def test_the_least_bound_holds(timeout, limit, deadline, seconds):
+    """RT-7: the caller's timeout, the service config's and the policy's deadline bound the call as a whole."""
+    run = running(policy_of(deadline=deadline), timeout=timeout, limit=limit)
+    assert run.begun == [(BEGAN, seconds, ())]
+    if seconds is not None:
+        run.retry()
+        assert run.begun[-1][:2] == (BEGAN + 0.5, seconds - 0.5)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "seconds", "own"), [(None, 1.0, True), (3.0, 1.0, True), (1.0, 1.0, False), (0.5, 0.5, False)]
+)
+def test_time_for_each_attempt(timeout, seconds, own):
+    """RT-7: an attempt gets what the policy gives it, or what is left of the call's time if that is less."""
+    run = running(OWN_TIME, timeout=timeout)
+    assert (run.begun[0][1], run.state.own_timeout) == (seconds, own)
+
+
+@pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])
+def test_an_attempt_that_takes_too_long(code):
+    """RT-7: it is made again, whether we ended it or the server reset it; the event says that its time was up."""
+    run = running(OWN_TIME, timeout=60.0)
+    run.fail(code, after=1.0)
+    assert run.codes == ["DEADLINE_EXCEEDED"]
+    run.wake()
+    assert run.begun[-1][:2] == (BEGAN + 1.5, 1.0)
+
+
+def test_a_call_whose_every_attempt_takes_too_long():
+    """RT-6, RT-7: the last attempt's DEADLINE_EXCEEDED is the call's, though its own deadline is far."""
+    run = running(policy_of(max_attempts=2, timeout=1.0), timeout=60.0)
+    run.fail("DEADLINE_EXCEEDED", after=1.0)
+    run.wake()
+    run.fail("DEADLINE_EXCEEDED", after=1.0)
+    assert (run.events[-1].code, run.events[-1].reason) == ("DEADLINE_EXCEEDED", Reason.ATTEMPTS)
+    assert run.feed(m.HookDone())[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.ATTEMPTS), 57.5)
+
+
+def test_time_for_an_attempt_that_has_answered():
+    """RT-7, RT-8: the time for an attempt bounds the last one too: behind the first response it ends the call."""
+    run = running(OWN_TIME, timeout=60.0)
+    run.feed(m.Committed())
+    assert run.fail("DEADLINE_EXCEEDED", after=1.0) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert run.events == []
+
+
+@pytest.mark.parametrize("policy", [POLICY, OWN_TIME], ids=["no time of its own", "own time"])
+def test_cancelled_by_the_server_in_its_time(policy):
+    """RT-2, RT-7: CANCELLED that comes before the attempt's time is up is the server's word, and the call's end."""
+    run = running(policy)
+    assert run.fail("CANCELLED", after=0.75) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert run.state.failed == "CANCELLED"
+
+
+def test_one_attempt_that_meets_the_deadline():
+    """RT-7: the call's own deadline ends the first attempt as on a plain channel: there is nothing to account for."""
+    run = running(timeout=5.0)
+    assert run.fail("DEADLINE_EXCEEDED", after=5.0) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+
+
+@pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])
+def test_a_later_attempt_that_meets_the_deadline(code):
+    """RT-6, RT-7: behind a retry it is accounted for, also where the server resets the attempt as the time is up."""
+    run = running(timeout=5.0)
+    run.retry()
+    told, *_, hook = run.fail(code, after=4.5)
+    assert (told.event.code, told.event.reason) == ("DEADLINE_EXCEEDED", Reason.DEADLINE)
+    assert hook == m.CallHook(Hook.EXHAUSTED, 5.0, Reason.DEADLINE)
+
+
+def test_a_wait_past_the_deadline():
+    """RT-3, RT-7: a wait that leaves no time is not begun; the account says how long it would have been."""
+    run = running(timeout=0.5)
+    run.fail()
+    assert run.phase is Phase.DECIDING
+    assert run.feed(m.HookDone())[-1] == m.Finish(
+        Ending.EXHAUSTED, GiveUp(Reason.DEADLINE, 0.5, WaitSource.SCHEDULE), 0.5
+    )
+
+
+@pytest.mark.parametrize("late", [0.5, 10.0])
+def test_woken_too_late(late):
+    """CB-12, RT-7: a loop that was blocked until the deadline or beyond makes no further attempt, and says why."""
+    run = sleeping(timeout=1.0)
+    told, timer, hook = run.wake(late)
+    assert told.event.reason is Reason.DEADLINE
+    assert (timer, hook) == (m.ArmTimer(BEGAN + 1.0), m.CallHook(Hook.EXHAUSTED, 0.5 + late, Reason.DEADLINE))
+    assert len(run.begun) == 1
+    assert run.wake()[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.DEADLINE), 0.0)
+
+
+def test_woken_just_in_time():
+    """RT-7: what is left of the time is the attempt's, however little."""
+    run = sleeping(timeout=1.0)
+    assert run.wake(0.25)[-1][0] == 0.25
+
+
+# What the caller has seen (RT-8).
+
+
+def test_committed():
+    """RT-8: a failure behind something that the caller has seen is the end."""
+    run = running()
+    assert run.feed(m.Committed()) == []
+    assert run.fail() == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert run.events == []
+
+
+@pytest.mark.parametrize("reach", [sleeping, refreshing])
+def test_committed_to_what_has_failed(reach):
+    """RT-8: a caller that sees something of an attempt after it failed gets that attempt's end."""
+    run = reach(timeout=60.0)
+    assert run.feed(m.Committed()) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+
+
+@pytest.mark.parametrize(("reach", "ending"), [(settling, Ending.ATTEMPT), (exhausted, Ending.EXHAUSTED)])
+def test_committed_to_what_is_over(reach, ending):
+    """RT-8: where no attempt follows anyway, the hook is still waited for."""
+    run = reach()
+    assert run.feed(m.Committed()) == []
+    assert run.feed(m.HookDone())[-1].ending is ending
+
+
+def test_committed_while_waiting():
+    """RT-8: requests past the limit bind a call that waits to the attempt that it waits for."""
+    run = waiting()
+    run.feed(m.Committed())
+    assert run.feed(m.NoConnection())[-1] == m.Finish(Ending.ATTEMPT)
+
+
+def test_committed_stays():
+    """RT-8: an attempt that waited for its connection is as committed as before."""
+    run = waiting()
+    run.feed(m.Committed())
+    run.feed(m.Connected())
+    assert run.state.committed
+
+
+# The budget (RT-9).
+
+
+def test_what_costs_a_token():
+    """RT-9: a failure that is retried costs one, an answer brings its share back; other failures are free."""
+    tokens = RetryTokens(RetryBudget(10, 0.5))
+    run = running(tokens=tokens)
+    run.retry()
+    assert tokens.left == 9
+    run.fail("INTERNAL")
+    assert tokens.left == 9
+    running(tokens=tokens).succeed()
+    assert tokens.left == 9.5
+
+
+def test_no_budget():
+    """RT-9: the failure is paid for first; with half of the tokens or less there is no retry."""
+    tokens = RetryTokens(RetryBudget(4, 0.1))
+    run = running(tokens=tokens)
+    run.retry()
+    assert tokens.left == 3
+    run.fail()
+    assert tokens.left == 2
+    assert [event.reason for event in run.events[1:]] == [Reason.BUDGET]
+
+
+def test_calls_without_a_policy_leave_the_budget_alone():
+    """RT-9: what is never retried neither pays nor earns."""
+    tokens = RetryTokens(RetryBudget(4, 0.5))
+    running(tokens=tokens).fail()
+    running(None, repeatable=True, tokens=tokens).fail()
+    running(None, repeatable=True, tokens=tokens).succeed()
+    assert tokens.left == 3
+
+
+def test_a_method_that_is_never_retried_leaves_the_budget_alone():
+    """RT-9: a call of one attempt takes no token from those that can be retried."""
+    tokens = RetryTokens(RetryBudget(4, 0.5))
+    running(policy_of(max_attempts=1), tokens=tokens).fail()
+    running(policy_of(max_attempts=1), tokens=tokens).fail(hint=STOP)
+    assert tokens.left == 4
+
+
+@pytest.mark.parametrize(
+    ("code", "hint", "left"), [("INTERNAL", STOP, 3), ("UNAVAILABLE", STOP, 3), ("INTERNAL", AT_ONCE, 4)]
+)
+def test_a_server_that_wants_no_retry_costs_a_token(code, hint, left):
+    """RT-9: whatever the code; and one token, not two."""
+    tokens = RetryTokens(RetryBudget(4, 0.5))
+    running(tokens=tokens).fail(code, hint=hint)
+    assert tokens.left == left
+
+
+def test_a_committed_failure_costs_a_token():
+    """RT-8, RT-9: a failure that could have been retried is one, also where the caller has seen something of it."""
+    tokens = RetryTokens(RetryBudget(4, 0.5))
+    run = running(tokens=tokens)
+    run.feed(m.Committed())
+    run.fail()
+    assert (run.phase, tokens.left) == (Phase.DONE, 3)
+
+
+def by_the_gRFC(tokens, calls, attempts):  # noqa: N802
+    """Return how many attempts each of some calls gets that all fail, by gRFC A6: a retry needs more than half."""
+    left, made = tokens, []
+    for _ in range(calls):
+        for attempt in range(1, attempts + 1):
+            left = max(0, left - 1)
+            if left <= tokens / 2 or attempt == attempts:
+                made.append(attempt)
+                break
+    return made
+
+
+@pytest.mark.parametrize(("most", "attempts"), [(4, 2), (5, 2), (10, 3), (10, 9), (1, 2)])
+def test_calls_that_share_a_budget(most, attempts):
+    """RT-9: calls that all fail get the attempts that gRFC A6 gives them."""
+    tokens, made = RetryTokens(RetryBudget(most, 0.1)), []
+    for _ in range(10):
+        run = running(policy_of(max_attempts=attempts), tokens=tokens)
+        while run.fail() and run.phase is Phase.SLEEPING:
+            run.wake()
+        made.append(len(run.begun))
+        assert made[-1] == attempts or run.events[-1].reason is Reason.BUDGET
+    assert made == by_the_gRFC(most, 10, attempts)
+
+
+def test_the_budget_comes_back():
+    """RT-9: each answer brings `token_ratio` back, and with more than half of the tokens there are retries again."""
+    tokens = RetryTokens(RetryBudget(4, 0.5))
+
+    def attempts():
+        run = running(tokens=tokens)
+        while run.fail() and run.phase is Phase.SLEEPING:
+            run.wake()
+        return len(run.begun)
+
+    def answers(number):
+        for _ in range(number):
+            running(tokens=tokens).succeed()
+
+    assert attempts() == 2  # 4, 3, 2
+    assert attempts() == 1  # 1
+    answers(4)  # 1.5, 2, 2.5, 3
+    assert attempts() == 1  # 2
+    answers(13)  # 4, and never more than all
+    assert attempts() == 2  # 3, 2
+
+
+def test_a_wait_that_failed_costs_a_token():
+    """RT-9: an attempt that got no connection is a failure as any other."""
+    tokens = RetryTokens(RetryBudget(10, 0.5))
+    waiting(tokens=tokens).feed(m.NoConnection())
+    assert tokens.left == 9
+
+
+# What each attempt says (RT-10).
+
+
+def test_previous_attempts():
+    """RT-10: attempts after the first say how many were before them, in one pair."""
+    run = running()
+    for _ in range(3):
+        run.retry()
+    before = [dict(metadata).get("grpc-previous-rpc-attempts") for _, _, metadata in run.begun]
+    assert before == [None, "1", "2", "3"]
+    assert all(len(metadata) <= 1 for _, _, metadata in run.begun)
+
+
+def test_an_attempt_that_got_no_connection_counts():
+    """RT-10: the number is that of the client's attempts, also of those that no server saw."""
+    run = waiting()
+    run.feed(m.NoConnection())
+    run.wake()
+    run.feed(m.NotConnected())
+    assert run.feed(m.Connected()) == [m.CancelTimer(), m.Begin(None, (("grpc-previous-rpc-attempts", "1"),))]
+
+
+# How it ends before its time (CH-1, CB-10).
+
+
+@pytest.mark.parametrize("reach", ALIVE)
+def test_cancelled(reach):
+    """CH-1: whenever a call is cancelled, that is its end, and that of the attempt that runs."""
+    run = reach(timeout=60.0)
+    was_running = run.in_flight
+    effects = run.feed(m.CancelRequested())
+    if was_running:
+        assert effects == [m.AbandonAttempt(), m.Finish(Ending.ATTEMPT)]
+    else:
+        assert effects == [m.CancelTimer(), m.Finish(Ending.CANCELLED)]
+    assert run.timer is None
+
+
+@pytest.mark.parametrize("reach", ALIVE)
+def test_closing(reach):
+    """CB-10: a call between two attempts ends with the channel; one that runs or waits has the channel's grace."""
+    run = reach(timeout=60.0)
+    run.around.closing = True
+    effects = run.feed(m.ChannelClosing())
+    if reach in {running, waiting}:
+        assert effects == []
+    else:
+        assert effects == [m.CancelTimer(), m.Finish(Ending.CANCELLED)]
+
+
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "UNAUTHENTICATED", "ABORTED"])
+def test_a_failure_within_the_grace(code):
+    """CB-10: nothing is repeated in a channel that closes, no hook is asked, and nobody is told."""
+    tokens = RetryTokens(RetryBudget(10, 0.1))
+    run = running(repeatable=True, tokens=tokens)
+    run.around.closing = True
+    assert run.fail(code, can_refresh=True, unsent=True) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert run.events == []
+    assert tokens.left == 10
+
+
+def test_closed_in_the_moment_of_a_failure():
+    """CB-10: a channel that is closed right behind an attempt's failure, before anything followed, ends the call."""
+    run = running()
+    run.fail(after=0.25)
+    run.around.closing = True
+    assert run.feed(m.ChannelClosing()) == [m.CancelTimer(), m.Finish(Ending.CANCELLED)]
+    assert run.ended == BEGAN + 0.25
+
+
+def test_an_attempt_that_cannot_be_made():
+    """CH-1: what making a later attempt raises is the caller's."""
+    run = running(timeout=60.0)
+    run.retry()
+    assert run.feed(m.AttemptBroken()) == [m.CancelTimer(), m.Finish(Ending.BROKEN)]
+
+
+def test_what_is_remembered_of_a_decision():
+    """RT-3: the state is a value: what was decided stands in it until it is done, and no longer."""
+    run = sleeping()
+    assert isinstance(run.state.following, Retry)
+    assert run.state.failed == "UNAVAILABLE"
+    assert run.state.wake == BEGAN + 0.5
+    run.wake()
+    assert run.state.following is None
+    run.fail("INTERNAL")
+    assert run.state.following is None
+
+
+def test_a_step_changes_nothing_but_its_result():
+    """CH-7: the machine is a function: the same state and input lead to the same state and effects."""
+    run = running(timeout=5.0)
+    for given in (m.NotConnected(), m.AttemptFailed("UNAVAILABLE"), m.AttemptSucceeded(observed=True)):
+        one, other = (run.machine.step(run.state, given, 101.0, run.around) for _ in range(2))
+        assert one == other
