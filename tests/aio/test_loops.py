@@ -148,9 +148,10 @@ async def poll(channel):
 WAYS = [patient, impatient, streaming, ready, watch]
 
 
-@pytest.mark.parametrize(
-    "how", [{}, {"interceptors": [_PassOn()]}, {"retry": "standard"}], ids=["bare", "intercepted", "retrying"]
-)
+HOWS = {"bare": {}, "intercepted": {"interceptors": [_PassOn()]}, "retried": {"retry": "standard"}}
+
+
+@pytest.mark.parametrize("how", HOWS.values(), ids=HOWS)
 @pytest.mark.parametrize("way", [*WAYS, poll])
 def test_used_on_another_loop(home, way, how):
     """One clear error, at once, in place of asyncio's own; the channel can still be used at home."""
