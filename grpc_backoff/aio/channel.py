@@ -189,9 +189,10 @@ class Channel(grpc.aio.Channel):
         """Stop dialling, and say that `close` was forgotten (CB-10)."""
         if self.closing:
             return
-        warnings.warn(f"unclosed channel to {self._target}", ResourceWarning, source=self, stacklevel=2)
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all that we had there
             self._loop.call_soon_threadsafe(self.manager.close)  # whichever thread collects the garbage
+        # Last: a program may have warnings raised as errors.
+        warnings.warn(f"unclosed channel to {self._target}", ResourceWarning, source=self, stacklevel=2)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""
@@ -434,6 +435,7 @@ def _front(
     # By their public names and at this moment: tracing libraries put their own functions there, and those look for
     # the interceptors among the keyword arguments.
     chain = [*(interceptors or ()), *last_interceptors()]
+    options = (("grpc.enable_channelz", 0), *options)  # who looks there is not to see a channel that never connects
     if credentials is None:
         return grpc.aio.insecure_channel(target, options=options, compression=compression, interceptors=chain)
     return grpc.aio.secure_channel(target, credentials, options=options, compression=compression, interceptors=chain)

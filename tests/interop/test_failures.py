@@ -466,6 +466,23 @@ async def test_stable_after_spares_what_served_or_said_goodbye():
             stream.cancel()
 
 
+async def test_a_goaway_on_a_young_connection():
+    """CB-7, CH-6: a patient call waits for what is left to one INITIAL_BACKOFF, though a call runs on. Takes 2 s."""
+    age = [("grpc.max_connection_age_ms", 200), ("grpc.max_connection_age_grace_ms", 20_000)]
+    log = Log()
+    async with (
+        serving(options=age) as port,
+        channel_to(f"127.0.0.1:{port}", log, [("grpc.initial_reconnect_backoff_ms", 2000)]) as channel,
+    ):
+        stream = EchoStub(channel).Both()
+        await stream.write(Message())
+        await log.until(Disconnected)
+        assert await answer(channel, wait_for_ready=True, timeout=20) == "hello"
+        assert 1.99 <= log.gaps()[0] <= 3.5
+        assert not stream.done()
+        stream.cancel()
+
+
 async def test_reset_on_the_wire(file):
     """CB-9: told that the server is back, a sleeping channel is READY without waiting for its deadline."""
     log = Log()
