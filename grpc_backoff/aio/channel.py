@@ -230,9 +230,10 @@ class Channel(grpc.aio.Channel):
         """Stop dialling, and say that `close` was forgotten (CB-10)."""
         if self.closing:
             return
-        warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all that we had there
             self.loop.call_soon_threadsafe(self.manager.close)  # whichever thread collects the garbage
+        # Last: a program may have warnings raised as errors.
+        warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""

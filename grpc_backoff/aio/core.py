@@ -43,6 +43,11 @@ Options = Sequence[tuple[str, Any]]
 
 _genuine: Any = importlib.import_module("grpc.aio._channel")
 
+try:
+    _observability: Any = importlib.import_module("grpc._observability")
+except ImportError:  # a release of grpcio that counts no calls
+    _observability = None
+
 _READY = grpc.ChannelConnectivity.READY
 _IDLE = grpc.ChannelConnectivity.IDLE
 _CONNECTING = grpc.ChannelConnectivity.CONNECTING
@@ -75,7 +80,8 @@ _MAX_INT32 = 2**31 - 1
 _NO_ANSWER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
 """Outcomes that a call can have without any answer of the server's."""
 _BROKEN = "the peer closed it, or the network broke"
-_EXPLAIN_METHOD = "/grpc_backoff/WhyIsThereNoConnection"
+_EXPLAIN_SERVICE = "grpc_backoff.WhyIsThereNoConnection"
+_EXPLAIN_METHOD = f"/{_EXPLAIN_SERVICE}/Ask"
 _MORE_THAN_THE_RETRY_BUFFER = bytes(256 * 1024 + 1)
 _SPREADING = {"round_robin", "weighted_round_robin", "ring_hash_experimental", "weighted_target_experimental"}
 
@@ -113,6 +119,10 @@ _STAGE_MARKS = (
 """The core's words by stage, in this order: a socket that is closed in the TLS handshake says both."""
 _ADDRESS = re.compile(r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: ")
 """What stands before the core's words: a path may have "tls" in it."""
+
+
+with contextlib.suppress(AttributeError):  # a release of grpcio that has another way, or none
+    _observability._SERVICES_TO_EXCLUDE.append(_EXPLAIN_SERVICE.encode())  # noqa: SLF001
 
 
 class CoreChannel:
@@ -459,8 +469,8 @@ class CoreConnector:
     async def _explain(self, core: CoreChannel) -> Failure:
         """Ask a failed channel for its reason: only a call that fails on it can tell.
 
-        It never leaves the process. A retry policy in the service config would retry it, unless it is larger than the
-        retry buffer.
+        It never leaves the process, and grpcio's own metrics do not count it. A retry policy in the service config
+        would retry it, unless it is larger than the retry buffer.
         """
         request = _MORE_THAN_THE_RETRY_BUFFER if self._has_service_config else b""
         reason = "the core gave no reason"
@@ -483,7 +493,7 @@ def keep_polling() -> object:
     """
     kept = _kept.get("channel")
     if kept is None:
-        kept = _kept["channel"] = _genuine.insecure_channel("127.0.0.1:0")
+        kept = _kept["channel"] = _genuine.insecure_channel("127.0.0.1:0", options=[("grpc.enable_channelz", 0)])
     return kept
 
 

@@ -63,7 +63,7 @@ class Front:
         """Keep what it is made from; `last` holds our own interceptors by arity."""
         self._target = target
         self._credentials = credentials
-        self._options = options
+        self._options = (("grpc.enable_channelz", 0), *options)  # channelz is not to show what never connects
         self._compression = compression
         self._last = last
         self._channel: grpc.aio.Channel | None = None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import sys
 import threading
 import time
+import warnings
 import weakref
 
 import grpc
@@ -72,6 +74,22 @@ async def test_dropped_channel_stops(front):
     gc.collect()
     assert gone() is None
     await settle()
+    assert manager.state is events.State.SHUTDOWN
+
+
+async def test_dropped_channel_stops_where_warnings_are_errors(front, monkeypatch):
+    """CB-10: it stops dialling first, and then warns."""
+    channels = [aio.insecure_channel(front.target, options=QUICK)]
+    await failing(EchoStub(channels[0]).Unary(Message()))
+    await settle()
+    raised, manager = [], channels[0].manager
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(type(unraisable.exc_value)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        channels.clear()
+        gc.collect()
+    await settle()
+    assert raised == [ResourceWarning]
     assert manager.state is events.State.SHUTDOWN
 
 

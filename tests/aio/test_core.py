@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import os
 import resource
@@ -14,8 +15,9 @@ import grpc
 import psutil
 import pytest
 import trustme
+from grpc._cython import cygrpc
 
-from grpc_backoff import ConnectError, Stage
+from grpc_backoff import ConnectError, Stage, aio
 from grpc_backoff.aio import core
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.policy.presets import CONNECT
@@ -28,7 +30,7 @@ from grpc_backoff.testing.front import (
     settings_then_close,
     silent,
 )
-from tests.echo import serving
+from tests.echo import EchoStub, Message, serving
 from tests.peers import peer, says, server_tls
 
 RETRIES = json.dumps(
@@ -48,6 +50,11 @@ RETRIES = json.dumps(
         ]
     }
 )
+
+
+class PassOn(grpc.aio.UnaryUnaryClientInterceptor):
+    async def intercept_unary_unary(self, continuation, details, request):
+        return await continuation(details, request)
 
 
 def connector(target, *, options=(), credentials=None):
@@ -286,3 +293,53 @@ async def test_idle_connections_end_by_the_cores_own_rule():
         assert loss.graceful
         assert "idle" in loss.reason
         await dialler.close(None)
+
+
+async def test_the_question_for_the_reason_is_not_counted():
+    """CH-1: a plugin of grpcio's own, as its OpenTelemetry one is, sees the program's calls and no others."""
+    plugin = Plugin()
+    observability = importlib.import_module("grpc._observability")
+    observability.set_plugin(plugin)
+    try:
+        async with FlakyFront(silent) as front, aio.insecure_channel(front.target) as channel:
+            await front.refuse()
+            with pytest.raises(grpc.aio.AioRpcError, match="refused"):
+                await EchoStub(channel).Unary(Message())
+            assert plugin.methods == []
+        async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            await EchoStub(channel).Unary(Message())
+            assert plugin.methods == [b"/echo.v1.Echo/Unary"]
+    finally:
+        observability.set_plugin(None)
+
+
+class Plugin:
+    """What grpcio asks for a tracer of each call, and does not get."""
+
+    observability_enabled = stats_enabled = tracing_enabled = True
+
+    def __init__(self):
+        self.methods = []
+
+    def create_client_call_tracer(self, method, target):
+        """Note for which call it would be; grpcio logs that it got none."""
+        self.methods.append(method)
+
+    def save_registered_method(self, method):
+        """Take no note of it."""
+
+    def create_server_call_tracer_factory(self, *, xds=False):
+        """Have none."""
+
+
+@pytest.mark.parametrize("interceptors", [[], [PassOn()]])
+async def test_channelz_shows_channels_that_connect(interceptors):
+    """CH-1: neither the channel that keeps grpcio's poller alive nor the front of the interceptors is to be seen."""
+    async with serving() as port:
+        target = f"127.0.0.1:{port}"
+        async with aio.insecure_channel(target, interceptors=interceptors) as channel:
+            await EchoStub(channel).Unary(Message())
+            shown = json.loads(cygrpc.channelz_get_top_channels(0)).get("channel", [])
+            seen = [each["data"]["target"].rpartition("/")[2] for each in shown]
+            assert seen.count(target) == 1
+            assert "127.0.0.1:0" not in seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from dataclasses import fields, replace
@@ -465,6 +466,97 @@ def test_reset_lets_an_attempt_in_flight_go_on():
     assert driver.state.limit == limit
     driver.fail()
     assert driver.timer == pytest.approx(started + 1.0)
+
+
+def test_a_reset_after_every_failure_dials_once_per_initial():
+    """CB-9: the first dials at once; each of the others when INITIAL has passed since the dial of the one before."""
+    driver = Driver()
+    driver.want()
+    for _ in range(5):
+        driver.fail(0.01)
+        driver.feed(m.ResetRequested())
+        if not driver.state.in_flight:
+            driver.wake()
+
+    assert driver.starts == pytest.approx([100.0, 100.01, 101.01, 102.01, 103.01, 104.01])
+
+
+def test_a_reset_too_soon_takes_effect_later_and_is_not_dropped():
+    """CB-9: however long the backoff; resets that come meanwhile change nothing and make no event."""
+    driver = Driver(backoff=BackoffPolicy(Exponential(1.0, 1000.0), 900.0, Proportional(0.2)))
+    driver.want()
+    driver.fail()
+    driver.feed(m.ResetRequested())
+    driver.fail()
+    driver.feed(m.ResetRequested(), driver.now + 0.25)
+    for _ in range(3):
+        driver.feed(m.ResetRequested(), driver.now + 0.25)
+    assert driver.kinds().count("BackoffReset") == 2
+    assert driver.timer == pytest.approx(101.0)
+    driver.wake()
+    assert driver.state.attempt == 1
+    driver.fail()
+    driver.wake()
+    driver.fail()
+    assert driver.timer > 800
+    driver.feed(m.ResetRequested(), driver.now + 0.5)
+    assert driver.timer == pytest.approx(driver.now + 20.0), "INITIAL has passed since the last reset's dial"
+    assert driver.starts[-1] == driver.now
+
+
+def test_a_success_frees_the_next_reset():
+    """CB-9: after a success a reset dials at once again."""
+    driver = Driver()
+    driver.want()
+    driver.fail()
+    driver.feed(m.ResetRequested())
+    driver.connect(0.1)
+    driver.lose(0.1)
+    driver.want()
+    driver.feed(m.ResetRequested())
+
+    assert driver.state.in_flight
+    assert driver.starts == pytest.approx([100.0, 100.0, 100.2])
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=st.lists(st.tuples(st.booleans(), st.floats(0, 3)), max_size=60))
+def test_resets_are_spaced_and_none_is_lost(steps):
+    """CB-9: two dials of resets are INITIAL apart, and a reset of a sleeping channel is followed by one within that."""
+    driver = Driver(idle_timeout=math.inf)
+    driver.want()
+    dials, asked = [], []
+    for reset, after in steps:
+        before, starts, now = driver.state, len(driver.starts), min(driver.now + after, driver.timer)
+        if now == driver.timer:
+            driver.wake()
+        elif reset or not before.in_flight:
+            driver.feed(m.ResetRequested(), now)
+            asked += [] if before.in_flight else [now]
+        else:
+            driver.feed(m.AttemptFailed(REFUSED, busy=True), now)
+        if len(driver.starts) > starts and not before.in_flight and (before.reset or now in asked):
+            dials.append(now)
+
+    assert all(later - earlier >= 1.0 - 1e-9 for earlier, later in itertools.pairwise(dials))
+    for moment in asked:
+        assert driver.now < moment + 1.0 or any(moment <= start <= moment + 1.0 + 1e-9 for start in driver.starts)
+
+
+def test_an_outcome_on_its_way_is_waited_for():
+    """CB-3: at the limit an attempt whose outcome is there, though unseen, is not given up; nor waited for for ever."""
+    driver = Driver()
+    driver.want()
+    effects = driver.feed(m.TimerFired(busy=True, decided=True), 125.0)
+    assert effects == [m.ArmTimer(125.25)]
+    driver.connect(0.1)
+    assert driver.state.state is State.READY
+    assert driver.kinds() == ["AttemptStarted", "Connected"]
+
+    other = Driver()
+    other.want()
+    other.feed(m.TimerFired(busy=True, decided=True), 125.0)
+    assert m.AbandonAttempt() in other.wake()
 
 
 @pytest.mark.parametrize("phase", list(m.Phase))

@@ -347,6 +347,20 @@ async def test_two_addresses_of_which_one_is_dead():
     assert len(log.of(AttemptStarted)) == 2
 
 
+@pytest.mark.parametrize("asleep", [0.4, 1.5])
+async def test_a_loop_that_was_late_keeps_a_connection_that_came_in_time(asleep):
+    """CB-3: SETTINGS came within the limit, and the loop looks when that is over: the core is asked first."""
+    log = Log()
+    options = [("grpc.initial_reconnect_backoff_ms", 300), ("grpc.min_reconnect_backoff_ms", 300)]
+    async with ServerProcess(free_port()) as server, channel_to(f"127.0.0.1:{server.port}", log, options) as channel:
+        call = asyncio.ensure_future(answer(channel, wait_for_ready=True, timeout=20))
+        await log.until(AttemptStarted)
+        await asyncio.sleep(0)
+        time.sleep(asleep)  # noqa: ASYNC251 - the loop is late
+        assert await call == "hello"
+        assert [type(event) for event in log] == [AttemptStarted, Connected]
+
+
 class NameServer(asyncio.DatagramProtocol):
     """A DNS server on loopback that knows no name until it is told."""
 
@@ -450,6 +464,23 @@ async def test_stable_after_spares_what_served_or_said_goodbye():
             await log.until(Disconnected)
             assert not log.of(Disconnected)[0].counted_as_failure
             stream.cancel()
+
+
+async def test_a_goaway_on_a_young_connection():
+    """CB-7, CH-6: a patient call waits for what is left to one INITIAL_BACKOFF, though a call runs on. Takes 2 s."""
+    age = [("grpc.max_connection_age_ms", 200), ("grpc.max_connection_age_grace_ms", 20_000)]
+    log = Log()
+    async with (
+        serving(options=age) as port,
+        channel_to(f"127.0.0.1:{port}", log, [("grpc.initial_reconnect_backoff_ms", 2000)]) as channel,
+    ):
+        stream = EchoStub(channel).Both()
+        await stream.write(Message())
+        await log.until(Disconnected)
+        assert await answer(channel, wait_for_ready=True, timeout=20) == "hello"
+        assert 1.99 <= log.gaps()[0] <= 3.5
+        assert not stream.done()
+        stream.cancel()
 
 
 async def test_reset_on_the_wire(file):
