@@ -40,6 +40,9 @@ from tests.echo import EchoStub, Message
 RETRYABLE = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})
 TICK = 1 / 1024  # floats are exact in these, so that two ways to compute a moment agree to the last bit
 
+# Plans without any end are among those that the model is compared with.
+pytestmark = pytest.mark.filterwarnings("ignore:retries of .*:grpc_backoff.errors.PolicyWarning")
+
 
 @dataclass(frozen=True)
 class Outcome:

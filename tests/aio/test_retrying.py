@@ -70,7 +70,7 @@ async def test_unlimited_within_the_deadline(peer):
     """RT-1: without a number of tries, only the deadline ends them."""
     client = peer.client("max_attempts: unlimited, delay: 1ms")
     peer.service.scripts |= {"a": [DOWN] * 30, "b": NEVER}
-    assert await answered(client.call()) == "a"
+    assert await answered(client.call(timeout=60)) == "a"
     assert len(peer.service.tries["a"]) == 31
     error = await failing(client.call("b", timeout=1))
     assert error.code() in {CODE.UNAVAILABLE, CODE.DEADLINE_EXCEEDED}  # as the last try ended, or the deadline ended it
@@ -539,7 +539,7 @@ async def test_waiting_for_a_server(peer, patient):
         await front.refuse()
         quick = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
         client = peer.client("max_attempts: unlimited, delay: 20ms", target=front.target, options=quick)
-        call = client.call(wait_for_ready=patient)
+        call = client.call(wait_for_ready=patient, timeout=60)
         if patient:
             await asyncio.sleep(0.3)
             assert not client.of(CallRetried)
