@@ -461,7 +461,7 @@ async def test_waiting_for_a_server(peer, patient):
         await front.refuse()
         quick = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
         client = peer.client("max_attempts: unlimited, delay: 20ms", target=front.target, options=quick)
-        call = client.call(wait_for_ready=patient)
+        call = client.call(wait_for_ready=patient, timeout=60)
         if patient:
             await asyncio.sleep(0.3)
             assert not client.of(CallRetried)
