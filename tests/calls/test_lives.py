@@ -68,6 +68,8 @@ class Lives(RuleBasedStateMachine):
         self.fresh = len(run.begun) > before
         if self.fresh:
             self.begins()
+        if any(isinstance(effect, m.CallHook) and effect.hook is not m.Hook.EXHAUSTED for effect in run.effects):
+            assert not run.state.committed, "RT-8: the caller has seen something of it"
         if isinstance(given, m.NoConnection) and waited:
             assert run.phase is not Phase.WAITING or (run.machine.wait_for_ready and not given.final)
 
@@ -99,9 +101,9 @@ class Lives(RuleBasedStateMachine):
     @rule(
         seconds=st.sampled_from([0.0, 0.125, 0.5, 1.0, 10.0]),
         late=st.sampled_from([0.0, 0.0, 0.5, 50.0]),
-        reset=st.booleans(),
+        ends_as=st.sampled_from(["DEADLINE_EXCEEDED", "CANCELLED", "unsent"]),
     )
-    def time_passes(self, seconds, late, reset):
+    def time_passes(self, seconds, late, ends_as):
         run = self.run
         until = run.now + seconds
         for _ in range(1000):
@@ -115,12 +117,15 @@ class Lives(RuleBasedStateMachine):
                 break
             if min(due) == ends:
                 run.now = max(run.now, ends)
-                self.feed(m.AttemptFailed("CANCELLED" if reset else "DEADLINE_EXCEEDED"))
-            else:
-                late = 0.0 if self.prompt else late
-                self.late = self.late or late > 0
+                unsent = ends_as == "unsent"
+                self.feed(m.AttemptFailed("UNAVAILABLE" if unsent else ends_as, unsent=unsent))
+            elif late and not self.prompt:  # anything may come between the moment and the timer
+                self.late = True
                 run.now = max(run.now, run.timer) + late
                 until = max(until, run.now)
+                break
+            else:
+                run.now = max(run.now, run.timer)
                 self.feed(m.TimerFired())
         else:
             raise AssertionError("time stands still")
