@@ -116,7 +116,7 @@ async def test_combinations_on_the_wire(plans):
 
         async with Lateness(peer.target) as lateness:
             ends = await asyncio.wait_for(asyncio.gather(*map(run, range(30), plans, clients)), 60)
-    slack = 0.05 + lateness.worst
+    slack = 0.05 + 3 * lateness.worst  # others are not measured in the worst moment
     for plan, end in zip(plans, ends, strict=True):
         assert end.at <= plan.end + slack, (plan, end, slack)
         allowed = [model(plan, slow=slack * share / 16) for share in range(17)]
