@@ -49,7 +49,7 @@ def attempts_of(client):
 
 
 class Lateness:
-    """How late this machine is at the moment: its event loop, and grpc's own deadlines on a plain channel."""
+    """How late this machine is at the moment: its event loop, and on plain channels grpc's deadlines and answers."""
 
     def __init__(self, target):
         self.worst = 0.0
@@ -60,6 +60,7 @@ class Lateness:
     async def __aenter__(self):
         self._tasks = [asyncio.ensure_future(self._tick())]
         self._tasks += [asyncio.ensure_future(self._call(0.3 + 0.1 * number)) for number in range(20)]
+        self._tasks += [asyncio.ensure_future(self._answers()) for _ in range(5)]
         return self
 
     async def __aexit__(self, *_):
@@ -80,6 +81,15 @@ class Lateness:
             call = EchoStub(channel).Unary(Message(text="hang"), timeout=seconds)
             assert await call.code() is CODE.DEADLINE_EXCEEDED
             self.worst = max(self.worst, self._now() - began - seconds)
+
+    async def _answers(self):
+        async with grpc.aio.insecure_channel(self._target) as channel:
+            await channel.channel_ready()
+            while True:
+                began = self._now()
+                await EchoStub(channel).Unary(Message(text="plain"))
+                self.worst = max(self.worst, self._now() - began)
+                await asyncio.sleep(0.02)
 
 
 @settings(max_examples=5, deadline=None, phases=[Phase.generate])
@@ -106,7 +116,7 @@ async def test_combinations_on_the_wire(plans):
 
         async with Lateness(peer.target) as lateness:
             ends = await asyncio.wait_for(asyncio.gather(*map(run, range(30), plans, clients)), 60)
-    slack = 0.05 + lateness.worst
+    slack = 0.05 + 3 * lateness.worst  # others are not measured in the worst moment
     for plan, end in zip(plans, ends, strict=True):
         assert end.at <= plan.end + slack, (plan, end, slack)
         allowed = [model(plan, slow=slack * share / 16) for share in range(17)]

@@ -19,17 +19,15 @@ ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
 spans = st.sampled_from([None, 0.25, 1.0, 5.0, 60.0])
 policies = st.none() | st.builds(
     policy_of,
-    max_attempts=st.none() | st.integers(1, 5),
+    max_attempts=st.none() | st.none() | st.integers(1, 5),
     timeout=spans,
     deadline=spans,
     server_delay_jitter=st.just(1.0),
 )
 hints = st.none() | st.builds(ServerHint, st.none() | st.sampled_from([0.0, 0.125, 3.0]), st.sampled_from(WaitSource))
-codes = st.sampled_from(
-    ["UNAVAILABLE", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "UNAUTHENTICATED", "ABORTED", "CANCELLED", "INTERNAL"]
-)
+codes = st.sampled_from([*["UNAVAILABLE"] * 5, "UNAUTHENTICATED", "ABORTED", "CANCELLED", "INTERNAL"])
 SETTLED = 20
-"""How many steps there are before the caller or the channel ends a call: else most lives were short."""
+"""How many steps there are before an answer, the caller or the channel ends a call: else most lives were short."""
 
 
 class Lives(RuleBasedStateMachine):
@@ -68,6 +66,8 @@ class Lives(RuleBasedStateMachine):
         self.fresh = len(run.begun) > before
         if self.fresh:
             self.begins()
+        if any(isinstance(effect, m.CallHook) and effect.hook is not m.Hook.EXHAUSTED for effect in run.effects):
+            assert not run.state.committed, "RT-8: the caller has seen something of it"
         if isinstance(given, m.NoConnection) and waited:
             assert run.phase is not Phase.WAITING or (run.machine.wait_for_ready and not given.final)
 
@@ -99,9 +99,9 @@ class Lives(RuleBasedStateMachine):
     @rule(
         seconds=st.sampled_from([0.0, 0.125, 0.5, 1.0, 10.0]),
         late=st.sampled_from([0.0, 0.0, 0.5, 50.0]),
-        reset=st.booleans(),
+        ends_as=st.sampled_from(["DEADLINE_EXCEEDED", "CANCELLED", "unsent"]),
     )
-    def time_passes(self, seconds, late, reset):
+    def time_passes(self, seconds, late, ends_as):
         run = self.run
         until = run.now + seconds
         for _ in range(1000):
@@ -115,12 +115,15 @@ class Lives(RuleBasedStateMachine):
                 break
             if min(due) == ends:
                 run.now = max(run.now, ends)
-                self.feed(m.AttemptFailed("CANCELLED" if reset else "DEADLINE_EXCEEDED"))
-            else:
-                late = 0.0 if self.prompt else late
-                self.late = self.late or late > 0
+                unsent = ends_as == "unsent"
+                self.feed(m.AttemptFailed("UNAVAILABLE" if unsent else ends_as, unsent=unsent))
+            elif late and not self.prompt:  # anything may come between the moment and the timer
+                self.late = True
                 run.now = max(run.now, run.timer) + late
                 until = max(until, run.now)
+                break
+            else:
+                run.now = max(run.now, run.timer)
                 self.feed(m.TimerFired())
         else:
             raise AssertionError("time stands still")
@@ -161,7 +164,7 @@ class Lives(RuleBasedStateMachine):
     # The attempt.
 
     @rule(observed=st.booleans())
-    @precondition(lambda self: self.running())
+    @precondition(lambda self: self.running() and self.steps > SETTLED)
     def attempt_succeeds(self, observed):
         self.feed(m.AttemptSucceeded(observed))
 
@@ -192,7 +195,7 @@ class Lives(RuleBasedStateMachine):
         self.feed(m.HookDone((("token", "new"),) if renews else None))
 
     @rule()
-    @precondition(lambda self: self.run.phase is not Phase.DONE and self.steps > 5)
+    @precondition(lambda self: self.run.phase is not Phase.DONE and self.steps > 8)
     def caller_sees_something(self):
         self.feed(m.Committed())
 
