@@ -10,6 +10,7 @@ import pytest
 
 from grpc_backoff.aio.finished import let_go
 from grpc_backoff.testing.front import FlakyFront, healthy
+from tests.aio.service import Scripted
 from tests.echo import EchoStub, Message, serving
 
 ALONE = [("grpc.use_local_subchannel_pool", 1)]
@@ -47,9 +48,10 @@ async def outcome(call):
 @pytest.mark.parametrize("arity", ["Unary", "Down", "Up", "Both"])
 async def test_finished_calls_say_what_they_said(arity, how):
     """CH-1: after it has let go of the core a call answers every question as before."""
-    async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
-        request = iter([Message(text="x")]) if arity in ("Up", "Both") else Message(text="x", count=1)
-        call = getattr(EchoStub(channel), arity)(request, timeout=0.0 if how == "late" else 20)
+    message = Message(text="hang" if how == "late" else "x", count=1)
+    async with serving(Scripted()) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
+        request = iter([message]) if arity in ("Up", "Both") else message
+        call = getattr(EchoStub(channel), arity)(request, timeout=0.2 if how == "late" else 20)
         if how == "cancelled":
             call.cancel()
         first = await outcome(call)
@@ -93,8 +95,8 @@ async def test_calls_that_run_are_left_alone():
 
 async def test_errors_of_such_calls_can_be_pickled():
     """CH-1: the error is grpc's own, with all that it carries."""
-    async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
-        call = EchoStub(channel).Unary(Message(text="x"), timeout=0.0)
+    async with serving(Scripted()) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
+        call = EchoStub(channel).Unary(Message(text="hang"), timeout=0.2)
         await asyncio.wait_for(call.code(), 5)
         let_go(call)
         with pytest.raises(grpc.aio.AioRpcError) as caught:

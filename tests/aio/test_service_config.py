@@ -106,13 +106,13 @@ async def test_a_name_that_no_longer_resolves():
     async with FlakyFront() as front:
         await front.refuse()
         async with aio.insecure_channel(front.target, options=chosen) as channel:
-            channel.gate.manager = SimpleNamespace(status=lambda: SimpleNamespace(last_error=failures.pop()))
-            failures = [resolve, tcp]
             call = EchoStub(channel).Unary(Message())
-            channel.gate.fail_impatient()
-            channel.gate.fail_impatient()
+            failures, manager = [resolve, tcp], channel.pending.manager
+            channel.pending.manager = SimpleNamespace(status=lambda: SimpleNamespace(last_error=failures.pop()))
+            channel.pending.fail()
+            channel.pending.fail()
             assert not call.done()
-            channel.gate.manager = channel.manager
+            channel.pending.manager = manager
             call.cancel()
 
 

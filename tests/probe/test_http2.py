@@ -642,7 +642,7 @@ class NoCalls:
     def release(self):
         pass
 
-    def fail_impatient(self):
+    def fail(self):
         pass
 
 
