@@ -76,6 +76,9 @@ _EXPLAIN_TIMEOUT = 0.25
 _LAST_NOTICE = 1.0
 """How long to wait for what the core has to say of a channel that was closed; it takes a millisecond."""
 
+_POLL, _POLLS = 0.01, 30
+"""How often, and how many times, to look for the server's status of a call whose write has failed."""
+
 _MAX_INT32 = 2**31 - 1
 _NO_ANSWER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
 """Outcomes that a call can have without any answer of the server's."""
@@ -176,10 +179,24 @@ class CoreChannel:
         """Close it, after `grace` seconds for its calls to end. Nothing of it is left in the core then."""
         self.last_state = self.state()
         await self.channel.close(grace)
-        for call in tuple(self.calls):
-            let_go(call)  # whoever holds it, no longer holds the core's channel (CB-10)
+        await self._let_go_of_calls()
         if self._watches:
             await asyncio.wait(self._watches, timeout=_LAST_NOTICE)
+
+
+    async def _let_go_of_calls(self) -> None:
+        """Have every call that somebody holds let go of the core's channel (CB-10).
+
+        A call whose write has failed has grpcio's status: in front of the server's, which is waited for, or over it.
+        """
+        held = [call for call in self.calls if not let_go(call)]
+        for _ in range(_POLLS):
+            if not held:
+                return
+            await asyncio.sleep(_POLL)
+            held = [call for call in held if not let_go(call)]
+        for call in held:
+            let_go(call, stand_in=True)
 
 
 class CoreConnection:

@@ -17,6 +17,8 @@ from typing import Any
 
 import grpc.aio
 
+from grpc_backoff.aio.grpcio import is_stand_in, status_of
+
 __all__ = ["let_go"]
 
 
@@ -52,6 +54,9 @@ class _FinishedCall:
     def cancel(self, _details: str) -> None:
         """Change nothing: it has ended."""
 
+    def set_internal_error(self, _details: str) -> None:
+        """Change nothing: a write that was under way at the end has failed, and the end says why."""
+
     def time_remaining(self) -> float | None:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
@@ -69,13 +74,20 @@ class _FinishedCall:
         return grpc.aio.EOF
 
 
-def let_go(call: grpc.aio.Call) -> None:
-    """Have a finished call keep its outcome and let go of the core; one that still runs is left alone."""
+def let_go(call: grpc.aio.Call, *, stand_in: bool = False) -> bool:
+    """Have a finished call keep its outcome and let go of the core; one that still runs is left alone.
+
+    Returns False, and does nothing, where a write has failed and the server's status may be still to come; with
+    `stand_in`, grpcio's own status for that is kept.
+    """
     held: Any = getattr(call, "_cython_call", None)
     if held is None or isinstance(held, _FinishedCall) or not held.done():
-        return
+        return True
     try:
+        if not stand_in and is_stand_in(status_of(call)):
+            return False
         finished = _FinishedCall(held)
     except AttributeError:
-        return
+        return True
     call._cython_call = finished  # type: ignore[attr-defined]  # noqa: SLF001
+    return True

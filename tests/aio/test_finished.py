@@ -102,3 +102,27 @@ async def test_errors_of_such_calls_can_be_pickled():
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call
         assert pickle.loads(pickle.dumps(caught.value)).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_a_write_that_fails_behind_the_end():
+    """CH-1: grpcio notes a failed write on the call; once that has ended and let go, this changes nothing."""
+    async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
+        call = EchoStub(channel).Unary(Message(text="x"))
+        await call
+        assert let_go(call)
+        call._cython_call.set_internal_error("Failed")
+        assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_a_status_that_is_still_to_come():
+    """RT-2: a call whose write has failed waits for the server's status, and is not let go before that is there."""
+    async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
+        call = EchoStub(channel).Both(timeout=20)
+        await call.write(Message(text="x"))
+        held = call._cython_call
+        held.set_internal_error('Failed "execute_batch": by the test')  # as grpcio does for a write that fails
+        assert call.done()
+        assert not let_go(call)
+        assert call._cython_call is held
+        assert let_go(call, stand_in=True)
+        assert await call.code() is grpc.StatusCode.INTERNAL
