@@ -24,7 +24,8 @@ policies = st.none() | st.builds(
     deadline=spans,
     server_delay_jitter=st.just(1.0),
 )
-hints = st.none() | st.builds(ServerHint, st.none() | st.sampled_from([0.0, 0.125, 3.0]), st.sampled_from(WaitSource))
+sources = st.sampled_from([WaitSource.PUSHBACK, WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER])
+hints = st.none() | st.builds(ServerHint, st.none() | st.sampled_from([0.0, 0.125, 3.0]), sources)
 codes = st.sampled_from([*["UNAVAILABLE"] * 5, "UNAUTHENTICATED", "ABORTED", "CANCELLED", "INTERNAL"])
 SETTLED = 20
 """How many steps there are before an answer, the caller or the channel ends a call: else most lives were short."""
