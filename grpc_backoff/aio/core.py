@@ -76,7 +76,7 @@ _EXPLAIN_TIMEOUT = 0.25
 _LAST_NOTICE = 1.0
 """How long to wait for what the core has to say of a channel that was closed; it takes a millisecond."""
 
-_POLL, _POLLS = 0.01, 30
+_POLL, _POLLS = 0.01, 25
 """How often, and how many times, to look for the server's status of a call whose write has failed."""
 
 _MAX_INT32 = 2**31 - 1
@@ -182,7 +182,6 @@ class CoreChannel:
         await self._let_go_of_calls()
         if self._watches:
             await asyncio.wait(self._watches, timeout=_LAST_NOTICE)
-
 
     async def _let_go_of_calls(self) -> None:
         """Have every call that somebody holds let go of the core's channel (CB-10).

@@ -6,12 +6,12 @@ For patterns and methods the nearest name holds, and it is never a matter of ord
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import combinations
 
 from grpc_backoff.errors import OptionError
 
-__all__ = ["check_methods", "check_patterns", "near_miss", "nearest_method", "nearest_pattern", "suggestion"]
+__all__ = ["check_methods", "check_patterns", "nearest_method", "nearest_pattern"]
 
 ALL = "*"
 _METHOD = re.compile(r"[A-Za-z_][\w.]*(/[A-Za-z_]\w*)?", re.ASCII)
@@ -95,25 +95,3 @@ def _meet(one: str, other: str) -> bool:
                 seen.add(step)
                 ahead.append(step)
     return False
-
-
-def near_miss(word: str, keys: Mapping[str, str]) -> str | None:
-    """Return the key that was probably meant by a misspelt word, as for `suggestion`; None if no word is near."""
-    import difflib  # noqa: PLC0415 - for an error only
-
-    near = difflib.get_close_matches(word.lower(), keys, n=1)
-    return keys[near[0]] if near else None
-
-
-def suggestion(word: str, keys: Mapping[str, str], kind: str) -> str:
-    """Say which key was probably meant by one that nobody knows.
-
-    Args:
-        word: what was written, without what all such keys begin with.
-        keys: the right key by each word that may have been meant for it.
-        kind: what such a key is called: "option", say.
-    """
-    meant = near_miss(word, keys)
-    if meant is not None:
-        return f"no {kind} has this name, did you mean {meant!r}?"
-    return f"no {kind} has this name, choose from: {', '.join(dict.fromkeys(keys.values()))}"

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grpc_backoff.config.names import suggestion
-from grpc_backoff.config.sources import Effective, Resolved, Said, Source, compose
+from grpc_backoff.config.sources import AT_ONCE_SOURCE, PRESET_SOURCES, Effective, Resolved, Said, Source, compose
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Jitter, parse_jitter
-from grpc_backoff.policy.presets import AT_ONCE, CONNECT_PRESET, PRESETS, RETRY_PRESET
+from grpc_backoff.policy.presets import CONNECT_PRESET, RETRY_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.spelling import suggestion
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
 
 __all__ = [
@@ -209,9 +209,11 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
         for stray in (source["steps"] for source in chain if "steps" in source):
             if stray.key:
                 raise OptionError(stray.key, stray.given, f"nothing is: {strategy} backoff has no steps")
-        idle = [said.key for part, said in written if part in _GROWTH or (part == "preset" and said.value in PRESETS)]
+        idle = [
+            said.key for part, said in written if part in _GROWTH or (part == "preset" and said.value in PRESET_SOURCES)
+        ]
         remarks = tuple(f"{key} has no effect without a delay" for key in idle)
-        return replace(compose(RetryPolicy, [AT_ONCE, *chain]), remarks=remarks)
+        return replace(compose(RetryPolicy, [AT_ONCE_SOURCE, *chain]), remarks=remarks)
     resolved = compose(RetryPolicy, chain)
     if resolved.policy.max_attempts == 1 and not any(part == "max_attempts" for part, _ in written):
         idle = [said.key for part, said in written if part in _DELAYS]
@@ -244,18 +246,18 @@ def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: s
     chain = list(sources)
     named = next((source["preset"] for source in sources if "preset" in source), _unsaid(default))
     seen: list[str] = []
-    while named.value not in PRESETS:
+    while named.value not in PRESET_SOURCES:
         if named.value in seen:
             circle = " begins with ".join([*seen[seen.index(named.value) :], named.value])
             raise OptionError(named.key, named.given, f"a policy that does not begin with itself is ({circle})")
         if named.value not in policies:
-            known = [*policies, *PRESETS]
+            known = [*policies, *PRESET_SOURCES]
             known_by_word = {name.lower(): name for name in known}
             raise OptionError(named.key, named.given, suggestion(named.value, known_by_word, "policy"))
         seen.append(named.value)
         chain.append(policies[named.value])
         named = chain[-1].get("preset", _unsaid(RETRY_PRESET))
-    return [*chain, PRESETS[named.value]]
+    return [*chain, PRESET_SOURCES[named.value]]
 
 
 def _unsaid(preset: str) -> Said:

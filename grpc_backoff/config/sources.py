@@ -2,11 +2,7 @@
 
 A source is what one place says of a policy: the arguments, the channel options, a table of the file, a preset. It is a
 mapping from parts of a policy to what was said of them. Where sources meet, the one that comes first has more say,
-part by part (BP-3). No source is read here, no name is looked up, and no default stands here: presets are sources
-too.
-
-The parts of a backoff are `backoff` (a strategy by name), `delay`, `multiplier`, `max_exponent`, `steps`, `max_delay`
-and `jitter`. All other parts are fields of the policy, by their names.
+part by part (BP-3). Presets are sources too, with the least say. No file or option is read here.
 """
 
 from __future__ import annotations
@@ -16,26 +12,18 @@ from dataclasses import astuple, dataclass, fields, is_dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from grpc_backoff.errors import OptionError
-from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
+from grpc_backoff.policy.parts import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES, build
+from grpc_backoff.policy.presets import AT_ONCE, PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Exponential, Fixed, Linear, Steps, Strategy
+from grpc_backoff.policy.strategy import Decorrelated
 
-__all__ = ["Effective", "Resolved", "Said", "Source", "compose", "describe", "say"]
+__all__ = ["AT_ONCE_SOURCE", "PRESET_SOURCES", "Effective", "Resolved", "Said", "Source", "compose", "describe", "say"]
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
 ResolvedT = TypeVar("ResolvedT", ConnectPolicy, RetryPolicy, RetryBudget)
-
-_PARTS: Mapping[str, tuple[str, ...]] = {
-    Fixed.name: ("delay",),
-    Linear.name: ("delay",),
-    Exponential.name: ("delay", "multiplier", "max_exponent"),
-    Steps.name: ("steps", "multiplier"),
-    Decorrelated.name: ("delay",),
-}
-_ALL_PARTS = frozenset(part for parts in _PARTS.values() for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +88,17 @@ def compose(kind: type[PolicyT], sources: Sequence[Source]) -> Resolved[PolicyT]
     """
     said = _settle(sources)
     named = {field.name: said[field.name].value for field in fields(kind) if field.name != "backoff"}
-    return Resolved(kind(backoff=_build(said), **named), _effective(said, named))
+    parts = {part: each.value for part, each in said.items()}
+    return Resolved(build(kind, parts), _effective(said, named))
 
 
 def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
     """Return the values of a policy that was given whole."""
     strategy = policy.backoff.strategy
     parts: dict[str, object] = {"backoff": strategy.name}
-    parts |= zip(_PARTS.get(strategy.name, ()), astuple(strategy) if is_dataclass(strategy) else (), strict=False)
+    parts |= zip(
+        PARTS_OF_STRATEGIES.get(strategy.name, ()), astuple(strategy) if is_dataclass(strategy) else (), strict=False
+    )
     parts |= {"max_delay": policy.backoff.cap, "jitter": policy.backoff.jitter}
     parts |= {field.name: getattr(policy, field.name) for field in fields(policy) if field.name != "backoff"}
     return tuple(Effective(part, value, origin) for part, value in parts.items() if value is not None)
@@ -126,11 +117,11 @@ def _settle(sources: Sequence[Source]) -> dict[str, Said]:
 
 def _settle_strategy(sources: Sequence[Source], said: dict[str, Said]) -> None:
     kind: str = said["backoff"].value
-    needed = _PARTS[kind][0]
+    needed = PARTS_OF_STRATEGIES[kind][0]
     if needed not in said:
         asked = said["backoff"] if said["backoff"].key else said["preset"]
         raise OptionError(asked.key, asked.given, f"it is with {needed} beside it, which it does not say itself")
-    for part in _ALL_PARTS - set(_PARTS[kind]):
+    for part in PARTS_OF_ANY_STRATEGY - set(PARTS_OF_STRATEGIES[kind]):
         if part in said and _outranks(sources, part, "backoff"):
             raise OptionError(said[part].key, said[part].given, f"nothing is: {kind} backoff has no {part}")
         said.pop(part, None)
@@ -169,16 +160,13 @@ def _rank(sources: Sequence[Source], part: str) -> int:
     return next(rank for rank, source in enumerate(sources) if part in source)
 
 
-def _build(said: Source) -> BackoffPolicy:
-    return BackoffPolicy(strategy=_strategy(said), cap=said["max_delay"].value, jitter=said["jitter"].value)
-
-
-def _strategy(said: Source) -> Strategy:
-    kind = next(strategy for strategy in STRATEGIES if strategy.name == said["backoff"].value)
-    given = [said[part].value for part in _PARTS[kind.name] if part in said]
-    return kind(*given)
-
-
 def _effective(said: Source, named: Mapping[str, object]) -> tuple[Effective, ...]:
-    parts = ["backoff", *_PARTS[said["backoff"].value], "max_delay", "jitter", *named]
+    parts = ["backoff", *PARTS_OF_STRATEGIES[said["backoff"].value], "max_delay", "jitter", *named]
     return tuple(Effective(part, said[part].value, str(said[part])) for part in parts if part in said)
+
+
+PRESET_SOURCES: Mapping[str, Source] = {name: say(f"preset {name}", parts) for name, parts in PRESETS.items()}
+"""The presets as sources, by name."""
+
+AT_ONCE_SOURCE = say("no delay", AT_ONCE)
+"""Retries without any delay, as a source."""

@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Callable, Iterable
 
-from grpc_backoff.config.names import near_miss
 from grpc_backoff.errors import OptionError
+from grpc_backoff.policy.spelling import near_miss
 
 __all__ = [
     "STATUS_CODES",

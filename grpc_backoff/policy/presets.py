@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from grpc_backoff.config.sources import Source, compose, say
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Additive, NoJitter, Proportional, Scaled
+from grpc_backoff.policy.parts import build
 from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = [
@@ -88,10 +88,10 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
     "exponential": {"backoff": "exponential", **_BY_WORDS},
 }
 
-PRESETS: Mapping[str, Source] = MappingProxyType(
-    {name: say(f"preset {name}", {**_CONNECTING, **_RETRYING, **parts}) for name, parts in _TABLE.items()}
+PRESETS: Mapping[str, Mapping[str, object]] = MappingProxyType(
+    {name: MappingProxyType({**_CONNECTING, **_RETRYING, **parts}) for name, parts in _TABLE.items()}
 )
-"""What each preset says, by name; the last three say no delay, which is for the user to say."""
+"""The parts of each preset, by name; the last three say no delay, which is for the user to say."""
 
 CONNECT_PRESET = "grpc"
 """What connections begin with when nobody names another."""
@@ -99,21 +99,17 @@ CONNECT_PRESET = "grpc"
 RETRY_PRESET = "fixed"
 """What a policy for calls begins with when it names no other: RFC-006's."""
 
-AT_ONCE = say("no delay", {"backoff": "fixed", "delay": 0.0, "jitter": NoJitter()})
-"""Retries without any delay."""
+AT_ONCE: Mapping[str, object] = MappingProxyType({"backoff": "fixed", "delay": 0.0, "jitter": NoJitter()})
+"""The parts of retries without any delay."""
 
-GRPC = compose(ConnectPolicy, [PRESETS["grpc"]]).policy.backoff
-"""gRPC's connection backoff: INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF, JITTER."""
-
-CONNECT = compose(ConnectPolicy, [PRESETS[CONNECT_PRESET]]).policy
+CONNECT = build(ConnectPolicy, PRESETS[CONNECT_PRESET])
 """What a channel does when nobody says otherwise."""
 
+GRPC = CONNECT.backoff
+"""gRPC's connection backoff: INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF, JITTER."""
+
 RETRY = MappingProxyType(
-    {
-        name: compose(RetryPolicy, [source]).policy
-        for name, source in PRESETS.items()
-        if {"delay", "steps"} & set(source)
-    }
+    {name: build(RetryPolicy, parts) for name, parts in PRESETS.items() if {"delay", "steps"} & set(parts)}
 )
 """The presets as retry policies, by name, without those that need a delay first; `grpc_backoff.RETRY_PRESETS`."""
 

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpc_backoff.config.sources import Effective, Said, compose, say
+from grpc_backoff.config.sources import AT_ONCE_SOURCE, PRESET_SOURCES, Effective, Said, compose, say
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import Full, NoJitter, Proportional
-from grpc_backoff.policy.presets import AT_ONCE, PRESETS, RETRY
+from grpc_backoff.policy.presets import RETRY
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 from tests.policy.values import unhurried
 
-GRPC = PRESETS["grpc"]
+GRPC = PRESET_SOURCES["grpc"]
 
 
 def written(**values):
@@ -124,7 +124,7 @@ def test_effective():
             written(backoff="linear"),
             say("somewhere", {"max_delay": 9.0}),
             {"max_attempts": Said(3, "retry", 2, "words")},
-            PRESETS["contention"],
+            PRESET_SOURCES["contention"],
         ],
     )
 
@@ -154,7 +154,9 @@ def test_effective_jitter_of_decorrelated():
 
 def test_at_once():
     """BP-2: without any delay, a retry follows at once, whatever else was said of growth and of the cap."""
-    policy = compose(RetryPolicy, [AT_ONCE, written(backoff="exponential", multiplier=2.0, max_delay=3.0), GRPC]).policy
+    policy = compose(
+        RetryPolicy, [AT_ONCE_SOURCE, written(backoff="exponential", multiplier=2.0, max_delay=3.0), GRPC]
+    ).policy
 
     assert [policy.bounds(n) for n in (1, 2, 100)] == [(0.0, 0.0)] * 3
 

@@ -136,7 +136,7 @@ def says_nothing(number):
     return number in {*range(11), 0.5} or math.log2(number).is_integer() or math.log10(number).is_integer()
 
 
-ALL = {number for source in PRESETS.values() for said in source.values() for number in numbers_in(said.value)}
+ALL = {number for source in PRESETS.values() for said in source.values() for number in numbers_in(said)}
 DEFAULTS = {number for number in ALL if not says_nothing(number)}
 MILLISECONDS = {number * 1000 for number in DEFAULTS if number >= 10}
 """The longer times once more: grpc's options are in milliseconds."""
