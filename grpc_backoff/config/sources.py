@@ -12,7 +12,7 @@ and `jitter`. All other parts are fields of the policy, by their names.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, fields, is_dataclass, replace
+from dataclasses import astuple, fields, is_dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from grpc_backoff.errors import OptionError
@@ -22,6 +22,7 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Exponential, Fixed, Linear, Steps, Strategy
+from grpc_backoff.record import value
 
 __all__ = ["Effective", "Resolved", "Said", "Source", "compose", "describe", "say"]
 
@@ -38,7 +39,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
 _ALL_PARTS = frozenset(part for parts in _PARTS.values() for part in parts)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Said:
     """What one source says of one part.
 
@@ -63,7 +64,7 @@ Source = Mapping[str, Said]
 """What is said of a policy, by part."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Effective:
     """One value that holds, and where it came from."""
 
@@ -72,7 +73,7 @@ class Effective:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Resolved(Generic[ResolvedT]):
     """A policy, where each of its values came from, and what is to be said of them.
 
