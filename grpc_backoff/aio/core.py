@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import json
 import math
 import re
 import weakref
@@ -544,8 +543,12 @@ def _spreads_calls(target: str, options: Mapping[str, Any]) -> bool:
 
 
 def _service_config_spreads(text: object) -> bool:
+    if not isinstance(text, str | bytes):
+        return False
+    import json  # noqa: PLC0415 - most channels have no service config
+
     try:
-        config = json.loads(text) if isinstance(text, str | bytes) else {}
+        config = json.loads(text)
         named = [name for entry in config.get("loadBalancingConfig", ()) for name in entry]
         known = [name for name in named if name in _SPREADING or name == "pick_first"]
         first = known[0] if known else config.get("loadBalancingPolicy", "").lower()

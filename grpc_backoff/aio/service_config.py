@@ -7,17 +7,17 @@ there is a connection. Nothing is checked: what the core would reject it rejects
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from grpc_backoff.config.service_config import method_configs, method_paths, read_duration, read_json
+from grpc_backoff.record import value
 
 __all__ = ["MethodConfig", "ServiceConfig", "read_service_config"]
 
 _KEYS = ("grpc.service_config", b"grpc.service_config")  # grpcio takes both
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class MethodConfig:
     """What holds for a method's calls that do not say otherwise; None where the config says nothing."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from grpc_backoff.calls.events import Reason, WaitSource
+from grpc_backoff.record import value
 
 __all__ = ["Account"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Account:
     """How a call came to be given up. Times are seconds.
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+
+from grpc_backoff.record import value
 
 __all__ = ["Link", "Report", "is_oversized", "never_left", "was_refused"]
 
@@ -38,7 +39,7 @@ class Link(enum.Enum):
     """It had ended, and the core had dialled again by itself, in vain."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Report:
     """How a call failed, as its client saw it.
 

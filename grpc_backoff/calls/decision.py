@@ -6,12 +6,13 @@ are tries left, and only then what the server says. The deadline comes last: a w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from grpc_backoff.calls.events import Reason, WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.record import value
 
 __all__ = ["Failure", "GiveUp", "Progress", "Retry", "costs_token", "decide", "is_conflict", "is_retryable"]
 
@@ -24,7 +25,7 @@ _SCATTERED = frozenset({WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER})
 """The words that many clients are told alike, and that are not gRPC's own, which is obeyed exactly (RT-3)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Failure:
     """How one try failed.
 
@@ -46,7 +47,7 @@ class Failure:
     oversized: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Progress:
     """How far a call has come.
 
@@ -65,7 +66,7 @@ class Progress:
     refused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Retry:
     """Try again.
 
@@ -84,7 +85,7 @@ class Retry:
     refresh: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class GiveUp:
     """Let the failure be the call's.
 

@@ -6,7 +6,8 @@ They hold no payload, no metadata and no token (RT-11). Times are seconds.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from grpc_backoff.record import value
 
 __all__ = ["CallEvent", "CallExhausted", "CallRetried", "CallSucceeded", "Reason", "WaitSource"]
 
@@ -37,7 +38,7 @@ class Reason(enum.Enum):
     STOPPED = "the server asked for no retry"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class CallEvent:
     """What every event of a call has.
 
@@ -56,7 +57,7 @@ class CallEvent:
     call_id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class CallRetried(CallEvent):
     """The try failed with `code`; the next one follows in `delay` seconds, as `source` said.
 
@@ -72,14 +73,14 @@ class CallRetried(CallEvent):
     trace_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class CallSucceeded(CallEvent):
     """The try brought the call's answer, `took` seconds after the call began."""
 
     took: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class CallExhausted(CallEvent):
     """The try failed with `code`, which the policy retries, and there was no further one (RT-6).
 

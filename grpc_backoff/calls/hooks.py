@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.calls.events import Reason
@@ -11,11 +11,12 @@ from grpc_backoff.errors import OptionError
 
 if TYPE_CHECKING:
     import grpc
+from grpc_backoff.record import value
 
 __all__ = ["FailedCall", "Hook", "RetryHooks"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class FailedCall:
     """An attempt that failed, as a hook sees it.
 
@@ -49,7 +50,7 @@ Hook = Callable[[FailedCall], Any]
 """A function or a coroutine function. What it raises is logged, and the call's own error stays what it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class RetryHooks:
     """What a channel calls when its calls fail. They run on the event loop, and in the context of the call.
 

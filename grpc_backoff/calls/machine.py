@@ -23,7 +23,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from grpc_backoff.calls.budget import RetryTokens
@@ -33,7 +32,7 @@ from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record
+from grpc_backoff.record import record, value
 
 __all__ = [
     "AbandonAttempt",
@@ -372,7 +371,7 @@ class Surroundings(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class CallMachine:
     """The rules, for the calls of one method. It holds no state: `begin` and `step` are functions of their arguments.
 

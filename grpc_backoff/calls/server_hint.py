@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from grpc_backoff.calls.events import WaitSource
+from grpc_backoff.record import value
 
 __all__ = ["Metadata", "ServerHint", "read_hint"]
 
@@ -28,7 +28,7 @@ _MAX_INT32 = 2**31 - 1
 _NANOSECONDS = 1_000_000_000  # in a second
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ServerHint:
     """What the server said.
 

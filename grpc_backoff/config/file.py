@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from grpc_backoff.config import names
@@ -60,6 +59,7 @@ from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.record import value
 
 __all__ = ["ENVIRONMENT_VARIABLE", "TABLES", "Config", "Section", "read_config"]
 
@@ -76,7 +76,7 @@ _LARGEST = 1_000_000
 _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Config:
     """What a file says, checked.
 

@@ -6,9 +6,8 @@ The order is that of all settings (BP-3): what the argument `retry` has for a me
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from grpc_backoff.config import names
@@ -28,6 +27,7 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.record import value
 
 __all__ = ["CallPolicies", "Retry", "read_call_policies", "read_retry"]
 
@@ -41,7 +41,7 @@ _ENABLE_RETRIES = "grpc.enable_retries"
 _REPLAY_LIMIT = "grpc.per_rpc_retry_buffer_size"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class CallPolicies:
     """The retry policies of one channel's calls.
 
@@ -176,6 +176,8 @@ def _take_over(core: Pairs) -> tuple[dict[str, RetryPolicy | None], RetryBudget 
     except OptionError:
         return {}, None, core
     if taken:
+        import json  # noqa: PLC0415 - most channels have no service config
+
         left = json.dumps(parsed)
         core = tuple((key, left if _text(key) == _SERVICE_CONFIG else value) for key, value in core)
     return policies, budget, core

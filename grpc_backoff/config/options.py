@@ -14,7 +14,6 @@ import math
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +26,7 @@ from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
+from grpc_backoff.record import value
 
 __all__ = ["OPTION_KEYS", "Options", "read_options"]
 
@@ -54,7 +54,7 @@ _NEAR_KEY = 0.78
 """The same for grpc's own keys. Of grpcio's many other options, none comes nearer than 0.74 to one of these."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Options:
     """What the options of one channel come to.
 

@@ -6,10 +6,8 @@ is said, never left out in silence. JSON is dicts and lists here, but for `read_
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from grpc_backoff.errors import OptionError
@@ -19,6 +17,7 @@ from grpc_backoff.policy.checks import STATUS_CODES, codes, growth
 from grpc_backoff.policy.presets import NATIVE_JITTER
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed
+from grpc_backoff.record import value
 
 __all__ = [
     "Conversion",
@@ -41,7 +40,7 @@ _LEAST = 0.001  # what is less is 0 to grpc's C-core, which refuses that
 _MOST = 315_576_000_000  # 10,000 years, the largest Duration
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Conversion:
     """A policy as a service config says it.
 
@@ -181,9 +180,13 @@ def read_json(text: object) -> Any:
 
     They are stricter than Python: UTF-8 alone, no key twice in one object, and nothing that is not a number.
     """
+    if not isinstance(text, str | bytes):
+        return None
+    import json  # noqa: PLC0415 - most channels have no service config
+
     try:
         text = text.decode() if isinstance(text, bytes) else text
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse) if isinstance(text, str) else None
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
 

@@ -8,7 +8,7 @@ is the file's `[retry_budget]`. Nothing is read from anywhere here, and no defau
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from grpc_backoff.config.sources import AT_ONCE_SOURCE, PRESET_SOURCES, Effective, Resolved, Said, Source, compose
@@ -22,6 +22,7 @@ from grpc_backoff.policy.presets import CONNECT_PRESET, RETRY_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.spelling import suggestion
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
+from grpc_backoff.record import value
 
 __all__ = [
     "BUDGETING",
@@ -65,7 +66,7 @@ def _reconnect(key: str, value: object, _unit: Unit) -> Reconnect:
     return Reconnect(checks.choice(key, value, [when.value for when in Reconnect]))
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Setting:
     """One thing that can be set.
 
@@ -141,15 +142,15 @@ def read_source(
     """
     settings = {setting.name: setting for setting in table}
     source: dict[str, Said] = {}
-    for name, (key, value) in given.items():
+    for name, (key, written) in given.items():
         setting = settings.get(name)
         if setting is None:
             prefix = key.removesuffix(f'"{name}"').removesuffix(name)
-            raise OptionError(key, value, suggestion(name, _words(table, prefix), "setting"))
+            raise OptionError(key, written, suggestion(name, _words(table, prefix), "setting"))
         part = setting.part or name
         if part in source:
-            raise OptionError(key, value, f"only one of it and {source[part].key} is")
-        source[part] = Said(setting.check(key, value, unit or setting.unit), key, value, origin)
+            raise OptionError(key, written, f"only one of it and {source[part].key} is")
+        source[part] = Said(setting.check(key, written, unit or setting.unit), key, written, origin)
     _check_order(source)
     return source
 

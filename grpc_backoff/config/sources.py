@@ -8,7 +8,7 @@ part by part (BP-3). Presets are sources too, with the least say. No file or opt
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, fields, is_dataclass, replace
+from dataclasses import astuple, fields, is_dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from grpc_backoff.errors import OptionError
@@ -19,6 +19,7 @@ from grpc_backoff.policy.parts import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES
 from grpc_backoff.policy.presets import AT_ONCE, PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated
+from grpc_backoff.record import value
 
 __all__ = ["AT_ONCE_SOURCE", "PRESET_SOURCES", "Effective", "Resolved", "Said", "Source", "compose", "describe", "say"]
 
@@ -26,7 +27,7 @@ PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
 ResolvedT = TypeVar("ResolvedT", ConnectPolicy, RetryPolicy, RetryBudget)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Said:
     """What one source says of one part.
 
@@ -51,7 +52,7 @@ Source = Mapping[str, Said]
 """What is said of a policy, by part."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Effective:
     """One value that holds, and where it came from."""
 
@@ -60,7 +61,7 @@ class Effective:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Resolved(Generic[ResolvedT]):
     """A policy, where each of its values came from, and what is to be said of them.
 

@@ -12,11 +12,10 @@ import contextlib
 import re
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
 from grpc_backoff.errors import OptionError
+from grpc_backoff.record import value
 
 __all__ = ["DEFAULT_PORT", "Address", "Target", "names_no_port", "parse_target", "read_target"]
 
@@ -37,7 +36,7 @@ _UNIX_HOST = "localhost"
 """What gRPC takes for a Unix socket's name, in `:authority` and for the server's certificate."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Address:
     """Where a socket connects to; as text it is what a person would write."""
 
@@ -53,7 +52,7 @@ class Address:
         return f"[{host}]:{port}" if self.family is socket.AF_INET6 else f"{host}:{port}"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Target:
     """What a target string names.
 
@@ -131,10 +130,18 @@ def _port(text: str) -> str | None:
     """Return what a target has for a port, "" if it has none; None if the target is not of a host and a port."""
     if text.partition(":")[0].lower() in _OTHER_SCHEMES and ":" in text:
         return None
-    place = _PLACE.fullmatch(unquote(text))
+    place = _PLACE.fullmatch(_unquote(text))
     if place is None:
         return "" if _literal(text, DEFAULT_PORT, socket.AF_INET6) else None  # an address without brackets
     return place[2] or ""
+
+
+def _unquote(text: str) -> str:
+    if "%" not in text:
+        return text
+    from urllib.parse import unquote  # noqa: PLC0415 - few targets are quoted
+
+    return unquote(text)
 
 
 def _host(text: str, place: str) -> Target:
@@ -146,12 +153,12 @@ def _host(text: str, place: str) -> Target:
 
 
 def _dns(text: str, rest: str) -> Target:
-    return _host(text, unquote(_path(rest)))
+    return _host(text, _unquote(_path(rest)))
 
 
 def _numeric(family: socket.AddressFamily) -> Callable[[str, str], Target]:
     def read(text: str, rest: str) -> Target:
-        places = [_split(place) for place in unquote(_path(rest)).split(",")]
+        places = [_split(place) for place in _unquote(_path(rest)).split(",")]
         found = [_literal(host, port, family) for host, port in places]
         if not all(found):
             raise ValueError("not an address of this family")
@@ -162,11 +169,11 @@ def _numeric(family: socket.AddressFamily) -> Callable[[str, str], Target]:
 
 
 def _unix(text: str, rest: str) -> Target:
-    return _named_socket(text, unquote(rest.removeprefix("//")), absolute=rest.startswith("//"))
+    return _named_socket(text, _unquote(rest.removeprefix("//")), absolute=rest.startswith("//"))
 
 
 def _unix_abstract(text: str, rest: str) -> Target:
-    name = unquote(rest)
+    name = _unquote(rest)
     if not name:
         raise ValueError("no name")
     return Target(text, _UNIX_HOST, DEFAULT_PORT, (Address(socket.AF_UNIX, f"\0{name}"),))

@@ -7,15 +7,15 @@ hold it to the same checks: `grpc_backoff.testing.check_connector`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from grpc_backoff.errors import ConnectError
+from grpc_backoff.record import value
 
 __all__ = ["ConnectError", "Connection", "Connector", "Loss"]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Loss:
     """How an established connection ended, as far as the connector can tell.
 

@@ -7,7 +7,9 @@ another. Differences between them mean something, the numbers do not.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from grpc_backoff.record import value
 
 __all__ = [
     "AttemptFailed",
@@ -53,7 +55,7 @@ class Stage(enum.Enum):
     """The reason, which is grpcio's own words, names no stage that we know."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Failure:
     """Why there is no connection: the stage, and the reason in words."""
 
@@ -74,7 +76,7 @@ class ChannelKey:
     __slots__ = ("__weakref__",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class ConnectionEvent:
     """What every event has.
 
@@ -91,14 +93,14 @@ class ConnectionEvent:
     channel: ChannelKey = field(default_factory=ChannelKey, repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class AttemptStarted(ConnectionEvent):
     """Dialling began; the attempt may last `limit` seconds (CB-3)."""
 
     limit: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class AttemptFailed(ConnectionEvent):
     """The attempt ended without SETTINGS; the next starts in `retry_in` seconds (CB-4)."""
 
@@ -107,7 +109,7 @@ class AttemptFailed(ConnectionEvent):
     retry_in: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Connected(ConnectionEvent):
     """SETTINGS arrived: the channel is READY. `connections` counts this one."""
 
@@ -115,7 +117,7 @@ class Connected(ConnectionEvent):
     connections: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Disconnected(ConnectionEvent):
     """An established connection ended after `lived` seconds; `failure` says how, as far as it is known.
 
@@ -129,7 +131,7 @@ class Disconnected(ConnectionEvent):
     retry_in: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class CoreRedial(ConnectionEvent):
     """grpc's core dialled by itself, for a call that entered a connection as it ended (CB-7).
 
@@ -137,12 +139,12 @@ class CoreRedial(ConnectionEvent):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class BackoffReset(ConnectionEvent):
     """`reset_connect_backoff()` was called (CB-9); again only once something has happened since."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Closed(ConnectionEvent):
     """The channel was closed, or dropped by its program: the last of its events (CB-10).
 
@@ -152,7 +154,7 @@ class Closed(ConnectionEvent):
     lived: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class ConnectionStatus:
     """What a channel is doing at one moment (CH-11).
 

@@ -20,14 +20,15 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import field
+from typing import Any, NamedTuple
 
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ChannelKey, Failure, Stage, State
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+from grpc_backoff.record import record, value
 
 __all__ = [
     "AbandonAttempt",
@@ -89,8 +90,8 @@ _STATES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MachineState:
+@record
+class MachineState(NamedTuple):
     """All that the machine remembers. Times are on the shell's monotonic clock.
 
     Attributes:
@@ -135,26 +136,26 @@ class MachineState:
         return self.deadline if self.phase in (Phase.HOLDING, Phase.BACKOFF) else None
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionWanted:
+@record
+class ConnectionWanted(NamedTuple):
     """An RPC, or somebody with `try_to_connect`, asks for a connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptSucceeded:
+@record
+class AttemptSucceeded(NamedTuple):
     """The attempt in flight received SETTINGS."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptFailed:
+@record
+class AttemptFailed(NamedTuple):
     """The attempt in flight failed; `busy` says whether a call waits."""
 
     failure: Failure
     busy: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TimerFired:
+@record
+class TimerFired(NamedTuple):
     """The one timer is due, or late.
 
     Attributes:
@@ -166,8 +167,8 @@ class TimerFired:
     decided: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLost:
+@record
+class ConnectionLost(NamedTuple):
     """The established connection ended.
 
     Attributes:
@@ -183,18 +184,18 @@ class ConnectionLost:
     used: float = _NEVER
 
 
-@dataclass(frozen=True, slots=True)
-class CoreRedialled:
+@record
+class CoreRedialled(NamedTuple):
     """The library underneath dialled by itself, for a call that had entered a connection as it ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResetRequested:
+@record
+class ResetRequested(NamedTuple):
     """`reset_connect_backoff()` was called."""
 
 
-@dataclass(frozen=True, slots=True)
-class CloseRequested:
+@record
+class CloseRequested(NamedTuple):
     """The channel is closed."""
 
 
@@ -210,43 +211,43 @@ Input = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StartAttempt:
+@record
+class StartAttempt(NamedTuple):
     """Dial now; the attempt may last `limit` seconds. The machine's own timer ends it."""
 
     number: int
     limit: float
 
 
-@dataclass(frozen=True, slots=True)
-class AbandonAttempt:
+@record
+class AbandonAttempt(NamedTuple):
     """Give up the attempt in flight: its result is not wanted any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArmTimer:
+@record
+class ArmTimer(NamedTuple):
     """Send `TimerFired` at this moment; replaces a timer that is armed."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class CancelTimer:
+@record
+class CancelTimer(NamedTuple):
     """No timer is needed any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseCalls:
+@record
+class ReleaseCalls(NamedTuple):
     """The connection stands: let the waiting calls go."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailCalls:
+@record
+class FailCalls(NamedTuple):
     """There is no connection: fail the waiting calls that do not outlast a failure (CH-3)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Emit:
+@record
+class Emit(NamedTuple):
     """Tell the listeners."""
 
     event: events.ConnectionEvent
@@ -256,7 +257,7 @@ Effect = StartAttempt | AbandonAttempt | ArmTimer | CancelTimer | ReleaseCalls |
 Step = tuple[MachineState, list[Effect]]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Machine:
     """The rules, for one target under one policy. It holds no state: `step` is a function."""
 
@@ -278,10 +279,10 @@ class Machine:
     # Starting and waiting.
 
     def _wanted(self, state: MachineState, _given: ConnectionWanted, now: float, rng: Random) -> Step:
-        return self._dial(replace(state, asked=now), now, rng)
+        return self._dial(state._replace(asked=now), now, rng)
 
     def _noted(self, state: MachineState, _given: ConnectionWanted, now: float, _rng: Random) -> Step:
-        return replace(state, asked=now), []
+        return state._replace(asked=now), []
 
     def _dial(self, state: MachineState, now: float, rng: Random) -> Step:
         """Begin a series: at once (CB-1), or when the flood guard allows (CB-7)."""
@@ -295,8 +296,7 @@ class Machine:
         gap = self.policy.gap(number, rng, previous)  # CB-2, CB-5
         deadline, limit = now + gap, now + self.policy.limit(gap)  # CB-3
         reset_dial = now if state.reset else state.reset_dial
-        state = replace(
-            state,
+        state = state._replace(
             phase=phase,
             attempt=number,
             started=now,
@@ -313,13 +313,13 @@ class Machine:
     def _sleep(self, state: MachineState, phase: Phase) -> Step:
         """Wait for `current_deadline`, or for the moment at which the channel is idle if that comes first (CB-14)."""
         at = min(state.deadline, state.asked + self.policy.idle_timeout)
-        return replace(state, phase=phase), [ArmTimer(at)]
+        return state._replace(phase=phase), [ArmTimer(at)]
 
     def _woken(self, state: MachineState, given: TimerFired, now: float, rng: Random) -> Step:
         """Go on after a wait. However late the wake-up is, it leads to one attempt (CB-12)."""
         state = self._attended(state, now, busy=given.busy)
         if self._is_idle(state, now):
-            return self._fresh(replace(state, phase=Phase.IDLE)), []
+            return self._fresh(state._replace(phase=Phase.IDLE)), []
         if now < state.deadline:
             return self._sleep(state, state.phase)
         return self._start(state, now, rng, Phase.CONNECTING if state.phase is Phase.HOLDING else Phase.RETRYING)
@@ -328,8 +328,7 @@ class Machine:
 
     def _succeeded(self, state: MachineState, _given: AttemptSucceeded, now: float, _rng: Random) -> Step:
         """Be READY: SETTINGS arrived, and nothing earlier is success (CB-6)."""
-        state = replace(
-            state,
+        state = state._replace(
             phase=Phase.READY,
             ready_since=now,
             failure=None,
@@ -361,7 +360,7 @@ class Machine:
 
     def _after_failure(self, state: MachineState, failure: Failure, now: float, rng: Random, *, busy: bool) -> Step:
         """CB-4: sleep until `current_deadline`, not at all if it has passed, then start the next attempt."""
-        state = self._attended(replace(state, failure=failure, reset=False), now, busy=busy)
+        state = self._attended(state._replace(failure=failure, reset=False), now, busy=busy)
         failed = events.AttemptFailed(
             target=self.target,
             channel=self.channel,
@@ -377,7 +376,7 @@ class Machine:
 
     def _back_off(self, state: MachineState, now: float, rng: Random) -> Step:
         if self._is_idle(state, now):
-            return self._fresh(replace(state, phase=Phase.IDLE)), [CancelTimer()]
+            return self._fresh(state._replace(phase=Phase.IDLE)), [CancelTimer()]
         if now < state.deadline:
             return self._sleep(state, Phase.BACKOFF)
         return self._start(state, now, rng, Phase.RETRYING)
@@ -390,7 +389,7 @@ class Machine:
         # CB-8: opt-in; without it every SETTINGS frame resets the backoff, as the protocol says.
         counts = lived < self.policy.stable_after and not given.served and not given.graceful
         failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {given.reason}")
-        state = replace(state, ready_since=None, failure=failure, asked=max(state.asked, given.used), reset=False)
+        state = state._replace(ready_since=None, failure=failure, asked=max(state.asked, given.used), reset=False)
         attempt = state.attempt
         if counts:
             state, effects = self._back_off(state, now, rng)
@@ -411,7 +410,7 @@ class Machine:
 
     def _let_go(self, state: MachineState, now: float, rng: Random) -> Step:
         """Be without a connection; the next call dials, or an eager channel itself does (CB-7)."""
-        state = self._fresh(replace(state, phase=Phase.IDLE))
+        state = self._fresh(state._replace(phase=Phase.IDLE))
         if self.policy.reconnect is Reconnect.EAGER and not self._is_idle(state, now):
             return self._dial(state, now, rng)
         return state, []
@@ -421,7 +420,7 @@ class Machine:
         told = Emit(events.CoreRedial(target=self.target, channel=self.channel, at=now, attempt=max(1, state.attempt)))
         if state.in_flight or now >= state.deadline:
             return state, [told]
-        state = replace(state, deadline=state.deadline + self.policy.initial_backoff)
+        state = state._replace(deadline=state.deadline + self.policy.initial_backoff)
         if state.next_start is None:
             return state, [told]
         state, effects = self._sleep(state, state.phase)
@@ -440,7 +439,7 @@ class Machine:
         deadline = state.deadline
         if state.attempt > 1:
             deadline = min(deadline, state.started + self.policy.initial_backoff)
-        return replace(state, attempt=0, deadline=deadline)
+        return state._replace(attempt=0, deadline=deadline)
 
     # Reset and close.
 
@@ -461,20 +460,20 @@ class Machine:
         if state.reset:
             return state, []
         deadline = state.started + self.policy.gap(1, rng)
-        return replace(state, attempt=1, deadline=deadline, reset=True), [self._reset_event(state, now)]
+        return state._replace(attempt=1, deadline=deadline, reset=True), [self._reset_event(state, now)]
 
     def _reset_ready(self, state: MachineState, _given: ResetRequested, now: float, _rng: Random) -> Step:
         if state.reset:
             return state, []
         deadline = self._fresh(state).deadline  # also forgets what stable_after would have gone on from
-        return replace(state, attempt=1, deadline=deadline, reset=True), [self._reset_event(state, now)]
+        return state._replace(attempt=1, deadline=deadline, reset=True), [self._reset_event(state, now)]
 
     def _reset_idle(self, state: MachineState, _given: ResetRequested, now: float, _rng: Random) -> Step:
         """CB-9: the next start is as free as the last reset's dial lets it be."""
         if state.reset:
             return state, []
         deadline = min(state.deadline, state.reset_dial + self.policy.initial_backoff)
-        return replace(state, attempt=0, deadline=deadline, reset=True), [self._reset_event(state, now)]
+        return state._replace(attempt=0, deadline=deadline, reset=True), [self._reset_event(state, now)]
 
     def _reset_event(self, state: MachineState, now: float) -> Emit:
         return Emit(events.BackoffReset(target=self.target, channel=self.channel, at=now, attempt=state.attempt))
@@ -485,7 +484,7 @@ class Machine:
             effects.append(AbandonAttempt())
         lived = None if state.ready_since is None else now - state.ready_since
         closed = events.Closed(target=self.target, channel=self.channel, at=now, attempt=state.attempt, lived=lived)
-        return replace(state, phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed)]
+        return state._replace(phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed)]
 
     def _ignored(self, state: MachineState, _given: Input, _now: float, _rng: Random) -> Step:
         return state, []
@@ -494,7 +493,7 @@ class Machine:
 
     def _attended(self, state: MachineState, now: float, *, busy: bool) -> MachineState:
         """Count a call that waits as asking all the while."""
-        return replace(state, asked=now) if busy else state
+        return state._replace(asked=now) if busy else state
 
     def _is_idle(self, state: MachineState, now: float) -> bool:
         return now - state.asked >= self.policy.idle_timeout

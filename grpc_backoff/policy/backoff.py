@@ -7,7 +7,7 @@ All times are seconds.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from operator import index
 from typing import Any, Protocol, SupportsIndex
@@ -16,6 +16,7 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.jitter import Jitter, NoJitter, Window
 from grpc_backoff.policy.strategy import Decorrelated, Strategy
+from grpc_backoff.record import value
 
 __all__ = ["BackoffPolicy", "Random", "check_number"]
 
@@ -31,7 +32,7 @@ class Random(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class BackoffPolicy:
     """A backoff as a value: what grows, where growth ends, and how it is spread.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from grpc_backoff.policy import checks
+from grpc_backoff.record import value
 
 __all__ = ["RetryBudget"]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class RetryBudget:
     """The numbers of gRFC A6's `retryThrottling`.
 

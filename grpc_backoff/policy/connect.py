@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from grpc_backoff.errors import OptionError
@@ -12,6 +11,7 @@ from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.jitter import Window
 from grpc_backoff.policy.strategy import Decorrelated
+from grpc_backoff.record import value
 
 __all__ = ["ConnectPolicy", "Reconnect"]
 
@@ -33,7 +33,7 @@ _CHECKS: Mapping[str, Callable[[str, object], Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class ConnectPolicy:
     """The parameters of ConnectWithBackoff (gRPC's connection-backoff protocol) and of what surrounds it.
 

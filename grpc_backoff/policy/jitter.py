@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import Any, ClassVar, Protocol
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
+from grpc_backoff.record import value
 
 __all__ = [
     "JITTERS",
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Window:
     """An even draw from `low` to `low + width` seconds, cut off at `limit`."""
 
@@ -79,7 +80,7 @@ def _word(part: float | bool) -> str:
 _THEN_CAP = "then_cap"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class NoJitter(_Written):
     """The capped value itself."""
 
@@ -91,7 +92,7 @@ class NoJitter(_Written):
         return Window(min(value, cap), 0.0, cap)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Proportional(_Written):
     """Plus or minus `fraction` of the capped value.
 
@@ -115,7 +116,7 @@ class Proportional(_Written):
         return Window(value - spread, 2 * spread, cap if self.then_cap else math.inf)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Scaled(_Written):
     """The value times a number from `low` to `high`, then capped."""
 
@@ -137,7 +138,7 @@ class Scaled(_Written):
         return Window(low, value * (self.high - self.low), cap) if low < cap else Window(cap, 0.0, cap)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Additive(_Written):
     """The value plus up to `fraction` of it, then capped."""
 
@@ -154,7 +155,7 @@ class Additive(_Written):
         return Window(value, value * self.fraction, cap) if value < cap else Window(cap, 0.0, cap)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Full(_Written):
     """Anything from nothing to the capped value."""
 
@@ -166,7 +167,7 @@ class Full(_Written):
         return Window(0.0, min(value, cap), cap)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Equal(_Written):
     """Half of the capped value, plus anything up to the other half."""
 

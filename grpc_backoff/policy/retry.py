@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.strategy import Steps
+from grpc_backoff.record import value
 
 __all__ = ["RetryPolicy"]
 
@@ -25,7 +25,7 @@ _CHECKS: Mapping[str, Callable[[str, object], object]] = {
 _MAY_BE_NONE = {"max_server_delay", "timeout", "deadline"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """How a call is tried again: how often, when, after which status codes, and for how long. Times are seconds.
 

@@ -5,8 +5,9 @@ For people: what would happen, before anything does. All times are seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from grpc_backoff.record import value
 
 __all__ = ["Bounded", "Row", "schedule", "usual_length"]
 
@@ -25,7 +26,7 @@ class Bounded(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Row:
     """One wait of a schedule.
 

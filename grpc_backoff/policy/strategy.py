@@ -7,10 +7,10 @@ every `n`, and is infinite where no float can hold it (CB-13).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from grpc_backoff.policy import checks
+from grpc_backoff.record import value
 
 __all__ = ["STRATEGIES", "Decorrelated", "Exponential", "Fixed", "Linear", "Steps", "Strategy"]
 
@@ -29,7 +29,7 @@ class Strategy(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Fixed:
     """`base` seconds, always. The only strategy that may not wait at all."""
 
@@ -45,7 +45,7 @@ class Fixed:
         return self.base
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Linear:
     """`n * base` seconds after the n-th failure."""
 
@@ -64,7 +64,7 @@ class Linear:
             return math.inf
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Exponential:
     """`base * multiplier**(n - 1)` seconds after the n-th failure; the exponent stops at `max_exponent`, if given."""
 
@@ -87,7 +87,7 @@ class Exponential:
         return _grown(self.base, self.multiplier, exponent)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Steps:
     """The waits of a list, one after the other; then its last one, multiplied each time (by 1: unchanged)."""
 
@@ -106,7 +106,7 @@ class Steps:
         return self.waits[n - 1] if beyond <= 0 else _grown(self.waits[-1], self.multiplier, beyond)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Decorrelated:
     """Drawn evenly from `base` to three times the wait before; the first from `base` to three times `base`.
 
