@@ -9,10 +9,12 @@
     ├── IllegalTransition (also RuntimeError)   an input that its state does not know: a bug in a shell
     ├── MissingExtra (also ImportError)         a part of the library needs packages that are not installed
     ├── WrongLoopError (also RuntimeError)      a channel was used on another event loop than its own
-    ├── grpc_backoff.aio.NoConnectionError (also grpc.aio.AioRpcError)
-    │   the outcome of a call that got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
-    └── grpc_backoff.aio.RetriesExhaustedError (also grpc.aio.AioRpcError)
-        the outcome of a call that failed in a way that is retried, and got no further try
+    └── grpc_backoff.aio.errors.CallError (also grpc.aio.AioRpcError)
+        │   what the outcomes of calls below have in common
+        ├── grpc_backoff.aio.NoConnectionError
+        │   the outcome of a call that got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
+        └── grpc_backoff.aio.RetriesExhaustedError
+            the outcome of a call that failed in a way that is retried, and got no further try
 
 and one warning::
 

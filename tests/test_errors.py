@@ -14,7 +14,6 @@ import pytest
 import grpc_backoff
 from grpc_backoff import errors
 from grpc_backoff.aio import NoConnectionError, RetriesExhaustedError
-from grpc_backoff.calls.events import Reason
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.errors import (
     ConfigError,
@@ -98,71 +97,6 @@ def test_pickle(error):
     assert type(copy) is type(error)
     assert str(copy) == str(error)
     assert vars(copy) == vars(error)
-
-
-def test_pickle_no_connection():
-    """CH-4: the outcome of a call crosses as well, with its code, its details and the channel's status."""
-    status = {"stands": "for a status"}
-    error = NoConnectionError(grpc.StatusCode.UNAVAILABLE, details="no connection", status=status)
-    copy = pickle.loads(pickle.dumps(error))
-
-    assert (copy.code(), copy.details(), copy.status) == (grpc.StatusCode.UNAVAILABLE, "no connection", status)
-
-
-def exhausted():
-    return RetriesExhaustedError(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        grpc.aio.Metadata(("server", "a")),
-        grpc.aio.Metadata(("retry-after", "5"), ("x-bin", b"\x00")),
-        "busy; gave up after 3 tries in 1.5 s: the retry budget is used up",
-        "UNKNOWN:busy",
-        attempts=3,
-        took=1.5,
-        reason=Reason.BUDGET,
-    )
-
-
-def test_exhausted():
-    """RT-6: the outcome of a call that was retried is the last try's, with how often, for how long and why no more."""
-    error = exhausted()
-
-    assert (error.attempts, error.took, error.reason) == (3, 1.5, Reason.BUDGET)
-    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert error.details() == "busy; gave up after 3 tries in 1.5 s: the retry budget is used up"
-    assert [*error.initial_metadata()] == [("server", "a")]
-    assert [*error.trailing_metadata()] == [("retry-after", "5"), ("x-bin", b"\x00")]
-    assert error.debug_error_string() == "UNKNOWN:busy"
-
-
-def test_exhausted_of_one():
-    """RT-6: one that nothing more is known of had one try."""
-    error = RetriesExhaustedError(grpc.StatusCode.ABORTED, grpc.aio.Metadata(), grpc.aio.Metadata())
-
-    assert (error.attempts, error.took, error.reason) == (1, 0.0, Reason.ATTEMPTS)
-
-
-def test_pickle_exhausted():
-    """RT-6: it crosses a process boundary whole."""
-    error = exhausted()
-    copy = pickle.loads(pickle.dumps(error))
-
-    assert type(copy) is RetriesExhaustedError
-    assert (copy.attempts, copy.took, copy.reason) == (3, 1.5, Reason.BUDGET)
-    assert (copy.code(), copy.details(), copy.debug_error_string()) == (
-        error.code(),
-        error.details(),
-        error.debug_error_string(),
-    )
-    assert [*copy.initial_metadata()] == [*error.initial_metadata()]
-    assert [*copy.trailing_metadata()] == [*error.trailing_metadata()]
-    assert str(copy) == str(error)
-
-
-@pytest.mark.parametrize("shown", [str, repr])
-def test_exhausted_shows_no_metadata(shown):
-    """RT-11: what is printed of it has the status and the account, and nothing of the metadata."""
-    assert "gave up after 3 tries" in shown(exhausted())
-    assert "retry-after" not in shown(exhausted())
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,11 @@ MODULES = ["grpc_backoff"] + [
 ]
 EMPTY = {
     # A package that only holds its modules offers nothing itself.
+    "grpc_backoff.calls",
+    "grpc_backoff.config",
     "grpc_backoff.connection",
     "grpc_backoff.policy",
-    "grpc_backoff.calls",
+    "grpc_backoff.probe",
     "grpc_backoff.telemetry",
 }
 

@@ -14,6 +14,7 @@ TESTS = Path(__file__).parent
 
 WITHOUT = {
     "aio/calls.py": "the modules test_drop_in_* hold every way of calling to what grpc's own channel does",
+    "aio/connection.py": "a protocol; test_core.py makes calls on the one implementation that there is",
     "aio/outcome.py": "what waiting and retried calls share; their tests and test_drop_in_* ask calls of every outcome",
     "cli/attempts.py": "what it counts is what test_connect.py and test_view.py read in the output",
     "cli/commands.py": "the group alone; test_cli.py calls it",
@@ -27,10 +28,11 @@ WITHOUT = {
     "cli/demo/report.py": "the same",
     "cli/demo/script.py": "the same",
     "cli/demo/traffic.py": "the same",
+    "connection/clock.py": "a protocol; test_clock.py of `aio` and of `testing` hold the two implementations to it",
     "connection/connector.py": "a protocol and records; `testing/checks.py` holds every implementation to it",
-    "connection/stages.py": "records without behaviour; test_http2.py reads what a connector puts into them",
     "names.py": "what test_exports.py looks at",
     "connection/events.py": "records without behaviour; the machine's and the listeners' tests make and read them all",
+    "probe/stages.py": "records without behaviour; test_http2.py reads what a connector puts into them",
 }
 """The modules without a test module of their own, each with the reason."""
 

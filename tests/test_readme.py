@@ -18,10 +18,20 @@ README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
+def block(saying):
+    """Return the one block of code that has these words, wherever it stands."""
+    (found,) = [block for block in BLOCKS if saying in block]
+    return found
+
+
 async def test_the_ten_lines(capsys):
     """CH-1: what a user copies runs as it stands; only the address is another."""
     async with serving() as port:
-        code = BLOCKS[0].replace("localhost:50051", f"127.0.0.1:{port}").replace("asyncio.run(main())\n", "")
+        code = (
+            block("async def main()")
+            .replace("localhost:50051", f"127.0.0.1:{port}")
+            .replace("asyncio.run(main())\n", "")
+        )
         assert "EchoStub(channel)" in code
         names = {"EchoStub": EchoStub, "Message": Message}
         exec(compile(code, "README.md", "exec"), names)
@@ -34,7 +44,7 @@ async def test_the_ten_lines(capsys):
 async def test_retry_calls():
     """RT-1: the channel and the call that are retried run as they are shown."""
     async with serving() as port:
-        code = BLOCKS[1].replace("localhost:50051", f"127.0.0.1:{port}")
+        code = block("aio.retrying(").replace("localhost:50051", f"127.0.0.1:{port}")
         channel, call = code.splitlines()
         names = {"aio": aio, "request": Message(text="hello")}
         exec(channel, names)
@@ -47,7 +57,7 @@ async def test_retry_calls():
 async def test_see_and_steer(capsys):
     """CH-11, CB-9: the calls beside grpc's own exist as they are shown."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        exec(compile(BLOCKS[2], "README.md", "exec"), {"channel": channel})
+        exec(compile(block("channel.add_listener("), "README.md", "exec"), {"channel": channel})
         await asyncio.wait_for(channel.channel_ready(), 30)
     assert "Connected(" in capsys.readouterr().out
 
@@ -55,7 +65,7 @@ async def test_see_and_steer(capsys):
 async def test_install(monkeypatch):
     """CH-1: the two lines make `grpc.aio`'s own names ours."""
     monkeypatch.setattr(grpc.aio, "insecure_channel", grpc.aio.insecure_channel)
-    exec(compile(BLOCKS[3], "README.md", "exec"), {})
+    exec(compile(block("grpc_backoff.install()"), "README.md", "exec"), {})
     try:
         async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
             assert type(channel) is aio.Channel
@@ -74,9 +84,15 @@ async def test_an_outage_of_a_minute():
     placed = []
     async with serving() as port:
         names = {**vars(testing), "asyncio": asyncio, "port": port, "code_under_test": code_under_test}
-        work = eval(compile(BLOCKS[3], "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+        work = eval(compile(block("ScriptedConnector("), "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
         await asyncio.wait_for(work, 30)
     assert placed == ["a", "b"]
+
+
+def test_every_block_is_run():
+    """CH-1: whatever the README shows in Python, a test here runs."""
+    run = ["async def main()", "aio.retrying(", "channel.add_listener(", "ScriptedConnector(", "grpc_backoff.install()"]
+    assert [block(saying) for saying in run] == BLOCKS
 
 
 def test_the_options_table_is_complete():

@@ -8,7 +8,7 @@ from grpc_backoff import BackoffPolicy, Exponential, NoJitter, RetryPolicy
 from grpc_backoff.calls import machine as m
 
 BEGAN = 100.0
-TARGET, METHOD = "dns:shop:443", "/shop.Orders/Place"
+TARGET, METHOD, CALL_ID = "dns:shop:443", "/shop.Orders/Place", "c0ffee"
 RETRYABLE = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})
 
 
@@ -52,7 +52,7 @@ class Run:
         self.in_flight = self.asked = False
         self.timer = self.ended = self.finish = None
         self.soon = 0
-        self.state, first = self.machine.begin(self.now, timeout, limit, call_id="id", trace_id=trace_id)
+        self.state, first = self.machine.begin(self.now, timeout, limit, call_id=CALL_ID, trace_id=trace_id)
         self.effects = [first]
         self._carry_out(first)
 

@@ -194,7 +194,7 @@ BRANCHES = {
     "RT-4: unless it says no": ({"failure": says(STOP, EXPIRED), "can_refresh": True}, GiveUp(Reason.STOPPED)),
     "RT-4: at the deadline": (
         {"failure": EXPIRED, "can_refresh": True, "left": 0.0},
-        GiveUp(Reason.DEADLINE, None, WaitSource.REFRESH),
+        GiveUp(Reason.DEADLINE),
     ),
     # RT-9: the budget.
     "RT-9: no budget": ({"budget_spent": True}, GiveUp(Reason.BUDGET)),
@@ -240,8 +240,8 @@ BRANCHES = {
         {"left": 2.001},
         Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
     ),
-    "RT-3: one up to the deadline": ({"left": 2.0}, GiveUp(Reason.DEADLINE, 2.0, WaitSource.SCHEDULE)),
-    "RT-3: one past the deadline": ({"left": 1.0}, GiveUp(Reason.DEADLINE, 2.0, WaitSource.SCHEDULE)),
+    "RT-3: one up to the deadline": ({"left": 2.0}, GiveUp(Reason.DEADLINE, 2.0)),
+    "RT-3: one past the deadline": ({"left": 1.0}, GiveUp(Reason.DEADLINE, 2.0)),
     "RT-3: a pushback past the deadline": (
         {"failure": says(PUSHBACK), "left": 0.2},
         GiveUp(Reason.DEADLINE, 0.25, WaitSource.PUSHBACK),
@@ -292,7 +292,7 @@ BRANCHES = {
     "RT-7: the server says so, without a deadline": ({"failure": TOO_LATE, "progress": SECOND}, GiveUp()),
     "RT-7: where the policy retries it, there is no time": (
         {"failure": TOO_LATE, "left": 0.0, "policy": replace(POLICY, codes=frozenset({"DEADLINE_EXCEEDED"}))},
-        GiveUp(Reason.DEADLINE, 2.0, WaitSource.SCHEDULE),
+        GiveUp(Reason.DEADLINE, 2.0),
     ),
     # RT-5: conflicts.
     "RT-5: not retried by themselves": ({"failure": Failure(code="ABORTED")}, GiveUp()),
@@ -323,8 +323,8 @@ def test_order(first):
     """RT-3: of several reasons the first counts, in gRFC A6's order: budget, tries, the server's word, the deadline."""
     given = {name: value for _, one in OBSTACLES[first:] for name, value in one.items()}
 
-    waits = (2.0, WaitSource.SCHEDULE) if given == {"left": 0.0} else ()
-    assert decided(**given) == GiveUp(OBSTACLES[first][0], *waits)
+    wait = 2.0 if given == {"left": 0.0} else None
+    assert decided(**given) == GiveUp(OBSTACLES[first][0], wait)
 
 
 @pytest.mark.parametrize(

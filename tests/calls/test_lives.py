@@ -39,13 +39,14 @@ class Lives(RuleBasedStateMachine):
         timeout=spans,
         limit=spans,
         wait_for_ready=st.booleans(),
+        by_config=st.booleans(),
         repeatable=st.booleans(),
         budget=st.none() | st.integers(1, 10),
         prompt=st.booleans(),
     )
-    def begin(self, policy, timeout, limit, wait_for_ready, repeatable, budget, prompt):
+    def begin(self, policy, timeout, limit, wait_for_ready, by_config, repeatable, budget, prompt):
         tokens = None if budget is None else RetryTokens(RetryBudget(budget, 0.5))
-        how = {"wait_for_ready": wait_for_ready, "repeatable": repeatable}
+        how = {"wait_for_ready": wait_for_ready, "by_config": by_config, "repeatable": repeatable}
         self.run = Run(policy, timeout=timeout, limit=limit, tokens=tokens, **how)
         self.prompt = prompt
         self.late = False
@@ -70,7 +71,9 @@ class Lives(RuleBasedStateMachine):
         if any(isinstance(effect, m.CallHook) and effect.hook is not m.Hook.EXHAUSTED for effect in run.effects):
             assert not run.state.committed, "RT-8: the caller has seen something of it"
         if isinstance(given, m.NoConnection) and waited:
-            assert run.phase is not Phase.WAITING or (run.machine.wait_for_ready and not given.final)
+            machine = run.machine
+            stays = machine.wait_for_ready and (given.resolved or not machine.by_config)
+            assert stays == (run.phase is Phase.WAITING)
 
     def begins(self):
         """Look at an attempt that begins behind the first (RT-7, RT-10)."""
@@ -132,11 +135,11 @@ class Lives(RuleBasedStateMachine):
 
     # Connections.
 
-    @rule(there=st.booleans(), failing=st.booleans())
+    @rule(there=st.booleans(), failing=st.booleans(), resolved=st.booleans())
     @precondition(lambda self: self.run.phase is Phase.RUNNING and self.fresh)
-    def connects(self, there, failing=False):
+    def connects(self, there, failing=False, resolved=True):
         if not there:
-            self.feed(m.NotConnected(failing))
+            self.feed(m.NotConnected(failing, resolved))
         elif self.run.machine.handed_over:
             self.feed(m.Begun())
         self.fresh = False
@@ -151,16 +154,16 @@ class Lives(RuleBasedStateMachine):
     def missed(self):
         self.feed(m.Missed())
 
-    @rule(final=st.booleans())
+    @rule(resolved=st.booleans())
     @precondition(lambda self: self.run.phase is Phase.WAITING)
-    def dial_fails(self, final):
-        self.feed(m.NoConnection(final))
+    def dial_fails(self, resolved):
+        self.feed(m.NoConnection(resolved))
 
-    @rule()
+    @rule(resolved=st.booleans())
     @precondition(lambda self: self.run.soon)
-    def soon(self):
+    def soon(self, resolved=False):
         self.run.soon -= 1
-        self.feed(m.NoConnection())
+        self.feed(m.NoConnection(resolved))
 
     # The attempt.
 

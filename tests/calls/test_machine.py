@@ -15,7 +15,8 @@ from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.presets import RETRY
-from tests.calls.driving import BEGAN, METHOD, TARGET, Run, policy_of
+from tests.calls.driving import BEGAN, CALL_ID, METHOD, TARGET, Run, policy_of
+from tests.policy.values import Always
 
 POLICY = policy_of()
 OWN_TIME = policy_of(timeout=1.0)
@@ -118,9 +119,8 @@ def test_done_is_final():
     assert {phase for phase, _ in m.transitions()} == set(Phase) - {Phase.DONE}
 
 
-RETRIED = CallRetried(
-    target=TARGET, method=METHOD, at=BEGAN, attempt=1, code="UNAVAILABLE", delay=0.5, source=WaitSource.SCHEDULE
-)
+AT = {"target": TARGET, "method": METHOD, "call_id": CALL_ID}
+RETRIED = CallRetried(**AT, at=BEGAN, attempt=1, code="UNAVAILABLE", delay=0.5, source=WaitSource.SCHEDULE)
 STEPS = {
     # Each pair of the table, in a call with a policy and no deadline; what a deadline adds stands with RT-7.
     (Phase.RUNNING, m.NotConnected): (running, Phase.WAITING, [m.Enqueue()]),
@@ -205,12 +205,40 @@ def test_without_a_deadline_no_timer():
 
 
 @pytest.mark.parametrize("policy", [None, policy_of(max_attempts=1)], ids=["no policy", "one attempt"])
-@pytest.mark.parametrize(("wait_for_ready", "final"), [(False, False), (False, True), (True, True)])
-def test_a_dial_that_failed(policy, wait_for_ready, final):
-    """CH-3, CH-4: a fail-fast call is UNAVAILABLE; a wait-for-ready call only where waiting is of no use."""
-    run = waiting(policy, wait_for_ready=wait_for_ready)
-    effects = run.feed(m.NoConnection(final))
+@pytest.mark.parametrize("by_config", [False, True])
+@pytest.mark.parametrize("resolved", [False, True])
+def test_a_dial_that_failed(policy, by_config, resolved):
+    """CH-3, CH-4: a fail-fast call is UNAVAILABLE, whoever says that it fails fast."""
+    run = waiting(policy, by_config=by_config)
+    effects = run.feed(m.NoConnection(resolved))
     assert effects == [m.CancelTimer(), m.FailAttempt("UNAVAILABLE"), m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+
+
+def test_the_config_holds_once_the_name_is_resolved():
+    """CH-3: a call that waits only by the service config fails until the name has resolved, and waits from then on."""
+    run = waiting(None, wait_for_ready=True, by_config=True)
+    assert run.feed(m.NoConnection(resolved=True)) == []
+    assert run.feed(m.NoConnection(resolved=False)) == [
+        m.CancelTimer(),
+        m.FailAttempt("UNAVAILABLE"),
+        m.CancelTimer(),
+        m.Finish(Ending.ATTEMPT),
+    ]
+
+
+@pytest.mark.parametrize("resolved", [False, True])
+def test_the_call_itself_may_wait_before_the_name_resolves(resolved):
+    """CH-3: a call that says itself that it waits does so, whether the name has resolved or not."""
+    run = waiting(None, wait_for_ready=True)
+    assert run.feed(m.NoConnection(resolved)) == []
+
+
+@pytest.mark.parametrize(("by_config", "resolved"), [(False, False), (False, True), (True, False), (True, True)])
+def test_a_call_that_comes_after_a_failed_dial(by_config, resolved):
+    """CH-3: the service config lets a new call wait in TRANSIENT_FAILURE only once the name has resolved."""
+    run = running(None, wait_for_ready=True, by_config=by_config)
+    soon = [m.FailSoon()] if by_config and not resolved else []
+    assert run.feed(m.NotConnected(failing=True, resolved=resolved)) == [m.Enqueue(), *soon]
 
 
 def test_wait_for_ready_outlasts_failures():
@@ -438,6 +466,33 @@ def test_pushback():
     assert [event.delay for event in run.events] == [0.5, 0.125, 0.5]
 
 
+@pytest.mark.parametrize(
+    ("hint", "server_delay", "delay"),
+    [
+        (None, None, 0.5),
+        (AT_ONCE, 0.0, 0.0),
+        (ServerHint(0.125, WaitSource.PUSHBACK), 0.125, 0.125),
+        (ServerHint(3.0, WaitSource.RETRY_INFO), 3.0, 5.0),
+        (ServerHint(60.0, WaitSource.RETRY_AFTER), 60.0, 10.0),
+    ],
+)
+def test_what_the_server_asked_for(hint, server_delay, delay):
+    """RT-3: the event tells the server's wait as asked for, beside the one that the policy makes of it."""
+    run = running(policy_of(server_delay_jitter=4.0, max_server_delay=10.0), rng=Always(0.5))
+    told, *_ = run.fail(hint=hint)
+    assert (told.event.server_delay, told.event.delay) == (server_delay, delay)
+
+
+@pytest.mark.parametrize(
+    ("hint", "asked_by"), [(None, None), (ServerHint(0.5, WaitSource.PUSHBACK), WaitSource.PUSHBACK)]
+)
+def test_who_asked_for_a_wait_past_the_deadline(hint, asked_by):
+    """RT-6: the account names the server's word only where the wait was the server's."""
+    run = running(timeout=0.5)
+    run.fail(hint=hint)
+    assert run.feed(m.HookDone())[-1].gave_up == GiveUp(Reason.DEADLINE, 0.5, asked_by)
+
+
 def test_the_server_wants_no_retry():
     """RT-3, RT-6: no attempt follows, and the account says that the server asked for none."""
     run = exhausted()
@@ -538,12 +593,68 @@ def test_when_an_attempt_began():
     assert run.state.attempt_began == BEGAN + 1.0
 
 
-def test_refreshed_once_for_each_call():
-    """RT-4: the second time it is an error as any other."""
+def refreshing_again(**how):
+    """Return a call whose new credentials were refused as well; the hook is asked again behind the wait."""
+    run = refreshing(**how)
+    run.feed(m.HookDone(TOKEN))
+    run.fail("UNAUTHENTICATED", can_refresh=True)
+    assert run.phase is Phase.SLEEPING
+    return run
+
+
+def test_refreshed_again_after_the_wait():
+    """RT-4: a later UNAUTHENTICATED waits by the schedule; the hook is asked after the wait, before the attempt."""
+    run = refreshing(timeout=60.0)
+    run.feed(m.HookDone(TOKEN))
+    told, timer = run.fail("UNAUTHENTICATED", can_refresh=True)
+    assert (told.event.code, told.event.delay, told.event.source) == ("UNAUTHENTICATED", 0.5, WaitSource.SCHEDULE)
+    assert timer == m.ArmTimer(BEGAN + 0.5)
+    assert len(run.hooks) == 1
+    assert run.wake() == [m.ArmTimer(BEGAN + 60.0), m.CallHook(Hook.REFRESH, 0.5)]
+    assert run.phase is Phase.DECIDING
+    newer = (("token", "newer"),)
+    assert run.feed(m.HookDone(newer), 1.0) == [
+        m.CancelTimer(),
+        m.Begin(58.5, (*newer, ("grpc-previous-rpc-attempts", "2"))),
+    ]
+    assert len(run.events) == 2
+
+
+def test_a_later_refresh_that_fails():
+    """RT-4: the call ends with its own error, as after a first refresh that fails."""
+    run = refreshing_again()
+    run.wake()
+    assert run.feed(m.HookDone()) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert len(run.begun) == 2
+
+
+def test_later_refreshes_are_within_the_attempts():
+    """RT-1, RT-4: credentials that are refused again and again use up the policy's attempts."""
     run = refreshing()
     run.feed(m.HookDone(TOKEN))
-    assert run.fail("UNAUTHENTICATED", can_refresh=True) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
-    assert len(run.hooks) == 1
+    while run.fail("UNAUTHENTICATED", can_refresh=True) and run.phase is Phase.SLEEPING:
+        run.wake()
+        run.feed(m.HookDone(TOKEN))
+    assert len(run.begun) == POLICY.max_attempts
+    assert [hook.hook for hook in run.hooks] == [Hook.REFRESH] * 3 + [Hook.EXHAUSTED]
+    assert run.hooks[-1].reason is Reason.ATTEMPTS
+
+
+@pytest.mark.parametrize("late", [0.0, 5.0])
+def test_a_later_refresh_has_the_time_of_the_call(late):
+    """RT-4, RT-7: a hook that is asked behind a wait may take what is left of the call's time, and no longer."""
+    run = refreshing_again(timeout=5.0)
+    run.wake()
+    assert run.timer == BEGAN + 5.0
+    assert run.wake(late) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+
+
+def test_no_hook_behind_a_wait_that_ends_too_late():
+    """RT-4, RT-7: where the deadline passes during the wait, no credentials are renewed: no attempt follows."""
+    run = refreshing_again(timeout=1.0)
+    told, _, hook = run.wake(late=0.5)
+    assert told.event.reason is Reason.DEADLINE
+    assert hook == m.CallHook(Hook.EXHAUSTED, 1.0, Reason.DEADLINE)
 
 
 def test_a_refresh_that_is_slower_than_the_deadline():
@@ -621,8 +732,7 @@ def test_exhausted():
     told, timer, hook = run.fail("RESOURCE_EXHAUSTED", after=1.0)
     assert told == m.Emit(
         CallExhausted(
-            target=TARGET,
-            method=METHOD,
+            **AT,
             at=BEGAN + 1.5,
             attempt=2,
             code="RESOURCE_EXHAUSTED",
@@ -664,7 +774,7 @@ def test_succeeded(observed, retries):
     run = running()
     for _ in range(retries):
         run.retry()
-    success = CallSucceeded(target=TARGET, method=METHOD, at=run.now + 1.0, attempt=1 + retries, took=1.0 + retries / 2)
+    success = CallSucceeded(**AT, at=run.now + 1.0, attempt=1 + retries, took=1.0 + retries / 2)
     told = [m.Emit(success)] if observed or retries else []
     assert run.succeed(1.0, observed=observed) == [m.Finish(Ending.ATTEMPT), *told]
 
@@ -764,9 +874,7 @@ def test_a_wait_past_the_deadline():
     run = running(timeout=0.5)
     run.fail()
     assert run.phase is Phase.DECIDING
-    assert run.feed(m.HookDone())[-1] == m.Finish(
-        Ending.EXHAUSTED, GiveUp(Reason.DEADLINE, 0.5, WaitSource.SCHEDULE), 0.5
-    )
+    assert run.feed(m.HookDone())[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.DEADLINE, 0.5), 0.5)
 
 
 @pytest.mark.parametrize("late", [0.5, 10.0])

@@ -1,161 +1,114 @@
-"""One implementation: no delay is worked out, and no jitter drawn, anywhere but in `policy/`."""
+"""One place for defaults: no number of a preset stands anywhere in the code but among the presets."""
 
 from __future__ import annotations
 
 import ast
+import math
 import re
+from dataclasses import astuple, is_dataclass
 from pathlib import Path
 
 import pytest
 
 import grpc_backoff
+from grpc_backoff.policy.presets import PRESETS
 
 PACKAGE = Path(grpc_backoff.__file__).parent
 SOURCES = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
-OUTSIDE = sorted(module for module in SOURCES if not module.startswith("policy/"))
-
 EXCEPTIONS = {
-    # (module, function or name where it stands, what stands there): why it is no delay formula
-    ("cli/demo/script.py", "OPTIONS", "INITIAL_BACKOFF * 1000"): "seconds to milliseconds, for grpc's option",
-    (
-        "simulation.py",
-        "_draw_from",
-        "rng.random()",
-    ): "the numbers of a whole fleet, which the policy's windows turn into waits",
+    # (module, name or function where the number stands): why it is no default
+    ("calls/decision.py", "_LONGEST"): "hours and minutes to seconds",
+    ("cli/demo/script.py", "INITIAL_BACKOFF"): "the demo's compressed time, given to both runs as an option",
+    ("cli/demo/script.py", "_SECONDS"): "how long parts of the demo last",
+    ("cli/live.py", "_BAR_WIDTH"): "characters on a screen",
+    ("cli/plot.py", "(_WIDTH, _ROW, _LAST)"): "inches on paper",
+    ("cli/simulate.py", "simulate"): "the length of an outage that nobody gave",
+    ("policy/checks.py", "_SECONDS"): "so many seconds has a minute",
+    ("probe/diagnosis.py", "_UNTRUSTED"): "OpenSSL's numbers for what is wrong with a certificate",
+    ("probe/dial.py", "CLOSED_WITHIN"): "how soon a socket is closed (CB-3)",
+    ("telemetry/otel.py", "DELAYS"): "the bounds of a histogram",
+    ("testing/checks.py", "_BEFORE"): "how long before its limit an attempt is looked at",
+    ("testing/clock.py", "_TURNS"): "turns of the event loop, no time",
 }
-
-GROWING = {
-    "pow",
-    "float_power",
-    "power",
-    "exp",
-    "exp2",
-    "expm1",
-    "ldexp",
-    "logspace",
-    "geomspace",
-    "cumprod",
-    "accumulate",
-}
-"""Functions that raise something to a power, or multiply again and again."""
-
-DRAWING = {
-    *("random", "uniform", "triangular", "randint", "randrange", "getrandbits", "randbytes", "choices", "sample"),
-    *("gauss", "normalvariate", "lognormvariate", "expovariate", "betavariate", "gammavariate", "paretovariate"),
-    *("vonmisesvariate", "weibullvariate", "binomialvariate", "randbelow", "urandom", "token_bytes", "uuid4"),
-    *("integers", "normal", "standard_normal", "exponential", "standard_exponential", "lognormal", "beta", "gamma"),
-    *("rand", "randn", "random_sample", "shuffle", "permutation"),
-}
-"""Methods of Python's and numpy's random generators that draw, and the other ways to a number that nobody knows."""
-
-OF_BACKOFF = re.compile(r"backoff|delay|jitter|multiplier|gap|wait|retr(y|ies)|attempt(?!s)", re.IGNORECASE)
-"""What numbers are called that have to do with backoff."""
+WRITTEN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def names_in(node):
-    return [
-        each.id if isinstance(each, ast.Name) else each.attr
-        for each in ast.walk(node)
-        if isinstance(each, ast.Name | ast.Attribute)
-    ]
+def numbers_in(value):
+    """Return every number in a value of a preset."""
+    if isinstance(value, tuple):
+        return {number for each in value for number in numbers_in(each)}
+    if is_dataclass(value):
+        return numbers_in(astuple(value))
+    return {float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else set()
 
 
-def is_formula(node):
-    """Return whether a node of a syntax tree is what a delay formula is made of."""
-    match node:
-        case ast.BinOp(op=ast.Pow() | ast.LShift()):
-            return bool(names_in(node))  # of numbers alone it is one more number
-        case ast.AugAssign(op=ast.Pow() | ast.LShift()):
-            return True
-        case ast.BinOp(op=ast.Mult()) | ast.AugAssign(op=ast.Mult()):
-            return any(OF_BACKOFF.search(name) for name in names_in(node))
-        case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
-            return name in GROWING | DRAWING
-    return False
+def says_nothing(number):
+    """Return whether a number stands for many things, so that finding it elsewhere tells of no second default.
 
-
-def formulas(source):
-    """Return (where, what) of everything in a module's code that a delay could be worked out or drawn by.
-
-    Where is the innermost function, or else the class or the name at the module's top.
+    Whole numbers up to ten are counts and places, powers of two are sizes, powers of ten are units, and a half is a
+    half.
     """
+    return number in {*range(11), 0.5} or math.log2(number).is_integer() or math.log10(number).is_integer()
 
-    def look(node, where):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            where = node.name
-        if is_formula(node):
-            yield where, shown(node)
-        for child in ast.iter_child_nodes(node):
-            yield from look(child, where)
 
+ALL = {number for source in PRESETS.values() for said in source.values() for number in numbers_in(said)}
+DEFAULTS = {number for number in ALL if not says_nothing(number)}
+MILLISECONDS = {number * 1000 for number in DEFAULTS if number >= 10}
+"""The longer times once more: grpc's options are in milliseconds."""
+
+
+def numbers(source):
+    """Return (where, number) of each number in a module's code, and of each time that is written as "30s".
+
+    Where is the function or class at the module's top, or the name that the number is assigned to there. Comments and
+    other texts do not count.
+    """
     for statement in ast.parse(source).body:
-        name = getattr(statement, "name", None) or ast.unparse(getattr(statement, "targets", [statement])[0])
-        yield from look(statement, name.partition(":")[0])
+        where = getattr(statement, "name", None) or ast.unparse(getattr(statement, "targets", [statement])[0])
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+                yield where.partition(":")[0], float(node.value)
+            elif isinstance(node, ast.Constant) and (written := WRITTEN.fullmatch(str(node.value))):
+                yield where.partition(":")[0], float(written[1]) * SECONDS[written[2]]
 
 
-def shown(node):
-    return f"{ast.unparse(node.func)}()" if isinstance(node, ast.Call) else ast.unparse(node)
+def strays(module):
+    found = numbers(SOURCES[module])
+    return {(module, where, number) for where, number in found if number in DEFAULTS | MILLISECONDS}
 
 
-@pytest.mark.parametrize("module", OUTSIDE)
-def test_no_second_implementation(module):
-    """BP-3: no power, no drawn number and no multiplied backoff outside `policy/`, but for known exceptions."""
-    found = {(module, where, what) for where, what in formulas(SOURCES[module])}
-
-    assert found - set(EXCEPTIONS) == set()
+@pytest.mark.parametrize("module", sorted(SOURCES.keys() - {"policy/presets.py"}))
+def test_no_second_default(module):
+    """BP-3: no default stands anywhere in the code but among the presets."""
+    assert {stray for stray in strays(module) if stray[:2] not in EXCEPTIONS} == set()
 
 
 def test_exceptions_are_needed():
-    """BP-3: an exception goes when what it excuses does."""
-    found = {(module, where, what) for module in OUTSIDE for where, what in formulas(SOURCES[module])}
-
-    assert set(EXCEPTIONS) <= found
+    """BP-3: an exception goes when its number does."""
+    assert set(EXCEPTIONS) <= {stray[:2] for module in SOURCES for stray in strays(module)}
 
 
-def test_policy_has_them():
-    """BP-3: the search finds the one implementation that there is: growth, and the few places where chance comes in."""
-    found = {(module, what) for module in SOURCES for _, what in formulas(SOURCES[module]) if module not in OUTSIDE}
-
-    assert ("policy/strategy.py", "multiplier ** times") in found
-    drawing = {"policy/backoff.py", "policy/connect.py", "policy/retry.py"}
-    assert {module for module, what in found if what == "rng.random()"} == drawing
+def test_what_is_searched_for():
+    """BP-3: the numbers come from the presets themselves; these are the ones that speak for themselves."""
+    assert sorted(DEFAULTS) == [0.2, 1.5, 1.6, 20.0, 30.0, 60.0, 120.0, 1800.0]
+    assert {number for _, _, number in strays("policy/presets.py")} == DEFAULTS
 
 
-@pytest.mark.parametrize(
-    ("source", "where", "what"),
-    [
-        ("def f(n): return 1.6 ** n", "f", "1.6 ** n"),
-        ("def f(n): return 2 ** (n - 1) * 1000", "f", "2 ** (n - 1)"),
-        ("def f(n):\n    def g(): return 1 << n\n    return g", "g", "1 << n"),
-        ("def f(b):\n    b **= 2", "f", "b **= 2"),
-        ("def f(b):\n    b <<= 1", "f", "b <<= 1"),
-        ("async def f(n): return pow(2, n)", "f", "pow()"),
-        ("import math\nclass A:\n    def f(self, n): return math.pow(2, n)", "f", "math.pow()"),
-        ("f = lambda n: np.exp2(n)", "f", "np.exp2()"),
-        ("WAITS = np.geomspace(1, 32, 6)", "WAITS", "np.geomspace()"),
-        ("def f(waits): return itertools.accumulate(waits, mul)", "f", "itertools.accumulate()"),
-        ("class A:\n    def g(self): return self.rng.uniform(0, 1)", "g", "self.rng.uniform()"),
-        ("class A:\n    B = random.random()", "A", "random.random()"),
-        ("x: float = rng.gauss(0, 1)", "x", "rng.gauss()"),
-        ("def f(r): return r.expovariate(1)", "f", "r.expovariate()"),
-        ("def f(r): return r.integers(5)", "f", "r.integers()"),
-        ("from random import uniform\ndef f(): return uniform(0, 1)", "f", "uniform()"),
-        ("def f(self):\n    self.backoff *= 2", "f", "self.backoff *= 2"),
-        ("def f(delay): return min(delay * 2, 30)", "f", "delay * 2"),
-        ("def f(p): return 3 * p.policy.Jitter", "f", "3 * p.policy.Jitter"),
-        ("def f(a): return a.step * a.retry_number", "f", "a.step * a.retry_number"),
-        ("def f(base, attempt): return base * attempt", "f", "base * attempt"),
-        ("def f(gap): return (gap + 1) * 2", "f", "(gap + 1) * 2"),
-        ("LARGEST = 2**31 - 1", "LARGEST", None),
-        ("BLOCK = 1 << 16", "BLOCK", None),
-        ("def f(**rest): return g(**rest)", "f", None),
-        ("def f(delay): return delay + 1, delay / 1000, max(delay, 20)", "f", None),
-        ("def f(): return random.Random(4), text.expand(), click.Choice('a')", "f", None),
-        ("def f(width): 'delay * 2 ** n'; return width * 3  # 2 ** n", "f", None),
-        ("def f(*delays): return g(*delays)", "f", None),
-        ("def f(log): return log.attempts * log.resolution", "f", None),
-    ],
-)
-def test_the_search_finds(source, where, what):
-    """BP-3: the search sees growth, chance and multiplied backoffs however they are written, and nothing else."""
-    assert list(formulas(source)) == ([] if what is None else [(where, what)])
+def test_the_search_finds():
+    """BP-3: the search sees a default where one stands, in whichever spelling, and does not see text."""
+    source = (
+        "A: float = 120  # 1.6\nB = 0.2\ndef f(x=20): '1800'\nclass C: D = -1.6\ng(1800.0)\n"
+        "def h(): return 120_000\nE = {'a': '30s'}\nF = ['2m', '30 s', 'in 30s']"
+    )
+
+    assert list(numbers(source)) == [
+        ("A", 120),
+        ("B", 0.2),
+        ("f", 20),
+        ("C", 1.6),
+        ("g(1800.0)", 1800),
+        ("h", 120_000),
+        ("E", 30),
+        ("F", 120),
+    ]

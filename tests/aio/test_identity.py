@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import random
+import re
+import warnings
+
+import pytest
 
 from grpc_backoff import RetryHooks, aio
+from grpc_backoff.aio.identity import new_call_id
 from tests.aio.retry_service import CODE, Say, failing, peer
 from tests.aio.trying import REQUEST_STREAMS, make, trying
 from tests.aio.trying import failing as ending_badly
@@ -67,3 +74,42 @@ async def test_a_stream_of_requests_is_not_kept(method):
         async with aio.insecure_channel(target, retry="retry: 1, delay: 1ms", retry_hooks=hooks) as channel:
             await ending_badly(make(EchoStub(channel), method))
     assert [failed.request for failed in told] == [None]
+
+
+def test_an_identifier():
+    """RT-11: 32 hexadecimal digits, as a trace id has; a thousand of them are a thousand."""
+    made = {new_call_id() for _ in range(1000)}
+    assert len(made) == 1000
+    assert all(re.fullmatch("[0-9a-f]{32}", each) for each in made)
+
+
+def test_no_seed_repeats_them():
+    """RT-11: a program that seeds `random`, as tests do, gets new identifiers all the same."""
+    made = []
+    for _ in range(2):
+        random.seed(4)
+        made.append(new_call_id())
+    assert made[0] != made[1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+def test_unique_over_forks():
+    """RT-11: processes that were forked at the same moment make identifiers of their own, as their parent does."""
+    new_call_id()
+    made = [forked() for _ in range(3)]
+    assert len({*made, new_call_id()}) == 4
+
+
+def forked():
+    """Return the first identifier that a fork of this process makes."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads that run: the child only writes and exits
+        child = os.fork()
+    if child == 0:
+        os.write(writer, new_call_id().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader) as said:
+        return said.read()

@@ -1,0 +1,117 @@
+"""What grpcio says only in private, read from its own calls to a real server: a release that changes it fails here."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import grpc.aio
+import pytest
+
+from grpc_backoff.aio.grpcio import CANCELLED_DETAILS, is_cancelled_here, is_ok, is_stand_in, status_of
+from tests.aio.service import INITIAL, TRAILING, Scripted
+from tests.aio.trying import CODE
+from tests.echo import EchoStub, Message, serving
+
+
+async def ended(text, *, cancel=False):
+    """Return a call of grpcio's own that has ended, and the error that its caller got, None for an answer."""
+    service = Scripted()
+    async with serving(service) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = EchoStub(channel).Unary(Message(text=text), timeout=30)
+        if cancel:
+            await asyncio.wait_for(service.started.wait(), 30)
+            call.cancel()
+        try:
+            await call
+        except grpc.aio.AioRpcError as error:
+            return call, error
+        except asyncio.CancelledError:
+            pass
+        await call.code()
+        return call, None
+
+
+@pytest.mark.parametrize(
+    ("text", "cancel", "ok", "cancelled_here"),
+    [
+        ("a", False, True, False),
+        ("abort", False, False, False),
+        ("cancelled", False, False, False),
+        ("hang", True, False, True),
+    ],
+)
+async def test_how_it_ended(text, cancel, ok, cancelled_here):
+    """CH-1: an ended call says at once whether it was OK, and whether it was we who cancelled it or the server."""
+    call, _ = await ended(text, cancel=cancel)
+    assert (is_ok(call), is_cancelled_here(call)) == (ok, cancelled_here)
+
+
+async def test_status_of_a_failure():
+    """CH-1: the status is what the caller is told: code, details and trailers."""
+    call, told = await ended("abort")
+    read = status_of(call)
+    assert read.code() is told.code() is CODE.FAILED_PRECONDITION
+    assert read.details() == told.details() == "not now"
+    assert [*read.trailing_metadata()] == [*told.trailing_metadata()] == [*TRAILING]
+    assert [*read.initial_metadata()] == [*told.initial_metadata()]
+    assert read.debug_error_string() == told.debug_error_string()
+
+
+async def test_status_of_an_answer():
+    """CH-1: an answer's is OK, with the metadata from before and behind it."""
+    call, _ = await ended("metadata")
+    read = status_of(call)
+    assert (read.code(), read.details()) == (CODE.OK, "")
+    assert [*read.initial_metadata()] == [*INITIAL]
+    assert [*read.trailing_metadata()] == [*TRAILING]
+
+
+async def test_what_grpcio_says_of_a_cancelled_call():
+    """CH-1: our own calls that are cancelled say the same words as grpcio's."""
+    call, _ = await ended("hang", cancel=True)
+    assert await call.details() == CANCELLED_DETAILS
+    assert status_of(call).code() is CODE.CANCELLED
+
+
+def failed(code, debug):
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), "", debug)
+
+
+@pytest.mark.parametrize(
+    ("error", "stands_in"),
+    [
+        (failed(CODE.INTERNAL, 'Failed "execute_batch": (SendMessageOperation,)'), True),
+        (failed(CODE.UNAVAILABLE, 'Failed "execute_batch": (SendMessageOperation,)'), False),
+        (failed(CODE.INTERNAL, "a server's own"), False),
+        (failed(CODE.INTERNAL, None), False),
+        (RuntimeError('Failed "execute_batch"'), False),
+    ],
+)
+def test_stand_in(error, stands_in):
+    """RT-8: only grpcio's own status for a failed write is put in the place of the server's; INTERNAL alone is not."""
+    assert is_stand_in(error) is stands_in
+
+
+async def test_a_stand_in_of_grpcios_own():
+    """RT-8: grpcio still has these words for a write to a call that the server ends; a race, so it has many tries."""
+
+    class Ends(Scripted):
+        async def Both(self, request_iterator, context):  # noqa: N802
+            await context.abort(CODE.UNAVAILABLE, "not now")
+            yield
+
+    async with serving(Ends()) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        for _ in range(200):
+            if is_stand_in(await write_until_it_fails(EchoStub(channel).Both(timeout=30))):
+                return
+    raise AssertionError("grpcio has other words for it")
+
+
+async def write_until_it_fails(call):
+    for _ in range(10_000):
+        try:
+            await call.write(Message(text="x" * 10_000))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            return error
+    raise AssertionError("no write failed")

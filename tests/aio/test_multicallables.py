@@ -1,0 +1,213 @@
+"""What the retried calls of a channel share: the budget of their target, and policies by method."""
+
+from __future__ import annotations
+
+import json
+from contextvars import ContextVar
+
+import grpc
+import grpc.aio
+import pytest
+
+from grpc_backoff import (
+    CallExhausted,
+    CallRetried,
+    CallSucceeded,
+    OptionError,
+    PolicyWarning,
+    Reason,
+    RetryBudget,
+    RetryPolicy,
+    aio,
+)
+from tests.aio.retry_service import CODE, METHOD, Say, answered, failing, peer
+from tests.aio.test_drop_in_interceptors import Does
+from tests.echo import EchoStub, Message, serving
+
+__all__ = ["peer"]
+
+DOWN = Say()
+NEVER = [DOWN] * 1000
+STALE = Say(CODE.UNAUTHENTICATED, "stale token")
+QUICK = "retry: 2, delay: 1ms"
+CALLER = ContextVar("caller", default=None)
+
+
+# The budget (RT-9).
+
+
+async def test_budget(peer):
+    """RT-9: the channels of a target share its tokens: failures cost one each, whichever channel they are on."""
+    budget, words = RetryBudget(max_tokens=10, token_ratio=0.1), "retry: 2, delay: 1ms"
+    clients = [peer.client(words, retry_budget=budget) for _ in range(3)]
+    texts = [str(number) for number in range(4)]
+    peer.service.scripts = dict.fromkeys(texts, NEVER)
+    errors = [await failing(clients[number % 3].call(text)) for number, text in enumerate(texts)]
+    expected = [3, 2, 1, 1]  # 10 tokens: with 5 or fewer there are no retries
+    assert [len(peer.service.tries[text]) for text in texts] == [error.attempts for error in errors] == expected
+    assert {error.reason for error in errors if error.attempts < 3} == {Reason.BUDGET}
+    assert "; gave up: the retry budget is used up (" in errors[-1].details()
+    other = peer.client("retry: 1, delay: 1ms", retry_budget=RetryBudget(10, 0.2))
+    assert (await failing(other.call("0"))).attempts == 2, "another budget is another matter"
+    assert (await failing(peer.client("retry: 1, delay: 1ms").call("0"))).attempts == 2, "none is no limit"
+
+
+@pytest.mark.parametrize("source", ["service config", "file"])
+async def test_budget_from(peer, source, tmp_path):
+    """RT-9: a service config's `retryThrottling` and the file's `[retry_budget]` are budgets too."""
+    how = {}
+    if source == "file":
+        how["config"] = tmp_path / "retry.toml"
+        how["config"].write_text("[retry_budget]\nmax_tokens = 2\ntoken_ratio = 0.1\n")
+    else:
+        throttling = {"retryThrottling": {"maxTokens": 2, "tokenRatio": 0.1}}
+        how["options"] = [("grpc.service_config", json.dumps(throttling))]
+    peer.service.scripts["a"] = NEVER
+    error = await failing(peer.client(QUICK, **how).call())
+    assert (error.attempts, error.reason) == (1, Reason.BUDGET)
+
+
+# Policies by method (BP-2), and one call differently from its channel.
+
+
+@pytest.mark.parametrize(
+    ("retry", "tries"),
+    [
+        ({"echo.v1.Echo/Unary": "retry: 1", "echo.v1.Echo": "retry: 2", "*": "retry: 3"}, 2),
+        ({"echo.v1.Echo": "retry: 2", "*": "retry: 3"}, 3),
+        ({"echo.v1.Echo/Down": "retry: 1", "*": "retry: 3"}, 4),
+        ({"echo.v1.Echo/Down": "retry: 1", "other.Service": "retry: 2"}, 1),
+        ({"*": RetryPolicy.parse("retry: 4")}, 5),
+    ],
+)
+async def test_policies_by_method(peer, retry, tries):
+    """BP-2: the nearest name holds: the method's, its service's, all."""
+    peer.service.scripts["a"] = NEVER
+    await failing(peer.client(retry).call())
+    assert len(peer.service.tries["a"]) == tries
+
+
+FILE = """
+[policies.mine]
+retry = 3
+delay = "1ms"
+
+[methods."echo.v1.Echo"]
+preset = "mine"
+
+[methods."*"]
+retry = 7
+"""
+
+
+def config_for(tries):
+    policy = {"maxAttempts": tries, "initialBackoff": "0.001s", "maxBackoff": "0.001s", "backoffMultiplier": 1}
+    policy["retryableStatusCodes"] = ["UNAVAILABLE"]
+    return [("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]}))]
+
+
+@pytest.mark.parametrize("tries", [2, 5, 8])
+async def test_argument_over_service_config_over_file(peer, tmp_path, tries):
+    """BP-3, RT-10: the one with the most say carries the retries out alone: the server counts, nothing multiplies."""
+    file = tmp_path / "retry.toml"
+    file.write_text(FILE)
+    peer.service.scripts |= dict.fromkeys(["file", "service config", "argument", "name"], NEVER)
+    await failing(peer.client(config=file).call("file"))
+    await failing(peer.client(config=file, options=config_for(tries)).call("service config"))
+    await failing(peer.client("retry: 2", config=file, options=config_for(tries)).call("argument"))
+    await failing(peer.client({"*": "mine"}, config=file, options=config_for(tries)).call("name"))
+    counted = {text: len(seen) for text, seen in peer.service.tries.items()}
+    assert counted == {"file": 4, "service config": tries, "argument": 3, "name": 4}
+    assert [seen.before for seen in peer.service.tries["argument"]] == [None, "1", "2"]
+
+
+async def test_previous_attempts_behind_a_core_that_retries(peer):
+    """RT-10: where some methods are not retried, the core's transparent retries stay, and it takes the header away."""
+    peer.service.scripts["a"] = [DOWN] * 2
+    await answered(peer.client({"echo.v1.Echo/Unary": QUICK}).call())
+    assert len(peer.service.tries["a"]) == 3
+    assert [seen.before for seen in peer.service.tries["a"]] == [None] * 3
+
+
+async def passed_on(continuation, details, request):
+    return await continuation(details, request)
+
+
+@pytest.mark.parametrize("interceptors", [None, [Does(passed_on)]], ids=["bare", "intercepted"])
+@pytest.mark.parametrize("retry", [None, "retry: 5"])
+async def test_retrying(peer, tmp_path, interceptors, retry):
+    """BP-2: one call is retried by its own words, a policy or a name; its channel stays as it is."""
+    file = tmp_path / "retry.toml"
+    file.write_text(FILE.partition("[methods")[0])
+    client = peer.client(retry, interceptors=interceptors, config=file)
+    ways = ["retry: 2, delay: 1ms", RetryPolicy.parse("retry: 2"), "mine", "retry: 0"]
+    for number, way in enumerate(ways):
+        text = str(number)
+        peer.service.scripts[text] = NEVER
+        await failing(aio.retrying(client.stub.Unary, way)(Message(text=text)))
+    assert [len(peer.service.tries[text]) for text in "0123"] == [3, 3, 4, 1]
+    peer.service.scripts["channel"] = NEVER
+    await failing(client.call("channel"))
+    assert len(peer.service.tries["channel"]) == (6 if retry else 1)
+    peer.service.scripts["again"] = [DOWN]
+    twice = aio.retrying(aio.retrying(client.stub.Unary, "retry: 9"), "retry: 1")
+    assert (await twice(Message(text="again"), timeout=30)).text == "again"
+
+
+async def test_retrying_what_is_none():
+    """BP-2: a plain channel's method is a TypeError, and a policy that is none says what is allowed."""
+    async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as plain:
+        with pytest.raises(TypeError, match=r"not grpc\.aio\._channel\.UnaryUnaryMultiCallable"):
+            aio.retrying(EchoStub(plain).Unary, "retry: 1")
+    async with aio.insecure_channel("127.0.0.1:1") as channel:
+        method = EchoStub(channel).Unary
+        for wrong, message in (
+            ("standart", "did you mean 'standard'"),
+            ("retry: many", "retry = 'many' is not allowed"),
+            ("retries: 5", "did you mean 'retry'"),
+            ("retry: 5, retry: 6", "each word once"),
+            (None, "a RetryPolicy, the name of one, or words"),
+            (5, "retry = 5 is not allowed"),
+            ("", "words such as"),
+        ):
+            with pytest.raises(OptionError, match=message):
+                aio.retrying(method, wrong)
+        with pytest.warns(PolicyWarning, match="backoff has no effect without a delay") as caught:
+            aio.retrying(method, "retry: 5, backoff: exponential")
+        assert caught[0].filename == __file__
+        for not_a_method in (None, print, channel):
+            with pytest.raises(TypeError, match="a method of a stub on a grpc_backoff channel"):
+                aio.retrying(not_a_method, "retry: 1")
+
+
+@pytest.mark.parametrize("retry", ["standart", {"*": "standart"}, {"not a method": "standard"}, 5, "", {"*": 5}])
+async def test_a_channel_with_a_policy_that_is_none(retry):
+    """CH-10: OptionError when the channel is made."""
+    with pytest.raises(OptionError, match="retry"):
+        aio.insecure_channel("127.0.0.1:1", retry=retry)
+
+
+async def test_events(peer):
+    """RT-12: what listeners are told of a call: each retry, and how it ended; nothing that is sensitive."""
+    client = peer.client("retry: 1, delay: 1ms")
+    secret = Say(details="secret", trailing=(("secret", "secret"),))
+    peer.service.scripts |= {"secret": [secret], "exhausted secret": [secret] * 2}
+    await answered(client.call("secret", metadata=(("authorization", "secret"),)))
+    await failing(client.call("exhausted secret"))
+    told = [event for event in client.events if isinstance(event, CallRetried | CallSucceeded | CallExhausted)]
+    assert [type(event) for event in told] == [CallRetried, CallSucceeded, CallRetried, CallExhausted]
+    assert [event.attempt for event in told] == [1, 2, 1, 2]
+    assert {(event.target, event.method) for event in told} == {(peer.target, METHOD)}
+    assert told == sorted(told, key=lambda event: event.at)
+    assert "secret" not in repr(told)  # RT-11
+
+
+async def test_nothing_at_all_at_once(peer):
+    """RT-1: a hundred calls at once are retried each by itself, and none is lost or sent once too often."""
+    client = peer.client("retry: 3, delay: 5ms")
+    texts = [str(number) for number in range(100)]
+    peer.service.scripts = {text: [DOWN] * (number % 5) for number, text in enumerate(texts)}
+    codes = [(await call.code()) for call in [client.call(text) for text in texts]]
+    for number, code in enumerate(codes):
+        assert code is (CODE.UNAVAILABLE if number % 5 == 4 else CODE.OK)
+        assert len(peer.service.tries[texts[number]]) == min(number % 5 + 1, 4)
