@@ -35,7 +35,7 @@ def check_patterns(table: str, patterns: Iterable[str]) -> None:
     """
     for one, other in combinations(patterns, 2):
         if _said(one) == _said(other) and _ends_fit(one, other) and _meet(one, other):
-            raise OptionError(f'{table}."{other}"', other, f"a pattern that does not tie with {one!r} is")
+            raise OptionError(f'{table}."{other}"', other, f"a pattern more or less specific than {one!r}")
 
 
 def nearest_method(entries: Iterable[str], method: str) -> str | None:
@@ -54,7 +54,7 @@ def check_methods(table: str, entries: Iterable[str]) -> None:
     """
     for entry in entries:
         if entry != ALL and not (isinstance(entry, str) and _METHOD.fullmatch(entry)):
-            raise OptionError(f'{table}."{entry}"', entry, "'package.Service/Method', 'package.Service' or '*' is")
+            raise OptionError(f'{table}."{entry}"', entry, "'package.Service/Method', 'package.Service' or '*'")
 
 
 def _fits(pattern: str, target: str) -> bool:
@@ -105,8 +105,8 @@ def near_miss(word: str, keys: Mapping[str, str]) -> str | None:
     return keys[near[0]] if near else None
 
 
-def suggestion(word: str, keys: Mapping[str, str], kind: str) -> str:
-    """Say which key was probably meant by one that nobody knows.
+def suggestion(word: str, keys: Mapping[str, str], kind: str) -> tuple[str, str | None]:
+    """Return what was expected in place of an unknown key, and the key that was probably meant, if any.
 
     Args:
         word: what was written, without what all such keys begin with.
@@ -115,5 +115,5 @@ def suggestion(word: str, keys: Mapping[str, str], kind: str) -> str:
     """
     meant = near_miss(word, keys)
     if meant is not None:
-        return f"no {kind} has this name, did you mean {meant!r}?"
-    return f"no {kind} has this name, choose from: {', '.join(dict.fromkeys(keys.values()))}"
+        return f"a known {kind}", meant
+    return f"a known {kind}, one of: {', '.join(dict.fromkeys(keys.values()))}", None

@@ -35,6 +35,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
     Steps.name: ("steps", "multiplier"),
     Decorrelated.name: ("delay",),
 }
+_NEEDED = {"delay": "a delay", "steps": "steps"}
 _ALL_PARTS = frozenset(part for parts in _PARTS.values() for part in parts)
 
 
@@ -129,10 +130,10 @@ def _settle_strategy(sources: Sequence[Source], said: dict[str, Said]) -> None:
     needed = _PARTS[kind][0]
     if needed not in said:
         asked = said["backoff"] if said["backoff"].key else said["preset"]
-        raise OptionError(asked.key, asked.given, f"it is with {needed} beside it, which it does not say itself")
+        raise OptionError(asked.key, asked.given, f"{_NEEDED[needed]} beside it")
     for part in _ALL_PARTS - set(_PARTS[kind]):
         if part in said and _outranks(sources, part, "backoff"):
-            raise OptionError(said[part].key, said[part].given, f"nothing is: {kind} backoff has no {part}")
+            raise OptionError(said[part].key, said[part].given, f"no {part} with {kind} backoff")
         said.pop(part, None)
 
 
@@ -141,7 +142,7 @@ def _settle_jitter(sources: Sequence[Source], said: dict[str, Said]) -> None:
     if said["backoff"].value != Decorrelated.name or isinstance(jitter.value, NoJitter):
         return
     if _outranks(sources, "jitter", "backoff"):
-        raise OptionError(jitter.key, jitter.given, "'none' is: a decorrelated backoff has its own")
+        raise OptionError(jitter.key, jitter.given, "'none', since decorrelated backoff has its own jitter")
     said["jitter"] = replace(said["backoff"], value=NoJitter())
 
 
