@@ -47,7 +47,7 @@ def _numbers(_context: click.Context, _parameter: click.Parameter, text: str) ->
     except ValueError:
         numbers = [0]
     if min(numbers) < 1:
-        raise click.BadParameter(f"{text!r} is not allowed; numbers from 1 on are, such as 2,5,10,20")
+        raise click.BadParameter(f"{text!r}: expected whole numbers of at least 1, such as 2,5,10,20")
     return numbers
 
 

@@ -3,18 +3,17 @@
 ::
 
     GrpcBackoffError
-    ├── OptionError (also ValueError)           a channel option or argument is not allowed
-    ├── ConfigError (also ValueError)           the configuration file cannot be read or says what is not allowed
+    ├── OptionError (also ValueError)           a channel option or argument has a wrong value
+    ├── ConfigError (also ValueError)           the configuration file cannot be read or has a wrong value
     ├── ConnectError                            one attempt to connect failed; says at which stage
     ├── IllegalTransition (also RuntimeError)   an input that its state does not know: a bug in a shell
     ├── MissingExtra (also ImportError)         a part of the library needs packages that are not installed
     ├── WrongLoopError (also RuntimeError)      a channel was used on another event loop than its own
     └── grpc_backoff.aio.errors.CallError (also grpc.aio.AioRpcError)
-        │   what the outcomes of calls below have in common
         ├── grpc_backoff.aio.NoConnectionError
-        │   the outcome of a call that got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
+        │   a call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
         └── grpc_backoff.aio.RetriesExhaustedError
-            the outcome of a call that failed in a way that is retried, and got no further try
+            a call failed with a status that is retried, and no attempt is left
 
 and one warning::
 
@@ -25,6 +24,7 @@ Misuse of a channel raises what grpc raises for it: `grpc.aio.UsageError` after 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ __all__ = [
 ]
 
 _LONGEST_VALUE = 200
+_LONGEST_SEARCHED = 10 * _LONGEST_VALUE
+_PASSWORD = re.compile(r":(?!//)\S*@")
 
 
 class GrpcBackoffError(Exception):
@@ -49,33 +51,39 @@ class GrpcBackoffError(Exception):
 
 
 class OptionError(GrpcBackoffError, ValueError):
-    """A channel option or argument has a value that is not allowed.
+    """A channel option or argument has a wrong value, or an unknown name.
+
+    The message is `grpc_backoff.jitter=1.5: expected a number from 0 to below 1`, with a suggestion behind it if there
+    is one: `; did you mean 'grpc_backoff.jitter'?`. Long values are cut, and a password in a URL is shown as `***`.
 
     Attributes:
         key: the option's full name.
-        value: what was given.
-        allowed: what would have been accepted, in words.
+        value: the value as given, uncut and unmasked.
+        allowed: what was expected, as a noun phrase.
+        meant: what was probably meant by a misspelt key or value; None for no suggestion.
     """
 
-    def __init__(self, key: str, value: object, allowed: str) -> None:
-        """Keep the three parts; the message is built from them."""
-        super().__init__(key, value, allowed)
+    def __init__(self, key: str, value: object, allowed: str, meant: str | None = None) -> None:
+        """Keep the parts; the message is built from them."""
+        super().__init__(key, value, allowed, meant)
         self.key = key
         self.value = value
         self.allowed = allowed
+        self.meant = meant
 
     def __str__(self) -> str:
-        """Name the key, the value and what is allowed (CH-10)."""
-        return f"{self.key} = {_shown(self.value)} is not allowed; {self.allowed}"
+        """Name the key, the value and what was expected (CH-10)."""
+        hint = "" if self.meant is None else f"; did you mean {_masked(repr(self.meant))}?"
+        return f"{self.key}={shown(self.value)}: expected {self.allowed}{hint}"
 
 
 class ConfigError(GrpcBackoffError, ValueError):
-    """The configuration file cannot be read, or says something that is not allowed.
+    """The configuration file cannot be read, or has a wrong value.
 
     Attributes:
         path: the file, as it was named.
         problem: what is wrong with it, in words; has the line where the file is no TOML.
-        key: the path of the key whose value is not allowed, `connection.jitter` for example; None for the whole file.
+        key: the path of the key whose value is wrong, `connection.jitter` for example; None for the whole file.
     """
 
     def __init__(self, path: str, problem: str, key: str | None = None) -> None:
@@ -134,9 +142,16 @@ class PolicyWarning(UserWarning):
     """A policy says something that has no effect, such as `backoff` without `delay`, or retries without end (BP-2)."""
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """Return a value's repr for a message: cut where it is long, with `***` for a password in a URL."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - the value is the user's; an int of 5,000 digits raises too
         text = f"<{type(value).__name__}>"
+    text = _masked(text)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
+def _masked(text: str) -> str:
+    """Return a text with `***` for what may be a password: `scheme://user:password@host`, with or without a scheme."""
+    return _PASSWORD.sub(":***@", text[:_LONGEST_SEARCHED])

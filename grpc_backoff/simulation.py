@@ -56,10 +56,10 @@ class Outage:
     def __post_init__(self) -> None:
         """Refuse what is no outage; OptionError says which value."""
         if type(self.clients) is not int or not 1 <= self.clients <= _MOST_CLIENTS:
-            raise OptionError("Outage.clients", self.clients, f"a whole number from 1 to {_MOST_CLIENTS} is")
+            raise OptionError("Outage.clients", self.clients, f"a whole number from 1 to {_MOST_CLIENTS}")
         checks.duration("Outage.seconds", self.seconds)
         if not self.attempt_lasts >= 0:
-            raise OptionError("Outage.attempt_lasts", self.attempt_lasts, "a number of seconds from 0 to inf is")
+            raise OptionError("Outage.attempt_lasts", self.attempt_lasts, "a number of seconds from 0 to inf")
 
     @property
     def resolution(self) -> float:
@@ -99,7 +99,7 @@ class Recovery:
     def until(self, share: float) -> float:
         """Return how long after the server's return this share of the clients was connected; 1 are all of them."""
         if not 0 <= share <= 1:
-            raise ValueError(f"share is {share}; from 0 to 1 is allowed")
+            raise ValueError(f"share={share!r}: expected a number from 0 to 1")
         return float(self.back_after[max(0, math.ceil(share * self.outage.clients) - 1)])
 
 
@@ -128,7 +128,7 @@ def simulate(
     """
     resolution = _check_resolution(outage, outage.resolution if resolution is None else resolution)
     if type(seed) is not int or seed < 0:
-        raise OptionError("seed", seed, "a whole number of at least 0 is")
+        raise OptionError("seed", seed, "a whole number of at least 0")
     blocks = range(0, outage.clients, _BLOCK)
     seeds = np.random.SeedSequence(seed).spawn(len(blocks))
 
@@ -149,7 +149,7 @@ def simulate(
 def _check_resolution(outage: Outage, resolution: float) -> float:
     resolution = checks.duration("resolution", resolution)
     if outage.seconds / resolution > _MOST_BINS:
-        raise OptionError("resolution", resolution, f"at least {outage.seconds / _MOST_BINS:g} s is")
+        raise OptionError("resolution", resolution, f"at least {outage.seconds / _MOST_BINS:g} s")
     return resolution
 
 
@@ -182,7 +182,9 @@ def _run_block(
             start += np.maximum(gap, lasts)  # CB-4: the next starts at the deadline, or at once if that has passed
         else:
             start += gap
-    raise OptionError("Outage.seconds", outage.seconds, f"one of at most {_MOST_ATTEMPTS} attempts of each client is")
+    raise OptionError(
+        "Outage.seconds", outage.seconds, f"an outage of at most {_MOST_ATTEMPTS} attempts for each client"
+    )
 
 
 class _Histogram:

@@ -28,13 +28,13 @@ FAILURE = Failure(Stage.TLS, "certificate has expired")
 
 MESSAGES = [
     (
-        OptionError("grpc_backoff.jitter", 1.5, "a number from 0 to below 1 is"),
-        "grpc_backoff.jitter = 1.5 is not allowed; a number from 0 to below 1 is",
+        OptionError("grpc_backoff.jitter", 1.5, "a number from 0 to below 1"),
+        "grpc_backoff.jitter=1.5: expected a number from 0 to below 1",
     ),
     (ConfigError("a.toml", "is not TOML"), "a.toml: is not TOML"),
     (
-        ConfigError("a.toml", "connection.jitter = 2 is not allowed", "connection.jitter"),
-        "a.toml: connection.jitter = 2 is not allowed",
+        ConfigError("a.toml", "connection.jitter=2: expected a number", "connection.jitter"),
+        "a.toml: connection.jitter=2: expected a number",
     ),
     (ConnectError(FAILURE), "tls: certificate has expired"),
     (IllegalTransition("TimerFired in phase IDLE"), "TimerFired in phase IDLE"),
@@ -120,15 +120,52 @@ def test_caught_by_old_handlers(kind, also):
 
 def test_attributes():
     """CH-10: what the message is made of can be read without parsing it."""
-    option = OptionError("key", 1, "two is")
+    option = OptionError("key", 1, "two")
     config = ConfigError("a.toml", "is bad", "connection.x")
 
-    assert (option.key, option.value, option.allowed) == ("key", 1, "two is")
+    assert (option.key, option.value, option.allowed, option.meant) == ("key", 1, "two", None)
     assert (config.path, config.problem, config.key) == ("a.toml", "is bad", "connection.x")
     assert ConnectError(FAILURE).failure is FAILURE
     assert MissingExtra("cli").extra == "cli"
 
 
+def test_suggestion():
+    """CH-10: what was probably meant stands at the end."""
+    error = OptionError("grpc_backoff.jiter", 0.1, "a known option", "grpc_backoff.jitter")
+
+    assert error.meant == "grpc_backoff.jitter"
+    assert str(error) == "grpc_backoff.jiter=0.1: expected a known option; did you mean 'grpc_backoff.jitter'?"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("http://me:hunter2@proxy:3128", "'http://me:***@proxy:3128'"),
+        ("http://:hunter2@proxy", "'http://:***@proxy'"),
+        ("me:hunter2@proxy:3128", "'me:***@proxy:3128'"),
+        ("https://me:hunt@er2@proxy/path", "'https://me:***@proxy/path'"),
+        ("https://me:hunt/er2@proxy", "'https://me:***@proxy'"),
+        (b"http://me:hunter2@proxy", "b'http://me:***@proxy'"),
+        (["http://me:hunter2@a", "http://b:1"], "['http://me:***@a', 'http://b:1']"),
+        ("http://me:hunter2" + 100 * "x" + "@proxy", "'http://me:***@proxy'"),
+        ("dns:///[::1]:50051", "'dns:///[::1]:50051'"),
+        ("https://me@proxy:1", "'https://me@proxy:1'"),
+    ],
+)
+def test_password(value, shown):
+    """CH-10, RT-11: a password in a URL or a target is not shown, whatever it is made of."""
+    error = OptionError("key", value, "another")
+
+    assert str(error) == f"key={shown}: expected another"
+    assert error.value == value
+
+
+def test_password_suggested():
+    """CH-10: neither is it in a suggestion."""
+    assert "hunter2" not in str(OptionError("key", 1, "another", "http://me:hunter2@proxy"))
+
+
 def test_long_value():
     """CH-10: a value that fills pages does not fill the message."""
-    assert len(str(OptionError("key", "x" * 10_000, "less is"))) < 300
+    assert len(str(OptionError("key", "x" * 10_000, "less"))) < 300

@@ -84,15 +84,15 @@ class Channel(grpc.aio.Channel):
         target = read_target(target)
         listeners = _listeners(listeners)
         if rng is not None:
-            _check_kind("rng", rng, "a source of random numbers such as random.Random(1) is", "random")
+            _check_kind("rng", rng, "a source of random numbers such as random.Random(1)", "random")
         if clock is not None:
-            _check_kind("clock", clock, "a Clock, with now() and call_at(), is", "now", "call_at")
+            _check_kind("clock", clock, "a Clock, with now() and call_at()", "now", "call_at")
         read = read_options(options or (), policy, target=target, config=config)
         self.call_policies = read_call_policies(retry, retry_budget, read.core, read.config)
         """How the channel's calls are retried, by method."""
         policy, core_options = read.policy, self.call_policies.core
         if retry_hooks is not None and not isinstance(retry_hooks, RetryHooks):
-            raise OptionError("retry_hooks", retry_hooks, "RetryHooks are")
+            raise OptionError("retry_hooks", retry_hooks, "a RetryHooks")
         self.policy = policy
         """How the channel connects."""
         self.policy_values = MappingProxyType({value.part: value for value in read.effective})
@@ -375,8 +375,8 @@ def insecure_channel(
         retry_hooks: what to call when calls fail that have a policy (RT-4 to RT-6).
 
     Raises:
-        grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
-        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what is allowed (BP-4).
+        grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
+        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
     """
     if front.is_being_made():  # this function stands in the place of grpc's
         return cast("Channel", front.genuine(target, None, options, compression, interceptors))
@@ -433,13 +433,13 @@ def secure_channel(
         retry_hooks: what to call when calls fail that have a policy (RT-4 to RT-6).
 
     Raises:
-        grpc_backoff.OptionError: a `ValueError` that names the option, its value and what is allowed (CH-10).
-        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what is allowed (BP-4).
+        grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
+        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
     """
     if front.is_being_made():  # this function stands in the place of grpc's
         return cast("Channel", front.genuine(target, credentials, options, compression, interceptors))
     if not isinstance(credentials, grpc.ChannelCredentials):  # None would make a channel without TLS
-        raise TypeError(f"credentials must be grpc.ChannelCredentials, not {type(credentials).__name__}")
+        raise TypeError(f"credentials={type(credentials).__name__}: expected grpc.ChannelCredentials")
     return Channel(
         target,
         credentials,
@@ -475,12 +475,12 @@ def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None
 
     Raises:
         TypeError: it is not such a method.
-        grpc_backoff.OptionError: a `ValueError`; there is no such policy, or it says what is not allowed.
+        grpc_backoff.OptionError: a `ValueError`; there is no such policy, or it has a wrong value.
     """
     if not isinstance(multicallable, MultiCallable):
         kind = type(multicallable)
         raise TypeError(
-            f"a method of a stub on a grpc_backoff channel is retried, not {kind.__module__}.{kind.__name__}"
+            f"multicallable={kind.__module__}.{kind.__name__}: expected a method of a stub on a grpc_backoff channel"
         )
     policy = multicallable.channel.call_policies.named(retry)
     return multicallable.retrying(policy, call_id)
@@ -495,7 +495,7 @@ def _listeners(given: object) -> tuple[Listener, ...]:
     try:
         listeners: tuple[Any, ...] = tuple(given)  # type: ignore[arg-type]
     except TypeError as error:
-        raise OptionError("listeners", given, "a list of functions is") from error
+        raise OptionError("listeners", given, "a list of functions") from error
     for index, listener in enumerate(listeners):
         _check_listener(f"listeners[{index}]", listener)
     return listeners
@@ -503,7 +503,7 @@ def _listeners(given: object) -> tuple[Listener, ...]:
 
 def _check_listener(key: str, listener: object) -> None:
     if not callable(listener) or inspect.iscoroutinefunction(listener):  # nobody would await it
-        raise OptionError(key, listener, "a function of one event is, and no coroutine function")
+        raise OptionError(key, listener, "a function of one event, not a coroutine function")
 
 
 def _check_kind(key: str, value: object, allowed: str, *methods: str) -> None:

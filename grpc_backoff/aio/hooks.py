@@ -134,15 +134,13 @@ def _metadata(given: Any) -> Metadata:
         pairs = tuple((key, value) for key, value in given or ())
     except (TypeError, ValueError):
         kind = type(given).__qualname__
-        raise TypeError(f"refresh_credentials returned {kind}; pairs of metadata, or None, are allowed") from None
+        raise TypeError(f"refresh_credentials returned {kind}: expected pairs of metadata, or None") from None
     for key, value in pairs:
         if not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise TypeError(
-                f"refresh_credentials returned the key {key!r}; lower-case letters, digits and -_. are allowed"
-            )
+            raise TypeError(f"refresh_credentials returned key={key!r}: expected lower-case letters, digits and -_.")
         if not isinstance(value, bytes if key.endswith("-bin") else str):
             kind = type(value).__qualname__
             raise TypeError(
-                f"refresh_credentials returned {kind} for {key}; bytes for keys in -bin, else str, are allowed"
+                f"refresh_credentials returned {kind} for {key}: expected bytes for keys in -bin, str for others"
             )
     return pairs

@@ -75,4 +75,4 @@ class RetryHooks:
         for hook in fields(self):
             value = getattr(self, hook.name)
             if value is not None and not callable(value):
-                raise OptionError(f"RetryHooks.{hook.name}", value, "a function, or None for no hook, is")
+                raise OptionError(f"RetryHooks.{hook.name}", value, "a function, or None for no hook")

@@ -21,7 +21,7 @@ from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import View, open_view, printable
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port
 from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent, Failure
-from grpc_backoff.errors import MissingExtra, OptionError
+from grpc_backoff.errors import MissingExtra, OptionError, shown
 
 if TYPE_CHECKING:
     import grpc
@@ -73,7 +73,7 @@ def read_option(_context: click.Context, _parameter: click.Parameter, values: Se
     for value in values:
         key, equals, text = value.partition("=")
         if not equals or not key:
-            raise click.BadParameter(f"{printable(value)!r} is not KEY=VALUE")
+            raise click.BadParameter(f"{shown(printable(value))}: expected KEY=VALUE")
         pairs.append((key, _value(text)))
     return pairs
 
@@ -139,7 +139,7 @@ def connect(
     time, 1 if it never was, and 2 if the command line is wrong. Where it never was, what the last error means is said.
     """
     if timeout is not None and math.isnan(timeout):
-        raise Refusal("--timeout nan is no time; a number of seconds is")
+        raise Refusal("--timeout=nan: expected a number of seconds")
     trust = _read_trust(ca, cert, key) if tls or ca or cert or key else None
     if probe:
         if once or attempts is not None:
@@ -207,7 +207,7 @@ def _read_pem(option: str, name: str | None) -> bytes | None:
         raise Refusal(f"{option}: cannot read {name!r}: {error.strerror or error}") from error
     if b"-----BEGIN " not in pem:
         # The core would only say "Failed to create security handshaker", at every attempt.
-        raise Refusal(f"{option}: {name!r} holds no PEM")
+        raise Refusal(f"{option}={name!r}: expected a file in PEM")
     return pem
 
 
@@ -233,7 +233,7 @@ def _open(request: Request, watch: Watch) -> Channel:
         else:
             channel = aio.secure_channel(request.target, _credentials(request.trust), options, listeners=[watch.heard])
     except OptionError as error:
-        raise Refusal(str(error).replace("with secure_channel", "with --tls")) from error
+        raise Refusal(str(error).replace("on a secure_channel", "with --tls")) from error
     except (TypeError, ValueError, OverflowError) as error:  # these are grpcio's
         raise Refusal(f"--option: {error}") from error
     watch.channel = channel

@@ -68,7 +68,7 @@ def named_policies(text: str) -> list[Named]:
     """Return what a text names; a whole file is its `[connection]`, its targets and its policies.
 
     Raises:
-        OptionError, ConfigError: it names nothing, or what it says is not allowed.
+        OptionError, ConfigError: it names nothing, or has a wrong value.
     """
     path, policy = _file_of(text)
     if path:
@@ -95,7 +95,7 @@ def connect_policy(text: str) -> ConnectPolicy:
     """Return the connect policy of clients that back off as a text says.
 
     Raises:
-        OptionError, ConfigError: it names nothing, or what it says is not allowed.
+        OptionError, ConfigError: it names nothing, or has a wrong value.
     """
     path, policy = _file_of(text)
     if path:

@@ -72,7 +72,7 @@ def read_request(
             f"--probe makes one attempt without a channel: of options it knows {_NAME_OVERRIDE} only, not {unused[0]}"
         )
     if timeout is not None and not math.isfinite(timeout):
-        raise Refusal(f"--timeout {timeout} is no limit for an attempt; a number of seconds is")
+        raise Refusal(f"--timeout={timeout}: expected a finite number of seconds above 0")
     return ProbeRequest(
         target=target,
         tls=_tls(ca, cert, key) if tls or ca or cert else None,
@@ -121,7 +121,7 @@ async def probe(request: ProbeRequest, view: StagesView) -> bool:
             request.target, tls=request.tls, server_name=request.server_name, on_stage=watch.passed
         )
     except OptionError as error:
-        raise Refusal(str(error).replace("with secure_channel", "with --tls")) from error
+        raise Refusal(str(error).replace("on a secure_channel", "with --tls")) from error
     if names_no_port(request.target):
         view.remark(f"the target names no port: {DEFAULT_PORT} is dialled")
     for name in _PROXIES:

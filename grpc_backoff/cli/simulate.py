@@ -103,7 +103,7 @@ def _naming_flags() -> Iterator[None]:
     try:
         yield
     except OptionError as error:
-        raise OptionError(_FLAGS.get(error.key, error.key), error.value, error.allowed) from error
+        raise OptionError(_FLAGS.get(error.key, error.key), error.value, error.allowed, error.meant) from error
 
 
 def _require(plot: Path | None) -> None:
@@ -114,7 +114,7 @@ def _require(plot: Path | None) -> None:
     except MissingExtra as missing:
         raise click.ClickException(str(missing)) from missing
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
-        raise Refusal(f"--plot: {str(plot)!r} is neither .png nor .svg")
+        raise Refusal(f"--plot={str(plot)!r}: expected a file in .png or .svg")
 
 
 def _draw(done: dict[str, Recovery], file: Path) -> None:

@@ -138,7 +138,7 @@ def read_config(path: str | os.PathLike[str]) -> Config:
     """Read a file, whole or not at all; a relative path counts from the working directory.
 
     Raises:
-        ConfigError: it cannot be read, is no TOML, or says something that is not allowed.
+        ConfigError: it cannot be read, is not TOML, or has a wrong value.
 
     Warns:
         PolicyWarning: something that it says has no effect.
@@ -179,7 +179,7 @@ def _parse(name: str) -> dict[str, Any]:
 def _read(name: str, document: Mapping[str, Any]) -> Config:
     for table, content in document.items():
         if table not in TABLES:
-            raise OptionError(table, content, suggestion(table, dict(zip(TABLES, TABLES, strict=True)), "table"))
+            raise OptionError(table, content, *suggestion(table, dict(zip(TABLES, TABLES, strict=True)), "table"))
     origin = f"file {name}"
     return Config(
         path=name,
@@ -206,7 +206,7 @@ def _source(settings: tuple[Setting, ...], table: str, content: object, origin: 
 
 def _check_table(key: str, content: object) -> None:
     if not _is_table(content):
-        raise OptionError(key, content, "a table is")
+        raise OptionError(key, content, "a table")
 
 
 def _is_table(content: object) -> TypeGuard[dict[str, object]]:
@@ -224,7 +224,7 @@ def _try_out(config: Config) -> Iterator[str]:
     names.check_methods("methods", config.methods)
     for name in config.policies:
         if name in PRESETS:
-            raise OptionError(f"policies.{_key(name)}", name, "a name that no preset has is")
+            raise OptionError(f"policies.{_key(name)}", name, "a name other than a preset's")
     for name, resolved in config.sections():
         if not name.startswith("policies."):  # what begins with one may say the rest
             yield from resolved.remarks

@@ -101,17 +101,17 @@ def read_call_policies(
     """Return the retry policies that a channel's arguments, options and file describe.
 
     What a service config says of retries is taken out of the options that the core gets: its retries would multiply
-    with these (RT-10). A service config that says what is not allowed is left as it is, for the core to refuse. So is
+    with these (RT-10). A service config with wrong values is left as it is, for the core to refuse. So is
     one with a multiplier below 1, which no policy here can have: the core carries it out.
 
     Raises:
-        OptionError: a policy is unknown or not allowed, or a key is the name of no method.
+        OptionError: a policy is unknown or has a wrong value, or a key is the name of no method.
 
     Warns:
         PolicyWarning: something that a policy says has no effect.
     """
     if budget is not None and not isinstance(budget, RetryBudget):
-        raise OptionError("retry_budget", budget, "a RetryBudget is")
+        raise OptionError("retry_budget", budget, "a RetryBudget")
     argument = _read_argument(retry, config)
     native, throttling, core = _take_over(core)
     filed = config.budget() if config else None
@@ -140,7 +140,9 @@ def read_retry(key: str, retry: object, config: Config | None) -> RetryPolicy:
     if isinstance(retry, RetryPolicy):
         return retry
     if not isinstance(retry, str) or not retry:
-        raise OptionError(key, retry, "a RetryPolicy, the name of one, or words such as 'retry: 5, delay: 1s' are")
+        raise OptionError(
+            key, retry, "a RetryPolicy, the name of one, or a policy string such as 'retry: 5, delay: 1s'"
+        )
     named: Mapping[str, Source] = config.policies if config else {}
     if ":" in retry or "=" in retry:  # the latter is an error that says what was meant
         return parse_retry(retry, named, key).policy

@@ -35,7 +35,7 @@ def check_patterns(table: str, patterns: Iterable[str]) -> None:
     """
     for one, other in combinations(patterns, 2):
         if _said(one) == _said(other) and _ends_fit(one, other) and _meet(one, other):
-            raise OptionError(f'{table}."{other}"', other, f"a pattern that does not tie with {one!r} is")
+            raise OptionError(f'{table}."{other}"', other, f"a pattern more or less specific than {one!r}")
 
 
 def nearest_method(entries: Iterable[str], method: str) -> str | None:
@@ -54,7 +54,7 @@ def check_methods(table: str, entries: Iterable[str]) -> None:
     """
     for entry in entries:
         if entry != ALL and not (isinstance(entry, str) and _METHOD.fullmatch(entry)):
-            raise OptionError(f'{table}."{entry}"', entry, "'package.Service/Method', 'package.Service' or '*' is")
+            raise OptionError(f'{table}."{entry}"', entry, "'package.Service/Method', 'package.Service' or '*'")
 
 
 def _fits(pattern: str, target: str) -> bool:

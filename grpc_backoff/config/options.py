@@ -86,8 +86,8 @@ def read_options(
     idle timeout that was decided upon, since a connection that nobody uses is its to end (CB-14).
 
     Raises:
-        OptionError: an option of ours is unknown or has a value that is not allowed.
-        ConfigError: the file cannot be read, or says something that is not allowed.
+        OptionError: an option of ours is unknown or has a wrong value.
+        ConfigError: the file cannot be read, or has a wrong value.
 
     Warns:
         PolicyWarning: an option of grpc's looks like a misspelt one that this library carries out.
@@ -101,7 +101,7 @@ def read_options(
     if policy is None:
         policy = described.policy
     elif not isinstance(policy, ConnectPolicy):
-        raise OptionError("policy", policy, "a ConnectPolicy is")
+        raise OptionError("policy", policy, "a ConnectPolicy")
     else:
         effective = describe(policy, "argument")
     return Options(policy, effective, (*core, (IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout))), file)
@@ -117,11 +117,11 @@ def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs]:
         if key in OPTION_KEYS:
             ours.setdefault(key, value)
         elif meant := _MEANT_FOR_US.match(key):
-            raise OptionError(key, value, suggestion(key[meant.end() :], _WORDS, "option"))
+            raise OptionError(key, value, *suggestion(key[meant.end() :], _WORDS, "option"))
         else:
             prefix, _, name = key.partition(".")
             if name and _near(prefix.lower(), (PREFIX.rstrip("."),), _NEAR_PREFIX):
-                raise OptionError(key, value, suggestion(name, _WORDS, "option"))
+                raise OptionError(key, value, *suggestion(name, _WORDS, "option"))
             if right := _near(key.lower(), _CARRIED_OUT_HERE, _NEAR_KEY):
                 remarks[f"the option {key!r} goes to grpcio, which has none of this name: did you mean {right!r}?"] = (
                     None
@@ -146,7 +146,7 @@ def _pair(index: int, entry: object) -> tuple[str, object]:
             key = key.decode(errors="replace")
         if isinstance(key, str):
             return key, value
-    raise OptionError(f"options[{index}]", entry, "a pair of a key and a value is")
+    raise OptionError(f"options[{index}]", entry, "a pair of a key and a value")
 
 
 def _source(given: dict[str, object]) -> Source:
@@ -169,7 +169,7 @@ def _file(given: dict[str, object], config: object) -> Config | None:
         path = os.environ.get(ENVIRONMENT_VARIABLE)
         return _file_of_the_environment(path) if path else None
     if not path or not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise OptionError(named, path, "the path of a file is")
+        raise OptionError(named, path, "the path of a file")
     return read_config(path)
 
 

@@ -37,7 +37,7 @@ def parse_retry(
         key: what an error calls the text as a whole.
 
     Raises:
-        OptionError: it is neither a list of words nor a name, a word is unknown, or its value is not allowed.
+        OptionError: it is neither a list of words nor a name, a setting is unknown, or its value is wrong.
 
     Warns:
         PolicyWarning: a word has no effect.
@@ -55,11 +55,11 @@ def read_words(text: str, table: Sequence[Setting], key: str = "policy") -> Sour
         word, colon, value = (piece.strip() for piece in part.partition(":"))
         if not colon and "=" in part:
             meant = _EQUALS.sub(": ", text)
-            raise OptionError(key, text, f"words with colons are, did you mean {meant!r}?")
+            raise OptionError(key, text, "a policy string with colons", meant)
         if not colon or not word or not value:
-            raise OptionError(key, text, "words such as 'retry: 5, delay: 1s, backoff: linear' are")
+            raise OptionError(key, text, "a policy string such as 'retry: 5, delay: 1s, backoff: linear'")
         if word in given:
-            raise OptionError(word, value, "each word once is")
+            raise OptionError(word, value, "each setting once")
         given[word] = (word, _scalar(value))
     return read_source(table, given, "words", Unit.WRITTEN)
 

@@ -109,7 +109,7 @@ def from_service_config(retry_policy: Mapping[str, Any]) -> RetryPolicy:
             multiplier below 1.
     """
     if not isinstance(retry_policy, Mapping):
-        raise OptionError("retryPolicy", retry_policy, "an object is")
+        raise OptionError("retryPolicy", retry_policy, "an object")
     given = {key: (f"retryPolicy.{key}", retry_policy.get(key)) for key in _KEYS}
     return RetryPolicy(
         backoff=BackoffPolicy(
@@ -127,19 +127,19 @@ def _attempts(key: str, value: object) -> int:
     # Numbers in JSON may come as 3.0; protobuf's own parsers take that for 3.
     if isinstance(value, int | float) and not isinstance(value, bool) and value > 1 and value % 1 == 0:
         return int(value)
-    raise OptionError(key, value, "a whole number above 1 is")
+    raise OptionError(key, value, "a whole number above 1")
 
 
 def _time(key: str, value: object) -> float:
     seconds = read_duration(value)
     if not seconds:
-        raise OptionError(key, value, "a time above 0 such as '0.5s' is")
+        raise OptionError(key, value, "a duration above 0, such as '0.5s'")
     return seconds
 
 
 def _codes(key: str, value: object) -> frozenset[str]:
     if not isinstance(value, list):
-        raise OptionError(key, value, "a list of status codes is")
+        raise OptionError(key, value, "a list of status codes")
     return codes(key, [_code(code) for code in value])
 
 
@@ -171,7 +171,7 @@ def read_throttling(config: Mapping[str, Any]) -> RetryBudget | None:
     if throttling is None:
         return None
     if not isinstance(throttling, Mapping):
-        raise OptionError("retryThrottling", throttling, "an object is")
+        raise OptionError("retryThrottling", throttling, "an object")
     return RetryBudget(throttling.get("maxTokens"), throttling.get("tokenRatio"))  # type: ignore[arg-type] # it checks
 
 

@@ -51,7 +51,7 @@ _DELAYS = frozenset({"delay", "backoff", "steps"})
 def _name(key: str, value: object, _unit: Unit) -> str:
     if isinstance(value, str):  # which policies there are is known only where they are looked up
         return value
-    raise OptionError(key, value, "the name of a policy is")
+    raise OptionError(key, value, "the name of a policy")
 
 
 def _strategy(key: str, value: object, _unit: Unit) -> str:
@@ -138,7 +138,7 @@ def read_source(
         unit: what it counts time in; None for what its settings' options do.
 
     Raises:
-        OptionError: a value is not allowed, two of them contradict each other, or a name is unknown.
+        OptionError: a value is wrong, two of them contradict each other, or a name is unknown.
     """
     settings = {setting.name: setting for setting in table}
     source: dict[str, Said] = {}
@@ -146,10 +146,10 @@ def read_source(
         setting = settings.get(name)
         if setting is None:
             prefix = key.removesuffix(f'"{name}"').removesuffix(name)
-            raise OptionError(key, written, suggestion(name, _words(table, prefix), "setting"))
+            raise OptionError(key, written, *suggestion(name, _words(table, prefix), "setting"))
         part = setting.part or name
         if part in source:
-            raise OptionError(key, written, f"only one of it and {source[part].key} is")
+            raise OptionError(key, written, f"either {source[part].key} or {key}, not both")
         source[part] = Said(setting.check(key, written, unit or setting.unit), key, written, origin)
     _check_order(source)
     return source
@@ -160,7 +160,7 @@ def _check_order(source: Source) -> None:
     if "delay" in source and "max_delay" in source:
         least, most = source["delay"], source["max_delay"]
         if most.value < least.value:
-            raise OptionError(most.key, most.given, f"at least {least.key} ({least.given}) is")
+            raise OptionError(most.key, most.given, f"at least {least.key} ({least.given})")
 
 
 def _words(table: Sequence[Setting], prefix: str) -> dict[str, str]:
@@ -209,7 +209,7 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
     if strategy != Steps.name and not any("delay" in source for source in chain):
         for stray in (source["steps"] for source in chain if "steps" in source):
             if stray.key:
-                raise OptionError(stray.key, stray.given, f"nothing is: {strategy} backoff has no steps")
+                raise OptionError(stray.key, stray.given, f"no steps with {strategy} backoff")
         idle = [
             said.key for part, said in written if part in _GROWTH or (part == "preset" and said.value in PRESET_SOURCES)
         ]
@@ -235,7 +235,7 @@ def resolve_budget(source: Source) -> Resolved[RetryBudget] | None:
     for setting in BUDGETING:
         if setting.name not in source:
             said = next(iter(source.values()))
-            raise OptionError(said.key, said.given, f"it is with {setting.name} beside it")
+            raise OptionError(said.key, said.given, f"{setting.name} beside it")
     values = {name: said.value for name, said in source.items()}
     return Resolved(
         RetryBudget(**values), tuple(Effective(part, said.value, str(said)) for part, said in source.items())
@@ -249,12 +249,12 @@ def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: s
     seen: list[str] = []
     while named.value not in PRESET_SOURCES:
         if named.value in seen:
-            circle = " begins with ".join([*seen[seen.index(named.value) :], named.value])
-            raise OptionError(named.key, named.given, f"a policy that does not begin with itself is ({circle})")
+            circle = " -> ".join([*seen[seen.index(named.value) :], named.value])
+            raise OptionError(named.key, named.given, f"a policy that does not inherit from itself ({circle})")
         if named.value not in policies:
             known = [*policies, *PRESET_SOURCES]
             known_by_word = {name.lower(): name for name in known}
-            raise OptionError(named.key, named.given, suggestion(named.value, known_by_word, "policy"))
+            raise OptionError(named.key, named.given, *suggestion(named.value, known_by_word, "policy"))
         seen.append(named.value)
         chain.append(policies[named.value])
         named = chain[-1].get("preset", _unsaid(RETRY_PRESET))

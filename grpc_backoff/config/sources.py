@@ -26,6 +26,8 @@ __all__ = ["AT_ONCE_SOURCE", "PRESET_SOURCES", "Effective", "Resolved", "Said", 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
 ResolvedT = TypeVar("ResolvedT", ConnectPolicy, RetryPolicy, RetryBudget)
 
+_NEEDED = {"delay": "a delay", "steps": "steps"}
+
 
 @value(frozen=True, slots=True)
 class Said:
@@ -121,10 +123,10 @@ def _settle_strategy(sources: Sequence[Source], said: dict[str, Said]) -> None:
     needed = PARTS_OF_STRATEGIES[kind][0]
     if needed not in said:
         asked = said["backoff"] if said["backoff"].key else said["preset"]
-        raise OptionError(asked.key, asked.given, f"it is with {needed} beside it, which it does not say itself")
+        raise OptionError(asked.key, asked.given, f"{_NEEDED[needed]} beside it")
     for part in PARTS_OF_ANY_STRATEGY - set(PARTS_OF_STRATEGIES[kind]):
         if part in said and _outranks(sources, part, "backoff"):
-            raise OptionError(said[part].key, said[part].given, f"nothing is: {kind} backoff has no {part}")
+            raise OptionError(said[part].key, said[part].given, f"no {part} with {kind} backoff")
         said.pop(part, None)
 
 
@@ -133,7 +135,7 @@ def _settle_jitter(sources: Sequence[Source], said: dict[str, Said]) -> None:
     if said["backoff"].value != Decorrelated.name or isinstance(jitter.value, NoJitter):
         return
     if _outranks(sources, "jitter", "backoff"):
-        raise OptionError(jitter.key, jitter.given, "'none' is: a decorrelated backoff has its own")
+        raise OptionError(jitter.key, jitter.given, "'none', since decorrelated backoff has its own jitter")
     said["jitter"] = replace(said["backoff"], value=NoJitter())
 
 

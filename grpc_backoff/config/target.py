@@ -23,11 +23,11 @@ DEFAULT_PORT = 443
 """The port of a target that names none, in plaintext too, as in gRPC."""
 
 _ALLOWED = (
-    "what can be dialled is host[:port], dns:[///]host[:port], ipv4:address[:port][,...], ipv6:[address]:port[,...], "
-    "unix:path, unix:///path and unix-abstract:name, with a port from 1 to 65535"
+    "host[:port], dns:[///]host[:port], ipv4:address[:port][,...], ipv6:[address]:port[,...], "
+    "unix:path, unix:///path or unix-abstract:name, with a port from 1 to 65535"
 )
 _LARGEST_PORT = 65535
-_URL = re.compile(r"(https?|grpcs?|tcp|h2c?)://(?:[^/@]*@)?([^/?#@]+)", re.IGNORECASE)
+_URL = re.compile(r"(https?|grpcs?|tcp|h2c?)://(?:[^/]*@)?([^/?#@]+)", re.IGNORECASE)
 """What looks like an address on the web. gRPC has no resolver for any of these schemes."""
 _PLACE = re.compile(r"(?:dns:(?://[^/]*/|/)?)?(\[[^\]]*\]|[^:/,\[\]]+)(?::(.*))?", re.IGNORECASE | re.DOTALL)
 """A host, or an address, and perhaps a port: what gRPC resolves by DNS."""
@@ -98,22 +98,23 @@ def read_target(given: object) -> str:
     except UnicodeError:
         text = None
     if not isinstance(text, str):
-        raise OptionError("target", given, "a text such as 'localhost:50051' is")
+        raise OptionError("target", given, "a string such as 'localhost:50051'")
     if not text or text.lower() in {"dns:", "dns:/", "dns:///"}:
-        raise OptionError("target", given, "a target that names a host is, such as 'localhost:50051'")
+        raise OptionError("target", given, "a target that names a host, such as 'localhost:50051'")
     if text.startswith(":") and text[1:].isdigit():
-        raise OptionError("target", given, f"a host before the port is: did you mean 'localhost{text}'?")
+        raise OptionError("target", given, "a host before the port", f"localhost{text}")
     _refuse_url(text)
     port = _port(text)
     if port and port.isascii() and port.isdigit() and not _is_port(port):
-        raise OptionError("target", given, f"a port from 1 to {_LARGEST_PORT} is")
+        raise OptionError("target", given, f"a port from 1 to {_LARGEST_PORT}")
     return text
 
 
 def _refuse_url(text: str) -> None:
     if url := _URL.match(text):
-        secure = " with secure_channel" if url[1].lower() in {"https", "grpcs"} else ""
-        raise OptionError("target", text, f"no URL is: did you mean {url[2]!r}{secure}?")
+        secure = " on a secure_channel" if url[1].lower() in {"https", "grpcs"} else ""
+        meant = None if "@" in text[url.end() :] else url[2]  # else it could be a part of a password
+        raise OptionError("target", text, f"a target without a URL's scheme{secure}", meant)
 
 
 def _is_port(digits: str) -> bool:

@@ -49,12 +49,12 @@ class BackoffPolicy:
     def __post_init__(self) -> None:
         """Refuse a cap that is no time; OptionError says the value. One below the base caps the first wait as well."""
         if not callable(getattr(self.strategy, "value", None)):
-            raise OptionError("BackoffPolicy.strategy", self.strategy, "a strategy such as Exponential(1.0, 2.0) is")
+            raise OptionError("BackoffPolicy.strategy", self.strategy, "a strategy such as Exponential(1.0, 2.0)")
         if not callable(getattr(self.jitter, "window", None)):
-            raise OptionError("BackoffPolicy.jitter", self.jitter, "a jitter such as Proportional(0.2) is")
+            raise OptionError("BackoffPolicy.jitter", self.jitter, "a jitter such as Proportional(0.2)")
         object.__setattr__(self, "cap", checks.duration("BackoffPolicy.cap", self.cap))
         if isinstance(self.strategy, Decorrelated) and not isinstance(self.jitter, NoJitter):
-            raise OptionError("BackoffPolicy.jitter", self.jitter, "NoJitter() is, since Decorrelated has its own")
+            raise OptionError("BackoffPolicy.jitter", self.jitter, "NoJitter(), since Decorrelated has its own jitter")
 
     def nominal(self, n: int) -> float:
         """Return the wait after the n-th failure without jitter, in seconds; `n` counts from 1.
@@ -112,4 +112,4 @@ def check_number(n: object) -> None:
     if isinstance(n, bool) or not isinstance(n, SupportsIndex):
         raise TypeError(f"n={n!r}: expected a whole number, since failures are counted")
     if index(n) < 1:
-        raise ValueError(f"n is {n}; failures count from 1")
+        raise ValueError(f"n={n!r}: expected at least 1, since failures are counted from 1")

@@ -1,7 +1,7 @@
 """Which numbers a policy may hold. Every source of them, from a dataclass to a file, is held to these same functions.
 
-Each takes the name by which its user knows the value, and raises an `OptionError` that says that name, the value and
-what is allowed (CH-10, BP-4). No default stands here, and nothing is read from anywhere.
+Each takes the name by which its user knows the value, and raises an `OptionError` with that name, the value and
+what was expected (CH-10, BP-4). No default stands here, and nothing is read from anywhere.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Unit(enum.Enum):
 def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
     """Return a length of time in seconds."""
     if unit is Unit.MILLISECONDS:
-        allowed = f"a whole number of milliseconds from 1 to {_MAX_INT32} is"
+        allowed = f"a whole number of milliseconds from 1 to {_MAX_INT32}"
         return _number(key, value, allowed, lambda number: 0 < number <= _MAX_INT32, int) / 1000
     return _time(key, value, unit, "a finite number of seconds above 0", lambda number: 0 < number < math.inf)
 
@@ -91,7 +91,7 @@ def pause(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
 def idle_timeout(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
     """Return an idle timeout in seconds: infinite for never, and at least the second that C-core makes of less."""
     if unit is Unit.MILLISECONDS:
-        allowed = f"a whole number of milliseconds from 0 to {_MAX_INT32} (never) is"
+        allowed = f"a whole number of milliseconds from 0 to {_MAX_INT32} (never)"
         number = _number(key, value, allowed, lambda number: 0 <= number <= _MAX_INT32, int)
         seconds = math.inf if number == _MAX_INT32 else number / 1000
     else:
@@ -108,17 +108,17 @@ def steps(key: str, value: object, unit: Unit = Unit.SECONDS) -> tuple[float, ..
     """Return a list of waits in seconds; where people write, one text may hold them all: "1s 2s 4s"."""
     waits = value.split() if unit is Unit.WRITTEN and isinstance(value, str) else value
     if not isinstance(waits, list | tuple) or not waits:
-        raise OptionError(key, value, "a list of at least one wait is")
+        raise OptionError(key, value, "a list of at least one wait")
     return tuple(duration(f"{key}[{index}]", wait, unit) for index, wait in enumerate(waits))
 
 
 def growth(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
     """Return a multiplier."""
-    return _number(key, value, "a finite number of at least 1 is", lambda number: 1 <= number < math.inf)
+    return _number(key, value, "a finite number of at least 1", lambda number: 1 <= number < math.inf)
 
 
 def fraction(
-    key: str, value: object, _unit: Unit = Unit.SECONDS, *, allowed: str = "a number from 0 to below 1 is"
+    key: str, value: object, _unit: Unit = Unit.SECONDS, *, allowed: str = "a number from 0 to below 1"
 ) -> float:
     """Return the part of itself by which a value may move."""
     return _number(key, value, allowed, lambda number: 0 <= number < 1)
@@ -126,19 +126,19 @@ def fraction(
 
 def factor(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
     """Return a number that a value is multiplied by to spread it."""
-    allowed = f"a number from 0 to {_LARGEST_FACTOR} is"
+    allowed = f"a number from 0 to {_LARGEST_FACTOR}"
     return _number(key, value, allowed, lambda number: 0 <= number <= _LARGEST_FACTOR)
 
 
 def max_tokens(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
     """Return how many tokens a full retry budget has (gRFC A6)."""
-    allowed = f"a number above 0 and at most {_MOST_TOKENS} is"
+    allowed = f"a number above 0 and at most {_MOST_TOKENS}"
     return _number(key, value, allowed, lambda number: 0 < number <= _MOST_TOKENS)
 
 
 def token_ratio(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
     """Return what a success gives back to a retry budget (gRFC A6)."""
-    allowed = f"a number from {_LEAST_TOKEN} to {_MOST_TOKENS} is"
+    allowed = f"a number from {_LEAST_TOKEN} to {_MOST_TOKENS}"
     return _number(key, value, allowed, lambda number: _LEAST_TOKEN <= number <= _MOST_TOKENS)
 
 
@@ -163,7 +163,7 @@ def codes(key: str, value: object, _unit: Unit = Unit.SECONDS) -> frozenset[str]
     """Return a set of status codes by name, in any case as in a service config; one text may hold them all."""
     names = value.split() if isinstance(value, str) else value
     if not isinstance(names, list | tuple | frozenset | set) or not names:
-        raise OptionError(key, value, "a list of at least one status code is")
+        raise OptionError(key, value, "a list of at least one status code")
     return frozenset(_code(key, name) for name in names)
 
 
@@ -171,7 +171,7 @@ def flag(key: str, value: object, _unit: Unit = Unit.SECONDS) -> bool:
     """Return a yes or no; grpc's options have no booleans, so 1 and 0 do as well."""
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
-    raise OptionError(key, value, "True or False (or 1 or 0) is")
+    raise OptionError(key, value, "True or False (or 1 or 0)")
 
 
 def choice(key: str, value: object, choices: Iterable[str]) -> str:
@@ -179,7 +179,8 @@ def choice(key: str, value: object, choices: Iterable[str]) -> str:
     choices = tuple(choices)
     if isinstance(value, str) and value in choices:
         return value
-    raise OptionError(key, value, f"{' or '.join(map(repr, choices))} is")
+    *others, last = map(repr, choices)
+    raise OptionError(key, value, f"{', '.join(others)} or {last}")
 
 
 def _code(key: str, name: object) -> str:
@@ -187,12 +188,12 @@ def _code(key: str, name: object) -> str:
         return name.upper()
     meant = near_miss(name, {code.lower(): code for code in STATUS_CODES}) if isinstance(name, str) else None
     if meant is not None:
-        raise OptionError(key, name, f"no status code has this name, did you mean {meant!r}?")
+        raise OptionError(key, name, "a status code", meant)
     return choice(key, name, STATUS_CODES)
 
 
 def _whole(key: str, value: object, least: int, beside: str = "") -> int:
-    allowed = f"a whole number of at least {least}{beside} is"
+    allowed = f"a whole number of at least {least}{beside}"
     if not isinstance(value, int):
         raise OptionError(key, value, allowed)
     _number(key, value, allowed, lambda number: number >= least)
@@ -201,8 +202,8 @@ def _whole(key: str, value: object, least: int, beside: str = "") -> int:
 
 def _time(key: str, value: object, unit: Unit, allowed: str, accept: Callable[[float], bool]) -> float:
     if unit is not Unit.WRITTEN:
-        return _number(key, value, f"{allowed} is", accept)
-    allowed = f'{allowed}, or a text such as "500ms", "1s", "2m", is'
+        return _number(key, value, allowed, accept)
+    allowed = f'{allowed}, or a string such as "500ms", "1s" or "2m"'
     if not isinstance(value, str):
         return _number(key, value, allowed, accept)
     written = _WRITTEN.fullmatch(value)

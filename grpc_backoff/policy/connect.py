@@ -55,9 +55,9 @@ class ConnectPolicy:
     def __post_init__(self) -> None:
         """Hold the values to what options and the file are held to; OptionError says which."""
         if not isinstance(self.backoff, BackoffPolicy) or self.initial_backoff <= 0:
-            raise OptionError("ConnectPolicy.backoff", self.backoff, "a BackoffPolicy that waits after a failure is")
+            raise OptionError("ConnectPolicy.backoff", self.backoff, "a BackoffPolicy that waits after a failure")
         if not isinstance(self.reconnect, Reconnect):
-            raise OptionError("ConnectPolicy.reconnect", self.reconnect, "Reconnect.LAZY or Reconnect.EAGER is")
+            raise OptionError("ConnectPolicy.reconnect", self.reconnect, "Reconnect.LAZY or Reconnect.EAGER")
         for name, check in _CHECKS.items():
             object.__setattr__(self, name, check(f"ConnectPolicy.{name}", getattr(self, name)))
 

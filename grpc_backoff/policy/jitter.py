@@ -130,7 +130,7 @@ class Scaled(_Written):
         checks.factor("Scaled.low", self.low)
         checks.factor("Scaled.high", self.high)
         if self.high < self.low or not self.high:
-            raise OptionError("Scaled.high", self.high, f"a number above 0 and at least Scaled.low ({self.low}) is")
+            raise OptionError("Scaled.high", self.high, f"a number above 0 and at least Scaled.low ({self.low})")
 
     def window(self, value: float, cap: float) -> Window:
         """Return an interval around the value, which the cap may cut or reduce to itself."""
@@ -191,7 +191,7 @@ JITTERS: tuple[type[NoJitter | Proportional | Scaled | Additive | Full | Equal],
 """All jitters, each with the name by which text asks for it."""
 
 _KINDS = {kind.name: kind for kind in JITTERS}
-_ALLOWED = f"a number from 0 to below 1 is, or one of: {', '.join(kind.form for kind in JITTERS)}"
+_ALLOWED = f"a number from 0 to below 1, or one of: {', '.join(kind.form for kind in JITTERS)}"
 _CALL = re.compile(r"(?P<name>[a-z]+)\s*(?:\((?P<arguments>[^()]*)\))?")
 
 
@@ -212,8 +212,8 @@ def parse_jitter(key: str, value: object) -> Jitter:
     try:
         return kind(*arguments)
     except (TypeError, OptionError) as error:  # another number of them, or one that is not allowed
-        reason = f" ({error})" if isinstance(error, OptionError) else ""
-        raise OptionError(key, value, f"{_KINDS[matched['name']].form} is{reason}") from None
+        where = f" with {error.key.rpartition('.')[2]} as {error.allowed}" if isinstance(error, OptionError) else ""
+        raise OptionError(key, value, f"{_KINDS[matched['name']].form}{where}") from None
 
 
 def _argument(text: str) -> object:

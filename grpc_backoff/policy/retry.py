@@ -53,7 +53,7 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         """Hold the values to what words and the file are held to; OptionError says which."""
         if not isinstance(self.backoff, BackoffPolicy):
-            raise OptionError("RetryPolicy.backoff", self.backoff, "a BackoffPolicy is")
+            raise OptionError("RetryPolicy.backoff", self.backoff, "a BackoffPolicy")
         for name, check in _CHECKS.items():
             value = getattr(self, name)
             if value is not None or name not in _MAY_BE_NONE:
@@ -68,7 +68,7 @@ class RetryPolicy:
         of a table `[policies.NAME]` in the file (`grpc_backoff.config.policy_string.RETRYING`).
 
         Raises:
-            OptionError: a word is unknown or has a value that is not allowed.
+            OptionError: a setting is unknown or has a wrong value.
 
         Warns:
             PolicyWarning: a word has no effect, such as `backoff` without `delay`.

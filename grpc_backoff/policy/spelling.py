@@ -15,8 +15,8 @@ def near_miss(word: str, keys: Mapping[str, str]) -> str | None:
     return keys[near[0]] if near else None
 
 
-def suggestion(word: str, keys: Mapping[str, str], kind: str) -> str:
-    """Say which key was probably meant by one that nobody knows.
+def suggestion(word: str, keys: Mapping[str, str], kind: str) -> tuple[str, str | None]:
+    """Return what was expected in place of an unknown key, and the key that was probably meant, if any.
 
     Args:
         word: what was written, without what all such keys begin with.
@@ -25,5 +25,5 @@ def suggestion(word: str, keys: Mapping[str, str], kind: str) -> str:
     """
     meant = near_miss(word, keys)
     if meant is not None:
-        return f"no {kind} has this name, did you mean {meant!r}?"
-    return f"no {kind} has this name, choose from: {', '.join(dict.fromkeys(keys.values()))}"
+        return f"a known {kind}", meant
+    return f"a known {kind}, one of: {', '.join(dict.fromkeys(keys.values()))}", None

@@ -159,7 +159,7 @@ def slow_settings(delay: float) -> Behaviour:
 
 async def _relay(visit: Visit, delay: float) -> None:
     if visit.upstream is None:
-        raise RuntimeError("a front without upstream cannot be healthy")
+        raise RuntimeError("upstream=None: expected the address of a server, since this front is healthy")
     try:
         reader, writer = await asyncio.open_connection(*visit.upstream)
     except OSError:

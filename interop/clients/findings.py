@@ -55,16 +55,16 @@ def _read(path: Path, found: Mapping[str, Any]) -> Finding:
     _check(path, "key", found, _KEYS)
     clauses, means, issues = found.get("clauses"), found.get("means"), found.get("issues", [])
     if not isinstance(clauses, list) or not clauses:
-        raise ManifestError(f"{path}: clauses is {clauses!r}; it is a list of names of clauses")
+        raise ManifestError(f"{path}: clauses={clauses!r}: expected a list of names of clauses")
     _check(path, "clause", clauses, _CLAUSES)
     if not isinstance(means, str) or not means:
-        raise ManifestError(f"{path}: means is {means!r}; it is a text that is not empty")
+        raise ManifestError(f"{path}: means={means!r}: expected a string that is not empty")
     if not isinstance(issues, list) or not all(isinstance(each, str) and _ISSUE.fullmatch(each) for each in issues):
-        raise ManifestError(f"{path}: issues is {issues!r}; it is a list of owner/repository#number")
+        raise ManifestError(f"{path}: issues={issues!r}: expected a list of owner/repository#number")
     return Finding(clauses=tuple(clauses), means=means, issues=tuple(issues))
 
 
 def _check(path: Path, kind: str, names: Iterable[str], known: set[str]) -> None:
     for name in names:
         if name not in known:
-            raise ManifestError(f"{path}: {name} is no {kind}; there are {', '.join(sorted(known))}")
+            raise ManifestError(f"{path}: {kind}={name!r}: expected one of {', '.join(sorted(known))}")

@@ -68,4 +68,4 @@ def _setting(path: Path, name: str) -> Setting:
         return Setting(name)
     except ValueError:
         known = ", ".join(setting.value for setting in Setting)
-        raise ManifestError(f"{path}: configurable has {name!r}; there are {known}") from None
+        raise ManifestError(f"{path}: configurable={name!r}: expected one of {known}") from None

@@ -56,11 +56,11 @@ class Terms:
     def __post_init__(self) -> None:
         """Refuse a backoff that never grows, and a tolerance that would leave nothing of the first gap to be seen."""
         if self.multiplier <= 1:
-            raise ValueError(f"Terms.multiplier is {self.multiplier:g}; it is above 1")
+            raise ValueError(f"Terms.multiplier={self.multiplier:g}: expected a number above 1")
         shortest = (1 - self.jitter) * min(self.initial, self.cap)
         if self.tolerance >= shortest:
             raise ValueError(
-                f"Terms.tolerance is {self.tolerance:g} s; with gaps as short as {shortest:g} s it is below that"
+                f"Terms.tolerance={self.tolerance:g}: expected less than {shortest:g}, the shortest gap in seconds"
             )
 
     def nominal(self, n: int) -> float:

@@ -50,7 +50,7 @@ class Entry:
         for field in fields(self):
             kind, value = kind_of(field.default), getattr(self, field.name)
             if not kind.fits(value):
-                raise ValueError(f"{self.name}: {field.name} is {value!r}; allowed is {kind.allowed}")
+                raise ValueError(f"{self.name}: {field.name}={value!r}: expected {kind.allowed}")
 
 
 class Behaviour(Entry):

@@ -32,20 +32,18 @@ def read_entry(name: str, values: str) -> Entry:
     """Return the behaviour called `name`, with `values` as they stand between the parentheses.
 
     Raises:
-        ScriptError: there is none of that name, or a value is not allowed.
+        ScriptError: there is none of that name, or a value is wrong.
     """
     if name not in BY_NAME:
-        raise ScriptError(f"{name!r} is not a behaviour{_hint(name, BY_NAME)}; allowed are {', '.join(BY_NAME)}")
+        raise ScriptError(f"behaviour={name!r}: expected one of {', '.join(BY_NAME)}{_hint(name, BY_NAME)}")
     kind = BY_NAME[name]
     known = {field.name: field for field in fields(kind)}
     given: dict[str, object] = {}
     for key, text in _pairs(name, list(known), values):
         if key not in known:
-            raise ScriptError(
-                f"{name} has no field {key!r}{_hint(key, known)}; allowed are {', '.join(known) or 'none'}"
-            )
+            raise ScriptError(f"{name}: field={key!r}: expected {_one_of(known)}{_hint(key, known)}")
         if key in given:
-            raise ScriptError(f"{name}: {key} is given twice")
+            raise ScriptError(f"{name}: expected {key} once")
         given[key] = _value(name, known[key], text)
     try:
         return kind(**given)
@@ -62,9 +60,8 @@ def _pairs(name: str, order: list[str], values: str) -> Iterator[tuple[str, str]
         elif place < len(order):
             yield order[place], part.strip()
         else:
-            raise ScriptError(
-                f"{name}: {part.strip()!r} is one value too many; its fields are {', '.join(order) or 'none'}"
-            )
+            most = f"{len(order)} values ({', '.join(order) or 'no fields'})"
+            raise ScriptError(f"{name}: value={part.strip()!r}: expected at most {most}")
 
 
 def _value(name: str, field: Field[Any], text: str) -> object:
@@ -72,9 +69,13 @@ def _value(name: str, field: Field[Any], text: str) -> object:
     try:
         return kind.read(text)
     except (KeyError, ValueError):
-        raise ScriptError(f"{name}: {field.name} is {text!r}; allowed is {kind.allowed}") from None
+        raise ScriptError(f"{name}: {field.name}={text!r}: expected {kind.allowed}") from None
 
 
 def _hint(word: str, known: dict[str, Any]) -> str:
     near = difflib.get_close_matches(word, known, 1)
-    return f", {near[0]!r} is" if near else ""
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _one_of(known: dict[str, Any]) -> str:
+    return f"one of {', '.join(known)}" if known else "no field"

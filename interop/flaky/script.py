@@ -42,16 +42,16 @@ class Step:
         """Check the bounds.
 
         Raises:
-            ScriptError: one of them is not allowed.
+            ScriptError: one of them is wrong.
         """
         name = self.behaviour.name
         if self.times is not None and isinstance(self.behaviour, Refuse):
-            raise ScriptError(f"{name}: times is {self.times}; as nothing is accepted, allowed are until and lasting")
+            raise ScriptError(f"{name}: times={self.times}: expected until or lasting, since no connection is accepted")
         if self.times is not None and self.times < 1:
-            raise ScriptError(f"{name}: times is {self.times}; allowed is a whole number, 1 or more")
+            raise ScriptError(f"{name}: times={self.times}: expected a whole number, 1 or more")
         for bound, seconds in (("until", self.until), ("lasting", self.lasting)):
             if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
-                raise ScriptError(f"{name}: {bound} is {seconds}; allowed is a number of seconds, 0 or more")
+                raise ScriptError(f"{name}: {bound}={seconds}: expected a number of seconds, 0 or more")
 
     @property
     def bounded(self) -> bool:
@@ -82,7 +82,7 @@ class Script:
             ScriptError: it has no steps, or one before the last has no bound, or the last one has.
         """
         if not self.steps:
-            raise ScriptError("a script is empty; allowed is one step or more")
+            raise ScriptError("empty script: expected one step or more")
         for step in self.steps[:-1]:
             if not step.bounded:
                 raise ScriptError(f"{step}: others come after it, so it needs a bound: xN, until T or for T")
@@ -102,7 +102,7 @@ class Script:
         order, and its bounds: `x3` connections, `until 5` seconds after the script began, `for 2` seconds.
 
         Raises:
-            ScriptError: the text is of no script; says where, and what is allowed.
+            ScriptError: the text is no script; says where, and what was expected.
         """
         return cls(tuple(_step(part.strip()) for part in re.split(r"[;\n]", text) if part.strip()))
 
@@ -114,14 +114,14 @@ class Script:
 def _step(text: str) -> Step:
     found = _STEP.fullmatch(text)
     if found is None:
-        raise ScriptError(f"{text!r} is not a step; allowed is NAME or NAME(FIELD=VALUE, ...), and bounds after it")
+        raise ScriptError(f"step={text!r}: expected NAME or NAME(FIELD=VALUE, ...), and bounds after it")
     entry = cast("Behaviour | Refuse", read_entry(found["name"], found["values"] or ""))
     bounds: dict[str, float] = {}
     rest = found["bounds"].strip()
     while rest:
         bound = _BOUND.match(rest)
         if bound is None:
-            raise ScriptError(f"{text!r}: {rest!r} is not a bound; allowed are xN, until T and for T")
+            raise ScriptError(f"{text!r}: bound={rest!r}: expected xN, until T or for T")
         _take(text, bounds, bound)
         rest = rest[bound.end() :].strip()
     return Step(entry, **bounds)  # type: ignore[arg-type]
@@ -130,9 +130,9 @@ def _step(text: str) -> Step:
 def _take(text: str, bounds: dict[str, float], bound: re.Match[str]) -> None:
     word = _BOUNDS[bound["word"] or "x"]
     if word in bounds:
-        raise ScriptError(f"{text!r}: {word} is given twice")
+        raise ScriptError(f"{text!r}: expected {word} once")
     try:
         bounds[word] = int(bound["number"]) if word == "times" else float(bound["number"])
     except ValueError:
         kind = "a whole number, 1 or more" if word == "times" else "a number of seconds, 0 or more"
-        raise ScriptError(f"{text!r}: {word} is {bound['number']!r}; allowed is {kind}") from None
+        raise ScriptError(f"{text!r}: {word}={bound['number']!r}: expected {kind}") from None

@@ -101,7 +101,7 @@ def choose_clauses(rules: Iterable[str]) -> list[Clause]:
     for rule in wanted:
         if not any(rule in (clause.name, clause.rule) for clause in CLAUSES):
             known = sorted({clause.rule for clause in CLAUSES}) + [clause.name for clause in CLAUSES]
-            raise ValueError(f"--rules {rule}: there are {', '.join(known)}")
+            raise ValueError(f"--rules={rule}: expected one of {', '.join(known)}")
     return [clause for clause in CLAUSES if not wanted or wanted & {clause.name, clause.rule}]
 
 

@@ -26,7 +26,7 @@ def choose(programs: Sequence[AnyProgram], flag: str, given: Iterable[str]) -> l
     wanted = split(given)
     for name in sorted(wanted):
         if not any(name in (program.name, program.folder.name) for program in programs):
-            raise ValueError(f"{flag} {name}: there are {', '.join(program.name for program in programs)}")
+            raise ValueError(f"{flag}={name}: expected one of {', '.join(program.name for program in programs)}")
     return [program for program in programs if not wanted or wanted & {program.name, program.folder.name}]
 
 

@@ -19,7 +19,7 @@ class ManifestError(ValueError):
 
 
 class Table:
-    """What stands in a manifest. All that reads it raises ManifestError for what is not allowed."""
+    """What stands in a manifest. All that reads it raises ManifestError for a wrong value."""
 
     def __init__(self, path: Path, keys: AbstractSet[str]) -> None:
         """Read a file that may have these keys beside those that all programs have."""
@@ -55,23 +55,23 @@ class Table:
         """Return whether something is so."""
         value = self._found.get(key, default)
         if not isinstance(value, bool):
-            raise ManifestError(f"{self._path}: {key} is {value!r}; it is true or false")
+            raise ManifestError(f"{self._path}: {key}={value!r}: expected true or false")
         return value
 
 
 def _check_keys(path: Path, table: Mapping[str, Any], known: AbstractSet[str]) -> None:
     for key in sorted(table.keys() - known):
-        raise ManifestError(f"{path}: {key} is no key; there are {', '.join(sorted(known))}")
+        raise ManifestError(f"{path}: {key}={table[key]!r}: expected a known key, one of: {', '.join(sorted(known))}")
 
 
 def _text(path: Path, found: Mapping[str, Any], key: str, default: str | None) -> str:
     value = found.get(key, default)
     if not isinstance(value, str) or not value:
-        raise ManifestError(f"{path}: {key} is {value!r}; it is a text that is not empty")
+        raise ManifestError(f"{path}: {key}={value!r}: expected a string that is not empty")
     return value
 
 
 def _texts(path: Path, key: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ManifestError(f"{path}: {key} is {value!r}; it is a list of texts")
+        raise ManifestError(f"{path}: {key}={value!r}: expected a list of strings")
     return tuple(value)

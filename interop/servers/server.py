@@ -65,5 +65,5 @@ def _read(path: Path) -> Server:
 
 def _happening(path: Path, name: str, possible: Sequence[str]) -> Happening:
     if name not in possible:
-        raise ManifestError(f"{path}: happenings has {name!r}; there are {', '.join(possible)}")
+        raise ManifestError(f"{path}: happenings={name!r}: expected one of {', '.join(possible)}")
     return Happening(name)

@@ -239,15 +239,15 @@ async def listens(event):
     """Never awaited: no listener."""
 
 
-FUNCTION = "a function of one event is, and no coroutine function"
-RNG = "a source of random numbers such as random.Random(1) is"
-CLOCK = "a Clock, with now() and call_at(), is"
+FUNCTION = "a function of one event, not a coroutine function"
+RNG = "a source of random numbers such as random.Random(1)"
+CLOCK = "a Clock, with now() and call_at()"
 
 
 @pytest.mark.parametrize(
     ("how", "key", "allowed"),
     [
-        ({"listeners": print}, "listeners", "a list of functions is"),
+        ({"listeners": print}, "listeners", "a list of functions"),
         ({"listeners": [print, "print"]}, "listeners[1]", FUNCTION),
         ({"listeners": [None]}, "listeners[0]", FUNCTION),
         ({"listeners": [listens]}, "listeners[0]", FUNCTION),
@@ -271,7 +271,7 @@ async def test_arguments_of_the_wrong_kind(how, key, allowed):
 async def test_arguments_of_the_right_kind():
     """CH-10: whatever has the methods will do; a listener that is added is held to the same."""
     async with aio.insecure_channel("127.0.0.1:1", rng=random, clock=FakeClock(), listeners=iter([print])) as channel:
-        with pytest.raises(OptionError, match=r"^listener = "):
+        with pytest.raises(OptionError, match=r"^listener="):
             channel.add_listener(listens)
 
 
@@ -287,7 +287,7 @@ async def test_target_in_bytes():
 @pytest.mark.parametrize("target", ["", "http://localhost:1", "localhost:99999", None])
 async def test_targets_that_nobody_can_dial(target):
     """CH-10: they are refused when the channel is made."""
-    with pytest.raises(OptionError, match=r"^target = "):
+    with pytest.raises(OptionError, match=r"^target="):
         aio.insecure_channel(target)
 
 

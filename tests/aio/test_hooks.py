@@ -134,9 +134,7 @@ async def test_refresh_that_fails(peer, style, answer, caplog):
         assert record.exc_info[1] is answer
     else:
         kind = type(answer).__name__
-        assert str(record.exc_info[1]) == (
-            f"refresh_credentials returned {kind}; pairs of metadata, or None, are allowed"
-        )
+        assert str(record.exc_info[1]) == (f"refresh_credentials returned {kind}: expected pairs of metadata, or None")
         assert "secret" not in caplog.text  # RT-11
     assert not client.of(CallRetried)
     noted.answer = None

@@ -79,7 +79,7 @@ def test_no_hook(name, hook):
     with pytest.raises(OptionError) as caught:
         RetryHooks(**{name: hook})
 
-    assert str(caught.value) == f"RetryHooks.{name} = {hook!r} is not allowed; a function, or None for no hook, is"
+    assert str(caught.value) == f"RetryHooks.{name}={hook!r}: expected a function, or None for no hook"
 
 
 def test_by_name_only():

@@ -270,7 +270,7 @@ def test_which_address_failed():
         (["xds:///orders"], ["'xds:///orders'", "what can be dialled is"]),
         (["127.0.0.1:99999"], ["127.0.0.1:99999", "1 to 65535"]),
         (["127.0.0.1:1", "--ca", "/no/such/file"], ["--ca", "/no/such/file", "No such file"]),
-        (["127.0.0.1:1", "--ca", __file__], ["--ca", "holds no PEM"]),
+        (["127.0.0.1:1", "--ca", __file__], ["--ca", "expected a file in PEM"]),
         (["127.0.0.1:1", "--cert", "/no/such/file"], ["--cert and --key go together"]),
     ],
 )

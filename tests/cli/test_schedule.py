@@ -147,10 +147,10 @@ def test_file_with_a_budget(run, tmp_path):
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ("standrad", "policy = 'standrad' is not allowed; no policy has this name, did you mean 'standard'?"),
-        ("retry: 5, dely: 1s", "dely = '1s' is not allowed; no setting has this name, did you mean 'delay'?"),
+        ("standrad", "policy='standrad': expected a known policy; did you mean 'standard'?"),
+        ("retry: 5, dely: 1s", "dely='1s': expected a known setting; did you mean 'delay'?"),
         ("none.toml", "none.toml: cannot be read: No such file or directory"),
-        ("delay: \x1b[2J", "delay = '\\x1b[2J' is not allowed; "),
+        ("delay: \x1b[2J", "delay='\\x1b[2J': expected "),
     ],
 )
 def test_refusal(run, policy, message):

@@ -110,11 +110,11 @@ def test_no_tie(patterns):
     ],
 )
 def test_tie(patterns, key, other, one):
-    """BP-4: a tie is told with both patterns; the later one is what is not allowed."""
+    """BP-4: a tie names both patterns; the later one is the wrong value."""
     with pytest.raises(OptionError) as caught:
         check_patterns("targets", patterns)
 
-    assert str(caught.value) == f"{key} = {other!r} is not allowed; a pattern that does not tie with {one!r} is"
+    assert str(caught.value) == f"{key}={other!r}: expected a pattern more or less specific than {one!r}"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_bad_method_names(entry):
         check_methods("methods", ["*", entry])
 
     assert str(caught.value) == (
-        f"methods.\"{entry}\" = {entry!r} is not allowed; 'package.Service/Method', 'package.Service' or '*' is"
+        f"methods.\"{entry}\"={entry!r}: expected 'package.Service/Method', 'package.Service' or '*'"
     )
 
 
@@ -166,5 +166,5 @@ def test_method_names_are_text(entry):
         check_methods("retry", ["*", entry])
 
     assert str(caught.value) == (
-        f"retry.\"{entry}\" = {entry!r} is not allowed; 'package.Service/Method', 'package.Service' or '*' is"
+        f"retry.\"{entry}\"={entry!r}: expected 'package.Service/Method', 'package.Service' or '*'"
     )

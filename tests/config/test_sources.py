@@ -71,20 +71,20 @@ def test_strategies(values, expected):
 @pytest.mark.parametrize(
     ("sources", "key", "allowed"),
     [
-        ([{"backoff": "fixed", "multiplier": 2.0}], "multiplier", "nothing is: fixed backoff has no multiplier"),
-        ([{"multiplier": 2.0}, {"backoff": "linear"}], "multiplier", "nothing is: linear backoff has no multiplier"),
-        ([{"backoff": "steps", "steps": (1.0,), "delay": 1.0}], "delay", "nothing is: steps backoff has no delay"),
-        ([{"steps": (1.0,)}], "steps", "nothing is: exponential backoff has no steps"),
-        ([{"backoff": "steps"}], "backoff", "it is with steps beside it, which it does not say itself"),
+        ([{"backoff": "fixed", "multiplier": 2.0}], "multiplier", "no multiplier with fixed backoff"),
+        ([{"multiplier": 2.0}, {"backoff": "linear"}], "multiplier", "no multiplier with linear backoff"),
+        ([{"backoff": "steps", "steps": (1.0,), "delay": 1.0}], "delay", "no delay with steps backoff"),
+        ([{"steps": (1.0,)}], "steps", "no steps with exponential backoff"),
+        ([{"backoff": "steps"}], "backoff", "steps beside it"),
         (
             [{"backoff": "decorrelated", "jitter": Full()}],
             "jitter",
-            "'none' is: a decorrelated backoff has its own",
+            "'none', since decorrelated backoff has its own jitter",
         ),
         (
             [{"jitter": Full()}, {"backoff": "decorrelated"}],
             "jitter",
-            "'none' is: a decorrelated backoff has its own",
+            "'none', since decorrelated backoff has its own jitter",
         ),
     ],
 )

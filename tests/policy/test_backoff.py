@@ -308,10 +308,10 @@ def test_cap_below_base(strategy, cap):
 @pytest.mark.parametrize(
     ("strategy", "jitter", "message"),
     [
-        (2.0, NoJitter(), "BackoffPolicy.strategy = 2.0 is not allowed; a strategy such as Exponential(1.0, 2.0) is"),
-        (None, NoJitter(), "BackoffPolicy.strategy = None is not allowed; a strategy such as Exponential(1.0, 2.0) is"),
-        (Fixed(1.0), 0.2, "BackoffPolicy.jitter = 0.2 is not allowed; a jitter such as Proportional(0.2) is"),
-        (Fixed(1.0), None, "BackoffPolicy.jitter = None is not allowed; a jitter such as Proportional(0.2) is"),
+        (2.0, NoJitter(), "BackoffPolicy.strategy=2.0: expected a strategy such as Exponential(1.0, 2.0)"),
+        (None, NoJitter(), "BackoffPolicy.strategy=None: expected a strategy such as Exponential(1.0, 2.0)"),
+        (Fixed(1.0), 0.2, "BackoffPolicy.jitter=0.2: expected a jitter such as Proportional(0.2)"),
+        (Fixed(1.0), None, "BackoffPolicy.jitter=None: expected a jitter such as Proportional(0.2)"),
     ],
 )
 def test_no_strategy_no_jitter(strategy, jitter, message):
@@ -326,7 +326,7 @@ def test_no_strategy_no_jitter(strategy, jitter, message):
 def test_no_such_failure(n):
     """BP: failures count from 1."""
     for ask in (GRPC.nominal, GRPC.bounds, GRPC.window, lambda n: GRPC.delay(n, random.Random())):
-        with pytest.raises(ValueError, match=f"n is {n}; failures count from 1"):
+        with pytest.raises(ValueError, match=f"n={n}: expected at least 1, since failures are counted from 1"):
             ask(n)
 
 
@@ -344,14 +344,14 @@ def test_value():
 @pytest.mark.parametrize(
     ("cap", "jitter", "message"),
     [
-        (math.nan, NoJitter(), "BackoffPolicy.cap = nan is not allowed; a finite number of seconds above 0 is"),
-        (math.inf, NoJitter(), "BackoffPolicy.cap = inf is not allowed; a finite number of seconds above 0 is"),
-        (0, NoJitter(), "BackoffPolicy.cap = 0 is not allowed; a finite number of seconds above 0 is"),
-        (-1.0, NoJitter(), "BackoffPolicy.cap = -1.0 is not allowed; a finite number of seconds above 0 is"),
+        (math.nan, NoJitter(), "BackoffPolicy.cap=nan: expected a finite number of seconds above 0"),
+        (math.inf, NoJitter(), "BackoffPolicy.cap=inf: expected a finite number of seconds above 0"),
+        (0, NoJitter(), "BackoffPolicy.cap=0: expected a finite number of seconds above 0"),
+        (-1.0, NoJitter(), "BackoffPolicy.cap=-1.0: expected a finite number of seconds above 0"),
         (
             9.0,
             Full(),
-            "BackoffPolicy.jitter = Full() is not allowed; NoJitter() is, since Decorrelated has its own",
+            "BackoffPolicy.jitter=Full(): expected NoJitter(), since Decorrelated has its own jitter",
         ),
     ],
 )

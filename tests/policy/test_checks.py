@@ -70,7 +70,7 @@ def test_choice():
     """CH-10: a name is one of those that there are, in their very letters."""
     assert checks.choice("key", "b", iter("ab")) == "b"
 
-    with pytest.raises(OptionError, match="'a' or 'b' is"):
+    with pytest.raises(OptionError, match="'a' or 'b'"):
         checks.choice("key", "B", iter("ab"))
 
 
@@ -107,7 +107,7 @@ def test_written(check, written, seconds):
 @pytest.mark.parametrize("written", NO_TIMES, ids=lambda written: ascii(written)[:20])
 def test_no_time(check, written):
     """BP-2: what is no time is refused, with the forms that are allowed."""
-    with pytest.raises(OptionError, match=r'a finite number of seconds .*, or a text such as "500ms", "1s", "2m", is$'):
+    with pytest.raises(OptionError, match=r'a finite number of seconds .*, or a string such as "500ms", "1s" or "2m"$'):
         check("key", written, Unit.WRITTEN)
 
 
@@ -150,13 +150,13 @@ def test_steps(value, unit, waits):
 @pytest.mark.parametrize(
     ("value", "unit", "message"),
     [
-        ("1s 2x", Unit.WRITTEN, "key[1] = '2x' is not allowed; a finite number of seconds above 0, or a text"),
-        ([1, -1], Unit.SECONDS, "key[1] = -1 is not allowed; a finite number of seconds above 0 is"),
-        (["1s"], Unit.SECONDS, "key[0] = '1s' is not allowed; a finite number of seconds above 0 is"),
-        ("1s 2s", Unit.SECONDS, "key = '1s 2s' is not allowed; a list of at least one wait is"),
-        ("  ", Unit.WRITTEN, "key = '  ' is not allowed; a list of at least one wait is"),
-        ({1: 2}, Unit.SECONDS, "key = {1: 2} is not allowed; a list of at least one wait is"),
-        (5, Unit.SECONDS, "key = 5 is not allowed; a list of at least one wait is"),
+        ("1s 2x", Unit.WRITTEN, "key[1]='2x': expected a finite number of seconds above 0, or a string"),
+        ([1, -1], Unit.SECONDS, "key[1]=-1: expected a finite number of seconds above 0"),
+        (["1s"], Unit.SECONDS, "key[0]='1s': expected a finite number of seconds above 0"),
+        ("1s 2s", Unit.SECONDS, "key='1s 2s': expected a list of at least one wait"),
+        ("  ", Unit.WRITTEN, "key='  ': expected a list of at least one wait"),
+        ({1: 2}, Unit.SECONDS, "key={1: 2}: expected a list of at least one wait"),
+        (5, Unit.SECONDS, "key=5: expected a list of at least one wait"),
     ],
 )
 def test_no_steps(value, unit, message):
@@ -200,8 +200,8 @@ def test_a_misspelt_code(name, meant):
     with pytest.raises(OptionError) as caught:
         checks.codes("key", [name])
 
-    hint = f"; no status code has this name, did you mean {meant!r}?"
-    assert str(caught.value).endswith(hint if meant else " or 'UNAUTHENTICATED' is")
+    hint = f": expected a status code; did you mean {meant!r}?"
+    assert str(caught.value).endswith(hint if meant else " or 'UNAUTHENTICATED'")
 
 
 def test_days():
@@ -216,7 +216,7 @@ def test_no_code_in_a_list(entry):
     with pytest.raises(OptionError) as caught:
         checks.codes("key", ["UNAVAILABLE", entry])
 
-    assert str(caught.value).startswith(f"key = {entry!r} is not allowed; 'CANCELLED' or 'UNKNOWN' or ")
+    assert str(caught.value).startswith(f"key={entry!r}: expected 'CANCELLED', 'UNKNOWN', ")
     assert (caught.value.key, caught.value.value) == ("key", entry)
 
 
@@ -233,7 +233,7 @@ def test_tokens(check, least, most, unit):
     """RT-9: the limits of gRFC A6, whatever a place counts its times in: tokens are no times."""
     assert [check("key", value, unit) for value in (least, 1, most)] == [least, 1, most]
     for value in (0, -1, most + 0.001, math.nan, math.inf, "1", True, None):
-        with pytest.raises(OptionError, match=r"^key = "):
+        with pytest.raises(OptionError, match=r"^key="):
             check("key", value, unit)
 
 

@@ -214,13 +214,13 @@ def test_written(jitter, text):
 
 
 FORMS = (
-    "a number from 0 to below 1 is, or one of: none, proportional(PART[, then_cap]), scaled(LOW, HIGH), "
+    "a number from 0 to below 1, or one of: none, proportional(PART[, then_cap]), scaled(LOW, HIGH), "
     "additive(PART), full, equal"
 )
-PROPORTIONAL = "proportional(PART[, then_cap]) is"
-SCALED = "scaled(LOW, HIGH) is"
-PART = "is not allowed; a number from 0 to below 1 is"
-FACTOR = "is not allowed; a number from 0 to 1000 is"
+PROPORTIONAL = "proportional(PART[, then_cap])"
+SCALED = "scaled(LOW, HIGH)"
+PART = "a number from 0 to below 1"
+FACTOR = "a number from 0 to 1000"
 
 
 @pytest.mark.parametrize(
@@ -241,35 +241,35 @@ FACTOR = "is not allowed; a number from 0 to 1000 is"
         ("full) ", FORMS),
         ("scaled(0.5, (1.5))", FORMS),
         ("full equal", FORMS),
-        ("full(1)", "full is"),
-        ("none(0)", "none is"),
-        ("equal(a)", "equal is"),
+        ("full(1)", "full"),
+        ("none(0)", "none"),
+        ("equal(a)", "equal"),
         ("proportional", PROPORTIONAL),
         ("proportional()", PROPORTIONAL),
         (
             "proportional(0.2,)",
-            f"{PROPORTIONAL} (Proportional.then_cap = '' is not allowed; True or False (or 1 or 0) is)",
+            f"{PROPORTIONAL} with then_cap as True or False (or 1 or 0)",
         ),
-        ("proportional(1)", f"{PROPORTIONAL} (Proportional.fraction = 1.0 {PART})"),
-        ("proportional(-0.5)", f"{PROPORTIONAL} (Proportional.fraction = -0.5 {PART})"),
-        ("proportional(nan)", f"{PROPORTIONAL} (Proportional.fraction = nan {PART})"),
-        ("proportional(then_cap)", f"{PROPORTIONAL} (Proportional.fraction = True {PART})"),
+        ("proportional(1)", f"{PROPORTIONAL} with fraction as {PART}"),
+        ("proportional(-0.5)", f"{PROPORTIONAL} with fraction as {PART}"),
+        ("proportional(nan)", f"{PROPORTIONAL} with fraction as {PART}"),
+        ("proportional(then_cap)", f"{PROPORTIONAL} with fraction as {PART}"),
         (
             "proportional(0.2, cap)",
-            f"{PROPORTIONAL} (Proportional.then_cap = 'cap' is not allowed; True or False (or 1 or 0) is)",
+            f"{PROPORTIONAL} with then_cap as True or False (or 1 or 0)",
         ),
         ("scaled(0.5)", SCALED),
         ("scaled(0.5, 1, 2)", SCALED),
         ("scaled(0.5,,1.5)", SCALED),
         (
             "scaled(1.5, 0.5)",
-            f"{SCALED} (Scaled.high = 0.5 is not allowed; a number above 0 and at least Scaled.low (1.5) is)",
+            f"{SCALED} with high as a number above 0 and at least Scaled.low (1.5)",
         ),
-        ("scaled(0.5, inf)", f"{SCALED} (Scaled.high = inf {FACTOR})"),
-        ("scaled(-1, 1)", f"{SCALED} (Scaled.low = -1.0 {FACTOR})"),
-        ("scaled(x, 1)", f"{SCALED} (Scaled.low = 'x' {FACTOR})"),
-        ("additive(1001)", f"additive(PART) is (Additive.fraction = 1001.0 {FACTOR})"),
-        ("additive(-0.1)", f"additive(PART) is (Additive.fraction = -0.1 {FACTOR})"),
+        ("scaled(0.5, inf)", f"{SCALED} with high as {FACTOR}"),
+        ("scaled(-1, 1)", f"{SCALED} with low as {FACTOR}"),
+        ("scaled(x, 1)", f"{SCALED} with low as {FACTOR}"),
+        ("additive(1001)", f"additive(PART) with fraction as {FACTOR}"),
+        ("additive(-0.1)", f"additive(PART) with fraction as {FACTOR}"),
     ],
 )
 def test_bad_text(value, allowed):
@@ -278,7 +278,7 @@ def test_bad_text(value, allowed):
         parse_jitter("a.jitter", value)
 
     assert (caught.value.key, caught.value.value is value) == ("a.jitter", True)
-    assert str(caught.value) == f"a.jitter = {value!r} is not allowed; {allowed}"
+    assert str(caught.value) == f"a.jitter={value!r}: expected {allowed}"
 
 
 def test_names():

@@ -150,5 +150,5 @@ async def test_nothing_behind_the_script():
 
 async def test_targets_without_a_socket():
     """CH-10: there has to be somewhere to go."""
-    with pytest.raises(OptionError, match="target = 'xds:///orders' is not allowed"):
+    with pytest.raises(OptionError, match="target='xds:///orders': expected host"):
         scripted_channel(ScriptedConnector(FakeClock(), [Succeeds()]), "xds:///orders")

@@ -46,12 +46,12 @@ def test_those_that_are_there(folder):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (('"growth"', '"grwoth"'), "grwoth is no clause; there are accept-does-not-reset, "),
-        (('["growth", "cap"]', "[]"), "clauses is []; it is a list of names of clauses"),
-        (('"It never waits."', '""'), "means is ''; it is a text that is not empty"),
-        (("some/where#12", "where#12"), "it is a list of owner/repository#number"),
-        (("means", "meaning"), "meaning is no key; there are clauses, issues, means"),
-        (("[[finding]]", "[[findings]]"), "findings is no key; there are finding"),
+        (('"growth"', '"grwoth"'), "clause='grwoth': expected one of accept-does-not-reset, "),
+        (('["growth", "cap"]', "[]"), "clauses=[]: expected a list of names of clauses"),
+        (('"It never waits."', '""'), "means='': expected a string that is not empty"),
+        (("some/where#12", "where#12"), "expected a list of owner/repository#number"),
+        (("means", "meaning"), "key='meaning': expected one of clauses, issues, means"),
+        (("[[finding]]", "[[findings]]"), "key='findings': expected one of finding"),
         (("[[finding]]", "[[finding"), "findings.toml: "),
     ],
 )

@@ -54,14 +54,14 @@ def test_what_is_missing(tmp_path):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (("made up", ""), "name is ''; it is a text that is not empty"),
-        (('"{python}", ', "1, "), "it is a list of texts"),
-        (('"initial"', '"min"'), "configurable has 'min'; there are initial, max, min-connect-timeout, stable-after"),
-        (("configurable", "configured"), "configured is no key; there are build, command, configurable, loud, "),
-        (("name =", "must_pass = 1\nname ="), "must_pass is 1; it is true or false"),
-        (("name =", "loud = 'yes'\nname ="), "loud is 'yes'; it is true or false"),
-        (("name =", "build = ['make']\nname ="), "build is 'make'; it is a list of texts"),
-        (('"max"]', '"max"]\n[needs]\ntools = []'), "tools is no key; there are modules, programs"),
+        (("made up", ""), "name='': expected a string that is not empty"),
+        (('"{python}", ', "1, "), "expected a list of strings"),
+        (('"initial"', '"min"'), "configurable='min': expected one of initial, max, min-connect-timeout, stable-after"),
+        (("configurable", "configured"), "expected a known key, one of: build, command, configurable, loud, "),
+        (("name =", "must_pass = 1\nname ="), "must_pass=1: expected true or false"),
+        (("name =", "loud = 'yes'\nname ="), "loud='yes': expected true or false"),
+        (("name =", "build = ['make']\nname ="), "build='make': expected a list of strings"),
+        (('"max"]', '"max"]\n[needs]\ntools = []'), "expected a known key, one of: modules, programs"),
         (("name =", "name"), "peer.toml: "),
     ],
 )

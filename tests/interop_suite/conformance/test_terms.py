@@ -88,9 +88,9 @@ def test_gap_that_follows_is_capped():
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"tolerance": 0.17}, "Terms.tolerance is 0.17 s; with gaps as short as 0.16 s it is below that"),
-        ({"cap": 0.05}, "Terms.tolerance is 0.05 s; with gaps as short as 0.04 s it is below that"),
-        ({"multiplier": 1.0}, "Terms.multiplier is 1; it is above 1"),
+        ({"tolerance": 0.17}, "Terms.tolerance=0.17: expected less than 0.16, the shortest gap"),
+        ({"cap": 0.05}, "Terms.tolerance=0.05: expected less than 0.04, the shortest gap"),
+        ({"multiplier": 1.0}, "Terms.multiplier=1: expected a number above 1"),
     ],
 )
 def test_terms_that_leave_nothing_to_judge(change, complaint):

@@ -76,7 +76,7 @@ async def test_play():
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Play(pb.PlayRequest(script="slow_settings(delay=soon)"), timeout=WITHIN)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert caught.value.details() == "slow_settings: delay is 'soon'; allowed is a number of seconds, 0 or more"
+        assert caught.value.details() == "slow_settings: delay='soon': expected a number of seconds, 0 or more"
         async with await Client.open(server) as client:
             await client.until(SettingsFrame)
 

@@ -265,12 +265,12 @@ def test_backoffs_that_cannot_be_judged(arguments):
 
 
 def test_a_script_that_cannot_be_played(tmp_path):
-    """IO-3: one line says what is allowed."""
+    """IO-3: one line says what was expected."""
     (tmp_path / "script").write_text("accept_closed")
     arguments = ["flaky", "--port", "0", "--control_port", "0", "--script", str(tmp_path / "script")]
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 1
-    assert "'accept_closed' is not a behaviour" in result.output
+    assert "behaviour='accept_closed': expected" in result.output
     assert result.output.count("\n") == 1
 
 

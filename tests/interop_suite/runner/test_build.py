@@ -52,7 +52,7 @@ def test_all_there(monkeypatch):
 def test_one_of_them(monkeypatch):
     """IO-4: --peers builds those alone, and a name that is none is one line."""
     assert command(monkeypatch, [BUILT, BROKEN], "--peers", "built", required="1").exit_code == 0
-    assert command(monkeypatch, [BUILT], "--peers", "nobody").output == "Error: --peers nobody: there are built\n"
+    assert command(monkeypatch, [BUILT], "--peers", "nobody").output == "Error: --peers=nobody: expected one of built\n"
 
 
 async def test_two_at_a_time():

@@ -44,7 +44,7 @@ def test_the_command_is_there():
 def test_a_wrong_choice_is_one_line(monkeypatch):
     """IO-4: a server that is not there is an error that names those that are."""
     result = run(monkeypatch, "--servers", "nobody")
-    assert (result.exit_code, result.output) == (1, "Error: --servers nobody: there are grpcio server\n")
+    assert (result.exit_code, result.output) == (1, "Error: --servers=nobody: expected one of grpcio server\n")
 
 
 def test_what_is_planned():

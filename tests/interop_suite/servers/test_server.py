@@ -52,13 +52,16 @@ def test_a_proxy(tmp_path):
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [
-        ('happenings = ["burnt"]', "happenings has 'burnt'; there are killed, drained, aged, frozen, frozen-pinged"),
-        ('happenings = ["reloaded"]', "happenings has 'reloaded'; there are killed, "),
-        ("happenings = 1", "happenings is 1; it is a list of texts"),
-        ("proxy = 1", "proxy is 1; it is true or false"),
-        ("graceful = 1", "graceful is 1; it is true or false"),
-        ('method = ""', "method is ''; it is a text that is not empty"),
-        ("configurable = []", "configurable is no key; there are build, command, graceful, happenings, method, name, "),
+        ('happenings = ["burnt"]', "happenings='burnt': expected one of killed, drained, aged, frozen, frozen-pinged"),
+        ('happenings = ["reloaded"]', "happenings='reloaded': expected one of killed, "),
+        ("happenings = 1", "happenings=1: expected a list of strings"),
+        ("proxy = 1", "proxy=1: expected true or false"),
+        ("graceful = 1", "graceful=1: expected true or false"),
+        ('method = ""', "method='': expected a string that is not empty"),
+        (
+            "configurable = []",
+            "configurable=[]: expected a known key, one of: build, command, graceful, happenings, method, name, ",
+        ),
     ],
 )
 def test_a_manifest_that_is_wrong(tmp_path, more, complaint):
@@ -73,5 +76,5 @@ def test_servers_are_chosen_by_name_or_folder():
     servers = find_servers()
     assert choose(servers, "--servers", []) == servers
     assert [server.name for server in choose(servers, "--servers", ["HAProxy", "etcd"])] == ["etcd", "HAProxy"]
-    with pytest.raises(ValueError, match=r"^--servers nobody: there are etcd, "):
+    with pytest.raises(ValueError, match=r"^--servers=nobody: expected one of etcd, "):
         choose(servers, "--servers", ["nobody"])
