@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import os
 import random
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType, TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, Unpack, cast
 
 import grpc
 import grpc.aio
@@ -26,20 +25,16 @@ from grpc_backoff.aio.manager import ConnectionManager, Listener
 from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES, MultiCallable
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.service_config import read_service_config
+from grpc_backoff.aio.settings import ChannelSettings
 from grpc_backoff.calls.budget import tokens_of
 from grpc_backoff.calls.hooks import RetryHooks
-from grpc_backoff.config.file import Config
 from grpc_backoff.config.methods import Retry, read_call_policies
 from grpc_backoff.config.options import read_options
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, read_target
-from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.errors import OptionError
-from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.telemetry.log import log_event
 
 __all__ = ["Channel", "Interceptors", "Options", "insecure_channel", "retrying", "secure_channel"]
@@ -70,19 +65,18 @@ class Channel(grpc.aio.Channel):
         compression: grpc.Compression | None,
         interceptors: Interceptors | None,
         *,
-        policy: ConnectPolicy | None,
-        config: str | os.PathLike[str] | Config | None,
-        listeners: Sequence[Listener],
-        rng: Random | None,
-        clock: Clock | None,
-        retry: Retry | Mapping[str, Retry] | None,
-        retry_budget: RetryBudget | None,
-        retry_hooks: RetryHooks | None,
         connector: Any = None,
+        **settings: Unpack[ChannelSettings],
     ) -> None:
         """See `insecure_channel`; `connector` is for `grpc_backoff.testing.scripted_channel`."""
         target = read_target(target)
-        listeners = _listeners(listeners)
+        listeners = _listeners(settings.pop("listeners", ()))
+        rng, clock = settings.pop("rng", None), settings.pop("clock", None)
+        retry_hooks = settings.pop("retry_hooks", None)
+        policy, config = settings.pop("policy", None), settings.pop("config", None)
+        retry, retry_budget = settings.pop("retry", None), settings.pop("retry_budget", None)
+        if settings:
+            raise TypeError(f"{next(iter(settings))}: expected one of {', '.join(ChannelSettings.__annotations__)}")
         if rng is not None:
             _check_kind("rng", rng, "a source of random numbers such as random.Random(1)", "random")
         if clock is not None:
@@ -98,15 +92,15 @@ class Channel(grpc.aio.Channel):
         self.policy_values = MappingProxyType({value.part: value for value in read.effective})
         """The policy's values by their names, each with where it came from (BP-3)."""
         self._polling: object = core.keep_polling()
-        self.front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
-        intercepting = self.front.open(interceptors)  # grpc itself refuses here what grpc refuses
+        self._front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
+        intercepting = self._front.open(interceptors)  # grpc itself refuses here what grpc refuses
         # Clients append to these lists and assign them, as they do on grpc's own channel; each call reads them anew.
         self._unary_unary_interceptors = intercepting["unary_unary"]
         self._unary_stream_interceptors = intercepting["unary_stream"]
         self._stream_unary_interceptors = intercepting["stream_unary"]
         self._stream_stream_interceptors = intercepting["stream_stream"]
-        self.secure = credentials is not None
-        self.service_config = read_service_config(core_options)
+        self._secure = credentials is not None
+        self._service_config = read_service_config(core_options)
         loop = _working_loop()
         clock = clock or LoopClock(loop)
         rng = rng or _CHANCE
@@ -116,21 +110,21 @@ class Channel(grpc.aio.Channel):
         if connector is None:
             connector = core.CoreConnector(target, credentials, core_options, compression, policy, clock, loop)
         self._connector: Connector[CallConnection] = connector
-        self.pending = PendingCalls(_with_port(target), loop)
-        self.manager: ConnectionManager[CallConnection] = ConnectionManager(
+        self._pending = PendingCalls(_with_port(target), loop)
+        self._manager: ConnectionManager[CallConnection] = ConnectionManager(
             Machine(target, policy),
             self._connector,
-            self.pending,
+            self._pending,
             clock=clock,
             rng=rng,
             listeners=(log_event, *listeners),
             loop=loop,
         )
         # A call that waits keeps the channel alive, and the channel the manager; the other way round would be a cycle.
-        self.pending.manager = weakref.proxy(self.manager)
+        self._pending.manager = weakref.proxy(self._manager)
         budget = self.call_policies.budget
-        self.calls = Calls(
-            pending=self.pending,
+        self._calls = Calls(
+            pending=self._pending,
             hooks=Hooks(retry_hooks or RetryHooks(), target, clock, loop),
             clock=clock,
             loop=loop,
@@ -138,8 +132,8 @@ class Channel(grpc.aio.Channel):
             tokens=tokens_of(target, budget) if budget else None,
             replay_limit=self.call_policies.replay_limit,
             stands_in=self.call_policies.stand_in(),
-            emit=self.manager.emit,
-            listeners=self.manager.listeners,
+            emit=self._manager.emit,
+            listeners=self._manager.listeners,
         )
         self.target = target
         self.closing = False
@@ -148,7 +142,7 @@ class Channel(grpc.aio.Channel):
 
     def connection_status(self) -> ConnectionStatus:
         """Return what the channel is doing: state, attempt, last error, time to the next attempt (CH-11)."""
-        return self.manager.status()
+        return self._manager.status()
 
     def reset_connect_backoff(self) -> None:
         """Forget the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
@@ -156,7 +150,7 @@ class Channel(grpc.aio.Channel):
         For when something else knows that the network or the server is back. Safe in every state, from any thread,
         any number of times; after `close` it does nothing.
         """
-        self.manager.reset()
+        self._manager.reset()
 
     def add_listener(self, listener: Listener) -> None:
         """Have `listener` called with every event of the connection and of retried calls from now on.
@@ -165,11 +159,11 @@ class Channel(grpc.aio.Channel):
         OptionError if it is none.
         """
         _check_listener("listener", listener)
-        self.manager.listeners.append(listener)
+        self._manager.listeners.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
         """Take a listener away again; ValueError if it is not there."""
-        self.manager.listeners.remove(listener)
+        self._manager.listeners.remove(listener)
 
     # grpc.aio.Channel
 
@@ -198,19 +192,19 @@ class Channel(grpc.aio.Channel):
             return
         self.closing = True
         end = self._clock.now() + (grace or 0.0)
-        self.calls.close()
+        self._calls.close()
         if not grace:
-            await self.front.close(None)  # at once: interceptors that have not begun find a channel that is closed
+            await self._front.close(None)  # at once: interceptors that have not begun find a channel that is closed
         try:
             if grace:
-                await self.pending.emptied(grace)
+                await self._pending.emptied(grace)
         finally:
-            self.manager.close()
-            self.pending.cancel()
+            self._manager.close()
+            self._pending.cancel()
             left = max(0.0, end - self._clock.now()) or None
-            await asyncio.gather(self.front.close(left), self._connector.close(left))
-            await self.manager.closed()
-            await self.calls.closed()
+            await asyncio.gather(self._front.close(left), self._connector.close(left))
+            await self._manager.closed()
+            await self._calls.closed()
             self._polling = None
 
     async def _close_elsewhere(self, grace: float | None) -> None:
@@ -218,10 +212,10 @@ class Channel(grpc.aio.Channel):
             return
         self.closing = True
         with contextlib.suppress(RuntimeError):  # the loop is closed: what was there has ended with it
-            self.calls.close()
-            self.manager.close()
-            self.pending.cancel()
-        await self.front.close(None)
+            self._calls.close()
+            self._manager.close()
+            self._pending.cancel()
+        await self._front.close(None)
         with contextlib.suppress(RuntimeError, ValueError):  # tasks of a loop that stands still cannot be waited for
             await self._connector.close(None)
         self._polling = None
@@ -231,7 +225,7 @@ class Channel(grpc.aio.Channel):
         if self.closing:
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all that we had there
-            self.loop.call_soon_threadsafe(self.manager.close)  # whichever thread collects the garbage
+            self.loop.call_soon_threadsafe(self._manager.close)  # whichever thread collects the garbage
         # Last: a program may have warnings raised as errors.
         warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
@@ -239,10 +233,10 @@ class Channel(grpc.aio.Channel):
         """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""
         if not is_here(self.loop):
             return self._get_state_elsewhere(try_to_connect)
-        self.manager.live_connection()  # tells the machine if it is gone
-        state = self.manager.state
+        self._manager.live_connection()  # tells the machine if it is gone
+        state = self._manager.state
         if try_to_connect and not self.closing:
-            self.manager.want()
+            self._manager.want()
         return grpc.ChannelConnectivity[state.name]
 
     def _get_state_elsewhere(self, try_to_connect: bool) -> grpc.ChannelConnectivity:
@@ -250,15 +244,15 @@ class Channel(grpc.aio.Channel):
             if not self.loop.is_running():
                 self.refuse_elsewhere()  # whoever polls for READY here would poll for ever
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self.loop.call_soon_threadsafe(self.manager.want)
-        return grpc.ChannelConnectivity[self.manager.state.name]
+                self.loop.call_soon_threadsafe(self._manager.want)
+        return grpc.ChannelConnectivity[self._manager.state.name]
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
         """Return once the state is another than the one given."""
         self.refuse_if_closed()
         self.refuse_elsewhere()
-        self.manager.live_connection()
-        await self.manager.wait_for_state_change(State[last_observed_state.name])
+        self._manager.live_connection()
+        await self._manager.wait_for_state_change(State[last_observed_state.name])
 
     async def channel_ready(self) -> None:
         """Return once the channel is READY, connecting if need be. There is no limit: wrap it in a timeout."""
@@ -346,15 +340,7 @@ def insecure_channel(
     options: Options | None = None,
     compression: grpc.Compression | None = None,
     interceptors: Interceptors | None = None,
-    *,
-    policy: ConnectPolicy | None = None,
-    config: str | os.PathLike[str] | Config | None = None,
-    listeners: Sequence[Listener] = (),
-    rng: Random | None = None,
-    clock: Clock | None = None,
-    retry: Retry | Mapping[str, Retry] | None = None,
-    retry_budget: RetryBudget | None = None,
-    retry_hooks: RetryHooks | None = None,
+    **settings: Unpack[ChannelSettings],
 ) -> Channel:
     """Create a channel without TLS, as `grpc.aio.insecure_channel` does.
 
@@ -363,16 +349,8 @@ def insecure_channel(
         options: channel options; those that set the backoff are listed in the README.
         compression: the compression of the channel's calls, as for grpc.
         interceptors: as for grpc; they see the wait for a connection as part of the call.
-        policy: how to connect; overrides the options and the file.
-        config: a TOML file, or one that was read (`grpc_backoff.read_config`); the options override it. Without it,
-            the option `grpc_backoff.config` names one, or the environment variable `GRPC_BACKOFF_CONFIG`.
-        listeners: called on the event loop with every event of the connection, and of calls that are retried.
-        rng: where jitter comes from; the operating system by default (CB-11).
-        clock: a monotonic clock; the event loop's by default (CB-12).
-        retry: how calls are retried: a policy, the name of one, or RFC-006's words; or a mapping from methods,
-            services and `*` to such. It overrides the service config and the file. Without any, nothing is retried.
-        retry_budget: what limits the retries of this target while most of its calls fail (RT-9).
-        retry_hooks: what to call when calls fail that have a policy (RT-4 to RT-6).
+        settings: this library's own, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
+            `retry_budget` and `retry_hooks`, see `ChannelSettings`.
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
@@ -386,14 +364,7 @@ def insecure_channel(
         options,
         compression,
         interceptors,
-        policy=policy,
-        config=config,
-        listeners=listeners,
-        rng=rng,
-        clock=clock,
-        retry=retry,
-        retry_budget=retry_budget,
-        retry_hooks=retry_hooks,
+        **settings,
     )
 
 
@@ -403,15 +374,7 @@ def secure_channel(
     options: Options | None = None,
     compression: grpc.Compression | None = None,
     interceptors: Interceptors | None = None,
-    *,
-    policy: ConnectPolicy | None = None,
-    config: str | os.PathLike[str] | Config | None = None,
-    listeners: Sequence[Listener] = (),
-    rng: Random | None = None,
-    clock: Clock | None = None,
-    retry: Retry | Mapping[str, Retry] | None = None,
-    retry_budget: RetryBudget | None = None,
-    retry_hooks: RetryHooks | None = None,
+    **settings: Unpack[ChannelSettings],
 ) -> Channel:
     """Create a channel with credentials, as `grpc.aio.secure_channel` does.
 
@@ -421,16 +384,8 @@ def secure_channel(
         options: channel options; those that set the backoff are listed in the README.
         compression: the compression of the channel's calls, as for grpc.
         interceptors: as for grpc; they see the wait for a connection as part of the call.
-        policy: how to connect; overrides the options and the file.
-        config: a TOML file, or one that was read (`grpc_backoff.read_config`); the options override it. Without it,
-            the option `grpc_backoff.config` names one, or the environment variable `GRPC_BACKOFF_CONFIG`.
-        listeners: called on the event loop with every event of the connection, and of calls that are retried.
-        rng: where jitter comes from; the operating system by default (CB-11).
-        clock: a monotonic clock; the event loop's by default (CB-12).
-        retry: how calls are retried: a policy, the name of one, or RFC-006's words; or a mapping from methods,
-            services and `*` to such. It overrides the service config and the file. Without any, nothing is retried.
-        retry_budget: what limits the retries of this target while most of its calls fail (RT-9).
-        retry_hooks: what to call when calls fail that have a policy (RT-4 to RT-6).
+        settings: this library's own, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
+            `retry_budget` and `retry_hooks`, see `ChannelSettings`.
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
@@ -446,14 +401,7 @@ def secure_channel(
         options,
         compression,
         interceptors,
-        policy=policy,
-        config=config,
-        listeners=listeners,
-        rng=rng,
-        clock=clock,
-        retry=retry,
-        retry_budget=retry_budget,
-        retry_hooks=retry_hooks,
+        **settings,
     )
 
 

@@ -72,7 +72,7 @@ class MultiCallable:
         """
         self._channel = channel
         self._loop = channel.loop
-        self._manager = channel.manager
+        self._manager = channel._manager
         self._method = method
         self._interceptors = LISTS[self.arity]
         self._signature = (request_serializer, response_deserializer, registered)
@@ -82,8 +82,8 @@ class MultiCallable:
         self._on_front: Callable[..., grpc.aio.Call] | None = None
         self._policy = policy
         self._call_id = call_id
-        self._config = channel.service_config.of(method)
-        self._plain = policy is None and not channel.front.always and not self._config.wait_for_ready
+        self._config = channel._service_config.of(method)
+        self._plain = policy is None and not channel._front.always and not self._config.wait_for_ready
         self._machines: dict[tuple[bool, ...], CallMachine] = {}
 
     def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
@@ -128,11 +128,11 @@ class MultiCallable:
         if _get_running_loop() is not self._loop:
             self._channel.refuse_elsewhere()
         channel = self._channel
-        intercepted = channel.front.always or getattr(channel, self._interceptors)
+        intercepted = channel._front.always or getattr(channel, self._interceptors)
         return self._through_front(arguments) if intercepted else self._make_call(arguments)
 
     def _through_front(self, arguments: Arguments) -> Any:
-        front = self._channel.front
+        front = self._channel._front
         front.arrange(self.arity, getattr(self._channel, self._interceptors))
         if self._on_front is None:
             self._on_front = self._on_channel(front.channel)
@@ -157,7 +157,7 @@ class MultiCallable:
         if method != self._method:
             policy = self._channel.call_policies.of(method)
             callee = type(self)(self._channel, method, *self._signature, policy=policy)
-        return callee._make_call(  # noqa: SLF001 - the same class
+        return callee._make_call(
             Arguments(request, details.timeout, details.metadata, details.credentials, details.wait_for_ready, None)
         )
 
@@ -170,7 +170,7 @@ class MultiCallable:
             return self._enter(connection, arguments, arguments.timeout, arguments.metadata)
         channel = self._channel
         channel.refuse_if_closed()
-        if arguments.credentials is not None and not channel.secure:
+        if arguments.credentials is not None and not channel._secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
         # A wait-for-ready call may enter a connection as that breaks, and is made again then. One that has waited
         # enters what was just looked at, and is spared the price of being repeatable.
@@ -178,17 +178,17 @@ class MultiCallable:
         machine = self._machine(wait_for_ready, by_config=given is None, repeatable=wait_for_ready and kept)
         # The caller may use both again before there is a connection; a plain call would be on its way by then.
         metadata = None if arguments.metadata is None else grpc.aio.Metadata(*arguments.metadata)
-        common = channel.calls, machine
+        common = channel._calls, machine
         rest = arguments.timeout, self._config.timeout, self._call_id
         kind: Callable[..., grpc.aio.Call] = CALLS[self.arity]
         if self.takes_one_request:
             sender, frozen = self._freeze(arguments.request)
-            make = sender._attempts(arguments._replace(request=frozen, metadata=metadata))  # noqa: SLF001 - the same class
+            make = sender._attempts(arguments._replace(request=frozen, metadata=metadata))
             return kind(*common, make, *rest, request=frozen)
         if machine.handed_over:
             make = self._attempts(arguments._replace(metadata=metadata))
             return kind(*common, make, *rest, requests=arguments.request)
-        make = self._of_bytes()._attempts(arguments._replace(request=None, metadata=metadata))  # noqa: SLF001
+        make = self._of_bytes()._attempts(arguments._replace(request=None, metadata=metadata))
         return kind(*common, make, *rest, requests=arguments.request, serialize=self._signature[0])
 
     def _machine(self, wait_for_ready: bool, *, by_config: bool, repeatable: bool) -> CallMachine:

@@ -21,26 +21,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import os
 import random
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Unpack
 
 import grpc
 import grpc.aio
 
 from grpc_backoff.aio.channel import Channel, Interceptors, Options
-from grpc_backoff.aio.manager import Listener
+from grpc_backoff.aio.settings import ChannelSettings
 from grpc_backoff.calls.core_words import Link
-from grpc_backoff.calls.hooks import RetryHooks
-from grpc_backoff.config.file import Config
-from grpc_backoff.config.methods import Retry
 from grpc_backoff.config.target import Target, parse_target
 from grpc_backoff.connection.connector import Loss
-from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.testing.connector import ScriptedConnection, ScriptedConnector
 
 __all__ = ["scripted_channel"]
@@ -57,14 +50,7 @@ def scripted_channel(
     options: Options | None = None,
     compression: grpc.Compression | None = None,
     interceptors: Interceptors | None = None,
-    *,
-    policy: ConnectPolicy | None = None,
-    config: str | os.PathLike[str] | Config | None = None,
-    listeners: Sequence[Listener] = (),
-    rng: Random | None = None,
-    retry: Retry | Mapping[str, Retry] | None = None,
-    retry_budget: RetryBudget | None = None,
-    retry_hooks: RetryHooks | None = None,
+    **settings: Unpack[ChannelSettings],
 ) -> Channel:
     """Create a channel that connects by a script, on the script's clock.
 
@@ -79,31 +65,20 @@ def scripted_channel(
         options: as for `aio.insecure_channel`, like all that follow.
         compression: the same.
         interceptors: the same.
-        policy: the same.
-        config: the same.
-        listeners: the same.
-        rng: where jitter comes from; by default the same numbers for each channel, so that a test repeats itself.
-        retry: as for `aio.insecure_channel`.
-        retry_budget: the same.
-        retry_hooks: the same.
+        settings: as for `aio.insecure_channel`, but for `clock`, which is the script's. By default `rng` gives the same
+            numbers for each channel, so that a test repeats itself.
 
     Raises:
         grpc_backoff.OptionError: as `aio.insecure_channel`; also for a target that is no address of a socket.
     """
+    settings = {"rng": random.Random(0), **settings, "clock": connector.clock}
     return Channel(
         target,
         credentials,
         options,
         compression,
         interceptors,
-        policy=policy,
-        config=config,
-        listeners=listeners,
-        rng=random.Random(0) if rng is None else rng,
-        clock=connector.clock,
-        retry=retry,
-        retry_budget=retry_budget,
-        retry_hooks=retry_hooks,
+        **settings,
         connector=_ServedConnector(connector, parse_target(target), credentials),
     )
 

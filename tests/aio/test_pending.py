@@ -26,11 +26,11 @@ async def test_all_complete(front):
         stub = EchoStub(channel)
         calls = [stub.Unary(Message(count=number), wait_for_ready=True) for number in range(MANY)]
         await asyncio.sleep(0.2)
-        assert len(channel.pending) == MANY
+        assert len(channel._pending) == MANY
         await front.listen()
         async with asyncio.timeout(60):
             assert [(await call).count for call in calls] == list(range(MANY))
-        assert len(channel.pending) == 0
+        assert len(channel._pending) == 0
         assert len(front.visits) == 1
 
 
@@ -45,7 +45,7 @@ async def test_all_meet_their_deadline(front):
             assert {await call.code() for call in calls} == {grpc.StatusCode.DEADLINE_EXCEEDED}
         details = {await call.details() for call in calls}
         assert all("last error: tcp: failed to connect" in text for text in details)
-        assert len(channel.pending) == 0
+        assert len(channel._pending) == 0
 
 
 async def test_cancelled_ones_are_gone(front):
@@ -53,10 +53,10 @@ async def test_cancelled_ones_are_gone(front):
     async with aio.insecure_channel(front.target, options=SLOW) as channel:
         stub = EchoStub(channel)
         calls = [stub.Unary(Message(), wait_for_ready=True, timeout=600) for _ in range(100)]
-        assert len(channel.pending) == 100
+        assert len(channel._pending) == 100
         left = [weakref.ref(call) for call in calls]
         assert all(call.cancel() for call in calls)
-        assert len(channel.pending) == 0
+        assert len(channel._pending) == 0
         calls.clear()
         await asyncio.sleep(0)
         gc.collect()

@@ -107,12 +107,12 @@ async def test_a_name_that_no_longer_resolves():
         await front.refuse()
         async with aio.insecure_channel(front.target, options=chosen) as channel:
             call = EchoStub(channel).Unary(Message())
-            failures, manager = [resolve, tcp], channel.pending.manager
-            channel.pending.manager = SimpleNamespace(status=lambda: SimpleNamespace(last_error=failures.pop()))
-            channel.pending.fail()
-            channel.pending.fail()
+            failures, manager = [resolve, tcp], channel._pending.manager
+            channel._pending.manager = SimpleNamespace(status=lambda: SimpleNamespace(last_error=failures.pop()))
+            channel._pending.fail()
+            channel._pending.fail()
             assert not call.done()
-            channel.pending.manager = manager
+            channel._pending.manager = manager
             call.cancel()
 
 

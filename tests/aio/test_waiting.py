@@ -158,7 +158,7 @@ def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
     for visit in front.visits:
         with socket.socket(fileno=os.dup(visit.writer.get_extra_info("socket").fileno())) as sock:  # uvloop's cannot
             sock.shutdown(socket.SHUT_RDWR)
-    core, until = channel.manager.connection.channel, time.monotonic() + 10
+    core, until = channel._manager.connection.channel, time.monotonic() + 10
     while core.get_state() is grpc.ChannelConnectivity.READY:  # the core has a thread of its own
         assert time.monotonic() < until
         time.sleep(0.001)

@@ -178,7 +178,7 @@ def test_forgotten():
 async def test_a_new_channel():
     """RT-9: what calls have cost stays with the target while one channel to it is there, and goes with the last."""
     async with aio.insecure_channel("localhost:3", retry="standard", retry_budget=BUDGET) as channel:
-        channel.calls.tokens.failed()
+        channel._calls.tokens.failed()
         async with aio.insecure_channel("localhost:3", retry="standard", retry_budget=BUDGET) as another:
             assert another.calls.tokens.left == 9.0
     del channel, another

@@ -64,7 +64,7 @@ USES = {use.__name__: use for use in (idle, ready, streaming, waiting, patient, 
 
 async def use_once(use, target, refs):
     channel = aio.insecure_channel(REFUSED if use is failing else target)
-    refs[:] = [weakref.ref(channel), weakref.ref(channel.manager), weakref.ref(channel._connector)]
+    refs[:] = [weakref.ref(channel), weakref.ref(channel._manager), weakref.ref(channel._connector)]
     await use(channel, target)
     await channel.close()
 

@@ -239,7 +239,7 @@ async def test_a_refused_call_costs_no_token():
         aio.insecure_channel(front.target, options=QUICK, retry="retry: 3", retry_budget=budget) as channel,
     ):
         assert (await EchoStub(channel).Unary(Message(text="a"), timeout=60)).text == "a"
-        assert channel.calls.tokens.left == 2
+        assert channel._calls.tokens.left == 2
 
 
 async def test_a_call_that_was_taken_is_not_refused():
