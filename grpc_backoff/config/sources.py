@@ -12,8 +12,8 @@ and `jitter`. All other parts are fields of the policy, by their names.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, fields, is_dataclass, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import astuple, fields, is_dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
@@ -22,7 +22,7 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Exponential, Fixed, Linear, Steps, Strategy
-from grpc_backoff.record import value
+from grpc_backoff.record import record
 
 __all__ = ["Effective", "Resolved", "Said", "Source", "compose", "describe", "say"]
 
@@ -39,8 +39,8 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
 _ALL_PARTS = frozenset(part for parts in _PARTS.values() for part in parts)
 
 
-@value(frozen=True, slots=True)
-class Said:
+@record
+class Said(NamedTuple):
     """What one source says of one part.
 
     Attributes:
@@ -64,8 +64,8 @@ Source = Mapping[str, Said]
 """What is said of a policy, by part."""
 
 
-@value(frozen=True, slots=True)
-class Effective:
+@record
+class Effective(NamedTuple):
     """One value that holds, and where it came from."""
 
     part: str
@@ -73,8 +73,8 @@ class Effective:
     origin: str
 
 
-@value(frozen=True, slots=True)
-class Resolved(Generic[ResolvedT]):
+@record
+class Resolved(NamedTuple, Generic[ResolvedT]):
     """A policy, where each of its values came from, and what is to be said of them.
 
     Attributes:
@@ -143,7 +143,7 @@ def _settle_jitter(sources: Sequence[Source], said: dict[str, Said]) -> None:
         return
     if _outranks(sources, "jitter", "backoff"):
         raise OptionError(jitter.key, jitter.given, "'none' is: a decorrelated backoff has its own")
-    said["jitter"] = replace(said["backoff"], value=NoJitter())
+    said["jitter"] = said["backoff"]._replace(value=NoJitter())
 
 
 def _settle_cap(sources: Sequence[Source], said: dict[str, Said]) -> None:
