@@ -23,7 +23,7 @@ import re
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import Context
-from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import grpc
@@ -61,6 +61,8 @@ _SETTLE = 0.001
 A call that enters a connection as it breaks is redialled by the core, at once and unasked (CB-7). A peer that hangs up
 right behind its SETTINGS is gone after this look.
 """
+_LOOKS = (0.001, 0.002)
+"""The pauses before an attempt is looked at by itself; after them the core has to tell of its outcome."""
 _CALLS_BREAK_WITHIN = 0.02
 """How soon after a connection broke its calls have ended: those that still run after that outlive a GOAWAY."""
 _CALLS_ARE_REFUSED_WITHIN = 0.1
@@ -311,7 +313,7 @@ class CoreConnection:
         """
         await asyncio.sleep(_CALLS_BREAK_WITHIN)
         stayed_idle = self._state() is _IDLE
-        return replace(loss, graceful=self.core.running > 0 and stayed_idle, served=self._served)
+        return loss._replace(graceful=self.core.running > 0 and stayed_idle, served=self._served)
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:
         """Tell of each time that the core dials by itself; see `Connection.watch_redials`.
@@ -440,8 +442,12 @@ class CoreConnector:
             self.spawn(core.close())
 
     async def _until_connected(self, core: CoreChannel) -> None:
-        moved = False
-        state = core.state(try_to_connect=True)
+        core.state(try_to_connect=True)
+        await asyncio.sleep(0)  # the core has begun by then, nearly always, and need not tell
+        state = core.state()
+        moved = state is not _IDLE
+        if state is _CONNECTING:
+            state = await self._look_for_outcome(core)
         while state is not _READY:
             if state is _TRANSIENT_FAILURE:
                 raise ConnectError(await self._explain(core))
@@ -450,6 +456,16 @@ class CoreConnector:
             await core.leaves(state)
             moved = True
             state = core.state()
+
+    async def _look_for_outcome(self, core: CoreChannel) -> grpc.ChannelConnectivity:
+        """Look whether a near peer has answered or refused: for every notice the core wakes its thread and the loop."""
+        state = _CONNECTING
+        for pause in _LOOKS:
+            await asyncio.sleep(pause)
+            state = core.state()
+            if state is not _CONNECTING:
+                break
+        return state
 
     async def _look_at(self, core: CoreChannel, within: float) -> None:
         """Give a connection that will not last a moment to end; not so long that a success misses the limit."""
@@ -524,6 +540,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+@lru_cache(64)
 def _stage(reason: str) -> Stage:
     """Read the stage from the core's words."""
     said = _ADDRESS.split(reason, maxsplit=1)[-1].lower()

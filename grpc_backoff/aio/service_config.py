@@ -7,18 +7,18 @@ there is a connection. Nothing is checked: what the core would reject it rejects
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpc_backoff.config.service_config import method_configs, method_paths, read_duration, read_json
-from grpc_backoff.record import value
+from grpc_backoff.record import record
 
 __all__ = ["MethodConfig", "ServiceConfig", "read_service_config"]
 
 _KEYS = ("grpc.service_config", b"grpc.service_config")  # grpcio takes both
 
 
-@value(frozen=True, slots=True)
-class MethodConfig:
+@record
+class MethodConfig(NamedTuple):
     """What holds for a method's calls that do not say otherwise; None where the config says nothing."""
 
     wait_for_ready: bool | None = None

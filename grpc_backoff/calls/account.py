@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from grpc_backoff.calls.events import Reason, WaitSource
-from grpc_backoff.record import value
+from grpc_backoff.record import record
 
 __all__ = ["Account"]
 
 
-@value(frozen=True, slots=True, kw_only=True)
-class Account:
+@record
+class Account(NamedTuple):
     """How a call came to be given up. Times are seconds.
 
     Attributes:

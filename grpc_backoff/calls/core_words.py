@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import enum
 import re
+from typing import NamedTuple
 
-from grpc_backoff.record import value
+from grpc_backoff.record import record
 
 __all__ = ["Link", "Report", "is_oversized", "never_left", "was_refused"]
 
@@ -39,8 +40,8 @@ class Link(enum.Enum):
     """It had ended, and the core had dialled again by itself, in vain."""
 
 
-@value(frozen=True, slots=True, kw_only=True)
-class Report:
+@record
+class Report(NamedTuple):
     """How a call failed, as its client saw it.
 
     Attributes:

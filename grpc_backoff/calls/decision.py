@@ -6,13 +6,13 @@ are tries left, and only then what the server says. The deadline comes last: a w
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import NamedTuple
 
 from grpc_backoff.calls.events import Reason, WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import value
+from grpc_backoff.record import record
 
 __all__ = ["Failure", "GiveUp", "Progress", "Retry", "costs_token", "decide", "is_conflict", "is_retryable"]
 
@@ -25,8 +25,8 @@ _SCATTERED = frozenset({WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER})
 """The words that many clients are told alike, and that are not gRPC's own, which is obeyed exactly (RT-3)."""
 
 
-@value(frozen=True, slots=True, kw_only=True)
-class Failure:
+@record
+class Failure(NamedTuple):
     """How one try failed.
 
     Attributes:
@@ -47,8 +47,8 @@ class Failure:
     oversized: bool = False
 
 
-@value(frozen=True, slots=True, kw_only=True)
-class Progress:
+@record
+class Progress(NamedTuple):
     """How far a call has come.
 
     Attributes:
@@ -66,8 +66,8 @@ class Progress:
     refused: bool = False
 
 
-@value(frozen=True, slots=True)
-class Retry:
+@record
+class Retry(NamedTuple):
     """Try again.
 
     Attributes:
@@ -85,8 +85,8 @@ class Retry:
     refresh: bool = False
 
 
-@value(frozen=True, slots=True)
-class GiveUp:
+@record
+class GiveUp(NamedTuple):
     """Let the failure be the call's.
 
     Attributes:
@@ -143,24 +143,24 @@ def decide(
     """
     if failure.refused and not (progress.refused or failure.committed):
         # gRFC A6: the server has not taken it, so that no policy is asked and the try counts for nothing.
-        again = Retry(0.0, WaitSource.REFUSED, replace(progress, refused=True))
+        again = Retry(0.0, WaitSource.REFUSED, progress._replace(refused=True))
         return GiveUp(Reason.DEADLINE) if left is not None and left <= 0 else again
     renews = can_refresh and failure.code == _UNAUTHENTICATED
     at_once = renews and not progress.refreshed
     if failure.committed or policy.max_attempts == 1 or not (renews or is_retryable(policy, failure)):
         return GiveUp(Reason.DEADLINE if _ended_by_deadline(progress, failure, left) else None)
-    following = replace(progress, attempt=progress.attempt + 1)
+    following = progress._replace(attempt=progress.attempt + 1)
     if reason := _obstacle(policy, progress, failure.hint, budget_spent=budget_spent and not at_once):
         return GiveUp(reason)
     if at_once:  # RT-4
-        retry = Retry(0.0, WaitSource.REFRESH, replace(following, refreshed=True), refresh=True)
+        retry = Retry(0.0, WaitSource.REFRESH, following._replace(refreshed=True), refresh=True)
     else:
-        retry = replace(_wait(policy, following, _heard(policy, failure.hint, left), rng), refresh=renews)
+        retry = _wait(policy, following, _heard(policy, failure.hint, left), rng)._replace(refresh=renews)
     if left is not None and retry.delay >= left:  # RT-3: it would fail anyway, only later
         asked_by = None if retry.asked is None else retry.source
         return GiveUp(Reason.DEADLINE, retry.delay or None, asked_by)
     if retry.source in _SCATTERED:
-        return replace(retry, delay=policy.scatter(retry.delay, rng, left))
+        return retry._replace(delay=policy.scatter(retry.delay, rng, left))
     return retry
 
 
@@ -187,9 +187,9 @@ def _wait(policy: RetryPolicy, following: Progress, hint: ServerHint | None, rng
     if hint is None or hint.delay is None:
         step = following.step + 1
         delay = policy.delay(step, rng, following.previous)
-        return Retry(delay, WaitSource.SCHEDULE, replace(following, step=step, previous=delay))
+        return Retry(delay, WaitSource.SCHEDULE, following._replace(step=step, previous=delay))
     if hint.source is WaitSource.PUSHBACK:  # exactly as long, and the sequence begins anew
-        following = replace(following, step=0, previous=None)
+        following = following._replace(step=0, previous=None)
     else:
-        following = replace(following, step=following.step + 1)
+        following = following._replace(step=following.step + 1)
     return Retry(policy.obey(hint.delay), hint.source, following, asked=hint.delay)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpc_backoff.calls.events import WaitSource
-from grpc_backoff.record import value
+from grpc_backoff.record import record
 
 __all__ = ["Metadata", "ServerHint", "read_hint"]
 
@@ -28,8 +28,8 @@ _MAX_INT32 = 2**31 - 1
 _NANOSECONDS = 1_000_000_000  # in a second
 
 
-@value(frozen=True, slots=True)
-class ServerHint:
+@record
+class ServerHint(NamedTuple):
     """What the server said.
 
     Attributes:

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
 from grpc_backoff.config.remarks import warn_of
@@ -26,7 +26,7 @@ from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
-from grpc_backoff.record import value
+from grpc_backoff.record import record
 
 __all__ = ["OPTION_KEYS", "Options", "read_options"]
 
@@ -54,8 +54,8 @@ _NEAR_KEY = 0.78
 """The same for grpc's own keys. Of grpcio's many other options, none comes nearer than 0.74 to one of these."""
 
 
-@value(frozen=True, slots=True)
-class Options:
+@record
+class Options(NamedTuple):
     """What the options of one channel come to.
 
     Attributes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
@@ -17,7 +17,7 @@ from grpc_backoff.policy.checks import STATUS_CODES, codes, growth
 from grpc_backoff.policy.presets import NATIVE_JITTER
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed
-from grpc_backoff.record import value
+from grpc_backoff.record import record
 
 __all__ = [
     "Conversion",
@@ -40,8 +40,8 @@ _LEAST = 0.001  # what is less is 0 to grpc's C-core, which refuses that
 _MOST = 315_576_000_000  # 10,000 years, the largest Duration
 
 
-@value(frozen=True, slots=True)
-class Conversion:
+@record
+class Conversion(NamedTuple):
     """A policy as a service config says it.
 
     Attributes:

@@ -8,8 +8,7 @@ is the file's `[retry_budget]`. Nothing is read from anywhere here, and no defau
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpc_backoff.config.sources import AT_ONCE_SOURCE, PRESET_SOURCES, Effective, Resolved, Said, Source, compose
 from grpc_backoff.errors import OptionError
@@ -22,7 +21,7 @@ from grpc_backoff.policy.presets import CONNECT_PRESET, RETRY_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.spelling import suggestion
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
-from grpc_backoff.record import value
+from grpc_backoff.record import record
 
 __all__ = [
     "BUDGETING",
@@ -66,8 +65,8 @@ def _reconnect(key: str, value: object, _unit: Unit) -> Reconnect:
     return Reconnect(checks.choice(key, value, [when.value for when in Reconnect]))
 
 
-@value(frozen=True, slots=True)
-class Setting:
+@record
+class Setting(NamedTuple):
     """One thing that can be set.
 
     Attributes:
@@ -214,12 +213,12 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
             said.key for part, said in written if part in _GROWTH or (part == "preset" and said.value in PRESET_SOURCES)
         ]
         remarks = tuple(f"{key} has no effect without a delay" for key in idle)
-        return replace(compose(RetryPolicy, [AT_ONCE_SOURCE, *chain]), remarks=remarks)
+        return compose(RetryPolicy, [AT_ONCE_SOURCE, *chain])._replace(remarks=remarks)
     resolved = compose(RetryPolicy, chain)
     if resolved.policy.max_attempts == 1 and not any(part == "max_attempts" for part, _ in written):
         idle = [said.key for part, said in written if part in _DELAYS]
-        return replace(
-            resolved, remarks=tuple(f"{key} has no effect without retry or max_attempts" for key in idle[:1])
+        return resolved._replace(
+            remarks=tuple(f"{key} has no effect without retry or max_attempts" for key in idle[:1])
         )
     return resolved
 

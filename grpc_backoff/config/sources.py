@@ -8,8 +8,8 @@ part by part (BP-3). Presets are sources too, with the least say. No file or opt
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, fields, is_dataclass, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import astuple, fields, is_dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.budget import RetryBudget
@@ -19,7 +19,7 @@ from grpc_backoff.policy.parts import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES
 from grpc_backoff.policy.presets import AT_ONCE, PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated
-from grpc_backoff.record import value
+from grpc_backoff.record import record
 
 __all__ = ["AT_ONCE_SOURCE", "PRESET_SOURCES", "Effective", "Resolved", "Said", "Source", "compose", "describe", "say"]
 
@@ -29,8 +29,8 @@ ResolvedT = TypeVar("ResolvedT", ConnectPolicy, RetryPolicy, RetryBudget)
 _NEEDED = {"delay": "a delay", "steps": "steps"}
 
 
-@value(frozen=True, slots=True)
-class Said:
+@record
+class Said(NamedTuple):
     """What one source says of one part.
 
     Attributes:
@@ -54,8 +54,8 @@ Source = Mapping[str, Said]
 """What is said of a policy, by part."""
 
 
-@value(frozen=True, slots=True)
-class Effective:
+@record
+class Effective(NamedTuple):
     """One value that holds, and where it came from."""
 
     part: str
@@ -63,8 +63,8 @@ class Effective:
     origin: str
 
 
-@value(frozen=True, slots=True)
-class Resolved(Generic[ResolvedT]):
+@record
+class Resolved(NamedTuple, Generic[ResolvedT]):
     """A policy, where each of its values came from, and what is to be said of them.
 
     Attributes:
@@ -136,7 +136,7 @@ def _settle_jitter(sources: Sequence[Source], said: dict[str, Said]) -> None:
         return
     if _outranks(sources, "jitter", "backoff"):
         raise OptionError(jitter.key, jitter.given, "'none', since decorrelated backoff has its own jitter")
-    said["jitter"] = replace(said["backoff"], value=NoJitter())
+    said["jitter"] = said["backoff"]._replace(value=NoJitter())
 
 
 def _settle_cap(sources: Sequence[Source], said: dict[str, Said]) -> None:

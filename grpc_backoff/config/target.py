@@ -12,10 +12,10 @@ import contextlib
 import re
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpc_backoff.errors import OptionError
-from grpc_backoff.record import value
+from grpc_backoff.record import record
 
 __all__ = ["DEFAULT_PORT", "Address", "Target", "names_no_port", "parse_target", "read_target"]
 
@@ -36,8 +36,8 @@ _UNIX_HOST = "localhost"
 """What gRPC takes for a Unix socket's name, in `:authority` and for the server's certificate."""
 
 
-@value(frozen=True, slots=True)
-class Address:
+@record
+class Address(NamedTuple):
     """Where a socket connects to; as text it is what a person would write."""
 
     family: socket.AddressFamily
@@ -52,8 +52,8 @@ class Address:
         return f"[{host}]:{port}" if self.family is socket.AF_INET6 else f"{host}:{port}"
 
 
-@value(frozen=True, slots=True)
-class Target:
+@record
+class Target(NamedTuple):
     """What a target string names.
 
     Attributes:

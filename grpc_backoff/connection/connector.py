@@ -7,16 +7,16 @@ hold it to the same checks: `grpc_backoff.testing.check_connector`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from grpc_backoff.errors import ConnectError
-from grpc_backoff.record import value
+from grpc_backoff.record import record
 
 __all__ = ["ConnectError", "Connection", "Connector", "Loss"]
 
 
-@value(frozen=True, slots=True)
-class Loss:
+@record
+class Loss(NamedTuple):
     """How an established connection ended, as far as the connector can tell.
 
     Attributes:

@@ -109,7 +109,7 @@ class BackoffPolicy:
 
 def check_number(n: object) -> None:
     """Refuse what does not count failures: TypeError for what is no whole number, ValueError for less than 1."""
-    if isinstance(n, bool) or not isinstance(n, SupportsIndex):
+    if type(n) is not int and (isinstance(n, bool) or not isinstance(n, SupportsIndex)):  # the protocol's check is slow
         raise TypeError(f"n={n!r}: expected a whole number, since failures are counted")
     if index(n) < 1:
         raise ValueError(f"n={n!r}: expected at least 1, since failures are counted from 1")

@@ -68,7 +68,7 @@ async def test_dropped_channel_stops(front):
     channels = [aio.insecure_channel(front.target, options=QUICK)]  # grpcio before 1.8x pins the locals of all tasks
     await failing(EchoStub(channels[0]).Unary(Message()))
     await settle()
-    gone, manager = weakref.ref(channels[0]), channels[0].manager
+    gone, manager = weakref.ref(channels[0]), channels[0]._manager
     with pytest.warns(ResourceWarning, match="unclosed channel"):
         channels.clear()
     gc.collect()
@@ -82,7 +82,7 @@ async def test_dropped_channel_stops_where_warnings_are_errors(front, monkeypatc
     channels = [aio.insecure_channel(front.target, options=QUICK)]
     await failing(EchoStub(channels[0]).Unary(Message()))
     await settle()
-    raised, manager = [], channels[0].manager
+    raised, manager = [], channels[0]._manager
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(type(unraisable.exc_value)))
     with warnings.catch_warnings():
         warnings.simplefilter("error", ResourceWarning)

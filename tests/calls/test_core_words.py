@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left, was_refused
@@ -17,34 +15,34 @@ UNSENT = Report(
     link=Link.UNREACHABLE,
     metadata=False,
 )
-OVERSIZED = replace(REFUSED, code="RESOURCE_EXHAUSTED", details="CLIENT: Sent message larger than max (5 vs. 4)")
+OVERSIZED = REFUSED._replace(code="RESOURCE_EXHAUSTED", details="CLIENT: Sent message larger than max (5 vs. 4)")
 
 
 @pytest.mark.parametrize("details", [GOAWAY, f"Stream removed ({GOAWAY})"])
 @pytest.mark.parametrize("link", [Link.BROKEN, Link.UNREACHABLE])
 def test_refused(details, link):
     """RT-10: the words, with nothing of the server's, as the connection ends."""
-    assert was_refused(replace(REFUSED, details=details, link=link))
+    assert was_refused(REFUSED._replace(details=details, link=link))
 
 
 @pytest.mark.parametrize("link", [Link.NONE, Link.OPEN])
 def test_words_on_a_connection_that_stands(link):
     """RT-2: a server may have said them."""
-    assert not was_refused(replace(REFUSED, link=link))
-    assert not never_left(replace(UNSENT, link=link))
+    assert not was_refused(REFUSED._replace(link=link))
+    assert not never_left(UNSENT._replace(link=link))
 
 
 @pytest.mark.parametrize("code", [code for code in STATUS_CODES if code != "UNAVAILABLE"])
 def test_words_with_another_code(code):
     """RT-2: the core says UNAVAILABLE."""
-    assert not was_refused(replace(REFUSED, code=code))
-    assert not never_left(replace(UNSENT, code=code))
+    assert not was_refused(REFUSED._replace(code=code))
+    assert not never_left(UNSENT._replace(code=code))
 
 
 def test_words_beside_metadata():
     """RT-2: what brings metadata is the server's."""
-    assert not was_refused(replace(REFUSED, metadata=True))
-    assert not never_left(replace(UNSENT, metadata=True))
+    assert not was_refused(REFUSED._replace(metadata=True))
+    assert not never_left(UNSENT._replace(metadata=True))
 
 
 @pytest.mark.parametrize(
@@ -52,20 +50,20 @@ def test_words_beside_metadata():
 )
 def test_other_words(details):
     """RT-10: farther behind, the same words tell of a call that was taken."""
-    assert not was_refused(replace(REFUSED, details=details))
-    assert not never_left(replace(UNSENT, details=details))
+    assert not was_refused(REFUSED._replace(details=details))
+    assert not never_left(UNSENT._replace(details=details))
 
 
 def test_never_left():
     """CH-3: the words, as the core dialled for the call in vain."""
     assert never_left(UNSENT)
-    assert never_left(replace(UNSENT, details="connections to all backends failing"))
-    assert not never_left(replace(UNSENT, link=Link.BROKEN))
+    assert never_left(UNSENT._replace(details="connections to all backends failing"))
+    assert not never_left(UNSENT._replace(link=Link.BROKEN))
 
 
 @pytest.mark.parametrize("link", Link)
 def test_oversized(link):
     """RT-2: the words of either side's core, wherever they stand; they can only prevent a repetition."""
-    assert is_oversized(replace(OVERSIZED, link=link))
-    assert not is_oversized(replace(OVERSIZED, code="UNAVAILABLE"))
-    assert not is_oversized(replace(OVERSIZED, details="quota"))
+    assert is_oversized(OVERSIZED._replace(link=link))
+    assert not is_oversized(OVERSIZED._replace(code="UNAVAILABLE"))
+    assert not is_oversized(OVERSIZED._replace(details="quota"))
