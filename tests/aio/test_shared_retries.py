@@ -408,7 +408,7 @@ async def test_retrying(peer, tmp_path, interceptors, retry):
 async def test_retrying_what_is_none():
     """BP-2: a plain channel's method is a TypeError, and a policy that is none says what is allowed."""
     async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as plain:
-        with pytest.raises(TypeError, match=r"not grpc\.aio\._channel\.UnaryUnaryMultiCallable"):
+        with pytest.raises(TypeError, match=r"multicallable=grpc\.aio\._channel\.UnaryUnaryMultiCallable: expected"):
             aio.retrying(EchoStub(plain).Unary, "retry: 1")
     async with aio.insecure_channel("127.0.0.1:1") as channel:
         method = EchoStub(channel).Unary
