@@ -199,7 +199,7 @@ class Call(Answering):
     # Attempts.
 
     def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
-        """Make an attempt; what it raises the first time is raised to who makes the call."""
+        """Make an attempt; an error of the first one is raised to the caller."""
         assert self._make is not None, "a call that has ended begins no attempt"
         self._attempt = None
         if self._spans is not None:
@@ -209,7 +209,7 @@ class Call(Answering):
         else:
             try:
                 made = self._context.run(self._make, effect.seconds, effect.metadata)
-            except Exception as error:  # noqa: BLE001 - it is the caller's, who awaits the call
+            except Exception as error:  # noqa: BLE001 - raised where the call is awaited
                 self._error = error
                 self.feed(m.AttemptBroken())
                 return

@@ -25,7 +25,7 @@ __all__ = ["Calls"]
 
 
 class Calls:
-    """The surroundings of one channel's calls; what their machine is told of the world beside its inputs.
+    """The surroundings of one channel's calls: what their machine needs beside its inputs.
 
     Attributes:
         pending: the calls that wait for a connection.

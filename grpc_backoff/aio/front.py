@@ -1,4 +1,4 @@
-"""The front: a channel of grpc's own that never connects, on which the interceptors run.
+"""The interceptor channel: one of grpc's own that never connects, on which the interceptors run.
 
 An intercepted call is made on the front. Behind the channel's interceptors stands one of ours (`calls.py`), which makes
 the call on the real connection, so the front's core never dials.
@@ -48,7 +48,7 @@ _making = _Making()
 
 
 class Front:
-    """The front of one channel. It is kept only where something intercepts, and made anew if that comes later."""
+    """The interceptor channel of one channel. Made as soon as something intercepts."""
 
     __slots__ = ("_channel", "_compression", "_credentials", "_last", "_options", "_target", "always")
 
@@ -95,7 +95,7 @@ class Front:
 
     @property
     def channel(self) -> grpc.aio.Channel:
-        """The front itself, made now if nobody needed it before."""
+        """The interceptor channel itself, made on first use."""
         if self._channel is None:
             self._channel = self._make(getattr(_grpc, _name(self._credentials)))
         return self._channel
@@ -114,13 +114,13 @@ class Front:
 
 
 def is_being_made() -> bool:
-    """Return whether this thread is making a front: whoever is asked for a channel then has to pass it on to grpc."""
+    """Return whether this thread is making an interceptor channel: a request for a channel then goes to grpc."""
     return _making.chain is not None
 
 
 @contextlib.contextmanager
 def made_by(constructor: Constructor) -> Iterator[None]:
-    """Have the front of the next channel made by this constructor, not by what stands in `grpc.aio`."""
+    """Have the interceptor channel of the next channel made by this constructor, not by what stands in `grpc.aio`."""
     _making.beneath = constructor
     try:
         yield
@@ -135,7 +135,7 @@ def genuine(
     compression: grpc.Compression | None,
     interceptors: Interceptors | None,
 ) -> grpc.aio.Channel:
-    """Return grpc's own channel, for a front whose making has come back to this library.
+    """Return grpc's own channel, for an interceptor channel whose making has come back to this library.
 
     Whoever wraps this library's function has put its interceptors before the ones of the channel already; what it adds
     a second time is left out.

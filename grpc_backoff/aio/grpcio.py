@@ -1,4 +1,4 @@
-"""What grpcio says only in private or in words: the status of a call in the moment of its end, and the core's texts.
+"""What grpcio has only in private or as text: the status of a call at its end, and the core's messages.
 
 Everything that depends on how grpcio keeps or phrases a thing stands here, for one place to look at with each release.
 """

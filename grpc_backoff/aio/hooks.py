@@ -57,7 +57,7 @@ class Hooks:
 
         Args:
             hook: which one.
-            failed: what the hook is told.
+            failed: what the hook is given.
             began: when the failed attempt began, which decides whose renewal of credentials will do.
             context: the call's, in which the hook runs.
             done: called on the event loop.

@@ -51,11 +51,11 @@ class PendingCalls:
         return len(self._waiting)
 
     def not_connected(self) -> NotConnected:
-        """Return what an attempt is told that finds no connection."""
+        """Return the outcome of an attempt that finds no connection."""
         return NotConnected(failing=self.manager.state is State.TRANSIENT_FAILURE, resolved=self._resolved)
 
     def no_connection(self) -> NoConnection:
-        """Return what a waiting call is told of a dial that failed."""
+        """Return the input for a waiting call when a dial fails."""
         return NoConnection(resolved=self._resolved)
 
     def add(self, call: Call) -> None:
@@ -108,6 +108,6 @@ class PendingCalls:
 
 
 def _explain(target: str, status: ConnectionStatus) -> str:
-    """Say why there is no connection, in words that stay the same while the cause does; figures are in the status."""
+    """Say why there is no connection; the text stays the same while the cause does, and figures are in the status."""
     cause = "the first attempt has not ended" if status.last_error is None else f"last error: {status.last_error}"
     return f"no connection to {target}; {cause}"

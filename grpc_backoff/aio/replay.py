@@ -173,7 +173,7 @@ class Replay:
 
     @staticmethod
     async def _is_taken(sending: Coroutine[Any, Any, None]) -> bool:
-        """Return whether the call goes on; whoever waits for its answer hears of its end."""
+        """Return whether the call goes on; its end is reported where its answer is awaited."""
         try:
             await sending
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):

@@ -1,7 +1,7 @@
-"""A try of a call whose requests are a stream, which ends as the server says.
+"""An attempt of a call with a request stream, which ends as the server says.
 
 When a call ends, a write to it fails. grpcio then gives the call a status of its own, INTERNAL: in front of the
-server's, or over it. Whether to try again hangs on the server's, so here a try has ended when that is there, and keeps
+server's, or over it. Whether to retry depends on the server's, so an attempt ends here when that is there, and keeps
 it. It comes behind the responses; where a write has failed and nobody reads, the next response is read ahead.
 """
 
@@ -99,7 +99,7 @@ class StreamAttempt(grpc.aio.Call):
     # Requests.
 
     async def write(self, request: bytes) -> None:
-        """Send one request; raise how the try has ended if it can take none."""
+        """Send one request; raise the outcome of the attempt if it takes no more."""
         if self._end is None:
             try:
                 await self.call.write(request)
@@ -112,8 +112,8 @@ class StreamAttempt(grpc.aio.Call):
         raise asyncio.InvalidStateError(_ALREADY_FINISHED)
 
     async def done_writing(self) -> None:
-        """Say that no more requests follow; nothing happens if the try has ended."""
-        with contextlib.suppress(grpc.aio.InternalError):  # it has just ended, as a write would say in words
+        """Say that no more requests follow; nothing happens if the attempt has ended."""
+        with contextlib.suppress(grpc.aio.InternalError):  # it has just ended, which a write would report
             await self.call.done_writing()
 
     # Responses.
@@ -164,7 +164,7 @@ class StreamAttempt(grpc.aio.Call):
     # grpc.aio.RpcContext
 
     def cancelled(self) -> bool:
-        """Return whether the try was cancelled."""
+        """Return whether the attempt was cancelled."""
         return self._end is not None and self._end.code() is grpc.StatusCode.CANCELLED
 
     def done(self) -> bool:
@@ -177,7 +177,7 @@ class StreamAttempt(grpc.aio.Call):
         return remaining
 
     def cancel(self) -> bool:
-        """Cancel the try; return whether it was still running."""
+        """Cancel the attempt; return whether it was still running."""
         if self._end is not None:
             return False
         self._ahead.clear()
@@ -188,7 +188,7 @@ class StreamAttempt(grpc.aio.Call):
         return True
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Have `callback` called with this try when it ends, at once if it has."""
+        """Have `callback` called with this attempt when it ends, at once if it has."""
         if self._end is None:
             self.callbacks.append(callback)
         else:

@@ -36,11 +36,11 @@ class _Substitute:
         self.beneath = beneath
 
     def __call__(self, *args: Any, **kwargs: Any) -> grpc.aio.Channel:
-        # A front that is being made has come through whatever is wrapped around this. It belongs to grpc, and to
+        # An interceptor channel being made has come through whatever is wrapped around this. It belongs to grpc, and to
         # whatever this is wrapped around.
         if not _Substitute.switched_on or front.is_being_made():
             return self.beneath(*args, **kwargs)
-        with front.made_by(self.beneath):  # what is wrapped around this has had its say already
+        with front.made_by(self.beneath):  # what is wrapped around this has been called already
             made: grpc.aio.Channel = self._ours(*args, **kwargs)
         return made
 

@@ -15,7 +15,7 @@ class Account(NamedTuple):
     """How a call came to be given up. Times are seconds.
 
     Attributes:
-        attempts: how many tries there were.
+        attempts: how many attempts were made.
         took: how long they and the waits between them took.
         reason: why there was no other.
         wait: the wait for which there was no time; None if that was not the reason.
@@ -31,7 +31,7 @@ class Account(NamedTuple):
     left: float | None = None
 
     def __str__(self) -> str:
-        """Say why in words that are the same for all such calls, and the figures at the end."""
+        """Give the reason, phrased the same for all such calls, with the figures at the end."""
         tries = "1 try" if self.attempts == 1 else f"{self.attempts} tries"
         figures = f"{tries} in {self.took:.3g} s"
         if self.wait is not None and self.left is not None:

@@ -1,4 +1,4 @@
-"""What grpc's core says in its own words of a call that failed, and when those words can be believed (RT-2).
+"""The texts in which grpc's core describes a failed call, and when they can be trusted (RT-2).
 
 The core reports its own findings as a status code and a text, which is also how a server reports its own. A proxy even
 passes on the words of a core that is not ours. So a text is believed only beside what no server can say: the state of
@@ -22,9 +22,9 @@ _REFUSED = re.compile(r"(Stream removed \()?GOAWAY received")
 """How the core's words begin for a call that a GOAWAY says was not taken. Farther behind, the connection of a call that
 was taken has broken after a GOAWAY."""
 _UNSENT = re.compile(r"failed to connect to all addresses|connections to all backends failing")
-"""The core's words for a call that found no connection: here, one that entered a connection as it broke."""
+"""The core's text for a call that found no connection: here, one that entered a connection as it broke."""
 _OVERSIZED = re.compile(r"(Received|Sent) message larger than max")
-"""The words of a core, ours or the server's, for a message that is too long for it."""
+"""The text of a core, ours or the server's, for a message that exceeds its limit."""
 
 
 class Link(enum.Enum):
@@ -73,7 +73,7 @@ def never_left(report: Report) -> bool:
 def is_oversized(report: Report) -> bool:
     """Return whether a message was larger than one of the two sides takes.
 
-    The server's word is enough here: it can only prevent a repetition, never cause one.
+    A server's own text may be trusted here: it can only prevent a retry, never cause one.
     """
     return report.code == _RESOURCE_EXHAUSTED and _OVERSIZED.search(report.details) is not None
 

@@ -1,7 +1,7 @@
-"""What follows from a failed try: another one after a wait, or the end. Pure functions; whoever retries acts on them.
+"""What follows a failed attempt: another one after a wait, or the end. Pure functions; the machine carries them out.
 
 The order of the questions is gRPC's (gRFC A6): is the code one to retry and the call not committed, is there budget,
-are tries left, and only then what the server says. The deadline comes last: a wait has to leave time for a try.
+are attempts left, and only then what the server says. The deadline comes last: a wait must leave time for an attempt.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _CONFLICTS = frozenset({"ABORTED", "ALREADY_EXISTS"})
 _LONGEST = 24 * 60 * 60.0
 """The longest wait, in seconds, that a server can have meant where nothing else bounds it."""
 _SCATTERED = frozenset({WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER})
-"""The words that many clients are told alike, and that are not gRPC's own, which is obeyed exactly (RT-3)."""
+"""The server hints that many clients receive alike; not gRPC's own pushback, which is honoured exactly (RT-3)."""
 
 
 @record
 class Failure(NamedTuple):
-    """How one try failed.
+    """How one attempt failed.
 
     Attributes:
         code: the status code's name.
         hint: what the server says of another try.
-        own_timeout: whether the try had less time than the call, so that DEADLINE_EXCEEDED need not be the call's end.
+        own_timeout: whether the attempt had less time than the call: DEADLINE_EXCEEDED may not end the call.
         refused: whether the server had said goodbye before it saw the call, and the core leaves that to us.
         committed: whether something of the answer has reached the caller (RT-8).
         oversized: whether a message was larger than one of the two sides takes: it will not be smaller next time, and
@@ -52,7 +52,7 @@ class Progress(NamedTuple):
     """How far a call has come.
 
     Attributes:
-        attempt: which try runs, or was the last; 1 is the first.
+        attempt: the number of the running or last attempt, from 1.
         step: how many waits of the policy's sequence have been; a pushback begins it anew (RT-3).
         previous: the last wait of the sequence, which a decorrelated one grows from.
         refreshed: whether the credentials were renewed already (RT-4).
@@ -72,7 +72,7 @@ class Retry(NamedTuple):
 
     Attributes:
         delay: after how many seconds.
-        source: who said so.
+        source: where that comes from.
         progress: that of the new try.
         asked: how many seconds the server asked for, before any jitter and cap; None where it asked for none.
         refresh: whether the credentials are to be renewed before the new try (RT-4).
@@ -101,7 +101,7 @@ class GiveUp(NamedTuple):
 
 
 def is_retryable(policy: RetryPolicy, failure: Failure) -> bool:
-    """Return whether the policy retries such a failure: by its code, or because the try's own time was up (RT-7)."""
+    """Return whether the policy retries such a failure: by its code, or as the attempt's own timeout expired (RT-7)."""
     if failure.oversized:
         return False
     return failure.code in policy.codes or (failure.own_timeout and failure.code == _TIMED_OUT)
@@ -135,14 +135,14 @@ def decide(
     Args:
         policy: how the call is retried.
         progress: how far it has come.
-        failure: how its last try failed.
+        failure: how its last attempt failed.
         left: the seconds until the call's deadline; None without one.
         budget_spent: whether the target's budget allows no retries, after it paid for this failure (RT-9).
         can_refresh: whether there is a way to new credentials (RT-4).
         rng: where jitter comes from.
     """
     if failure.refused and not (progress.refused or failure.committed):
-        # gRFC A6: the server has not taken it, so that no policy is asked and the try counts for nothing.
+        # gRFC A6: the server has not taken it, so no policy applies and the attempt does not count.
         again = Retry(0.0, WaitSource.REFUSED, progress._replace(refused=True))
         return GiveUp(Reason.DEADLINE) if left is not None and left <= 0 else again
     renews = can_refresh and failure.code == _UNAUTHENTICATED
@@ -165,7 +165,7 @@ def decide(
 
 
 def _ended_by_deadline(progress: Progress, failure: Failure, left: float | None) -> bool:
-    """Return whether the call's own deadline ended one of its later tries."""
+    """Return whether the call's own deadline ended one of its later attempts."""
     return failure.code == _TIMED_OUT and progress.attempt > 1 and left is not None and left <= 0
 
 
@@ -178,7 +178,7 @@ def _obstacle(policy: RetryPolicy, progress: Progress, hint: ServerHint | None, 
 
 
 def _heard(policy: RetryPolicy, hint: ServerHint | None, left: float | None) -> ServerHint | None:
-    """Return the server's word, unless nothing bounds a wait that nobody can have meant."""
+    """Return the server hint, unless it is implausibly long and nothing bounds the wait."""
     boundless = left is None and policy.max_server_delay is None
     return None if boundless and hint is not None and (hint.delay or 0.0) > _LONGEST else hint
 

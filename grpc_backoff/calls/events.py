@@ -59,7 +59,7 @@ class CallEvent:
 
 @value(frozen=True, slots=True, kw_only=True)
 class CallRetried(CallEvent):
-    """The try failed with `code`; the next one follows in `delay` seconds, as `source` said.
+    """The attempt failed with `code`; the next one follows in `delay` seconds, as `source` set it.
 
     `server_delay` is the wait that the server asked for, in seconds; `delay` is that with the policy's jitter and
     limits (RT-3). It is None where the server asked for none, or was not heeded. `trace_id` is that of the caller's
@@ -75,14 +75,14 @@ class CallRetried(CallEvent):
 
 @value(frozen=True, slots=True, kw_only=True)
 class CallSucceeded(CallEvent):
-    """The try brought the call's answer, `took` seconds after the call began."""
+    """The attempt succeeded, `took` seconds after the call began."""
 
     took: float
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class CallExhausted(CallEvent):
-    """The try failed with `code`, which the policy retries, and there was no further one (RT-6).
+    """The attempt failed with `code`, which the policy retries, and no other followed (RT-6).
 
     `took` counts from the beginning of the call; `trace_id` is as in `CallRetried`.
     """

@@ -1,4 +1,4 @@
-"""What a program can do when a call fails: renew its credentials, settle a conflict, hear of the end (RT-4 to RT-6)."""
+"""What a program can do when a call fails: renew credentials, settle a conflict, note its end (RT-4 to RT-6)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class RetryHooks:
     """Called when a call is ABORTED or ALREADY_EXISTS and its policy does not retry that (RT-5)."""
 
     on_exhausted: Hook | None = None
-    """Called when there is no further try for a call that failed in a way that its policy retries (RT-6)."""
+    """Called when a call is given up although its policy retries such a failure (RT-6)."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be called; OptionError says which."""

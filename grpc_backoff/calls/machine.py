@@ -197,7 +197,7 @@ class NoConnection(NamedTuple):
 
 @record
 class AttemptSucceeded(NamedTuple):
-    """The attempt brought the answer; `observed` says whether anybody wants to hear of a first attempt that did."""
+    """The attempt succeeded; `observed` says whether anything listens for a first attempt that did."""
 
     observed: bool = False
 
@@ -549,7 +549,7 @@ class CallMachine:
     def _ran_out(self, state: CallState, code: str, now: float) -> bool:
         """Return whether an attempt that was cancelled from outside was so because its time was up (RT-7).
 
-        Servers in Go and Java reset a call then, and the core hears of that before its own timer fires.
+        Servers in Go and Java reset a call then, and the core learns of that before its own timer fires.
         """
         return code == _CANCELLED and state.attempt_end is not None and now >= state.attempt_end
 

@@ -1,4 +1,4 @@
-"""What a server says in its metadata about when to try again (RT-3).
+"""Server hints: what metadata say about when to retry (RT-3).
 
 Three ways of saying it, of which the first that is there counts: gRPC's own trailer `grpc-retry-pushback-ms` (gRFC A6),
 a `google.rpc.RetryInfo` among the details of the rich status, and HTTP's `retry-after` (RFC 9110), in seconds or as a
@@ -42,7 +42,7 @@ class ServerHint(NamedTuple):
 
 
 def read_hint(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], float]) -> ServerHint | None:
-    """Return what a failed call's metadata say of the next try; None if they say nothing that can be read.
+    """Return the server hint in a failed call's metadata; None if there is none that can be parsed.
 
     Args:
         trailing: the trailing metadata.
@@ -94,7 +94,7 @@ def _read_retry_info(value: str | bytes | None) -> float | None:
                 if info.HasField("retry_delay"):  # else it says no more than that there may be a retry
                     return max(0.0, float(info.retry_delay.ToNanoseconds() / _NANOSECONDS))
     except (garbage, UnicodeDecodeError):  # the second from protobuf's implementation in Python
-        pass  # it is nobody's word
+        pass  # not a hint that can be parsed
     return None
 
 

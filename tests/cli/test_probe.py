@@ -267,7 +267,7 @@ def test_which_address_failed():
         (["127.0.0.1:1", "--option", "grpc_backoff.jitter=0"], ["--probe", "grpc_backoff.jitter"]),
         (["127.0.0.1:1", "--timeout", "inf"], ["--timeout", "inf"]),
         (["127.0.0.1:1", "--timeout", "nan"], ["--timeout", "nan"]),
-        (["xds:///orders"], ["'xds:///orders'", "what can be dialled is"]),
+        (["xds:///orders"], ["'xds:///orders'", ": expected host[:port]"]),
         (["127.0.0.1:99999"], ["127.0.0.1:99999", "1 to 65535"]),
         (["127.0.0.1:1", "--ca", "/no/such/file"], ["--ca", "/no/such/file", "No such file"]),
         (["127.0.0.1:1", "--ca", __file__], ["--ca", "expected a file in PEM"]),
