@@ -289,10 +289,14 @@ class ConnectionManager(Generic[ConnectionT]):
         self.connection = None
         connection.retire()  # nothing may enter it any more, where grpc's core would dial by itself
         self._feed(
-            m.ConnectionLost(loss.reason, graceful=loss.graceful, served=loss.served, used=connection.last_used())
+            m.ConnectionLost(
+                loss.reason,
+                graceful=loss.graceful,
+                served=loss.served,
+                used=connection.last_used(),
+                busy=len(self._pending) > 0,
+            )
         )
-        if len(self._pending):
-            self.want()  # calls came between the end of the connection and the news of it
 
 
 def _raise(error: BaseException) -> None:

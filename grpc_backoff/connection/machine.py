@@ -176,12 +176,14 @@ class ConnectionLost(NamedTuple):
         graceful: whether the peer said GOAWAY(NO_ERROR).
         served: whether an RPC was completed on it.
         used: when an RPC last used it; minus infinity if none did.
+        busy: whether a call waits, which came between the end of the connection and the news of it.
     """
 
     reason: str
     graceful: bool = False
     served: bool = False
     used: float = _NEVER
+    busy: bool = False
 
 
 @record
@@ -390,12 +392,13 @@ class Machine:
         counts = lived < self.policy.stable_after and not given.served and not given.graceful
         failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {given.reason}")
         state = state._replace(ready_since=None, failure=failure, asked=max(state.asked, given.used), reset=False)
+        state = self._attended(state, now, busy=given.busy)
         attempt = state.attempt
         if counts:
             state, effects = self._back_off(state, now, rng)
             effects = [FailCalls(), *effects]
         else:
-            state, effects = self._let_go(state, now, rng)
+            state, effects = self._let_go(state, now, rng, busy=given.busy)
         lost = events.Disconnected(
             target=self.target,
             channel=self.channel,
@@ -408,10 +411,10 @@ class Machine:
         )
         return state, [Emit(lost), *effects]
 
-    def _let_go(self, state: MachineState, now: float, rng: Random) -> Step:
+    def _let_go(self, state: MachineState, now: float, rng: Random, *, busy: bool) -> Step:
         """Be without a connection; the next call dials, or an eager channel itself does (CB-7)."""
         state = self._fresh(state._replace(phase=Phase.IDLE))
-        if self.policy.reconnect is Reconnect.EAGER and not self._is_idle(state, now):
+        if (busy or self.policy.reconnect is Reconnect.EAGER) and not self._is_idle(state, now):
             return self._dial(state, now, rng)
         return state, []
 

@@ -839,3 +839,28 @@ TestLifetimes.settings = settings(max_examples=150, stateful_step_count=60, dead
 TestLifetimes.__doc__ = (
     "CB-1, CB-4, CB-10: one attempt and one timer at most, no start before the deadline, closed is final."
 )
+
+
+# A call that came between the end of a connection and the news of it.
+
+
+@pytest.mark.parametrize(("lived", "phase"), [(0.1, m.Phase.HOLDING), (5.0, m.Phase.CONNECTING)])
+def test_a_call_that_waits_at_the_loss(lived, phase):
+    """CB-7: the next attempt follows for a call that waits already: when the flood guard allows, and once."""
+    driver = reach(m.Phase.READY)
+    driver.lose(lived, busy=True)
+    assert driver.state.phase is phase
+    (lost,) = (event for event in driver.events if type(event).__name__ == "Disconnected")
+    assert lost.retry_in == pytest.approx(max(0.0, 1.0 - lived))
+    assert len(driver.starts) == (2 if phase is m.Phase.CONNECTING else 1)
+    driver.want()
+    if phase is m.Phase.HOLDING:
+        driver.wake()
+    assert len(driver.starts) == 2
+
+
+def test_a_call_that_waits_keeps_the_channel_from_being_idle():
+    """CB-14: waiting is asking, however long ago the connection was last used."""
+    driver = reach(m.Phase.READY, idle_timeout=10.0)
+    driver.lose(100.0, busy=True)
+    assert driver.state.phase is m.Phase.CONNECTING
