@@ -416,8 +416,8 @@ async def test_retrying_what_is_none():
             ("standart", "did you mean 'standard'"),
             ("retry: many", "retry='many': expected"),
             ("retries: 5", "did you mean 'retry'"),
-            ("retry: 5, retry: 6", "each word once"),
-            (None, "a RetryPolicy, the name of one, or words"),
+            ("retry: 5, retry: 6", "each setting once"),
+            (None, "a RetryPolicy, the name of one, or a policy string"),
             (5, "retry=5: expected"),
             ("", "words such as"),
         ):
