@@ -419,7 +419,7 @@ async def test_retrying_what_is_none():
             ("retry: 5, retry: 6", "each setting once"),
             (None, "a RetryPolicy, the name of one, or a policy string"),
             (5, "retry=5: expected"),
-            ("", "words such as"),
+            ("", "a policy string such as"),
         ):
             with pytest.raises(OptionError, match=message):
                 aio.retrying(method, wrong)
