@@ -163,7 +163,7 @@ async def test_play():
             assert await client.until_end() == "reset"
         old.hello()
         await old.until(HeadersFrame, old.request(), 2)
-        with pytest.raises(ScriptError, match="not a behaviour"):
+        with pytest.raises(ScriptError, match="behaviour='nothing': expected one of"):
             server.play("nothing")
         async with await Client.open(server):
             async with asyncio.timeout(WITHIN):
