@@ -165,10 +165,10 @@ async def test_retrying_what_is_none():
             ("standart", "did you mean 'standard'"),
             ("retry: many", "retry = 'many' is not allowed"),
             ("retries: 5", "did you mean 'retry'"),
-            ("retry: 5, retry: 6", "each word once"),
-            (None, "a RetryPolicy, the name of one, or words"),
+            ("retry: 5, retry: 6", "each setting once"),
+            (None, "a RetryPolicy, the name of one, or a policy string"),
             (5, "retry = 5 is not allowed"),
-            ("", "words such as"),
+            ("", "a policy string such as"),
         ):
             with pytest.raises(OptionError, match=message):
                 aio.retrying(method, wrong)
