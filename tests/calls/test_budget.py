@@ -180,7 +180,7 @@ async def test_a_new_channel():
     async with aio.insecure_channel("localhost:3", retry="standard", retry_budget=BUDGET) as channel:
         channel._calls.tokens.failed()
         async with aio.insecure_channel("localhost:3", retry="standard", retry_budget=BUDGET) as another:
-            assert another.calls.tokens.left == 9.0
+            assert another._calls.tokens.left == 9.0
     del channel, another
     gc.collect()
 
@@ -195,6 +195,6 @@ async def test_channels():
         aio.insecure_channel("localhost:2", retry="standard", retry_budget=BUDGET) as other,
         aio.insecure_channel("localhost:1", retry="standard") as without,
     ):
-        assert one.calls.tokens is same.calls.tokens is tokens_of("localhost:1", BUDGET)
-        assert other.calls.tokens is tokens_of("localhost:2", BUDGET)
-        assert without.calls.tokens is None
+        assert one._calls.tokens is same._calls.tokens is tokens_of("localhost:1", BUDGET)
+        assert other._calls.tokens is tokens_of("localhost:2", BUDGET)
+        assert without._calls.tokens is None
