@@ -350,6 +350,7 @@ class Call(Answering):
         self._end_span("CANCELLED")  # unless it has ended
         if self._replay is not None:
             self._replay.settled()
+            self._replay = None  # it leads back here, and what is still being written has it
         self._wake()
         callbacks, self._callbacks = self._callbacks, []
         handed_over = isinstance(outcome, grpc.aio.Call) and not outcome.done()

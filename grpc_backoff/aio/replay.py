@@ -75,7 +75,8 @@ class Replay:
 
     def settled(self) -> None:
         """Send nothing any more."""
-        for task in self._tasks:
+        tasks, self._tasks = self._tasks, []  # a task that was cancelled leads back here (CB-10)
+        for task in tasks:
             task.cancel()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:

@@ -94,7 +94,7 @@ class StreamAttempt(grpc.aio.Call):
             return
         if end.code() is grpc.StatusCode.CANCELLED and not end.debug_error_string():  # not the server's
             raise asyncio.CancelledError
-        raise end.with_traceback(None)
+        raise _anew(end)
 
     # Requests.
 
@@ -243,3 +243,14 @@ class StreamAttempt(grpc.aio.Call):
     def __repr__(self) -> str:
         """Show grpc's own call."""
         return repr(self.call)
+
+
+def _anew(error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
+    """Return the same error, not raised yet: one that was raised leads to the attempt that keeps it (CB-10)."""
+    return grpc.aio.AioRpcError(
+        error.code(),
+        error.initial_metadata(),
+        error.trailing_metadata(),
+        error.details(),
+        error.debug_error_string(),
+    )

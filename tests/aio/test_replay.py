@@ -6,7 +6,9 @@ The pauses between tries are real time, of some milliseconds.
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import weakref
 
 import grpc
 import grpc.aio
@@ -241,7 +243,36 @@ async def test_endless_stream(method):
 
 def kept(call):
     """Return how many bytes of requests a call still has."""
-    return sum(map(len, call._replay._buffer._kept))
+    return 0 if call._replay is None else sum(map(len, call._replay._buffer._kept))
+
+
+@REQUEST_STREAMS
+@STYLES
+@pytest.mark.parametrize("failures", [0, 1, 4], ids=["answered", "answered at the second try", "exhausted"])
+async def test_nothing_is_left_to_the_collector(method, style, failures):
+    """CB-10: a call goes with the last reference to it, and so do its attempts and errors. Waits for up to 5 s."""
+    async with trying(*[fails()] * failures) as service:
+        await service.channel.channel_ready()
+        gc.collect()
+        gc.disable()
+        try:
+            left = await ended(make(service.stub, method, style=style))
+            for _ in range(500):
+                if not any(one() for one in left):
+                    break
+                await asyncio.sleep(0.01)
+            assert [one() for one in left if one()] == []
+        finally:
+            gc.enable()
+
+
+async def ended(call):
+    """Return weak references to a call that has ended, to its attempt and to its error."""
+    try:
+        await finish(call)
+    except aio.RetriesExhaustedError as error:
+        return [weakref.ref(call), weakref.ref(call.attempt), weakref.ref(error), weakref.ref(error.__cause__)]
+    return [weakref.ref(call), weakref.ref(call.attempt)]
 
 
 @pytest.mark.parametrize("read", [False, True])
