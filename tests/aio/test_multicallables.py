@@ -157,18 +157,18 @@ async def test_retrying(peer, tmp_path, interceptors, retry):
 async def test_retrying_what_is_none():
     """BP-2: a plain channel's method is a TypeError, and a policy that is none says what is allowed."""
     async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as plain:
-        with pytest.raises(TypeError, match=r"not grpc\.aio\._channel\.UnaryUnaryMultiCallable"):
+        with pytest.raises(TypeError, match=r"multicallable=grpc\.aio\._channel\.UnaryUnaryMultiCallable: "):
             aio.retrying(EchoStub(plain).Unary, "retry: 1")
     async with aio.insecure_channel("127.0.0.1:1") as channel:
         method = EchoStub(channel).Unary
         for wrong, message in (
             ("standart", "did you mean 'standard'"),
-            ("retry: many", "retry = 'many' is not allowed"),
+            ("retry: many", "retry='many': expected"),
             ("retries: 5", "did you mean 'retry'"),
-            ("retry: 5, retry: 6", "each word once"),
-            (None, "a RetryPolicy, the name of one, or words"),
-            (5, "retry = 5 is not allowed"),
-            ("", "words such as"),
+            ("retry: 5, retry: 6", "each setting once"),
+            (None, "a RetryPolicy, the name of one, or a policy"),
+            (5, "retry=5: expected"),
+            ("", "a policy string such as"),
         ):
             with pytest.raises(OptionError, match=message):
                 aio.retrying(method, wrong)
