@@ -204,15 +204,18 @@ class Call(Answering):
         self._attempt = None
         if self._spans is not None:
             self._spans.begin(self._state.progress.attempt - 1)
-        if in_context:
-            made = self._make(effect.seconds, effect.metadata)
-        else:
-            try:
+        try:
+            if in_context:
+                made = self._make(effect.seconds, effect.metadata)
+            else:
                 made = self._context.run(self._make, effect.seconds, effect.metadata)
-            except Exception as error:  # noqa: BLE001 - raised where the call is awaited
-                self._error = error
-                self.feed(m.AttemptBroken())
-                return
+        except Exception as error:
+            self._end_span("INTERNAL")
+            if in_context:
+                raise
+            self._error = error  # raised where the call is awaited
+            self.feed(m.AttemptBroken())
+            return
         if made is None:
             self.feed(self._calls.pending.not_connected())
         else:

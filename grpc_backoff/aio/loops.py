@@ -12,7 +12,7 @@ from typing import Any
 
 from grpc_backoff.errors import WrongLoopError
 
-__all__ = ["ended_at_home", "is_here", "refuse_elsewhere"]
+__all__ = ["ended_at_home", "is_here", "raise_soon", "refuse_elsewhere"]
 
 _LOOK = 0.1
 """How often, in seconds, to look whether the other loop still runs."""
@@ -44,6 +44,15 @@ def _condition(home: asyncio.AbstractEventLoop) -> str:
     if home.is_closed():
         return "is closed"
     return "runs in another thread" if home.is_running() else "is not running"
+
+
+def raise_soon(error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
+    """Have `loop` raise an error that is to end it, from a callback of its own."""
+    loop.call_soon(_raise, error)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 async def ended_at_home(home: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from typing import Any, Generic, Protocol
 
+from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector, Loss
@@ -226,7 +227,7 @@ class ConnectionManager(Generic[ConnectionT]):
             try:
                 Context().run(listener, event)
             except (KeyboardInterrupt, SystemExit) as error:
-                self._loop.call_soon(_raise, error)  # not from here, where the rest of a step would be lost
+                raise_soon(error, self._loop)  # not from here, where the rest of a step would be lost
             except BaseException:  # noqa: BLE001 - CH-11: whatever it is, it is the listener's
                 _LOG.exception("a listener of the channel to %s raised", event.target)
 
@@ -297,7 +298,12 @@ class ConnectionManager(Generic[ConnectionT]):
                 busy=len(self._pending) > 0,
             )
         )
+<<<<<<< HEAD
 
 
 def _raise(error: BaseException) -> None:
     raise error
+=======
+        if len(self._pending):
+            self.want()  # calls came between the end of the connection and the news of it
+>>>>>>> wt-review

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.grpcio import CANCELLED_DETAILS
+from grpc_backoff.aio.loops import raise_soon
 
 __all__ = ["CANCELLED", "Answering", "Cancelled", "Outcome", "notify"]
 
@@ -61,5 +62,7 @@ def notify(call: grpc.aio.Call, callback: Callable[[Any], None], loop: asyncio.A
     """Call a done callback; what it raises is the callback's, and goes where asyncio's own callbacks' errors go."""
     try:
         callback(call)
-    except Exception as error:  # noqa: BLE001 - it is the callback's
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise_soon(error, loop)  # not from here, where the rest of a call's end would be lost
+    except BaseException as error:  # noqa: BLE001 - it is the callback's, a CancelledError too
         loop.call_exception_handler({"message": "a done callback of a call raised", "exception": error})

@@ -63,15 +63,21 @@ async def test_cancelled_ones_are_gone(front):
         assert [ref() for ref in left if ref() is not None] == []
 
 
-async def test_callback_that_raises(front):
+@pytest.mark.parametrize("raised", [ZeroDivisionError, asyncio.CancelledError])
+async def test_callback_that_raises(front, raised):
     """CH-3: a done callback that raises is reported to the loop and keeps nobody else from leaving."""
     reported = []
+
+    def raises(_call):
+        raise raised
+
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
     async with aio.insecure_channel(front.target, options=SLOW) as channel:
         calls = [EchoStub(channel).Unary(Message(), wait_for_ready=True) for _ in range(2)]
-        calls[0].add_done_callback(lambda _call: 1 / 0)
-    assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
+        calls[0].add_done_callback(raises)
+    assert [type(context["exception"]) for context in reported] == [raised]
     assert all(call.cancelled() for call in calls)
+    assert len(channel._pending) == 0
 
 
 @pytest.mark.parametrize("state", ["idle", "connecting"])

@@ -69,6 +69,18 @@ async def test_a_cancelled_call(spans):
     assert attempt.status.description == "CANCELLED"
 
 
+@pytest.mark.parametrize("ready", [False, True])
+async def test_an_attempt_that_cannot_be_made(spans, ready):
+    """RT-11: the span of an attempt that grpc refuses to make ends, and not as if somebody had cancelled it."""
+    async with trying() as service:
+        if ready:
+            await service.channel.channel_ready()
+        with trace.get_tracer("test").start_as_current_span("call"), pytest.raises(KeyError):
+            await finish(make(service.stub, "Unary", compression=99))
+    (attempt,) = attempts(spans)
+    assert attempt.status.description == "INTERNAL"
+
+
 async def test_no_span_without_a_recording_one(spans):
     """RT-11: where nothing records the caller, or the call has no policy, nothing is recorded here."""
     async with trying() as service:
