@@ -141,7 +141,7 @@ class Call(Answering):
                     self._carry_out(effect)
         finally:
             self._stepping = False
-        self._moved(before, self._state.phase)
+            self._moved(before, self._state.phase)
 
     def _moved(self, before: m.Phase, now: m.Phase) -> None:
         if before is now:

@@ -10,7 +10,7 @@ The core is a capable dialler with a will of its own, and most of this module ke
   before, since at its own limit the core would dial again in the same breath.
 
 Inner channels come from the real constructors, not from the public names that tracing libraries replace: the tracing
-belongs in front of the calls that wait, where it sees a call once and whole (`aio/calls.py`).
+belongs in front of the calls that wait, where it sees a call once and whole (`front.py`).
 """
 
 from __future__ import annotations

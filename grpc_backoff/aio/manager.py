@@ -1,7 +1,7 @@
 """The asyncio shell of the machine: carries out its effects and feeds it what happens.
 
 It decides nothing: when to dial is the machine's business, how is the connector's, and what becomes of waiting calls
-is the gate's. Everything here runs on one event loop; only `reset` may be called from elsewhere.
+is the queue's. Everything here runs on one event loop; only `reset` may be called from elsewhere.
 """
 
 from __future__ import annotations
@@ -298,12 +298,3 @@ class ConnectionManager(Generic[ConnectionT]):
                 busy=len(self._pending) > 0,
             )
         )
-<<<<<<< HEAD
-
-
-def _raise(error: BaseException) -> None:
-    raise error
-=======
-        if len(self._pending):
-            self.want()  # calls came between the end of the connection and the news of it
->>>>>>> wt-review
