@@ -1,7 +1,7 @@
 """The interceptor channel: one of grpc's own that never connects, on which the interceptors run.
 
-An intercepted call is made on the front. Behind the channel's interceptors stands one of ours (`multicallables.py`), which makes
-the call on the real connection, so the front's core never dials.
+An intercepted call is made on the front. Behind the channel's interceptors stands one of ours (`multicallables.py`),
+which makes the call on the real connection, so the front's core never dials.
 
 The first front comes from `grpc.aio`'s public names, since tracing libraries put their own functions there and add
 interceptors on the way. Those functions may lead back to this library: somebody may have assigned
