@@ -265,7 +265,8 @@ class Call(Answering):
     def _failure(self, error: grpc.aio.AioRpcError) -> m.AttemptFailed:
         """Return what the machine has to know of a failed attempt."""
         calls, policy = self._calls, self._machine.policy
-        initial, trailing = error.initial_metadata() or (), error.trailing_metadata() or ()
+        # As pairs: what a dictionary makes of grpc's Metadata differs between its versions.
+        initial, trailing = tuple(error.initial_metadata() or ()), tuple(error.trailing_metadata() or ())
         report = Report(
             code=error.code().name,
             details=error.details() or "",
