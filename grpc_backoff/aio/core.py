@@ -111,6 +111,7 @@ _STAGE_MARKS = (
             "settings",
             "http/2",
             "http2",
+            "http1.x",
             "socket closed",
             "endpoint closing",
             "connection reset",

@@ -25,6 +25,8 @@ __all__ = ["let_go"]
 class _FinishedCall:
     """What is left of a core's call at its end, under the names that grpc's call objects ask for."""
 
+    _channel = None  # grpcio up to 1.7x, closing any channel, looks at the calls of all tasks and wants to know whose
+
     def __init__(self, ended: Any) -> None:
         """Read everything from a call that has ended."""
         self._status = ended._status  # noqa: SLF001 - see above

