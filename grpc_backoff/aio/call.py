@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator
 from contextvars import copy_context
 from typing import Any
@@ -91,11 +90,11 @@ class Call(Answering):
         self._error: BaseException | None = None
         self._outcome: Outcome | None = None
         self._failed: FailedCall | None = None
-        self._changed: asyncio.Future[None] | None = None
+        self._awaiting: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[Any], None]] = []
         self._timer: TimerHandle | None = None
         self._context = copy_context()  # later attempts belong to the caller's trace as well
-        self._inputs: deque[m.Input] = deque()
+        self._inputs: list[m.Input] = []
         policy = machine.policy
         self._spans: CallSpans | None = None if policy is None else spans_of(machine.method)
         now = calls.clock.now()
@@ -132,7 +131,7 @@ class Call(Answering):
         self._stepping = True
         try:
             while self._inputs:
-                given = self._inputs.popleft()
+                given = self._inputs.pop(0)
                 if self._state.phase is m.Phase.DONE:
                     continue  # the end is final; what was on its way comes too late
                 calls = self._calls
@@ -368,9 +367,10 @@ class Call(Answering):
         call.add_done_callback(lambda _call: callback(self))
 
     def _wake(self) -> None:
-        changed, self._changed = self._changed, None
-        if changed is not None and not changed.done():
-            changed.set_result(None)
+        awaiting, self._awaiting = self._awaiting, []
+        for changed in awaiting:
+            if not changed.done():
+                changed.set_result(None)
 
     # The caller's side.
 
@@ -445,9 +445,14 @@ class Call(Answering):
 
     async def _change(self) -> None:
         """Return with the next attempt, or with the outcome."""
-        if self._changed is None:
-            self._changed = self._calls.loop.create_future()
-        await asyncio.shield(self._changed)
+        changed = self._calls.loop.create_future()
+        self._awaiting.append(changed)
+        try:
+            await changed
+        except asyncio.CancelledError:
+            if changed in self._awaiting:  # a caller who polls the call must not fill the list
+                self._awaiting.remove(changed)
+            raise
 
     # grpc.aio.RpcContext
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from asyncio import _get_running_loop  # the public one raises where there is none, which takes longer
 from collections.abc import AsyncIterable
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import grpc
@@ -25,6 +26,7 @@ from grpc_backoff.aio.call import CALLS, MakeAttempt
 from grpc_backoff.aio.front import LISTS
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.calls.machine import CallMachine, Metadata
+from grpc_backoff.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +40,7 @@ __all__ = ["LAST_INTERCEPTORS", "MULTICALLABLES", "MultiCallable"]
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
 
+@record
 class Arguments(NamedTuple):
     """What a call is made with: grpc's own arguments."""
 
@@ -201,17 +204,17 @@ class MultiCallable:
         return machine
 
     def _attempts(self, arguments: Arguments) -> MakeAttempt:
-        """Return what makes the attempts of a call, on the connection that stands at that moment."""
+        return partial(self._make_attempt, arguments)
 
-        def make(seconds: float | None, instead: Metadata) -> tuple[grpc.aio.Call, CallConnection] | None:
-            # On a channel that is closing too.
-            connection = self._bind()
-            if connection is None:
-                return None
-            metadata = _replaced(arguments.metadata, instead) if instead else arguments.metadata
-            return self._enter(connection, arguments, seconds, metadata), connection
-
-        return make
+    def _make_attempt(
+        self, arguments: Arguments, seconds: float | None, instead: Metadata
+    ) -> tuple[grpc.aio.Call, CallConnection] | None:
+        """Make an attempt of a call, on the connection that stands at this moment; on a channel that is closing too."""
+        connection = self._bind()
+        if connection is None:
+            return None
+        metadata = _replaced(arguments.metadata, instead) if instead else arguments.metadata
+        return self._enter(connection, arguments, seconds, metadata), connection
 
     def _enter(
         self, connection: CallConnection, arguments: Arguments, timeout: float | None, metadata: Any

@@ -83,6 +83,8 @@ _FIRST = Progress()
 class Phase(enum.Enum):
     """Where a call is."""
 
+    __hash__ = object.__hash__  # in C: the table is asked for every step
+
     RUNNING = enum.auto()
     """An attempt is on a connection, or about to be."""
     WAITING = enum.auto()
@@ -673,7 +675,8 @@ def _with_metadata(state: CallState, metadata: Metadata) -> CallState:
 
 def _earliest(now: float, *spans: float | None) -> float | None:
     """Return the first end of some spans that begin now; None if none of them ends."""
-    return min((now + span for span in spans if span is not None), default=None)
+    ends = [now + span for span in spans if span is not None]
+    return min(ends) if ends else None
 
 
 def _left(state: CallState, now: float) -> float | None:

@@ -63,6 +63,8 @@ _OUTCOME_WITHIN = 0.25
 class Phase(enum.Enum):
     """Where the machine is. Several phases show as one channel state: `MachineState.state`."""
 
+    __hash__ = object.__hash__  # in C: the table is asked for every step
+
     IDLE = enum.auto()
     """No connection, and none is wanted."""
     HOLDING = enum.auto()
