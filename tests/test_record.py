@@ -132,6 +132,15 @@ def test_hash():
     assert hash(Moved(1.0)) != hash(Waited(1.0))
 
 
+def test_replaced():
+    """CH-7: a record with a field changed is one of its kind; a field that it does not have is an error."""
+    moved = Moved(1.0)._replace(by=2.0)
+    assert (moved, type(moved)) == (Moved(2.0), Moved)
+    assert Stopped()._replace() == Stopped()
+    with pytest.raises(KeyError, match="of"):
+        moved._replace(of=3.0)
+
+
 def test_frozen():
     """CH-7: a record is a value: it cannot be changed, only replaced."""
     moved = Moved(1.0)
