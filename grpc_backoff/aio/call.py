@@ -134,13 +134,26 @@ class Call(Answering):
                 given = self._inputs.pop(0)
                 if self._state.phase is m.Phase.DONE:
                     continue  # the end is final; what was on its way comes too late
-                calls = self._calls
-                self._state, effects = self._machine.step(self._state, given, calls.clock.now(), calls)
-                for effect in effects:
-                    self._carry_out(effect)
+                try:
+                    self._step(given)
+                except Exception as error:  # noqa: BLE001 - of a generator or a clock of the program's own
+                    self._break_off(error)
         finally:
             self._stepping = False
             self._moved(before, self._state.phase)
+
+    def _step(self, given: m.Input) -> None:
+        calls = self._calls
+        self._state, effects = self._machine.step(self._state, given, calls.clock.now(), calls)
+        for effect in effects:
+            self._carry_out(effect)
+
+    def _break_off(self, error: Exception) -> None:
+        """End with this error: half a step is done, and nothing else would ever end the call."""
+        self._state = self._state._replace(phase=m.Phase.DONE)
+        if self._outcome is None:
+            self._abandon()
+            self._settle(error)
 
     def _moved(self, before: m.Phase, now: m.Phase) -> None:
         if before is now:

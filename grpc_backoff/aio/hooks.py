@@ -75,21 +75,18 @@ class Hooks:
     def _renewal(self, failed: FailedCall, began: float, context: Context) -> asyncio.Task[Metadata]:
         """Return the renewal of credentials that a call has to wait for (RT-4).
 
-        One run of the hook is for all calls whose attempts began before its end: they had the old credentials.
+        One run of the hook is for all calls whose attempts began before its end: they had the old credentials. One that
+        failed is for the calls that waited for it; the next may have more luck.
         """
         renewal = self._refreshing
-        if renewal is None or (renewal.done() and began >= self._refreshed_at):
+        if renewal is None or (renewal.done() and (_failed(renewal) or began >= self._refreshed_at)):
             assert self._hooks.refresh_credentials is not None, "asked only where it can be"
             renewal = self._refreshing = self._start(self._renew(self._hooks.refresh_credentials, failed), context)
         return renewal
 
     async def _renew(self, hook: HookFunction, failed: FailedCall) -> Metadata:
         _REFRESHING.set(asyncio.current_task())  # in the context of this task, and of what it starts
-        try:
-            renewed = _metadata(await _call(hook, failed))
-        except BaseException:
-            self._refreshing = None  # the next call may have more luck
-            raise
+        renewed = _metadata(await _call(hook, failed))
         self._refreshed_at = self._clock.now()
         return renewed
 

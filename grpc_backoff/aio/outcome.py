@@ -38,7 +38,7 @@ class Answering(grpc.aio.Call):
         if isinstance(outcome, grpc.aio.AioRpcError):
             return getattr(outcome, question)()
         if isinstance(outcome, BaseException):
-            raise outcome
+            raise outcome.with_traceback(None)
         return if_cancelled
 
     async def trailing_metadata(self) -> grpc.aio.Metadata:

@@ -589,3 +589,33 @@ async def test_an_error_is_as_long_as_it_was(peer):
             traceback, length = traceback.tb_next, length + 1
         lengths.append(length)
     assert len(set(lengths)) == 1
+
+
+class Breaking(Chance):
+    """A generator that raises once it is broken."""
+
+    broken = False
+
+    def random(self):
+        if self.broken:
+            raise ZeroDivisionError("no chance")
+        return super().random()
+
+
+@pytest.mark.parametrize("ask", [lambda call: call, lambda call: call.code()], ids=["response", "code"])
+async def test_a_generator_that_raises(peer, ask):
+    """CH-1: an error of the program's own generator ends the call that asked for jitter; no other is concerned."""
+    rng = Breaking()
+    client = peer.client("retry: 2, delay: 10ms, jitter: full", rng=rng)
+    await client.channel.channel_ready()
+    rng.broken = True
+    peer.service.scripts["a"] = NEVER
+    for _ in range(2):
+        call = client.call()
+        async with asyncio.timeout(30):
+            with pytest.raises(ZeroDivisionError, match="no chance"):
+                await ask(call)
+        assert call.done()
+    assert await answered(client.call("b")) == "b"
+    async with asyncio.timeout(30):
+        await client.channel.close()
