@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from interop.conformance.clause import Clause
 from interop.conformance.evidence import Evidence
-from interop.conformance.gaps import after_service, attempts, gaps
+from interop.conformance.gaps import AT_ONCE, after_service, attempts, gaps, without_one_early
 from interop.conformance.scenario import Scenario
 from interop.conformance.terms import Range
 from interop.conformance.verdict import Measure, Unit
@@ -16,14 +16,12 @@ from interop.conformance.verdict import Measure, Unit
 __all__ = ["CONNECTIONS"]
 
 _TWO_GAPS = 3
-_AT_ONCE = 0.5
-"""The part of INITIAL_BACKOFF within which a client has done what it does at once."""
 _SLOWEST = 4
 """A client that is flapped at may wait so many INITIAL_BACKOFFs between connections, and still counts as trying."""
 
 
 def _at_once(evidence: Evidence) -> Range:
-    return Range(-math.inf, _AT_ONCE * evidence.terms.initial)
+    return Range(-math.inf, AT_ONCE * evidence.terms.initial)
 
 
 def _first_attempt(evidence: Evidence) -> Iterator[Measure]:
@@ -39,9 +37,10 @@ def _first_attempt(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _resets(evidence: Evidence) -> Iterator[Measure]:
+    """Leave out one connection that came early after the loss, as `_no_flood` does."""
     served = [visit for visit in evidence.visits if visit.settings_sent is not None]
     yield _connections(len(served), Range(1, math.inf), "connections that were served")
-    series = after_service(evidence.visits) if served else ()
+    series = without_one_early(after_service(evidence.visits), evidence.terms) if served else ()
     yield attempts(series, _TWO_GAPS, "attempts seen after the loss")
     yield from (gap.measure() for gap in gaps(series, evidence.terms)[:2])
 
@@ -71,9 +70,8 @@ def _no_flood(evidence: Evidence) -> Iterator[Measure]:
 
 def _stable_after(evidence: Evidence) -> Iterator[Measure]:
     """Leave out one connection that came early; it is the one on top of `_no_flood`."""
-    terms, visits = evidence.terms, evidence.visits
-    early = [place for place, gap in enumerate(gaps(visits, terms), 1) if gap.seconds < _AT_ONCE * terms.initial]
-    series = [visit for place, visit in enumerate(visits) if place not in early[:1]]
+    terms = evidence.terms
+    series = without_one_early(evidence.visits, terms)
     yield attempts(series, terms.fewest_starts(evidence.seconds))
     yield from (gap.measure() for gap in gaps(series, terms))
 

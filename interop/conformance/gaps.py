@@ -15,7 +15,10 @@ from interop.conformance.terms import Range, Terms
 from interop.conformance.verdict import Measure, Unit
 from interop.timeline import Visit
 
-__all__ = ["Gap", "after_service", "attempts", "gaps", "series_by_client"]
+__all__ = ["AT_ONCE", "Gap", "after_service", "attempts", "gaps", "series_by_client", "without_one_early"]
+
+AT_ONCE = 0.5
+"""The part of INITIAL_BACKOFF within which a client has done what it does at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,16 @@ def gaps(visits: Sequence[Visit], terms: Terms) -> list[Gap]:
 def attempts(series: Sequence[Visit], fewest: int, what: str = "attempts seen") -> Measure:
     """Return how many attempts there were, beside how many there have to be (IO-2)."""
     return Measure(what=what, seen=len(series), allowed=Range(fewest, math.inf), unit=Unit.ATTEMPTS)
+
+
+def without_one_early(visits: Sequence[Visit], terms: Terms) -> list[Visit]:
+    """Return a series of attempts without the first connection that came early (CB-7).
+
+    A client whose call enters a connection at the moment of its end cannot always prevent that one. A second early
+    connection stays in the series, and makes a gap that is too short.
+    """
+    early = [place for place, gap in enumerate(gaps(visits, terms), 1) if gap.seconds < AT_ONCE * terms.initial]
+    return [visit for place, visit in enumerate(visits) if place not in early[:1]]
 
 
 def after_service(visits: Sequence[Visit]) -> Sequence[Visit]:

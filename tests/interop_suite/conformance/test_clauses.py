@@ -169,6 +169,20 @@ def test_an_early_connection_is_no_attempt_of_its_own():
         assert outcomes({Scenario.UNSTABLE: made.evidence(visits, seconds=9.0)}) == {"stable-after": outcome}
 
 
+@pytest.mark.parametrize(
+    ("after", "outcome"),
+    [
+        ((0.002, 0.2, 0.33), Outcome.PASS),  # before the attempt that the loss calls for
+        ((0.2, 0.002, 0.33), Outcome.PASS),
+        ((0.002, 0.002, 0.2, 0.33), Outcome.FAIL),
+        ((0.002, 0.2, 0.002, 0.33), Outcome.FAIL),
+    ],
+)
+def test_an_early_connection_after_a_loss_is_no_missing_reset(after, outcome):
+    """CB-6, CB-7: a call that entered the dying connection may cost one early connection; a second one is a fault."""
+    assert outcomes({Scenario.RESET: made.reset(after)}) == {"settings-reset": outcome}
+
+
 def test_cap_that_is_not_reached():
     """CB-5: where time is too short for MAX_BACKOFF, nothing is said of it."""
     verdicts = judge({Scenario.HANG_UP: made.series(made.GAPS[:4], seconds=3.4)}, CLAUSES)
