@@ -15,7 +15,7 @@ from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.connection.machine import (
     AbandonAttempt,
     ArmTimer,
-    AttemptFailed,
+    ConnectFailed,
     ConnectionWanted,
     Machine,
     MachineState,
@@ -53,7 +53,7 @@ def starts_of_machine(policy, outage, rng):
                 return starts
             if outage.attempt_lasts < state.limit - now:  # the attempt fails by itself, before its limit
                 now += outage.attempt_lasts
-                given = AttemptFailed(REFUSED, busy=True)
+                given = ConnectFailed(REFUSED, busy=True)
                 continue
         assert armed or any(isinstance(effect, AbandonAttempt) for effect in effects)
         now = armed[-1]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from grpc_backoff.config.sources import AT_ONCE_SOURCE, PRESET_SOURCES, Effective, Resolved, Said, Source, compose
+from grpc_backoff.config.sources import AT_ONCE_SOURCE, PRESET_SOURCES, Effective, ResolvedPolicy, Said, Source, compose
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import RetryBudget
@@ -176,7 +176,7 @@ def begin_with(name: str, key: str = "policy") -> Source:
     return {"preset": Said(name, key, name, "name")}
 
 
-def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -> Resolved[ConnectPolicy]:
+def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[ConnectPolicy]:
     """Return the connect policy that these sources describe, the one with the most say first (BP-3).
 
     Args:
@@ -189,7 +189,7 @@ def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -
     return compose(ConnectPolicy, _chain(sources, policies, CONNECT_PRESET))
 
 
-def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> Resolved[RetryPolicy]:
+def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[RetryPolicy]:
     """Return the retry policy that these sources describe, the one with the most say first (BP-3).
 
     Without any delay the retries follow at once, and what was said of growth and jitter has no effect. Without a number
@@ -223,7 +223,7 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
     return resolved
 
 
-def resolve_budget(source: Source) -> Resolved[RetryBudget] | None:
+def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
     """Return the retry budget that a source describes; None if it says nothing.
 
     Raises:
@@ -236,7 +236,7 @@ def resolve_budget(source: Source) -> Resolved[RetryBudget] | None:
             said = next(iter(source.values()))
             raise OptionError(said.key, said.given, f"{setting.name} beside it")
     values = {name: said.value for name, said in source.items()}
-    return Resolved(
+    return ResolvedPolicy(
         RetryBudget(**values), tuple(Effective(part, said.value, str(said)) for part, said in source.items())
     )
 

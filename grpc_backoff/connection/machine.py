@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ChannelKey, Failure, Stage, State
+from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
@@ -33,10 +34,9 @@ from grpc_backoff.record import record, value
 __all__ = [
     "AbandonAttempt",
     "ArmTimer",
-    "AttemptFailed",
-    "AttemptSucceeded",
     "CancelTimer",
     "CloseRequested",
+    "ConnectFailed",
     "ConnectionLost",
     "ConnectionWanted",
     "CoreRedialled",
@@ -49,6 +49,7 @@ __all__ = [
     "Phase",
     "ReleaseCalls",
     "ResetRequested",
+    "SettingsReceived",
     "StartAttempt",
     "TimerFired",
     "transitions",
@@ -142,12 +143,12 @@ class ConnectionWanted(NamedTuple):
 
 
 @record
-class AttemptSucceeded(NamedTuple):
+class SettingsReceived(NamedTuple):
     """The attempt in flight received SETTINGS."""
 
 
 @record
-class AttemptFailed(NamedTuple):
+class ConnectFailed(NamedTuple):
     """The attempt in flight failed; `busy` says whether a call waits."""
 
     failure: Failure
@@ -203,8 +204,8 @@ class CloseRequested(NamedTuple):
 
 Input = (
     ConnectionWanted
-    | AttemptSucceeded
-    | AttemptFailed
+    | SettingsReceived
+    | ConnectFailed
     | TimerFired
     | ConnectionLost
     | CoreRedialled
@@ -222,23 +223,6 @@ class StartAttempt(NamedTuple):
 
 
 @record
-class AbandonAttempt(NamedTuple):
-    """Give up the attempt in flight: its result is not wanted any more."""
-
-
-@record
-class ArmTimer(NamedTuple):
-    """Send `TimerFired` at this moment; replaces a timer that is armed."""
-
-    at: float
-
-
-@record
-class CancelTimer(NamedTuple):
-    """No timer is needed any more."""
-
-
-@record
 class ReleaseCalls(NamedTuple):
     """The connection stands: let the waiting calls go."""
 
@@ -248,14 +232,9 @@ class FailCalls(NamedTuple):
     """There is no connection: fail the waiting calls that do not outlast a failure (CH-3)."""
 
 
-@record
-class Emit(NamedTuple):
-    """Tell the listeners."""
-
-    event: events.ConnectionEvent
-
-
-Effect = StartAttempt | AbandonAttempt | ArmTimer | CancelTimer | ReleaseCalls | FailCalls | Emit
+Effect = (
+    StartAttempt | AbandonAttempt | ArmTimer | CancelTimer | ReleaseCalls | FailCalls | Emit[events.ConnectionEvent]
+)
 Step = tuple[MachineState, list[Effect]]
 
 
@@ -328,7 +307,7 @@ class Machine:
 
     # The end of an attempt.
 
-    def _succeeded(self, state: MachineState, _given: AttemptSucceeded, now: float, _rng: Random) -> Step:
+    def _succeeded(self, state: MachineState, _given: SettingsReceived, now: float, _rng: Random) -> Step:
         """Be READY: SETTINGS arrived, and nothing earlier is success (CB-6)."""
         state = state._replace(
             phase=Phase.READY,
@@ -348,7 +327,7 @@ class Machine:
         )
         return state, [CancelTimer(), Emit(connected), ReleaseCalls()]
 
-    def _failed(self, state: MachineState, given: AttemptFailed, now: float, rng: Random) -> Step:
+    def _failed(self, state: MachineState, given: ConnectFailed, now: float, rng: Random) -> Step:
         return self._after_failure(state, given.failure, now, rng, busy=given.busy)
 
     def _limit_reached(self, state: MachineState, given: TimerFired, now: float, rng: Random) -> Step:
@@ -478,7 +457,7 @@ class Machine:
         deadline = min(state.deadline, state.reset_dial + self.policy.initial_backoff)
         return state._replace(attempt=0, deadline=deadline, reset=True), [self._reset_event(state, now)]
 
-    def _reset_event(self, state: MachineState, now: float) -> Emit:
+    def _reset_event(self, state: MachineState, now: float) -> Emit[events.ConnectionEvent]:
         return Emit(events.BackoffReset(target=self.target, channel=self.channel, at=now, attempt=state.attempt))
 
     def _close(self, state: MachineState, _given: CloseRequested, now: float, _rng: Random) -> Step:
@@ -515,8 +494,8 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.HOLDING, ResetRequested): Machine._reset_waiting,
     (Phase.HOLDING, CloseRequested): Machine._close,
     (Phase.CONNECTING, ConnectionWanted): Machine._noted,
-    (Phase.CONNECTING, AttemptSucceeded): Machine._succeeded,
-    (Phase.CONNECTING, AttemptFailed): Machine._failed,
+    (Phase.CONNECTING, SettingsReceived): Machine._succeeded,
+    (Phase.CONNECTING, ConnectFailed): Machine._failed,
     (Phase.CONNECTING, TimerFired): Machine._limit_reached,
     (Phase.CONNECTING, CoreRedialled): Machine._redialled,
     (Phase.CONNECTING, ResetRequested): Machine._reset_in_flight,
@@ -532,8 +511,8 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.BACKOFF, ResetRequested): Machine._reset_waiting,
     (Phase.BACKOFF, CloseRequested): Machine._close,
     (Phase.RETRYING, ConnectionWanted): Machine._noted,
-    (Phase.RETRYING, AttemptSucceeded): Machine._succeeded,
-    (Phase.RETRYING, AttemptFailed): Machine._failed,
+    (Phase.RETRYING, SettingsReceived): Machine._succeeded,
+    (Phase.RETRYING, ConnectFailed): Machine._failed,
     (Phase.RETRYING, TimerFired): Machine._limit_reached,
     (Phase.RETRYING, CoreRedialled): Machine._redialled,
     (Phase.RETRYING, ResetRequested): Machine._reset_in_flight,

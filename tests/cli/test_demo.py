@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from grpc_backoff.cli.commands import cli
 from grpc_backoff.cli.demo.report import check
-from grpc_backoff.cli.demo.script import Phase, PhaseRecord, Run
+from grpc_backoff.cli.demo.script import Run, Scene, SceneRecord
 from grpc_backoff.cli.demo.traffic import CallRecord, Worker
 
 QUICK = Worker(name="quick", wait_for_ready=False)
@@ -30,8 +30,8 @@ def test_demo_keeps_every_promise():
     assert done.stderr == ""
     assert "FAILED" not in done.stdout
     assert done.stdout.count("\nok ") == 7
-    for phase in Phase:
-        assert f"== {phase.value}" in done.stdout
+    for scene in Scene:
+        assert f"== {scene.value}" in done.stdout
 
 
 def test_missing_extra_is_one_line(monkeypatch):
@@ -45,38 +45,38 @@ def test_missing_extra_is_one_line(monkeypatch):
     )
 
 
-# The judge. Phase n lasts from n to n + 1, counted from 0.
+# The judge. Scene n lasts from n to n + 1, counted from 0.
 
 
-def call(phase, *, worker=QUICK, ended=None, code=None):
-    began = list(Phase).index(phase) + 0.5
+def call(scene, *, worker=QUICK, ended=None, code=None):
+    began = list(Scene).index(scene) + 0.5
     return CallRecord(worker=worker, began=began, ended=began + 0.1 if ended is None else ended, deadline=15, code=code)
 
 
 GOOD = (
-    call(Phase.REFUSED, code=grpc.StatusCode.UNAVAILABLE),
-    call(Phase.REFUSED, worker=PATIENT, ended=3.1),
-    call(Phase.HEALTHY),
-    call(Phase.KILLED, worker=PATIENT, ended=5.1),
-    call(Phase.BACK),
-    call(Phase.RESTART),
+    call(Scene.REFUSED, code=grpc.StatusCode.UNAVAILABLE),
+    call(Scene.REFUSED, worker=PATIENT, ended=3.1),
+    call(Scene.HEALTHY),
+    call(Scene.KILLED, worker=PATIENT, ended=5.1),
+    call(Scene.BACK),
+    call(Scene.RESTART),
 )
 
 
 def run(*more, made=None, twice=0, hanging_up=5, recovered_in=0.1):
     records = (*GOOD, *more)
-    phases = [
-        PhaseRecord(
-            phase=phase,
+    scenes = [
+        SceneRecord(
+            scene=scene,
             began=float(index),
             ended=index + 1.0,
-            connections=hanging_up if phase is Phase.HANGING_UP else 1,
+            connections=hanging_up if scene is Scene.HANGING_UP else 1,
             recovered_in=recovered_in,
         )
-        for index, phase in enumerate(Phase)
+        for index, scene in enumerate(Scene)
     ]
     made = len(records) if made is None else made
-    return Run(made=made, records=records, twice=twice, connections=9, phases=phases)
+    return Run(made=made, records=records, twice=twice, connections=9, scenes=scenes)
 
 
 def failing(judged):
@@ -94,10 +94,10 @@ def test_judge_accepts_a_good_run():
         (run(made=99), "lost"),
         (run(twice=1), "twice"),
         (run(hanging_up=8), "hangs up"),
-        (run(call(Phase.SILENT, worker=PATIENT, code=grpc.StatusCode.DEADLINE_EXCEEDED)), "outlasted"),
-        (run(call(Phase.KILLED, worker=PATIENT, ended=5.2, code=grpc.StatusCode.UNAVAILABLE)), "outlasted"),
-        (run(call(Phase.RESTART, code=grpc.StatusCode.CANCELLED)), "rolling restart"),
-        (run(call(Phase.BACK, ended=6.5, code=grpc.StatusCode.UNAVAILABLE)), "rolling restart"),
+        (run(call(Scene.SILENT, worker=PATIENT, code=grpc.StatusCode.DEADLINE_EXCEEDED)), "outlasted"),
+        (run(call(Scene.KILLED, worker=PATIENT, ended=5.2, code=grpc.StatusCode.UNAVAILABLE)), "outlasted"),
+        (run(call(Scene.RESTART, code=grpc.StatusCode.CANCELLED)), "rolling restart"),
+        (run(call(Scene.BACK, ended=6.5, code=grpc.StatusCode.UNAVAILABLE)), "rolling restart"),
     ],
 )
 def test_judge_finds_what_went_wrong(judged, claim):
@@ -107,5 +107,5 @@ def test_judge_finds_what_went_wrong(judged, claim):
 
 
 def test_judge_wants_recovery():
-    """A healthy phase without an answer fails, each by itself."""
+    """A healthy scene without an answer fails, each by itself."""
     assert len(failing(run(recovered_in=None))) == 2

@@ -17,7 +17,7 @@ from grpc_backoff.config.settings import (
     resolve_retry,
     suggestion,
 )
-from grpc_backoff.config.sources import Effective, Resolved, Said, say
+from grpc_backoff.config.sources import Effective, ResolvedPolicy, Said, say
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import Unit
@@ -57,7 +57,7 @@ def budget_of(**given):
 
 def test_budget():
     """RT-9: the two numbers are a budget, and each says where it came from."""
-    assert budget_of(max_tokens=10, token_ratio=0.1) == Resolved(
+    assert budget_of(max_tokens=10, token_ratio=0.1) == ResolvedPolicy(
         RetryBudget(10, 0.1),
         (Effective("max_tokens", 10.0, "s: b.max_tokens"), Effective("token_ratio", 0.1, "s: b.token_ratio")),
     )

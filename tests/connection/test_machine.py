@@ -26,8 +26,8 @@ from grpc_backoff.policy.strategy import Exponential
 REFUSED = Failure(Stage.TCP, "refused")
 INPUTS = {
     m.ConnectionWanted: m.ConnectionWanted(),
-    m.AttemptSucceeded: m.AttemptSucceeded(),
-    m.AttemptFailed: m.AttemptFailed(REFUSED),
+    m.SettingsReceived: m.SettingsReceived(),
+    m.ConnectFailed: m.ConnectFailed(REFUSED),
     m.TimerFired: m.TimerFired(),
     m.ConnectionLost: m.ConnectionLost("closed"),
     m.CoreRedialled: m.CoreRedialled(),
@@ -70,10 +70,10 @@ class Driver:
         return self.feed(m.TimerFired(busy=busy), max(self.now, self.timer))
 
     def fail(self, after=0.0, *, busy=True):
-        return self.feed(m.AttemptFailed(REFUSED, busy=busy), self.now + after)
+        return self.feed(m.ConnectFailed(REFUSED, busy=busy), self.now + after)
 
     def connect(self, after=0.0):
-        return self.feed(m.AttemptSucceeded(), self.now + after)
+        return self.feed(m.SettingsReceived(), self.now + after)
 
     def lose(self, after, **how):
         return self.feed(m.ConnectionLost("closed", **how), self.now + after)
@@ -534,7 +534,7 @@ def test_resets_are_spaced_and_none_is_lost(steps):
             driver.feed(m.ResetRequested(), now)
             asked += [] if before.in_flight else [now]
         else:
-            driver.feed(m.AttemptFailed(REFUSED, busy=True), now)
+            driver.feed(m.ConnectFailed(REFUSED, busy=True), now)
         if len(driver.starts) > starts and not before.in_flight and (before.reset or now in asked):
             dials.append(now)
 
@@ -790,13 +790,13 @@ class Lifetimes(RuleBasedStateMachine):
     @precondition(lambda self: self.in_flight)
     def fail(self, busy):
         self.in_flight -= 1
-        self.feed(m.AttemptFailed(REFUSED, busy=busy))
+        self.feed(m.ConnectFailed(REFUSED, busy=busy))
 
     @rule()
     @precondition(lambda self: self.in_flight)
     def succeed(self):
         self.in_flight -= 1
-        self.feed(m.AttemptSucceeded())
+        self.feed(m.SettingsReceived())
 
     @rule(after=st.floats(0, 10), graceful=st.booleans(), served=st.booleans())
     @precondition(lambda self: self.driver.state.phase is m.Phase.READY)

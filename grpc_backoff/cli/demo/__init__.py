@@ -21,7 +21,7 @@ from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus
 from grpc_backoff.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from grpc_backoff.cli.demo.script import PhaseRecord, Run, Script
+    from grpc_backoff.cli.demo.script import Run, SceneRecord, Script
 
 __all__ = ["demo"]
 
@@ -76,7 +76,7 @@ async def _play_ours(view: View) -> Run:
 
     script = Script(
         lambda target: aio.insecure_channel(target, OPTIONS, listeners=[heard]),
-        begins=lambda phase: output.show(view.heading, phase.value),
+        begins=lambda scene: output.show(view.heading, scene.value),
     )
     return await _play(script, view, status, output)
 
@@ -86,8 +86,8 @@ async def _play_plain(view: View) -> Run:
 
     from grpc_backoff.cli.demo.script import OPTIONS, Script  # noqa: PLC0415
 
-    def tell(record: PhaseRecord) -> None:
-        output.show(view.remark, f"{plural(record.connections, 'connection'):>17}  {record.phase.value}")
+    def tell(record: SceneRecord) -> None:
+        output.show(view.remark, f"{plural(record.connections, 'connection'):>17}  {record.scene.value}")
 
     output = _Output()
     view.heading("now the same with plain grpc.aio, which shows no attempts")
