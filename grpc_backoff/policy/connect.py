@@ -87,8 +87,8 @@ class ConnectPolicy:
         window = self.window(attempt)
         return window.at(0.0), window.at(1.0)
 
-    def window(self, attempt: int, previous: Any = None) -> Window:
-        """Return what the gap after an attempt is drawn from; `previous` as for `gap`, or an array of such."""
+    def window(self, attempt: int, previous: float | None = None) -> Window:
+        """Return what the gap after an attempt is drawn from; `previous` as for `gap`."""
         check_number(attempt)
         if attempt == 1 and not self.jitter_first:  # CB-2
             return Window(self.initial_backoff, 0.0, self.initial_backoff)
@@ -99,6 +99,6 @@ class ConnectPolicy:
         """How many gaps a decorrelated backoff is behind: it goes on from the first gap if that was not drawn."""
         return int(isinstance(self.backoff.strategy, Decorrelated) and not self.jitter_first)
 
-    def limit(self, gap: Any, maximum: Callable[[Any, Any], Any] = max) -> Any:
-        """Return how long an attempt may last that this gap follows (CB-3); arrays need their library's maximum."""
-        return maximum(gap, self.min_connect_timeout)
+    def limit(self, gap: float) -> float:
+        """Return how long an attempt may last that this gap follows, in seconds (CB-3)."""
+        return max(gap, self.min_connect_timeout)
