@@ -158,7 +158,8 @@ def _parse(name: str) -> dict[str, Any]:
         with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes its time to import
             content = file.read(_LARGEST + 1)
     except OSError as error:
-        raise ConfigError(name, f"cannot be read: {error.strerror}") from error
+        cause = OSError(error.errno, error.strerror)  # without the path, in which there may be a password
+        raise ConfigError(name, f"cannot be read: {error.strerror}") from cause
     except ValueError as error:  # a path with a NUL, say
         raise ConfigError(name, f"cannot be read: {error}") from error
     if len(content) > _LARGEST:
