@@ -442,23 +442,31 @@ class Machine:
         if state.reset:
             return state, []
         deadline = state.started + self.policy.gap(1, rng)
-        return state._replace(attempt=1, deadline=deadline, reset=True), [self._reset_event(state, now)]
+        return self._reset(state, now, attempt=1, deadline=deadline)
 
     def _reset_ready(self, state: MachineState, _given: ResetRequested, now: float, _rng: Random) -> Step:
         if state.reset:
             return state, []
         deadline = self._fresh(state).deadline  # also forgets what stable_after would have gone on from
-        return state._replace(attempt=1, deadline=deadline, reset=True), [self._reset_event(state, now)]
+        return self._reset(state, now, attempt=1, deadline=deadline)
 
     def _reset_idle(self, state: MachineState, _given: ResetRequested, now: float, _rng: Random) -> Step:
         """CB-9: the next start is as free as the last reset's dial lets it be."""
         if state.reset:
             return state, []
         deadline = min(state.deadline, state.reset_dial + self.policy.initial_backoff)
-        return state._replace(attempt=0, deadline=deadline, reset=True), [self._reset_event(state, now)]
+        return self._reset(state, now, attempt=0, deadline=deadline)
 
-    def _reset_event(self, state: MachineState, now: float) -> Emit[events.ConnectionEvent]:
-        return Emit(events.BackoffReset(target=self.target, channel=self.channel, at=now, attempt=state.attempt))
+    def _reset(self, before: MachineState, now: float, *, attempt: int, deadline: float) -> Step:
+        after = before._replace(attempt=attempt, deadline=deadline, reset=True)
+        reset = events.BackoffReset(
+            target=self.target,
+            channel=self.channel,
+            at=now,
+            attempt=before.attempt,
+            retry_in=None if after.in_flight else self._retry_in(after, now),
+        )
+        return after, [Emit(reset)]
 
     def _close(self, state: MachineState, _given: CloseRequested, now: float, _rng: Random) -> Step:
         effects: list[Effect] = [CancelTimer()]

@@ -504,6 +504,32 @@ def test_a_reset_too_soon_takes_effect_later_and_is_not_dropped():
     assert driver.starts[-1] == driver.now
 
 
+def test_a_reset_says_when_the_next_attempt_starts():
+    """CB-9: a sleeping channel starts now, or when INITIAL has passed since the last reset caused a dial."""
+    driver = Driver()
+    driver.want()
+    driver.fail()
+    driver.feed(m.ResetRequested())
+    driver.fail()
+    driver.feed(m.ResetRequested(), driver.now + 0.25)
+    resets = [event for event in driver.events if isinstance(event, events.BackoffReset)]
+
+    assert [reset.retry_in for reset in resets] == [0.0, pytest.approx(0.75)]
+
+
+def test_a_reset_of_a_channel_that_is_awake_plans_nothing():
+    """CB-9: when the channel is idle, with an attempt in flight, or READY, a reset plans no attempt."""
+    driver = Driver()
+    driver.feed(m.ResetRequested())
+    driver.want()
+    driver.feed(m.ResetRequested())
+    driver.feed(m.SettingsReceived())
+    driver.feed(m.ResetRequested())
+    resets = [event for event in driver.events if isinstance(event, events.BackoffReset)]
+
+    assert [reset.retry_in for reset in resets] == [None, None, None]
+
+
 def test_a_success_frees_the_next_reset():
     """CB-9: after a success a reset dials at once again."""
     driver = Driver()
