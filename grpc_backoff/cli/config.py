@@ -22,7 +22,7 @@ from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = ["config"]
 
-_TIMES = {checks.duration, checks.pause, checks.idle_timeout, checks.stable_after}
+_TIMES = {checks.duration, checks.pause, checks.limit, checks.idle_timeout, checks.stable_after}
 
 _SETTINGS: Mapping[type, Sequence[Setting]] = {
     ConnectPolicy: CONNECTING,

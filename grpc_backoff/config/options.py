@@ -23,8 +23,7 @@ from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect, suggestion
 from grpc_backoff.config.sources import Effective, Said, Source, describe
 from grpc_backoff.errors import ConfigError, OptionError
-from grpc_backoff.policy import checks
-from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.record import record
@@ -151,7 +150,7 @@ def _source(given: dict[str, object]) -> Source:
     source = read_source(CONNECTING, named, "option")
     if FIXED_BACKOFF_MS in given:  # overrides the others and turns growth and jitter off, as in C-core
         value = given[FIXED_BACKOFF_MS]
-        gap = checks.duration(FIXED_BACKOFF_MS, value, Unit.MILLISECONDS)
+        gap = CHECKS["delay"](FIXED_BACKOFF_MS, value, Unit.MILLISECONDS)
         fixed = dict.fromkeys(("delay", "max_delay", "min_connect_timeout"), gap)
         parts = {"backoff": "exponential", **fixed, "multiplier": 1.0, "jitter": NoJitter()}
         source = {**source, **{part: Said(of_it, FIXED_BACKOFF_MS, value, "option") for part, of_it in parts.items()}}

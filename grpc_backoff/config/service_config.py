@@ -8,7 +8,6 @@ but for `read_json`.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple, NoReturn
@@ -17,7 +16,7 @@ from grpc_backoff.config.pairs import Pairs, first_values, key_text
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.checks import STATUS_CODES, codes, growth
+from grpc_backoff.policy.checks import CHECKS, STATUS_CODES, Unit, read_duration
 from grpc_backoff.policy.presets import NATIVE_JITTER
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed
@@ -30,7 +29,6 @@ __all__ = [
     "from_service_config",
     "method_configs",
     "method_paths",
-    "read_duration",
     "read_json",
     "read_service_config",
     "read_throttling",
@@ -43,7 +41,7 @@ MOST_ATTEMPTS = 5
 _SERVICE_CONFIG = "grpc.service_config"
 _ENABLE_RETRIES = "grpc.enable_retries"
 _KEYS = ("maxAttempts", "initialBackoff", "maxBackoff", "backoffMultiplier", "retryableStatusCodes")
-_DURATION = re.compile(r"(\d{1,12})(\.\d{1,9})?s")  # the JSON form of google.protobuf.Duration
+_THROTTLING = {"max_tokens": "maxTokens", "token_ratio": "tokenRatio"}
 _NANOSECONDS = 9  # as many digits has a Duration behind the point
 _LEAST = 0.001  # what is less is 0 to grpc's C-core, which refuses that
 _MOST = 315_576_000_000  # 10,000 years, the largest Duration
@@ -209,13 +207,15 @@ def from_service_config(retry_policy: Mapping[str, Any]) -> RetryPolicy:
     given = {key: (f"retryPolicy.{key}", retry_policy.get(key)) for key in _KEYS}
     return RetryPolicy(
         backoff=BackoffPolicy(
-            strategy=Exponential(_time(*given["initialBackoff"]), growth(*given["backoffMultiplier"])),
-            cap=_time(*given["maxBackoff"]),
+            strategy=Exponential(
+                _checked("delay", *given["initialBackoff"]), _checked("multiplier", *given["backoffMultiplier"])
+            ),
+            cap=_checked("max_delay", *given["maxBackoff"]),
             jitter=NATIVE_JITTER,
         ),
         max_attempts=_attempts(*given["maxAttempts"]),
         server_delay_jitter=0.0,
-        codes=_codes(*given["retryableStatusCodes"]),
+        codes=_checked("codes", *_named(*given["retryableStatusCodes"])),
     )
 
 
@@ -226,30 +226,19 @@ def _attempts(key: str, value: object) -> int:
     raise OptionError(key, value, "a whole number above 1")
 
 
-def _time(key: str, value: object) -> float:
-    seconds = read_duration(value)
-    if not seconds:
-        raise OptionError(key, value, "a duration above 0, such as '0.5s'")
-    return seconds
+def _checked(part: str, key: str, value: object) -> Any:
+    return CHECKS[part](key, value, Unit.JSON)
 
 
-def _codes(key: str, value: object) -> frozenset[str]:
-    if not isinstance(value, list):
-        raise OptionError(key, value, "a list of status codes")
-    return codes(key, [_code(code) for code in value])
+def _named(key: str, codes: object) -> tuple[str, object]:
+    return key, [_name(code) for code in codes] if isinstance(codes, list) else codes
 
 
-def _code(code: object) -> object:
+def _name(code: object) -> object:
     """Return a status code's name from its number; whatever else stands there is left."""
     if isinstance(code, int) and not isinstance(code, bool) and 1 <= code <= len(STATUS_CODES):
         return STATUS_CODES[code - 1]
     return code
-
-
-def read_duration(value: object) -> float | None:
-    """Return the seconds of a protobuf Duration in JSON, such as "1.5s"; None if it is none."""
-    matched = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    return None if matched is None else float(matched[1] + (matched[2] or ""))
 
 
 def _write_duration(seconds: float) -> str:
@@ -268,7 +257,8 @@ def read_throttling(config: Mapping[str, Any]) -> RetryBudget | None:
         return None
     if not isinstance(throttling, Mapping):
         raise OptionError("retryThrottling", throttling, "an object")
-    return RetryBudget(throttling.get("maxTokens"), throttling.get("tokenRatio"))  # type: ignore[arg-type] # it checks
+    given = {part: (f"retryThrottling.{key}", throttling.get(key)) for part, key in _THROTTLING.items()}
+    return RetryBudget(**{part: _checked(part, *said) for part, said in given.items()})
 
 
 def read_json(text: object) -> Any:

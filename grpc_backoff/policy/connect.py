@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
@@ -23,14 +21,6 @@ class Reconnect(enum.Enum):
     """With the next RPC, as gRPC's pick_first does."""
     EAGER = "eager"
     """At once, without waiting for an RPC."""
-
-
-_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
-    "min_connect_timeout": checks.duration,
-    "jitter_first": checks.flag,
-    "stable_after": checks.stable_after,
-    "idle_timeout": checks.idle_timeout,
-}
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -58,8 +48,7 @@ class ConnectPolicy:
             raise OptionError("ConnectPolicy.backoff", self.backoff, "a BackoffPolicy that waits after a failure")
         if not isinstance(self.reconnect, Reconnect):
             raise OptionError("ConnectPolicy.reconnect", self.reconnect, "Reconnect.LAZY or Reconnect.EAGER")
-        for name, check in _CHECKS.items():
-            object.__setattr__(self, name, check(f"ConnectPolicy.{name}", getattr(self, name)))
+        checks.hold(self, "min_connect_timeout", "jitter_first", "stable_after", "idle_timeout")
 
     @property
     def initial_backoff(self) -> float:

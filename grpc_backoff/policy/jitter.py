@@ -101,8 +101,7 @@ class Proportional(_Written):
 
     def __post_init__(self) -> None:
         """Refuse what could make a wait negative; OptionError says which value."""
-        checks.fraction("Proportional.fraction", self.fraction)
-        object.__setattr__(self, "then_cap", checks.flag("Proportional.then_cap", self.then_cap))
+        checks.hold(self, "then_cap", fraction="jitter")
 
     def window(self, value: float, cap: float) -> Window:
         """Return an interval around the capped value."""
@@ -122,8 +121,7 @@ class Scaled(_Written):
 
     def __post_init__(self) -> None:
         """Refuse factors that are negative or the wrong way round; OptionError says which."""
-        checks.factor("Scaled.low", self.low)
-        checks.factor("Scaled.high", self.high)
+        checks.hold(self, low="spread", high="spread")
         if self.high < self.low or not self.high:
             raise OptionError("Scaled.high", self.high, f"a number above 0 and at least Scaled.low ({self.low})")
 
@@ -143,7 +141,7 @@ class Additive(_Written):
 
     def __post_init__(self) -> None:
         """Refuse a negative part; OptionError says which."""
-        checks.factor("Additive.fraction", self.fraction)
+        checks.hold(self, fraction="spread")
 
     def window(self, value: float, cap: float) -> Window:
         """Return an interval above the value, which the cap may cut or reduce to itself."""

@@ -16,7 +16,6 @@ from grpc_backoff.config.service_config import (
     from_service_config,
     method_configs,
     method_paths,
-    read_duration,
     read_json,
     read_service_config,
     read_throttling,
@@ -25,7 +24,7 @@ from grpc_backoff.config.service_config import (
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.checks import STATUS_CODES
+from grpc_backoff.policy.checks import STATUS_CODES, read_duration
 from grpc_backoff.policy.jitter import Full, NoJitter, Proportional
 from grpc_backoff.policy.presets import RETRY
 from grpc_backoff.policy.retry import RetryPolicy
@@ -269,19 +268,19 @@ def test_spellings(change, expected):
         ("maxAttempts", float("nan"), "a whole number above 1"),
         ("maxAttempts", "4", "a whole number above 1"),
         ("maxAttempts", True, "a whole number above 1"),
-        ("initialBackoff", None, "a duration above 0, such as '0.5s'"),
-        ("initialBackoff", "0s", "a duration above 0, such as '0.5s'"),
-        ("initialBackoff", "-1s", "a duration above 0, such as '0.5s'"),
-        ("initialBackoff", "100ms", "a duration above 0, such as '0.5s'"),
-        ("initialBackoff", 0.1, "a duration above 0, such as '0.5s'"),
-        ("maxBackoff", None, "a duration above 0, such as '0.5s'"),
-        ("maxBackoff", "0.0s", "a duration above 0, such as '0.5s'"),
-        ("maxBackoff", "1.s", "a duration above 0, such as '0.5s'"),
+        ("initialBackoff", None, "a finite number of seconds above 0, as a string such as '0.5s'"),
+        ("initialBackoff", "0s", "a finite number of seconds above 0, as a string such as '0.5s'"),
+        ("initialBackoff", "-1s", "a finite number of seconds above 0, as a string such as '0.5s'"),
+        ("initialBackoff", "100ms", "a finite number of seconds above 0, as a string such as '0.5s'"),
+        ("initialBackoff", 0.1, "a finite number of seconds above 0, as a string such as '0.5s'"),
+        ("maxBackoff", None, "a finite number of seconds above 0, as a string such as '0.5s'"),
+        ("maxBackoff", "0.0s", "a finite number of seconds above 0, as a string such as '0.5s'"),
+        ("maxBackoff", "1.s", "a finite number of seconds above 0, as a string such as '0.5s'"),
         ("backoffMultiplier", None, "a finite number of at least 1"),
         ("backoffMultiplier", 0, "a finite number of at least 1"),
         ("backoffMultiplier", "2", "a finite number of at least 1"),
-        ("retryableStatusCodes", None, "a list of status codes"),
-        ("retryableStatusCodes", "UNAVAILABLE", "a list of status codes"),
+        ("retryableStatusCodes", None, "a list of at least one status code"),
+        ("retryableStatusCodes", "UNAVAILABLE", "a list of at least one status code"),
         ("retryableStatusCodes", [], "a list of at least one status code"),
     ],
 )
@@ -429,15 +428,15 @@ def test_no_throttling(config):
 @pytest.mark.parametrize(
     ("throttling", "message"),
     [
-        ({}, "RetryBudget.max_tokens=None"),
-        ({"maxTokens": 10}, "RetryBudget.token_ratio=None"),
-        ({"tokenRatio": 1}, "RetryBudget.max_tokens=None"),
-        ({"maxTokens": 0, "tokenRatio": 1}, "RetryBudget.max_tokens=0"),
-        ({"maxTokens": -1, "tokenRatio": 1}, "RetryBudget.max_tokens=-1"),
-        ({"maxTokens": 10, "tokenRatio": 0}, "RetryBudget.token_ratio=0"),
-        ({"maxTokens": 10, "tokenRatio": -0.5}, "RetryBudget.token_ratio=-0.5"),
-        ({"maxTokens": 10, "tokenRatio": 0.0005}, "RetryBudget.token_ratio=0.0005"),
-        ({"maxTokens": True, "tokenRatio": 1}, "RetryBudget.max_tokens=True"),
+        ({}, "retryThrottling.maxTokens=None"),
+        ({"maxTokens": 10}, "retryThrottling.tokenRatio=None"),
+        ({"tokenRatio": 1}, "retryThrottling.maxTokens=None"),
+        ({"maxTokens": 0, "tokenRatio": 1}, "retryThrottling.maxTokens=0"),
+        ({"maxTokens": -1, "tokenRatio": 1}, "retryThrottling.maxTokens=-1"),
+        ({"maxTokens": 10, "tokenRatio": 0}, "retryThrottling.tokenRatio=0"),
+        ({"maxTokens": 10, "tokenRatio": -0.5}, "retryThrottling.tokenRatio=-0.5"),
+        ({"maxTokens": 10, "tokenRatio": 0.0005}, "retryThrottling.tokenRatio=0.0005"),
+        ({"maxTokens": True, "tokenRatio": 1}, "retryThrottling.maxTokens=True"),
         ([], "retryThrottling=[]"),
         ("10", "retryThrottling='10'"),
         (False, "retryThrottling=False"),
@@ -454,7 +453,7 @@ def test_bad_throttling(throttling, message):
 
 def test_too_many_tokens():
     """RT-9: a thousand are the most, as gRFC A6 has it; grpc's C-core has no such limit."""
-    with pytest.raises(OptionError, match=r"^RetryBudget\.max_tokens=1001: expected "):
+    with pytest.raises(OptionError, match=r"^retryThrottling\.maxTokens=1001: expected "):
         read_throttling({"retryThrottling": {"maxTokens": 1001, "tokenRatio": 1}})
 
 
