@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from grpc_backoff.cli.demo.script import INITIAL_BACKOFF, OUTAGES, RECOVERIES, Run, Scene, SceneRecord
-from grpc_backoff.cli.demo.traffic import CallRecord
+from .script import INITIAL_BACKOFF, OUTAGES, RECOVERIES, Run, Scene, SceneRecord
+from .traffic import CallRecord
 
 __all__ = ["Check", "check", "print_report"]
 

@@ -12,9 +12,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.cli.demo.orders import OrderBook, Server, place
-from grpc_backoff.cli.demo.traffic import CallRecord, Traffic
 from grpc_backoff.testing.front import FlakyFront, healthy, settings_then_close, silent
+
+from .orders import OrderBook, Server, place
+from .traffic import CallRecord, Traffic
 
 __all__ = ["INITIAL_BACKOFF", "OPTIONS", "Run", "Scene", "SceneRecord", "Script"]
 
