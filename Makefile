@@ -111,7 +111,7 @@ wheel: .venv/made
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv .venv-wheel
 	.venv-wheel/bin/python -m pip install --quiet "$$(ls dist/*.whl)[cli]"
-	cd dist && ../.venv-wheel/bin/grpc-backoff --version && ../.venv-wheel/bin/grpc-backoff demo
+	cd examples && ../.venv-wheel/bin/grpc-backoff --version && ../.venv-wheel/bin/python -m demo
 
 clean:
 	rm -rf .venv .venv-oldest .venv-clients .venv-protos .venv-wheel dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -81,7 +81,7 @@ class ConfigError(GrpcBackoffError, ValueError):
     """The configuration file cannot be read, or has a wrong value.
 
     Attributes:
-        path: the file, as it was named.
+        path: the file, as it was named; the message has `***` for a password, where it was a URL by mistake.
         problem: what is wrong with it, in words; has the line where the file is no TOML.
         key: the path of the key whose value is wrong, `connection.jitter` for example; None for the whole file.
     """
@@ -95,7 +95,8 @@ class ConfigError(GrpcBackoffError, ValueError):
 
     def __str__(self) -> str:
         """Name the file and what is wrong with it (BP-4)."""
-        return f"{self.path}: {self.problem}"
+        path = _masked(self.path) if "://" in self.path else self.path  # a file's own name may have a colon and an @
+        return f"{path}: {self.problem}"
 
 
 class ConnectError(GrpcBackoffError):

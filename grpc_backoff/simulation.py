@@ -1,9 +1,9 @@
 """What a whole fleet does: many clients lose one server at the same moment and come back by the same policy.
 
 Every client dials at once when the server goes, and again after each gap of its policy, until it dials a server that is
-back. The gaps are drawn from the policy's own windows (`ConnectPolicy.window`), for all clients at once, so what is
-simulated is what a channel does. The server takes whoever dials: what a flood does to it is not simulated, only how
-large the flood is. All times are seconds. This module needs numpy, the extra `simulate`.
+back. The gaps are drawn from the policy's own windows (`ConnectPolicy.window`), for all clients at once (`draw_gaps`),
+so what is simulated is what a channel does. The server takes whoever dials: what a flood does to it is not simulated,
+only how large the flood is. All times are seconds. This module needs numpy, the extra `simulate`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import Any
 from grpc_backoff.errors import MissingExtra, OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.strategy import Decorrelated
 
 try:
     import numpy as np
 except ImportError as error:
     raise MissingExtra("simulate") from error
 
-__all__ = ["Draw", "Outage", "Recovery", "simulate"]
+__all__ = ["Draw", "Outage", "Recovery", "draw_gaps", "limits", "simulate"]
 
 _BLOCK = 1 << 16  # so many clients' numbers stay in a core's cache, which is most of the speed
 _BINS = 50  # a picture with fewer says little
@@ -146,6 +147,30 @@ def simulate(
     )
 
 
+def draw_gaps(policy: ConnectPolicy, attempt: int, fractions: Array, previous: Array | None = None) -> Array:
+    """Return the gaps after an attempt of many clients, in seconds: what `policy.gap` draws for each of them.
+
+    Args:
+        policy: how each client connects.
+        attempt: the attempt's number in its series, from 1.
+        fractions: the random number that each client draws, from 0 to below 1.
+        previous: each client's gap before this one; None before the first. Only a decorrelated backoff looks at them.
+    """
+    window = policy.window(attempt)
+    width: float | Array = window.width
+    strategy = policy.backoff.strategy
+    if previous is not None and isinstance(strategy, Decorrelated):
+        width = strategy.reach * previous - window.low
+    gaps: Array = np.minimum(width * fractions + window.low, window.limit)
+    return gaps
+
+
+def limits(policy: ConnectPolicy, gaps: Array) -> Array:
+    """Return what `policy.limit` does for each of many gaps, in seconds."""
+    longest: Array = np.maximum(gaps, policy.min_connect_timeout)
+    return longest
+
+
 def _check_resolution(outage: Outage, resolution: float) -> float:
     resolution = checks.duration("resolution", resolution)
     if outage.seconds / resolution > _MOST_BINS:
@@ -176,9 +201,9 @@ def _run_block(
             gap = None if gap is None else gap[away]
             if not len(start):
                 return seen.counts, np.concatenate(back)
-        gap = policy.window(attempt, gap).at_each(draw(clients), np.minimum)
+        gap = draw_gaps(policy, attempt, draw(clients), gap)
         if outage.attempt_lasts:
-            lasts = np.minimum(policy.limit(gap, np.maximum), outage.attempt_lasts)
+            lasts = np.minimum(limits(policy, gap), outage.attempt_lasts)
             start += np.maximum(gap, lasts)  # CB-4: the next starts at the deadline, or at once if that has passed
         else:
             start += gap

@@ -6,6 +6,7 @@ import importlib
 import pickle
 import pkgutil
 import re
+import traceback
 
 import grpc
 import grpc.aio
@@ -14,6 +15,7 @@ import pytest
 import grpc_backoff
 from grpc_backoff import errors
 from grpc_backoff.aio import NoConnectionError, RetriesExhaustedError
+from grpc_backoff.config.file import read_config
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.errors import (
     ConfigError,
@@ -24,6 +26,7 @@ from grpc_backoff.errors import (
     OptionError,
 )
 
+PASSWORD = "hunter2"
 FAILURE = Failure(Stage.TLS, "certificate has expired")
 
 MESSAGES = [
@@ -164,6 +167,23 @@ def test_password(value, shown):
 def test_password_suggested():
     """CH-10: neither is it in a suggestion."""
     assert "hunter2" not in str(OptionError("key", 1, "another", "http://me:hunter2@proxy"))
+
+
+def test_password_in_the_place_of_a_path():
+    """BP-4, RT-11: a URL in the place of a file's path shows no password, nor does what caused the error."""
+    path = PASSWORD.join(("https://me:", "@shop/backoff.toml"))
+    with pytest.raises(ConfigError) as caught:
+        read_config(path)
+
+    assert str(caught.value) == "https://me:***@shop/backoff.toml: cannot be read: No such file or directory"
+    assert PASSWORD not in "".join(traceback.format_exception(caught.value))
+    assert caught.value.path == path
+    assert isinstance(caught.value.__cause__, FileNotFoundError)
+
+
+def test_a_path_is_shown_as_it_is():
+    """BP-4: a path may have a colon and an @, and is no URL for that."""
+    assert str(ConfigError("/srv/shop:2/me@home.toml", "is bad")) == "/srv/shop:2/me@home.toml: is bad"
 
 
 def test_long_value():

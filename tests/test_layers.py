@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,9 @@ WITHOUT = {
     "cli/refusal.py": "every command refuses in its own tests",
     "cli/policies.py": "test_schedule.py and test_simulate.py name policies in every way",
     "cli/tables.py": "what test_schedule.py, test_config.py and test_simulate.py read in the output",
-    "cli/demo/orders.py": "tests/cli/test_demo.py runs the whole demo and reads its figures",
-    "cli/demo/report.py": "the same",
-    "cli/demo/script.py": "the same",
-    "cli/demo/traffic.py": "the same",
     "connection/clock.py": "a protocol; test_clock.py of `aio` and of `testing` hold the two implementations to it",
     "connection/connector.py": "a protocol and records; `testing/checks.py` holds every implementation to it",
+    "effects.py": "records without behaviour; the tests of both machines read them all",
     "names.py": "what test_exports.py looks at",
     "connection/events.py": "records without behaviour; the machine's and the listeners' tests make and read them all",
     "probe/stages.py": "records without behaviour; test_http2.py reads what a connector puts into them",
@@ -60,6 +58,25 @@ def test_exceptions_are_needed():
     """An exception goes when its module does, or when it gets tests."""
     assert set(WITHOUT) <= modules()
     assert [module for module in WITHOUT if counterpart(module).exists()] == []
+
+
+def test_no_two_classes_share_a_name():
+    """One name is one class: only the twin rooms `aio` and `sync` may have a class of the same name each."""
+    rooms = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = path.relative_to(PACKAGE).as_posix()
+        twin = re.sub(r"^(aio|sync)/", "", module)
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                rooms.setdefault(node.name, []).append((twin, module))
+
+    shared = {
+        name: [module for _, module in places]
+        for name, places in rooms.items()
+        if len({module for _, module in places}) < len(places) or len({twin for twin, _ in places}) > 1
+    }
+
+    assert shared == {}
 
 
 def test_every_test_says_what_it_holds_to():

@@ -15,7 +15,7 @@ from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.connection.machine import (
     AbandonAttempt,
     ArmTimer,
-    AttemptFailed,
+    ConnectFailed,
     ConnectionWanted,
     Machine,
     MachineState,
@@ -27,7 +27,8 @@ from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import NoJitter, Proportional
 from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
 from grpc_backoff.policy.strategy import Decorrelated, Exponential
-from grpc_backoff.simulation import Outage, simulate
+from grpc_backoff.simulation import Outage, draw_gaps, limits, simulate
+from tests.policy.values import Always, backoffs, times, unhurried
 
 REFUSED = Failure(Stage.TCP, "refused")
 POLICIES = {
@@ -53,7 +54,7 @@ def starts_of_machine(policy, outage, rng):
                 return starts
             if outage.attempt_lasts < state.limit - now:  # the attempt fails by itself, before its limit
                 now += outage.attempt_lasts
-                given = AttemptFailed(REFUSED, busy=True)
+                given = ConnectFailed(REFUSED, busy=True)
                 continue
         assert armed or any(isinstance(effect, AbandonAttempt) for effect in effects)
         now = armed[-1]
@@ -79,6 +80,39 @@ def test_same_as_the_machine(name, attempt_lasts):
         sorted(starts[-1] - outage.seconds for starts in real), abs=1e-9
     )
     assert recovery.total == sum(map(len, real))
+
+
+FRACTIONS = [0.0, 0.25, 0.5, 0.75, 1 - 2**-53]
+
+
+@unhurried
+@given(
+    backoff=backoffs.filter(lambda backoff: backoff.nominal(1) > 0),
+    attempt=st.integers(1, 100) | st.integers(1, 10**12),
+    jitter_first=st.booleans(),
+    shares=st.none() | st.lists(st.floats(0, 1), min_size=len(FRACTIONS), max_size=len(FRACTIONS)),
+)
+def test_gaps_of_many_are_the_gaps_of_each(backoff, attempt, jitter_first, shares):
+    """BP: what a whole fleet draws at once is, to the last bit, what each client draws by itself."""
+    policy = replace(CONNECT, backoff=backoff, jitter_first=jitter_first)
+    low, high = policy.bounds(max(1, attempt - 1))
+    before = None if shares is None else [min(low + (high - low) * share, high) for share in shares]
+
+    together = draw_gaps(policy, attempt, np.array(FRACTIONS), None if before is None else np.array(before))
+
+    assert together.tolist() == [
+        policy.gap(attempt, Always(fraction), None if before is None else before[client])
+        for client, fraction in enumerate(FRACTIONS)
+    ]
+
+
+@unhurried
+@given(gaps=st.lists(times, min_size=1), least=times)
+def test_limits_of_many_are_the_limits_of_each(gaps, least):
+    """CB-3: the time limits of a whole fleet's attempts are those of each."""
+    policy = replace(CONNECT, min_connect_timeout=least)
+
+    assert limits(policy, np.array(gaps)).tolist() == [policy.limit(gap) for gap in gaps]
 
 
 @settings(deadline=None, max_examples=50)

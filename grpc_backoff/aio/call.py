@@ -46,7 +46,7 @@ MakeAttempt = Callable[[float | None, m.Metadata], "tuple[grpc.aio.Call, CallCon
 Returns grpc's own call and the connection that it was made on; None where there is no connection.
 """
 
-_BETWEEN = frozenset({m.Phase.SLEEPING, m.Phase.DECIDING})
+_BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 _FEW = range(11)
 """Attempts that are no cause for a warning, whatever their policy: to look closer costs time."""
 _GRACE_FOR_TRAILERS = 0.02
@@ -132,7 +132,7 @@ class Call(Answering):
         try:
             while self._inputs:
                 given = self._inputs.pop(0)
-                if self._state.phase is m.Phase.DONE:
+                if self._state.phase is m.CallPhase.DONE:
                     continue  # the end is final; what was on its way comes too late
                 try:
                     self._step(given)
@@ -150,15 +150,15 @@ class Call(Answering):
 
     def _break_off(self, error: Exception) -> None:
         """End with this error: half a step is done, and nothing else would ever end the call."""
-        self._state = self._state._replace(phase=m.Phase.DONE)
+        self._state = self._state._replace(phase=m.CallPhase.DONE)
         if self._outcome is None:
             self._abandon()
             self._settle(error)
 
-    def _moved(self, before: m.Phase, now: m.Phase) -> None:
+    def _moved(self, before: m.CallPhase, now: m.CallPhase) -> None:
         if before is now:
             return
-        if before is m.Phase.WAITING:
+        if before is m.CallPhase.WAITING:
             self._calls.pending.discard(self)
         if now in _BETWEEN:
             self._calls.rests(self)
@@ -206,7 +206,7 @@ class Call(Answering):
 
     def _timer_fired(self) -> None:
         self._timer = None
-        self.feed(m.TimerFired())
+        self.feed(m.CallTimerFired())
 
     # Attempts.
 
@@ -253,7 +253,7 @@ class Call(Answering):
 
     def _attempt_ended(self, attempt: Any) -> None:
         """Tell the machine of an attempt's end, in the moment of it."""
-        if attempt is not self.attempt or self._state.phase is not m.Phase.RUNNING:
+        if attempt is not self.attempt or self._state.phase is not m.CallPhase.RUNNING:
             return
         stream = isinstance(attempt, StreamAttempt)
         if not stream and grpcio.is_ok(attempt):
@@ -272,9 +272,9 @@ class Call(Answering):
 
     def _succeeded(self) -> None:
         self._end_span("OK")
-        self.feed(m.AttemptSucceeded(self._calls.observed))
+        self.feed(m.OkStatus(self._calls.observed))
 
-    def _failure(self, error: grpc.aio.AioRpcError) -> m.AttemptFailed:
+    def _failure(self, error: grpc.aio.AioRpcError) -> m.NonOkStatus:
         """Return what the machine has to know of a failed attempt."""
         calls, policy = self._calls, self._machine.policy
         # As pairs: what a dictionary makes of grpc's Metadata differs between its versions.
@@ -286,8 +286,8 @@ class Call(Answering):
             metadata=bool(initial or trailing),
         )
         if policy is None:
-            return m.AttemptFailed(report.code, unsent=never_left(report))
-        return m.AttemptFailed(
+            return m.NonOkStatus(report.code, unsent=never_left(report))
+        return m.NonOkStatus(
             report.code,
             hint=read_hint(trailing, initial, calls.wall_clock),
             unsent=never_left(report),

@@ -24,7 +24,6 @@ from grpc_backoff.aio.loops import ended_at_home, is_here, refuse_elsewhere
 from grpc_backoff.aio.manager import ConnectionManager, Listener
 from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES, MultiCallable
 from grpc_backoff.aio.pending import PendingCalls
-from grpc_backoff.aio.service_config import read_service_config
 from grpc_backoff.aio.settings import ChannelSettings
 from grpc_backoff.calls.budget import tokens_of
 from grpc_backoff.calls.hooks import RetryHooks
@@ -100,7 +99,7 @@ class Channel(grpc.aio.Channel):
         self._stream_unary_interceptors = intercepting["stream_unary"]
         self._stream_stream_interceptors = intercepting["stream_stream"]
         self._secure = credentials is not None
-        self._service_config = read_service_config(core_options)
+        self._service_config = self.call_policies.service_config
         loop = _working_loop()
         clock = clock or LoopClock(loop)
         rng = rng or _CHANCE

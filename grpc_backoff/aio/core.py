@@ -31,6 +31,7 @@ import grpc.aio
 
 from grpc_backoff.aio.finished import let_go
 from grpc_backoff.calls.core_words import Link
+from grpc_backoff.config.pairs import first_values
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.events import Failure, Stage
@@ -384,7 +385,7 @@ class CoreConnector:
         self.policy = policy
         self.clock = clock
         self.loop = loop
-        named = {key.decode() if isinstance(key, bytes) else key: value for key, value in reversed(self._options)}
+        named = first_values(self._options)
         self._spreads = _spreads_calls(target, named)
         self._has_service_config = "grpc.service_config" in named
         self._last_life = math.inf

@@ -264,7 +264,7 @@ class ConnectionManager(Generic[ConnectionT]):
     async def _live(self, connection: ConnectionT) -> None:
         self._attempt = None
         self.connection = connection
-        self._feed(m.AttemptSucceeded())
+        self._feed(m.SettingsReceived())
         self._lost(connection, await connection.lost())
         await connection.watch_redials(self._redialled)
 
@@ -274,7 +274,7 @@ class ConnectionManager(Generic[ConnectionT]):
     def _fail_attempt(self, number: int, failure: Failure) -> None:
         if self._is_running(number):
             self._attempt = None
-            self._feed(m.AttemptFailed(failure, busy=len(self._pending) > 0))
+            self._feed(m.ConnectFailed(failure, busy=len(self._pending) > 0))
 
     def _abandon(self) -> None:
         if self._attempt is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import grpc
 
 from grpc_backoff.aio.errors import NoConnectionError
-from grpc_backoff.calls.machine import CancelRequested, Connected, Missed, NoConnection, NotConnected
+from grpc_backoff.calls.machine import CancelRequested, ConnectionReady, Missed, NoConnection, NotConnected
 from grpc_backoff.connection.events import ConnectionStatus, Stage, State
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class PendingCalls:
         self._resolved = True
         waiting = tuple(self._waiting)
         for turn, call in enumerate(waiting):
-            call.feed(Connected())
+            call.feed(ConnectionReady())
             if call in self._waiting:  # it was gone before the call could have it
                 for other in waiting[turn + 1 :]:
                     other.feed(Missed())

@@ -14,7 +14,7 @@ from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
 
-__all__ = ["Failure", "GiveUp", "Progress", "Retry", "costs_token", "decide", "is_conflict", "is_retryable"]
+__all__ = ["FailedAttempt", "GiveUp", "Progress", "Retry", "costs_token", "decide", "is_conflict", "is_retryable"]
 
 _UNAUTHENTICATED = "UNAUTHENTICATED"
 _TIMED_OUT = "DEADLINE_EXCEEDED"
@@ -26,7 +26,7 @@ _SCATTERED = frozenset({WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER})
 
 
 @record
-class Failure(NamedTuple):
+class FailedAttempt(NamedTuple):
     """How one attempt failed.
 
     Attributes:
@@ -100,19 +100,19 @@ class GiveUp(NamedTuple):
     asked_by: WaitSource | None = None
 
 
-def is_retryable(policy: RetryPolicy, failure: Failure) -> bool:
+def is_retryable(policy: RetryPolicy, failure: FailedAttempt) -> bool:
     """Return whether the policy retries such a failure: by its code, or as the attempt's own timeout expired (RT-7)."""
     if failure.oversized:
         return False
     return failure.code in policy.codes or (failure.own_timeout and failure.code == _TIMED_OUT)
 
 
-def is_conflict(policy: RetryPolicy, failure: Failure) -> bool:
+def is_conflict(policy: RetryPolicy, failure: FailedAttempt) -> bool:
     """Return whether the failure is for the `on_conflict` hook: a conflict that is not retried (RT-5)."""
     return failure.code in _CONFLICTS and not is_retryable(policy, failure)
 
 
-def costs_token(policy: RetryPolicy, failure: Failure) -> bool:
+def costs_token(policy: RetryPolicy, failure: FailedAttempt) -> bool:
     """Return whether the failure costs the target a token of its budget (RT-9)."""
     if policy.max_attempts == 1:
         return False
@@ -123,7 +123,7 @@ def costs_token(policy: RetryPolicy, failure: Failure) -> bool:
 def decide(
     policy: RetryPolicy,
     progress: Progress,
-    failure: Failure,
+    failure: FailedAttempt,
     *,
     left: float | None,
     budget_spent: bool,
@@ -164,7 +164,7 @@ def decide(
     return retry
 
 
-def _ended_by_deadline(progress: Progress, failure: Failure, left: float | None) -> bool:
+def _ended_by_deadline(progress: Progress, failure: FailedAttempt, left: float | None) -> bool:
     """Return whether the call's own deadline ended one of its later attempts."""
     return failure.code == _TIMED_OUT and progress.attempt > 1 and left is not None and left <= 0
 

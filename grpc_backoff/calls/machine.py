@@ -26,9 +26,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from grpc_backoff.calls.budget import RetryTokens
-from grpc_backoff.calls.decision import Failure, GiveUp, Progress, Retry, costs_token, decide, is_conflict
+from grpc_backoff.calls.decision import FailedAttempt, GiveUp, Progress, Retry, costs_token, decide, is_conflict
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason
 from grpc_backoff.calls.server_hint import ServerHint
+from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
@@ -38,18 +39,18 @@ __all__ = [
     "AbandonAttempt",
     "ArmTimer",
     "AttemptBroken",
-    "AttemptFailed",
-    "AttemptSucceeded",
     "Begin",
     "Begun",
     "CallHook",
     "CallMachine",
+    "CallPhase",
     "CallState",
+    "CallTimerFired",
     "CancelRequested",
     "CancelTimer",
     "ChannelClosing",
     "Committed",
-    "Connected",
+    "ConnectionReady",
     "Effect",
     "Emit",
     "Ending",
@@ -63,10 +64,10 @@ __all__ = [
     "Metadata",
     "Missed",
     "NoConnection",
+    "NonOkStatus",
     "NotConnected",
-    "Phase",
+    "OkStatus",
     "Surroundings",
-    "TimerFired",
     "transitions",
 ]
 
@@ -80,7 +81,7 @@ _ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
 _FIRST = Progress()
 
 
-class Phase(enum.Enum):
+class CallPhase(enum.Enum):
     """Where a call is."""
 
     __hash__ = object.__hash__  # in C: the table is asked for every step
@@ -143,7 +144,7 @@ class CallState(NamedTuple):
         wake: when SLEEPING ends.
     """
 
-    phase: Phase
+    phase: CallPhase
     call_id: str
     trace_id: str | None
     began: float
@@ -181,7 +182,7 @@ class Begun(NamedTuple):
 
 
 @record
-class Connected(NamedTuple):
+class ConnectionReady(NamedTuple):
     """There is a connection for the attempt that waits."""
 
 
@@ -198,14 +199,14 @@ class NoConnection(NamedTuple):
 
 
 @record
-class AttemptSucceeded(NamedTuple):
+class OkStatus(NamedTuple):
     """The attempt succeeded; `observed` says whether anything listens for a first attempt that did."""
 
     observed: bool = False
 
 
 @record
-class AttemptFailed(NamedTuple):
+class NonOkStatus(NamedTuple):
     """The attempt ended with another status than OK.
 
     Attributes:
@@ -236,7 +237,7 @@ class Committed(NamedTuple):
 
 
 @record
-class TimerFired(NamedTuple):
+class CallTimerFired(NamedTuple):
     """The one timer is due, or late."""
 
 
@@ -260,14 +261,14 @@ class ChannelClosing(NamedTuple):
 Input = (
     NotConnected
     | Begun
-    | Connected
+    | ConnectionReady
     | Missed
     | NoConnection
-    | AttemptSucceeded
-    | AttemptFailed
+    | OkStatus
+    | NonOkStatus
     | AttemptBroken
     | Committed
-    | TimerFired
+    | CallTimerFired
     | HookDone
     | CancelRequested
     | ChannelClosing
@@ -306,23 +307,6 @@ class FailAttempt(NamedTuple):
 
 
 @record
-class AbandonAttempt(NamedTuple):
-    """Cancel the attempt on its connection."""
-
-
-@record
-class ArmTimer(NamedTuple):
-    """Send `TimerFired` at this moment; replaces a timer that is armed."""
-
-    at: float
-
-
-@record
-class CancelTimer(NamedTuple):
-    """No timer is needed any more."""
-
-
-@record
 class CallHook(NamedTuple):
     """Ask one of the program's hooks; the shell answers with `HookDone`, at once where there is no such hook.
 
@@ -335,13 +319,6 @@ class CallHook(NamedTuple):
 
 
 @record
-class Emit(NamedTuple):
-    """Tell the listeners."""
-
-    event: CallEvent
-
-
-@record
 class Finish(NamedTuple):
     """The call ends so; `gave_up` is the decision, for the account of an exhausted call, with what was left of time."""
 
@@ -350,7 +327,18 @@ class Finish(NamedTuple):
     left: float | None = None
 
 
-Effect = Begin | Enqueue | FailSoon | FailAttempt | AbandonAttempt | ArmTimer | CancelTimer | CallHook | Emit | Finish
+Effect = (
+    Begin
+    | Enqueue
+    | FailSoon
+    | FailAttempt
+    | AbandonAttempt
+    | ArmTimer
+    | CancelTimer
+    | CallHook
+    | Emit[CallEvent]
+    | Finish
+)
 Step = tuple[CallState, list[Effect]]
 
 
@@ -419,7 +407,7 @@ class CallMachine:
         end = _earliest(now, timeout, limit, None if self.policy is None else self.policy.deadline)
         attempt_end, own_timeout = self._attempt_end(now, end)
         seconds = None if attempt_end is None else attempt_end - now
-        state = CallState(Phase.RUNNING, call_id, trace_id, now, end, now, attempt_end, _FIRST, own_timeout)
+        state = CallState(CallPhase.RUNNING, call_id, trace_id, now, end, now, attempt_end, _FIRST, own_timeout)
         return state, Begin(seconds, ())
 
     def step(self, state: CallState, given: Input, now: float, around: Surroundings) -> Step:
@@ -440,7 +428,12 @@ class CallMachine:
         end, own_timeout = self._attempt_end(now, state.end)
         seconds = None if end is None else end - now
         state = state._replace(
-            phase=Phase.RUNNING, attempt_began=now, attempt_end=end, own_timeout=own_timeout, waited=False, missed=False
+            phase=CallPhase.RUNNING,
+            attempt_began=now,
+            attempt_end=end,
+            own_timeout=own_timeout,
+            waited=False,
+            missed=False,
         )
         return state, [Begin(seconds, state.metadata)]
 
@@ -452,7 +445,7 @@ class CallMachine:
         return end, False
 
     def _hand_over(self, state: CallState, _given: Begun, _now: float, _around: Surroundings) -> Step:
-        return state._replace(phase=Phase.DONE), [Finish(Ending.ATTEMPT)]
+        return state._replace(phase=CallPhase.DONE), [Finish(Ending.ATTEMPT)]
 
     def _not_connected(self, state: CallState, given: NotConnected, now: float, _around: Surroundings) -> Step:
         """Wait for a connection (CH-3)."""
@@ -461,13 +454,13 @@ class CallMachine:
         else:
             effects = [FailSoon()] if given.failing and not self._outlasts_failures(resolved=given.resolved) else []
         at: list[Effect] = [] if state.attempt_end is None else [ArmTimer(_not_nan(state.attempt_end, now))]
-        return state._replace(phase=Phase.WAITING, waited=True), [*at, Enqueue(), *effects]
+        return state._replace(phase=CallPhase.WAITING, waited=True), [*at, Enqueue(), *effects]
 
-    def _connected(self, state: CallState, _given: Connected, now: float, around: Surroundings) -> Step:
+    def _connected(self, state: CallState, _given: ConnectionReady, now: float, around: Surroundings) -> Step:
         if state.attempt_end is not None and not now < state.attempt_end:
-            return self._wait_is_over(state, TimerFired(), now, around)  # before the timer could say so
+            return self._wait_is_over(state, CallTimerFired(), now, around)  # before the timer could say so
         seconds = None if state.attempt_end is None else state.attempt_end - now
-        return state._replace(phase=Phase.RUNNING), [CancelTimer(), Begin(seconds, state.metadata)]
+        return state._replace(phase=CallPhase.RUNNING), [CancelTimer(), Begin(seconds, state.metadata)]
 
     def _missed(self, state: CallState, _given: Missed, _now: float, _around: Surroundings) -> Step:
         """Wait on, once: a fail-fast call must not wait for ever on a peer that hangs up after its SETTINGS (CB-7)."""
@@ -487,24 +480,24 @@ class CallMachine:
         """
         return self.wait_for_ready and (resolved or not self.by_config)
 
-    def _wait_is_over(self, state: CallState, _given: TimerFired, now: float, around: Surroundings) -> Step:
+    def _wait_is_over(self, state: CallState, _given: CallTimerFired, now: float, around: Surroundings) -> Step:
         return self._failed_waiting(state, _TIMED_OUT, now, around)
 
     def _failed_waiting(self, state: CallState, code: str, now: float, around: Surroundings) -> Step:
-        state, effects = self._after(state, AttemptFailed(code), now, around)
+        state, effects = self._after(state, NonOkStatus(code), now, around)
         return state, [CancelTimer(), FailAttempt(code), *effects]
 
     # The end of an attempt.
 
-    def _succeeded(self, state: CallState, given: AttemptSucceeded, now: float, around: Surroundings) -> Step:
+    def _succeeded(self, state: CallState, given: OkStatus, now: float, around: Surroundings) -> Step:
         if around.tokens is not None and self.policy is not None:  # RT-9
             around.tokens.succeeded()
         effects: list[Effect] = [Finish(Ending.ATTEMPT)]
         if self.policy is not None and (given.observed or state.progress.attempt > 1):
             effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
-        return state._replace(phase=Phase.DONE), effects
+        return state._replace(phase=CallPhase.DONE), effects
 
-    def _failed(self, state: CallState, given: AttemptFailed, now: float, around: Surroundings) -> Step:
+    def _failed(self, state: CallState, given: NonOkStatus, now: float, around: Surroundings) -> Step:
         waits_on = self.repeatable and given.unsent and not (state.committed or around.closing)
         if not waits_on:
             return self._after(state, given, now, around)
@@ -512,13 +505,13 @@ class CallMachine:
             return self._failed_waiting(state, _TIMED_OUT, now, around)
         return self._attempt(state, now)  # CH-3: it never left
 
-    def _after(self, state: CallState, given: AttemptFailed, now: float, around: Surroundings) -> Step:
+    def _after(self, state: CallState, given: NonOkStatus, now: float, around: Surroundings) -> Step:
         """Decide what follows from a failed attempt (RT-2 to RT-9)."""
         if self.policy is None or around.closing:
             return _finish(state, Ending.ATTEMPT)
         code = _TIMED_OUT if self._ran_out(state, given.code, now) else given.code
         state = state._replace(failed=code)
-        failure = Failure(
+        failure = FailedAttempt(
             code=code,
             hint=given.hint,
             own_timeout=state.own_timeout,
@@ -570,10 +563,10 @@ class CallMachine:
             state, effects = self._next(state, following, now)
             return state, [Emit(retried), *effects]
         wake = now + following.delay
-        state = state._replace(phase=Phase.SLEEPING, following=following, wake=wake)
+        state = state._replace(phase=CallPhase.SLEEPING, following=following, wake=wake)
         return state, [Emit(retried), ArmTimer(wake)]
 
-    def _woken(self, state: CallState, _given: TimerFired, now: float, _around: Surroundings) -> Step:
+    def _woken(self, state: CallState, _given: CallTimerFired, now: float, _around: Surroundings) -> Step:
         if now < state.wake:
             return state, [ArmTimer(state.wake)]
         assert isinstance(state.following, Retry), "what SLEEPING waits for"
@@ -608,7 +601,7 @@ class CallMachine:
     def _ask(self, state: CallState, hook: CallHook) -> Step:
         """Ask a hook, and wait for it as long as the call has time."""
         timer: list[Effect] = [] if state.end is None else [ArmTimer(state.end)]
-        return state._replace(phase=Phase.DECIDING), [*timer, hook]
+        return state._replace(phase=CallPhase.DECIDING), [*timer, hook]
 
     def _answered(self, state: CallState, given: HookDone, now: float, _around: Surroundings) -> Step:
         following = state.following
@@ -624,9 +617,9 @@ class CallMachine:
         if following.reason is None:
             return _finish(state, Ending.ATTEMPT)
         done = Finish(Ending.EXHAUSTED, following, _left(state, now))
-        return state._replace(phase=Phase.DONE, following=None), [CancelTimer(), done]
+        return state._replace(phase=CallPhase.DONE, following=None), [CancelTimer(), done]
 
-    def _hook_is_late(self, state: CallState, _given: TimerFired, now: float, around: Surroundings) -> Step:
+    def _hook_is_late(self, state: CallState, _given: CallTimerFired, now: float, around: Surroundings) -> Step:
         return self._answered(state, HookDone(), now, around)
 
     # What the caller and the channel do.
@@ -641,7 +634,7 @@ class CallMachine:
         return state._replace(committed=True), []
 
     def _cancel_attempt(self, state: CallState, _given: CancelRequested, _now: float, _around: Surroundings) -> Step:
-        return state._replace(phase=Phase.DONE), [AbandonAttempt(), Finish(Ending.ATTEMPT)]
+        return state._replace(phase=CallPhase.DONE), [AbandonAttempt(), Finish(Ending.ATTEMPT)]
 
     def _cancel(self, state: CallState, _given: CancelRequested, _now: float, _around: Surroundings) -> Step:
         return _finish(state, Ending.CANCELLED)
@@ -664,7 +657,7 @@ class CallMachine:
 
 
 def _finish(state: CallState, ending: Ending) -> Step:
-    return state._replace(phase=Phase.DONE, following=None), [CancelTimer(), Finish(ending)]
+    return state._replace(phase=CallPhase.DONE, following=None), [CancelTimer(), Finish(ending)]
 
 
 def _with_metadata(state: CallState, metadata: Metadata) -> CallState:
@@ -689,38 +682,38 @@ def _not_nan(at: float, now: float) -> float:
 
 _Handler = Callable[[CallMachine, CallState, Any, float, Surroundings], Step]
 
-_TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
-    (Phase.RUNNING, NotConnected): CallMachine._not_connected,
-    (Phase.RUNNING, Begun): CallMachine._hand_over,
-    (Phase.RUNNING, NoConnection): CallMachine._ignored,
-    (Phase.RUNNING, AttemptSucceeded): CallMachine._succeeded,
-    (Phase.RUNNING, AttemptFailed): CallMachine._failed,
-    (Phase.RUNNING, AttemptBroken): CallMachine._broken,
-    (Phase.RUNNING, Committed): CallMachine._commit,
-    (Phase.RUNNING, TimerFired): CallMachine._ignored,
-    (Phase.RUNNING, CancelRequested): CallMachine._cancel_attempt,
-    (Phase.RUNNING, ChannelClosing): CallMachine._ignored,
-    (Phase.WAITING, Connected): CallMachine._connected,
-    (Phase.WAITING, Missed): CallMachine._missed,
-    (Phase.WAITING, NoConnection): CallMachine._no_connection,
-    (Phase.WAITING, Committed): CallMachine._commit,
-    (Phase.WAITING, TimerFired): CallMachine._wait_is_over,
-    (Phase.WAITING, CancelRequested): CallMachine._cancel,
-    (Phase.WAITING, ChannelClosing): CallMachine._ignored,
-    (Phase.DECIDING, HookDone): CallMachine._answered,
-    (Phase.DECIDING, NoConnection): CallMachine._ignored,
-    (Phase.DECIDING, Committed): CallMachine._commit_to_failed,
-    (Phase.DECIDING, TimerFired): CallMachine._hook_is_late,
-    (Phase.DECIDING, CancelRequested): CallMachine._cancel,
-    (Phase.DECIDING, ChannelClosing): CallMachine._cancel,
-    (Phase.SLEEPING, NoConnection): CallMachine._ignored,
-    (Phase.SLEEPING, Committed): CallMachine._commit_to_failed,
-    (Phase.SLEEPING, TimerFired): CallMachine._woken,
-    (Phase.SLEEPING, CancelRequested): CallMachine._cancel,
-    (Phase.SLEEPING, ChannelClosing): CallMachine._cancel,
+_TABLE: Mapping[tuple[CallPhase, type[Input]], _Handler] = {
+    (CallPhase.RUNNING, NotConnected): CallMachine._not_connected,
+    (CallPhase.RUNNING, Begun): CallMachine._hand_over,
+    (CallPhase.RUNNING, NoConnection): CallMachine._ignored,
+    (CallPhase.RUNNING, OkStatus): CallMachine._succeeded,
+    (CallPhase.RUNNING, NonOkStatus): CallMachine._failed,
+    (CallPhase.RUNNING, AttemptBroken): CallMachine._broken,
+    (CallPhase.RUNNING, Committed): CallMachine._commit,
+    (CallPhase.RUNNING, CallTimerFired): CallMachine._ignored,
+    (CallPhase.RUNNING, CancelRequested): CallMachine._cancel_attempt,
+    (CallPhase.RUNNING, ChannelClosing): CallMachine._ignored,
+    (CallPhase.WAITING, ConnectionReady): CallMachine._connected,
+    (CallPhase.WAITING, Missed): CallMachine._missed,
+    (CallPhase.WAITING, NoConnection): CallMachine._no_connection,
+    (CallPhase.WAITING, Committed): CallMachine._commit,
+    (CallPhase.WAITING, CallTimerFired): CallMachine._wait_is_over,
+    (CallPhase.WAITING, CancelRequested): CallMachine._cancel,
+    (CallPhase.WAITING, ChannelClosing): CallMachine._ignored,
+    (CallPhase.DECIDING, HookDone): CallMachine._answered,
+    (CallPhase.DECIDING, NoConnection): CallMachine._ignored,
+    (CallPhase.DECIDING, Committed): CallMachine._commit_to_failed,
+    (CallPhase.DECIDING, CallTimerFired): CallMachine._hook_is_late,
+    (CallPhase.DECIDING, CancelRequested): CallMachine._cancel,
+    (CallPhase.DECIDING, ChannelClosing): CallMachine._cancel,
+    (CallPhase.SLEEPING, NoConnection): CallMachine._ignored,
+    (CallPhase.SLEEPING, Committed): CallMachine._commit_to_failed,
+    (CallPhase.SLEEPING, CallTimerFired): CallMachine._woken,
+    (CallPhase.SLEEPING, CancelRequested): CallMachine._cancel,
+    (CallPhase.SLEEPING, ChannelClosing): CallMachine._cancel,
 }
 
 
-def transitions() -> frozenset[tuple[Phase, type[Input]]]:
+def transitions() -> frozenset[tuple[CallPhase, type[Input]]]:
     """Return the pairs that the table has, for tests and for drawing."""
     return frozenset(_TABLE)

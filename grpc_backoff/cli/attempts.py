@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent, Failure
 
-__all__ = ["Attempt", "AttemptLog", "Outcome", "Summary"]
+__all__ = ["AttemptLog", "LoggedAttempt", "Outcome", "Summary"]
 
 
 class Outcome(enum.Enum):
@@ -29,7 +29,7 @@ class Outcome(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class LoggedAttempt:
     """One attempt as far as it is known. Times are seconds.
 
     Attributes:
@@ -86,9 +86,9 @@ class AttemptLog:
         self.ended = 0
         self.connections = 0
         self.last_error: Failure | None = None
-        self.latest: Attempt | None = None
+        self.latest: LoggedAttempt | None = None
 
-    def note(self, event: ConnectionEvent, next_in: float | None = None) -> Attempt | None:
+    def note(self, event: ConnectionEvent, next_in: float | None = None) -> LoggedAttempt | None:
         """Take in an event; return the attempt that it is about, or None if it is about none.
 
         `next_in` is what the channel's status says of the next attempt; a lost connection's event does not say it.
@@ -128,10 +128,10 @@ class AttemptLog:
             ended=ended,
         )
 
-    def _started(self, event: events.AttemptStarted) -> Attempt:
+    def _started(self, event: events.AttemptStarted) -> LoggedAttempt:
         self.attempts += 1
         start = event.at - self._origin
-        return Attempt(
+        return LoggedAttempt(
             number=self.attempts,
             attempt=event.attempt,
             start=start,

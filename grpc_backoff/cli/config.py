@@ -11,7 +11,7 @@ import click
 
 from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.tables import seconds, show_table, write_json
-from grpc_backoff.config.file import Section as Resolved
+from grpc_backoff.config.file import Section as ResolvedPolicy
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.settings import BUDGETING, CONNECTING, RETRYING, Setting
 from grpc_backoff.config.sources import Effective
@@ -22,7 +22,7 @@ from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = ["config"]
 
-_TIMES = {checks.duration, checks.pause, checks.idle_timeout, checks.stable_after}
+_TIMES = {checks.duration, checks.pause, checks.limit, checks.idle_timeout, checks.stable_after}
 
 _SETTINGS: Mapping[type, Sequence[Setting]] = {
     ConnectPolicy: CONNECTING,
@@ -85,7 +85,7 @@ def show(file: str, target: str | None, method: str | None, as_json: bool) -> No
         click.echo(f"calls of {method}: no table of the file matches, so the default holds: no retries.")
 
 
-def _section(title: str, resolved: Resolved) -> Section:
+def _section(title: str, resolved: ResolvedPolicy) -> Section:
     return Section(title, _SETTINGS[type(resolved.policy)], resolved.effective)
 
 

@@ -13,7 +13,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from grpc_backoff.cli.attempts import Attempt, Outcome, Summary
+from grpc_backoff.cli.attempts import LoggedAttempt, Outcome, Summary
 from grpc_backoff.cli.view import duration, ending, plural, printable, reason
 from grpc_backoff.connection.events import ConnectionStatus, State
 
@@ -40,7 +40,7 @@ class LiveView:
         self._live = Live(console=self.console, auto_refresh=False, transient=True)
         self._live.start()
         self._spinner = Spinner("dots")
-        self._current: Attempt | None = None
+        self._current: LoggedAttempt | None = None
         self._printed = 0
         self._last_reason = ""
         self._wait = 0.0
@@ -56,7 +56,7 @@ class LiveView:
         """Print a line."""
         self.console.print(Text(printable(text), style="dim"))
 
-    def show(self, attempt: Attempt) -> None:
+    def show(self, attempt: LoggedAttempt) -> None:
         """Print the row of an attempt that is over, keep one that is not for the moment's part."""
         self._current = attempt
         self._wait = attempt.next_in or 0.0
@@ -97,7 +97,7 @@ class LiveView:
         if self._current is not None and self._current.outcome is Outcome.CONNECTED:
             self._commit(self._current)
 
-    def _commit(self, attempt: Attempt) -> None:
+    def _commit(self, attempt: LoggedAttempt) -> None:
         if not self._printed:
             self.console.print(_header())
         if attempt.outcome is not Outcome.CONNECTED or attempt.number > self._printed:
@@ -140,7 +140,7 @@ def _header() -> Table:
     return grid
 
 
-def _row(attempt: Attempt, last_reason: str = "") -> Table:
+def _row(attempt: LoggedAttempt, last_reason: str = "") -> Table:
     grid = _grid()
     grid.add_row(
         Text(str(attempt.number), style="dim"),
@@ -152,7 +152,7 @@ def _row(attempt: Attempt, last_reason: str = "") -> Table:
     return grid
 
 
-def _outcome(attempt: Attempt) -> str:
+def _outcome(attempt: LoggedAttempt) -> str:
     match attempt.outcome:
         case Outcome.STARTED:
             return f"at most {duration(attempt.limit)}"
@@ -164,7 +164,7 @@ def _outcome(attempt: Attempt) -> str:
             return f"READY after {duration(attempt.took)}, lost after {duration(attempt.lived)}"
 
 
-def _why(attempt: Attempt, last_reason: str) -> list[tuple[str, str]]:
+def _why(attempt: LoggedAttempt, last_reason: str) -> list[tuple[str, str]]:
     """Return the stage and the reason of a failure; the reason only where it is another than in the row above."""
     if attempt.failure is None or attempt.outcome is Outcome.DISCONNECTED:
         return []

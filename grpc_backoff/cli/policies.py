@@ -19,7 +19,7 @@ from grpc_backoff.cli.view import printable
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.policy_string import read_words
 from grpc_backoff.config.settings import CONNECTING, RETRYING, begin_with, resolve_connect, resolve_retry
-from grpc_backoff.config.sources import Resolved, Source
+from grpc_backoff.config.sources import ResolvedPolicy, Source
 from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -84,7 +84,7 @@ def named_policies(text: str) -> list[Named]:
     return [_told(text, resolve_retry([begin_with(text)], {}))]
 
 
-def _told(name: str, resolved: Resolved[RetryPolicy]) -> Named:
+def _told(name: str, resolved: ResolvedPolicy[RetryPolicy]) -> Named:
     """Return a policy that was asked for by name, and say what of it has no effect."""
     for remark in resolved.remarks:
         warnings.warn(remark, PolicyWarning, stacklevel=2)

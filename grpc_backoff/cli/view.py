@@ -13,7 +13,7 @@ from typing import Protocol
 
 import click
 
-from grpc_backoff.cli.attempts import Attempt, Outcome, Summary
+from grpc_backoff.cli.attempts import LoggedAttempt, Outcome, Summary
 from grpc_backoff.connection.events import ConnectionStatus, Failure
 
 __all__ = [
@@ -51,7 +51,7 @@ class View(Protocol):
         """Say something of a part."""
         ...
 
-    def show(self, attempt: Attempt) -> None:
+    def show(self, attempt: LoggedAttempt) -> None:
         """Show an attempt that has just started, or whose outcome has just changed."""
         ...
 
@@ -136,7 +136,7 @@ class LineView:
         """Write a line."""
         click.echo(printable(text))
 
-    def show(self, attempt: Attempt) -> None:
+    def show(self, attempt: LoggedAttempt) -> None:
         """Write a line once there is an outcome."""
         if attempt.outcome is not Outcome.STARTED:
             gap = "" if attempt.gap is None else f"gap {attempt.gap:.3f} s"
@@ -157,7 +157,7 @@ class LineView:
         """Nothing is open."""
 
 
-def _outcome(attempt: Attempt) -> str:
+def _outcome(attempt: LoggedAttempt) -> str:
     upcoming = "" if attempt.next_in is None else f"; next in {attempt.next_in:.3f} s"
     why = reason(attempt.failure) if attempt.failure else ""
     match attempt.outcome:
@@ -181,7 +181,7 @@ class JsonView:
     def remark(self, text: str) -> None:
         """Write nothing: only events are written."""
 
-    def show(self, attempt: Attempt) -> None:
+    def show(self, attempt: LoggedAttempt) -> None:
         """Write the attempt as it stands; the key `event` says what has just happened to it."""
         write_json_line(
             event=attempt.outcome.value,

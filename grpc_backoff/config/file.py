@@ -52,7 +52,7 @@ from grpc_backoff.config.settings import (
     resolve_retry,
     suggestion,
 )
-from grpc_backoff.config.sources import Resolved, Source
+from grpc_backoff.config.sources import ResolvedPolicy, Source
 from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import Unit
@@ -66,7 +66,7 @@ __all__ = ["ENVIRONMENT_VARIABLE", "TABLES", "Config", "Section", "read_config"]
 ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
 """Where a channel finds the path of its file when neither an argument nor an option names one."""
 
-Section = Resolved[ConnectPolicy] | Resolved[RetryPolicy] | Resolved[RetryBudget]
+Section = ResolvedPolicy[ConnectPolicy] | ResolvedPolicy[RetryPolicy] | ResolvedPolicy[RetryBudget]
 """What one table of the file comes to."""
 
 TABLES = ("connection", "targets", "policies", "methods", "retry_budget")
@@ -101,11 +101,11 @@ class Config:
         pattern = names.nearest_pattern(self.targets, target)
         return [self.connection] if pattern is None else [self.targets[pattern], self.connection]
 
-    def connect_policy(self, target: str = "") -> Resolved[ConnectPolicy]:
+    def connect_policy(self, target: str = "") -> ResolvedPolicy[ConnectPolicy]:
         """Return the policy of connections to a target, where no option and no argument says more."""
         return resolve_connect(self.connecting(target), self.policies)
 
-    def retry_policy(self, method: str) -> Resolved[RetryPolicy] | None:
+    def retry_policy(self, method: str) -> ResolvedPolicy[RetryPolicy] | None:
         """Return the policy of a method, given as `package.Service/Method`; None if the file has none for it.
 
         The nearest table holds, whole: that of the method, else that of its service, else that of all.
@@ -113,11 +113,11 @@ class Config:
         entry = names.nearest_method(self.methods, method)
         return None if entry is None else resolve_retry([self.methods[entry]], self.policies)
 
-    def policy(self, name: str) -> Resolved[RetryPolicy]:
+    def policy(self, name: str) -> ResolvedPolicy[RetryPolicy]:
         """Return a policy by its name: one of the file's own, or a preset; OptionError if there is none."""
         return resolve_retry([begin_with(name)], self.policies)
 
-    def budget(self) -> Resolved[RetryBudget] | None:
+    def budget(self) -> ResolvedPolicy[RetryBudget] | None:
         """Return the retry budget of each target; None if the file has none (RT-9)."""
         return resolve_budget(self.retry_budget)
 
@@ -158,7 +158,8 @@ def _parse(name: str) -> dict[str, Any]:
         with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes its time to import
             content = file.read(_LARGEST + 1)
     except OSError as error:
-        raise ConfigError(name, f"cannot be read: {error.strerror}") from error
+        cause = OSError(error.errno, error.strerror)  # without the path, in which there may be a password
+        raise ConfigError(name, f"cannot be read: {error.strerror}") from cause
     except ValueError as error:  # a path with a NUL, say
         raise ConfigError(name, f"cannot be read: {error}") from error
     if len(content) > _LARGEST:

@@ -8,19 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Any
 
 from grpc_backoff.config import names
 from grpc_backoff.config.file import Config
+from grpc_backoff.config.pairs import Pairs, first_values
 from grpc_backoff.config.policy_string import parse_retry
 from grpc_backoff.config.remarks import warn_of
-from grpc_backoff.config.service_config import (
-    from_service_config,
-    method_configs,
-    method_paths,
-    read_json,
-    read_throttling,
-)
+from grpc_backoff.config.service_config import ServiceConfig, read_service_config
 from grpc_backoff.config.settings import begin_with, resolve_retry
 from grpc_backoff.config.sources import Source
 from grpc_backoff.errors import OptionError
@@ -34,9 +28,6 @@ __all__ = ["CallPolicies", "Retry", "read_call_policies", "read_retry"]
 Retry = RetryPolicy | str
 """A policy; or its name, of a preset or of the file's own; or RFC-006's words, which have a colon."""
 
-Pairs = tuple[tuple[Any, Any], ...]
-
-_SERVICE_CONFIG = "grpc.service_config"
 _ENABLE_RETRIES = "grpc.enable_retries"
 _REPLAY_LIMIT = "grpc.per_rpc_retry_buffer_size"
 
@@ -47,7 +38,7 @@ class CallPolicies:
 
     Attributes:
         argument: those of the argument `retry`, by `package.Service/Method`, `package.Service` or `*`.
-        service_config: those of the channel option, by the same names; None where its nearest entry has none.
+        service_config: the channel option, read.
         config: the file; None without one.
         budget: what limits the retries of the channel's target (RT-9); None for no limit.
         core: the channel options that are left to grpcio's core.
@@ -55,7 +46,7 @@ class CallPolicies:
     """
 
     argument: Mapping[str, RetryPolicy] = field(default_factory=dict)
-    service_config: Mapping[str, RetryPolicy | None] = field(default_factory=dict)
+    service_config: ServiceConfig = field(default_factory=ServiceConfig)
     config: Config | None = None
     budget: RetryBudget | None = None
     core: Pairs = ()
@@ -63,12 +54,10 @@ class CallPolicies:
 
     def of(self, method: str) -> RetryPolicy | None:
         """Return the policy of a method, given as `/package.Service/Method`; None if its calls are not retried."""
-        for policies in (self.argument, self.service_config):
-            entry = names.nearest_method(policies, method)
-            policy = None if entry is None else policies[entry]
-            if policy is not None:
-                return policy
-        return self._filed(method)
+        entry = names.nearest_method(self.argument, method)
+        if entry is not None:
+            return self.argument[entry]
+        return self.service_config.of(method).retry or self._filed(method)
 
     def named(self, retry: Retry) -> RetryPolicy:
         """Return the policy that a call asks for in place of its method's own."""
@@ -80,8 +69,9 @@ class CallPolicies:
         Then the core's own retries can be off altogether, the transparent ones too (RT-10).
         """
         asked: list[RetryPolicy] = []
+        native = {path or names.ALL: config.retry for path, config in self.service_config.methods.items()}
         filed = {entry: self._filed(entry) for entry in self.config.methods} if self.config else {}
-        for policies in (self.argument, self.service_config, filed):
+        for policies in (self.argument, native, filed):
             asked += filter(None, policies.values())
             if names.ALL in policies and None not in policies.values():  # no method is left to the next source
                 return all(policy.max_attempts != 1 and "UNAVAILABLE" in policy.codes for policy in asked)
@@ -100,9 +90,7 @@ def read_call_policies(
 ) -> CallPolicies:
     """Return the retry policies that a channel's arguments, options and file describe.
 
-    What a service config says of retries is taken out of the options that the core gets: its retries would multiply
-    with these (RT-10). A service config with wrong values is left as it is, for the core to refuse. So is
-    one with a multiplier below 1, which no policy here can have: the core carries it out.
+    The options that the core gets are without what the service config says of retries (`read_service_config`).
 
     Raises:
         OptionError: a policy is unknown or has a wrong value, or a key is the name of no method.
@@ -113,13 +101,13 @@ def read_call_policies(
     if budget is not None and not isinstance(budget, RetryBudget):
         raise OptionError("retry_budget", budget, "a RetryBudget")
     argument = _read_argument(retry, config)
-    native, throttling, core = _take_over(core)
+    service_config, core = read_service_config(core)
     filed = config.budget() if config else None
     policies = CallPolicies(
         argument=argument,
-        service_config=native,
+        service_config=service_config,
         config=config,
-        budget=budget or throttling or (filed.policy if filed else None),
+        budget=budget or service_config.budget or (filed.policy if filed else None),
         core=core,
         replay_limit=_replay_limit(core),
     )
@@ -160,44 +148,6 @@ def _read_argument(retry: object, config: Config | None) -> dict[str, RetryPolic
     return {entry: read_retry(f'retry."{entry}"', of_it, config) for entry, of_it in retry.items()}
 
 
-def _take_over(core: Pairs) -> tuple[dict[str, RetryPolicy | None], RetryBudget | None, Pairs]:
-    """Return what the service config says of retries, and the options without it."""
-    parsed = read_json(_option(core, _SERVICE_CONFIG))
-    if not _option(core, _ENABLE_RETRIES, 1) or not isinstance(parsed, dict):
-        return {}, None, core
-    policies: dict[str, RetryPolicy | None] = {}
-    taken = False
-    try:
-        budget = read_throttling(parsed)
-        for entry in method_configs(parsed):
-            native = entry.pop("retryPolicy", None)
-            policy = None if native is None else from_service_config(native)
-            taken = taken or policy is not None
-            # Without a policy too: it is nearer to its methods than what stands for their service or for all.
-            policies.update((_entry(path), policy) for path in method_paths(entry))
-    except OptionError:
-        return {}, None, core
-    if taken:
-        import json  # noqa: PLC0415 - most channels have no service config
-
-        left = json.dumps(parsed)
-        core = tuple((key, left if _text(key) == _SERVICE_CONFIG else value) for key, value in core)
-    return policies, budget, core
-
-
 def _replay_limit(core: Pairs) -> int:
-    given = _option(core, _REPLAY_LIMIT)
+    given = first_values(core).get(_REPLAY_LIMIT)
     return max(0, given) if isinstance(given, int) else REPLAY_LIMIT  # as the core takes it
-
-
-def _option(core: Pairs, key: str, default: object = None) -> Any:
-    """Return an option's value; of two with one key the first wins, as in grpcio."""
-    return next((value for given, value in core if _text(given) == key), default)
-
-
-def _text(key: str | bytes) -> str:
-    return key.decode(errors="replace") if isinstance(key, bytes) else key  # grpcio takes both
-
-
-def _entry(path: str) -> str:
-    return path.strip("/") or names.ALL

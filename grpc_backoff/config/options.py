@@ -18,19 +18,17 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
+from grpc_backoff.config.pairs import Pairs, first_values, key_text
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect, suggestion
 from grpc_backoff.config.sources import Effective, Said, Source, describe
 from grpc_backoff.errors import ConfigError, OptionError
-from grpc_backoff.policy import checks
-from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.record import record
 
 __all__ = ["OPTION_KEYS", "Options", "read_options"]
-
-Pairs = tuple[tuple[Any, Any], ...]
 
 CONFIG = PREFIX + "config"
 FIXED_BACKOFF_MS = "grpc.testing.fixed_reconnect_backoff_ms"
@@ -80,7 +78,7 @@ def read_options(
 ) -> Options:
     """Return what the options describe.
 
-    Where a key stands twice the first wins, as in grpcio. The options have more say than the file, which is `config`,
+    The options have more say than the file, which is `config`,
     or what the option `grpc_backoff.config` names, or else the environment. A `policy` that is given overrides all of
     them, which are checked all the same. grpcio's options are untouched and in their order; the last one tells it the
     idle timeout that was decided upon, since a connection that nobody uses is its to end (CB-14).
@@ -109,13 +107,13 @@ def read_options(
 
 def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs]:
     """Tell our options from grpcio's."""
-    ours: dict[str, object] = {}
+    ours: list[tuple[str, object]] = []
     remarks: dict[str, None] = {}
     core = []
     for index, entry in enumerate(options):
         key, value = _pair(index, entry)
         if key in OPTION_KEYS:
-            ours.setdefault(key, value)
+            ours.append((key, value))
         elif meant := _MEANT_FOR_US.match(key):
             raise OptionError(key, value, *suggestion(key[meant.end() :], _WORDS, "option"))
         else:
@@ -128,7 +126,7 @@ def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs]:
                 )
             core.append(entry)
     warn_of(remarks)
-    return ours, tuple(core)
+    return first_values(ours), tuple(core)
 
 
 @lru_cache(maxsize=1024)
@@ -142,10 +140,8 @@ def _near(word: str, right: tuple[str, ...], cutoff: float) -> str | None:
 def _pair(index: int, entry: object) -> tuple[str, object]:
     if isinstance(entry, tuple | list) and len(entry) == 2:  # noqa: PLR2004 - a pair
         key, value = entry
-        if isinstance(key, bytes):  # which grpcio takes as well
-            key = key.decode(errors="replace")
-        if isinstance(key, str):
-            return key, value
+        if isinstance(key, str | bytes):
+            return key_text(key), value
     raise OptionError(f"options[{index}]", entry, "a pair of a key and a value")
 
 
@@ -154,7 +150,7 @@ def _source(given: dict[str, object]) -> Source:
     source = read_source(CONNECTING, named, "option")
     if FIXED_BACKOFF_MS in given:  # overrides the others and turns growth and jitter off, as in C-core
         value = given[FIXED_BACKOFF_MS]
-        gap = checks.duration(FIXED_BACKOFF_MS, value, Unit.MILLISECONDS)
+        gap = CHECKS["delay"](FIXED_BACKOFF_MS, value, Unit.MILLISECONDS)
         fixed = dict.fromkeys(("delay", "max_delay", "min_connect_timeout"), gap)
         parts = {"backoff": "exponential", **fixed, "multiplier": 1.0, "jitter": NoJitter()}
         source = {**source, **{part: Said(of_it, FIXED_BACKOFF_MS, value, "option") for part, of_it in parts.items()}}

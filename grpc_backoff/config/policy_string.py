@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import RETRYING, Setting, begin_with, read_source, resolve_retry
-from grpc_backoff.config.sources import Resolved, Source
+from grpc_backoff.config.sources import ResolvedPolicy, Source
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.retry import RetryPolicy
@@ -28,7 +28,7 @@ _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 def parse_retry(
     text: str, policies: Mapping[str, Source] = MappingProxyType({}), key: str = "policy"
-) -> Resolved[RetryPolicy]:
+) -> ResolvedPolicy[RetryPolicy]:
     """Return the retry policy that a text describes.
 
     Args:

@@ -1,31 +1,36 @@
-"""gRPC's service config: retry policies to and from its JSON, as far as it goes (BP-5, gRFC A6).
+"""gRPC's service config: what a channel's says to its calls, and retry policies to and from its JSON (BP-5, gRFC A6).
 
-A service config's `retryPolicy` knows one backoff: exponential, with gRPC's own jitter. What of a policy does not fit
-is said, never left out in silence. JSON is dicts and lists here, but for `read_json`.
+A channel's service config is read once, into a `ServiceConfig`. A `retryPolicy` in it knows one backoff: exponential,
+with gRPC's own jitter. What of a policy does not fit is said, never left out in silence. JSON is dicts and lists here,
+but for `read_json`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Any, NamedTuple, NoReturn
 
+from grpc_backoff.config.pairs import Pairs, first_values, key_text
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.checks import STATUS_CODES, codes, growth
+from grpc_backoff.policy.checks import CHECKS, STATUS_CODES, Unit, read_duration
 from grpc_backoff.policy.presets import NATIVE_JITTER
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed
-from grpc_backoff.record import record
+from grpc_backoff.record import record, value
 
 __all__ = [
     "Conversion",
+    "MethodConfig",
+    "ServiceConfig",
     "from_service_config",
     "method_configs",
     "method_paths",
-    "read_duration",
     "read_json",
+    "read_service_config",
     "read_throttling",
     "to_service_config",
 ]
@@ -33,11 +38,100 @@ __all__ = [
 MOST_ATTEMPTS = 5
 """gRPC's cores make no more tries than this, whatever a service config says (gRFC A6)."""
 
+_SERVICE_CONFIG = "grpc.service_config"
+_ENABLE_RETRIES = "grpc.enable_retries"
 _KEYS = ("maxAttempts", "initialBackoff", "maxBackoff", "backoffMultiplier", "retryableStatusCodes")
-_DURATION = re.compile(r"(\d{1,12})(\.\d{1,9})?s")  # the JSON form of google.protobuf.Duration
+_THROTTLING = {"max_tokens": "maxTokens", "token_ratio": "tokenRatio"}
 _NANOSECONDS = 9  # as many digits has a Duration behind the point
 _LEAST = 0.001  # what is less is 0 to grpc's C-core, which refuses that
 _MOST = 315_576_000_000  # 10,000 years, the largest Duration
+
+
+@record
+class MethodConfig(NamedTuple):
+    """What a service config says to a method's calls that do not say otherwise.
+
+    Attributes:
+        wait_for_ready: whether they wait for a connection; None where the config says nothing.
+        timeout: the most seconds that a call may take, whatever its own timeout; None for no limit.
+        retry: how they are retried; None where the config says nothing, or leaves that to grpc's core.
+    """
+
+    wait_for_ready: bool | None = None
+    timeout: float | None = None
+    retry: RetryPolicy | None = None
+
+
+_NOTHING = MethodConfig()
+
+
+@value(frozen=True, slots=True)
+class ServiceConfig:
+    """What a channel's service config says to its calls.
+
+    A call on a connection is grpc's own, and its core applies the config, but for the retries (RT-10). What has to hold
+    before there is a connection holds by this.
+
+    Attributes:
+        methods: by path: `/service/method`, `/service/` for a whole service, an empty one for all.
+        budget: its `retryThrottling` (RT-9); None for no limit.
+    """
+
+    methods: Mapping[str, MethodConfig] = field(default_factory=dict)
+    budget: RetryBudget | None = None
+
+    def of(self, method: str) -> MethodConfig:
+        """Return the nearest config of a method, given as `/service/method`. It is not merged with farther ones."""
+        service = method[: method.rfind("/") + 1]
+        for path in (method, service, ""):
+            if path in self.methods:
+                return self.methods[path]
+        return _NOTHING
+
+
+def read_service_config(options: Pairs) -> tuple[ServiceConfig, Pairs]:
+    """Return what the service config among a channel's options says, and the options that are left for the core.
+
+    What it says of retries is taken out of the latter: the core's retries would multiply with these (RT-10). A config
+    whose retries have a wrong value is left as it is, for the core to refuse. So is one with a multiplier below 1,
+    which no policy here can have: the core carries it out. Nothing else is checked: what the core would refuse it
+    refuses itself, with the first attempt.
+    """
+    given = first_values(options)
+    parsed = read_json(given.get(_SERVICE_CONFIG))
+    if not isinstance(parsed, dict):
+        return ServiceConfig(), options
+    entries = method_configs(parsed)
+    retries: list[RetryPolicy | None] = [None] * len(entries)
+    budget = None
+    if given.get(_ENABLE_RETRIES, True):
+        with contextlib.suppress(OptionError):
+            retries, budget = [_read_retry(entry) for entry in entries], read_throttling(parsed)
+    methods: dict[str, MethodConfig] = {}
+    for entry, retry in zip(entries, retries, strict=True):
+        config = MethodConfig(_flag(entry.get("waitForReady")), read_duration(entry.get("timeout")), retry)
+        methods.update((path, config) for path in method_paths(entry))
+    if any(retries):
+        options = _without_retries(options, parsed, entries)
+    return ServiceConfig(methods, budget), options
+
+
+def _read_retry(entry: Mapping[str, Any]) -> RetryPolicy | None:
+    native = entry.get("retryPolicy")
+    return None if native is None else from_service_config(native)
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _without_retries(options: Pairs, parsed: dict[str, Any], entries: Sequence[dict[str, Any]]) -> Pairs:
+    import json  # noqa: PLC0415 - most channels have no service config
+
+    for entry in entries:
+        entry.pop("retryPolicy", None)
+    left = json.dumps(parsed)
+    return tuple((key, left if key_text(key) == _SERVICE_CONFIG else value) for key, value in options)
 
 
 @record
@@ -113,13 +207,15 @@ def from_service_config(retry_policy: Mapping[str, Any]) -> RetryPolicy:
     given = {key: (f"retryPolicy.{key}", retry_policy.get(key)) for key in _KEYS}
     return RetryPolicy(
         backoff=BackoffPolicy(
-            strategy=Exponential(_time(*given["initialBackoff"]), growth(*given["backoffMultiplier"])),
-            cap=_time(*given["maxBackoff"]),
+            strategy=Exponential(
+                _checked("delay", *given["initialBackoff"]), _checked("multiplier", *given["backoffMultiplier"])
+            ),
+            cap=_checked("max_delay", *given["maxBackoff"]),
             jitter=NATIVE_JITTER,
         ),
         max_attempts=_attempts(*given["maxAttempts"]),
         server_delay_jitter=0.0,
-        codes=_codes(*given["retryableStatusCodes"]),
+        codes=_checked("codes", *_named(*given["retryableStatusCodes"])),
     )
 
 
@@ -130,30 +226,19 @@ def _attempts(key: str, value: object) -> int:
     raise OptionError(key, value, "a whole number above 1")
 
 
-def _time(key: str, value: object) -> float:
-    seconds = read_duration(value)
-    if not seconds:
-        raise OptionError(key, value, "a duration above 0, such as '0.5s'")
-    return seconds
+def _checked(part: str, key: str, value: object) -> Any:
+    return CHECKS[part](key, value, Unit.JSON)
 
 
-def _codes(key: str, value: object) -> frozenset[str]:
-    if not isinstance(value, list):
-        raise OptionError(key, value, "a list of status codes")
-    return codes(key, [_code(code) for code in value])
+def _named(key: str, codes: object) -> tuple[str, object]:
+    return key, [_name(code) for code in codes] if isinstance(codes, list) else codes
 
 
-def _code(code: object) -> object:
+def _name(code: object) -> object:
     """Return a status code's name from its number; whatever else stands there is left."""
     if isinstance(code, int) and not isinstance(code, bool) and 1 <= code <= len(STATUS_CODES):
         return STATUS_CODES[code - 1]
     return code
-
-
-def read_duration(value: object) -> float | None:
-    """Return the seconds of a protobuf Duration in JSON, such as "1.5s"; None if it is none."""
-    matched = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    return None if matched is None else float(matched[1] + (matched[2] or ""))
 
 
 def _write_duration(seconds: float) -> str:
@@ -172,7 +257,8 @@ def read_throttling(config: Mapping[str, Any]) -> RetryBudget | None:
         return None
     if not isinstance(throttling, Mapping):
         raise OptionError("retryThrottling", throttling, "an object")
-    return RetryBudget(throttling.get("maxTokens"), throttling.get("tokenRatio"))  # type: ignore[arg-type] # it checks
+    given = {part: (f"retryThrottling.{key}", throttling.get(key)) for part, key in _THROTTLING.items()}
+    return RetryBudget(**{part: _checked(part, *said) for part, said in given.items()})
 
 
 def read_json(text: object) -> Any:

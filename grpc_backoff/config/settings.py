@@ -7,14 +7,14 @@ is the file's `[retry_budget]`. Nothing is read from anywhere here, and no defau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from grpc_backoff.config.sources import AT_ONCE_SOURCE, PRESET_SOURCES, Effective, Resolved, Said, Source, compose
+from grpc_backoff.config.sources import AT_ONCE_SOURCE, PRESET_SOURCES, Effective, ResolvedPolicy, Said, Source, compose
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.checks import CHECKS, Check, Unit
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Jitter, parse_jitter
 from grpc_backoff.policy.presets import CONNECT_PRESET, RETRY_PRESET
@@ -71,56 +71,62 @@ class Setting(NamedTuple):
 
     Attributes:
         name: its key in the file, and its word.
-        check: returns the checked value of a key and a value, in seconds if it is a time; else raises OptionError.
         option: its key among the channel options; None if it has none.
         unit: what the channel option counts time in.
         part: which part of a policy it says; its own name if None.
     """
 
     name: str
-    check: Callable[[str, object, Unit], Any]
     option: str | None = None
     unit: Unit = Unit.SECONDS
     part: str | None = None
 
+    @property
+    def check(self) -> Check:
+        """What its values are held to: the table of all policies' numbers, or one for what is no number."""
+        return _NAMES.get(self.name) or CHECKS.get(self.name) or CHECKS[self.part or self.name]
+
+
+_NAMES: Mapping[str, Check] = {"preset": _name, "backoff": _strategy, "jitter": _jitter, "reconnect": _reconnect}
+"""The settings whose values are names, or may be."""
 
 CONNECTING = (
-    Setting("preset", _name, PREFIX + "preset"),
-    Setting("initial_backoff", checks.duration, "grpc.initial_reconnect_backoff_ms", Unit.MILLISECONDS, "delay"),
-    Setting("max_backoff", checks.duration, "grpc.max_reconnect_backoff_ms", Unit.MILLISECONDS, "max_delay"),
+    Setting("preset", PREFIX + "preset"),
+    Setting("initial_backoff", "grpc.initial_reconnect_backoff_ms", Unit.MILLISECONDS, "delay"),
+    Setting("max_backoff", "grpc.max_reconnect_backoff_ms", Unit.MILLISECONDS, "max_delay"),
     # A timeout in spite of the option's name, as in C-core.
-    Setting("min_connect_timeout", checks.duration, "grpc.min_reconnect_backoff_ms", Unit.MILLISECONDS),
-    Setting("idle_timeout", checks.idle_timeout, "grpc.client_idle_timeout_ms", Unit.MILLISECONDS),
-    Setting("multiplier", checks.growth, PREFIX + "multiplier"),
-    Setting("jitter", _jitter, PREFIX + "jitter"),
-    Setting("jitter_first", checks.flag, PREFIX + "jitter_first"),
-    Setting("stable_after", checks.stable_after, PREFIX + "stable_after"),
-    Setting("reconnect", _reconnect, PREFIX + "reconnect"),
+    Setting("min_connect_timeout", "grpc.min_reconnect_backoff_ms", Unit.MILLISECONDS),
+    Setting("idle_timeout", "grpc.client_idle_timeout_ms", Unit.MILLISECONDS),
+    Setting("multiplier", PREFIX + "multiplier"),
+    Setting("jitter", PREFIX + "jitter"),
+    Setting("jitter_first", PREFIX + "jitter_first"),
+    Setting("stable_after", PREFIX + "stable_after"),
+    Setting("reconnect", PREFIX + "reconnect"),
 )
 """All settings of connecting: the one table that options and file are both read by."""
 
 RETRYING = (
-    Setting("preset", _name),
-    Setting("retry", checks.retries, part="max_attempts"),
-    Setting("max_attempts", checks.attempts),
-    Setting("delay", checks.duration),
-    Setting("backoff", _strategy),
-    Setting("max_delay", checks.duration),
-    Setting("jitter", _jitter),
-    Setting("multiplier", checks.growth),
-    Setting("max_exponent", checks.max_exponent),
-    Setting("steps", checks.steps),
-    Setting("timeout", checks.duration),
-    Setting("deadline", checks.duration),
-    Setting("codes", checks.codes),
-    Setting("server_delay_jitter", checks.pause),
-    Setting("max_server_delay", checks.duration),
+    Setting("preset"),
+    Setting("retry", part="max_attempts"),
+    Setting("max_attempts"),
+    Setting("delay"),
+    Setting("backoff"),
+    Setting("max_delay"),
+    Setting("jitter"),
+    Setting("multiplier"),
+    Setting("max_exponent"),
+    Setting("steps"),
+    Setting("timeout"),
+    Setting("deadline"),
+    Setting("codes"),
+    Setting("server_delay_jitter"),
+    Setting("max_server_delay"),
 )
 """All settings of retrying a call: the one table that the file and RFC-006's words are both read by (BP-2)."""
 
 BUDGETING = (
-    Setting("max_tokens", checks.max_tokens),
-    Setting("token_ratio", checks.token_ratio),
+    Setting("max_tokens"),
+    Setting("token_ratio"),
 )
 """All settings of a target's retry budget (RT-9)."""
 
@@ -176,7 +182,7 @@ def begin_with(name: str, key: str = "policy") -> Source:
     return {"preset": Said(name, key, name, "name")}
 
 
-def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -> Resolved[ConnectPolicy]:
+def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[ConnectPolicy]:
     """Return the connect policy that these sources describe, the one with the most say first (BP-3).
 
     Args:
@@ -189,7 +195,7 @@ def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -
     return compose(ConnectPolicy, _chain(sources, policies, CONNECT_PRESET))
 
 
-def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> Resolved[RetryPolicy]:
+def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[RetryPolicy]:
     """Return the retry policy that these sources describe, the one with the most say first (BP-3).
 
     Without any delay the retries follow at once, and what was said of growth and jitter has no effect. Without a number
@@ -223,7 +229,7 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
     return resolved
 
 
-def resolve_budget(source: Source) -> Resolved[RetryBudget] | None:
+def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
     """Return the retry budget that a source describes; None if it says nothing.
 
     Raises:
@@ -236,7 +242,7 @@ def resolve_budget(source: Source) -> Resolved[RetryBudget] | None:
             said = next(iter(source.values()))
             raise OptionError(said.key, said.given, f"{setting.name} beside it")
     values = {name: said.value for name, said in source.items()}
-    return Resolved(
+    return ResolvedPolicy(
         RetryBudget(**values), tuple(Effective(part, said.value, str(said)) for part, said in source.items())
     )
 

@@ -21,7 +21,17 @@ from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated
 from grpc_backoff.record import record
 
-__all__ = ["AT_ONCE_SOURCE", "PRESET_SOURCES", "Effective", "Resolved", "Said", "Source", "compose", "describe", "say"]
+__all__ = [
+    "AT_ONCE_SOURCE",
+    "PRESET_SOURCES",
+    "Effective",
+    "ResolvedPolicy",
+    "Said",
+    "Source",
+    "compose",
+    "describe",
+    "say",
+]
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
 ResolvedT = TypeVar("ResolvedT", ConnectPolicy, RetryPolicy, RetryBudget)
@@ -64,7 +74,7 @@ class Effective(NamedTuple):
 
 
 @record
-class Resolved(NamedTuple, Generic[ResolvedT]):
+class ResolvedPolicy(NamedTuple, Generic[ResolvedT]):
     """A policy, where each of its values came from, and what is to be said of them.
 
     Attributes:
@@ -83,7 +93,7 @@ def say(origin: str, values: Mapping[str, object]) -> Source:
     return {part: Said(value, "", value, origin) for part, value in values.items()}
 
 
-def compose(kind: type[PolicyT], sources: Sequence[Source]) -> Resolved[PolicyT]:
+def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[PolicyT]:
     """Return the policy of a kind that these sources describe; they have to say all that it needs.
 
     Raises:
@@ -92,7 +102,7 @@ def compose(kind: type[PolicyT], sources: Sequence[Source]) -> Resolved[PolicyT]
     said = _settle(sources)
     named = {field.name: said[field.name].value for field in fields(kind) if field.name != "backoff"}
     parts = {part: each.value for part, each in said.items()}
-    return Resolved(build(kind, parts), _effective(said, named))
+    return ResolvedPolicy(build(kind, parts), _effective(said, named))
 
 
 def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:

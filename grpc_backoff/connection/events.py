@@ -141,7 +141,12 @@ class CoreRedial(ConnectionEvent):
 
 @value(frozen=True, slots=True, kw_only=True)
 class BackoffReset(ConnectionEvent):
-    """`reset_connect_backoff()` was called (CB-9); again only once something has happened since."""
+    """`reset_connect_backoff()` was called (CB-9); again only once something has happened since.
+
+    A channel that was asleep starts its next attempt in `retry_in` seconds; None if it was not.
+    """
+
+    retry_in: float | None = None
 
 
 @value(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ChannelKey, Failure, Stage, State
+from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
@@ -33,10 +34,9 @@ from grpc_backoff.record import record, value
 __all__ = [
     "AbandonAttempt",
     "ArmTimer",
-    "AttemptFailed",
-    "AttemptSucceeded",
     "CancelTimer",
     "CloseRequested",
+    "ConnectFailed",
     "ConnectionLost",
     "ConnectionWanted",
     "CoreRedialled",
@@ -49,6 +49,7 @@ __all__ = [
     "Phase",
     "ReleaseCalls",
     "ResetRequested",
+    "SettingsReceived",
     "StartAttempt",
     "TimerFired",
     "transitions",
@@ -144,12 +145,12 @@ class ConnectionWanted(NamedTuple):
 
 
 @record
-class AttemptSucceeded(NamedTuple):
+class SettingsReceived(NamedTuple):
     """The attempt in flight received SETTINGS."""
 
 
 @record
-class AttemptFailed(NamedTuple):
+class ConnectFailed(NamedTuple):
     """The attempt in flight failed; `busy` says whether a call waits."""
 
     failure: Failure
@@ -205,8 +206,8 @@ class CloseRequested(NamedTuple):
 
 Input = (
     ConnectionWanted
-    | AttemptSucceeded
-    | AttemptFailed
+    | SettingsReceived
+    | ConnectFailed
     | TimerFired
     | ConnectionLost
     | CoreRedialled
@@ -224,23 +225,6 @@ class StartAttempt(NamedTuple):
 
 
 @record
-class AbandonAttempt(NamedTuple):
-    """Give up the attempt in flight: its result is not wanted any more."""
-
-
-@record
-class ArmTimer(NamedTuple):
-    """Send `TimerFired` at this moment; replaces a timer that is armed."""
-
-    at: float
-
-
-@record
-class CancelTimer(NamedTuple):
-    """No timer is needed any more."""
-
-
-@record
 class ReleaseCalls(NamedTuple):
     """The connection stands: let the waiting calls go."""
 
@@ -250,14 +234,9 @@ class FailCalls(NamedTuple):
     """There is no connection: fail the waiting calls that do not outlast a failure (CH-3)."""
 
 
-@record
-class Emit(NamedTuple):
-    """Tell the listeners."""
-
-    event: events.ConnectionEvent
-
-
-Effect = StartAttempt | AbandonAttempt | ArmTimer | CancelTimer | ReleaseCalls | FailCalls | Emit
+Effect = (
+    StartAttempt | AbandonAttempt | ArmTimer | CancelTimer | ReleaseCalls | FailCalls | Emit[events.ConnectionEvent]
+)
 Step = tuple[MachineState, list[Effect]]
 
 
@@ -330,7 +309,7 @@ class Machine:
 
     # The end of an attempt.
 
-    def _succeeded(self, state: MachineState, _given: AttemptSucceeded, now: float, _rng: Random) -> Step:
+    def _succeeded(self, state: MachineState, _given: SettingsReceived, now: float, _rng: Random) -> Step:
         """Be READY: SETTINGS arrived, and nothing earlier is success (CB-6)."""
         state = state._replace(
             phase=Phase.READY,
@@ -350,7 +329,7 @@ class Machine:
         )
         return state, [CancelTimer(), Emit(connected), ReleaseCalls()]
 
-    def _failed(self, state: MachineState, given: AttemptFailed, now: float, rng: Random) -> Step:
+    def _failed(self, state: MachineState, given: ConnectFailed, now: float, rng: Random) -> Step:
         return self._after_failure(state, given.failure, now, rng, busy=given.busy)
 
     def _limit_reached(self, state: MachineState, given: TimerFired, now: float, rng: Random) -> Step:
@@ -465,23 +444,31 @@ class Machine:
         if state.reset:
             return state, []
         deadline = state.started + self.policy.gap(1, rng)
-        return state._replace(attempt=1, deadline=deadline, reset=True), [self._reset_event(state, now)]
+        return self._reset(state, now, attempt=1, deadline=deadline)
 
     def _reset_ready(self, state: MachineState, _given: ResetRequested, now: float, _rng: Random) -> Step:
         if state.reset:
             return state, []
         deadline = self._fresh(state).deadline  # also forgets what stable_after would have gone on from
-        return state._replace(attempt=1, deadline=deadline, reset=True), [self._reset_event(state, now)]
+        return self._reset(state, now, attempt=1, deadline=deadline)
 
     def _reset_idle(self, state: MachineState, _given: ResetRequested, now: float, _rng: Random) -> Step:
         """CB-9: the next start is as free as the last reset's dial lets it be."""
         if state.reset:
             return state, []
         deadline = min(state.deadline, state.reset_dial + self.policy.initial_backoff)
-        return state._replace(attempt=0, deadline=deadline, reset=True), [self._reset_event(state, now)]
+        return self._reset(state, now, attempt=0, deadline=deadline)
 
-    def _reset_event(self, state: MachineState, now: float) -> Emit:
-        return Emit(events.BackoffReset(target=self.target, channel=self.channel, at=now, attempt=state.attempt))
+    def _reset(self, before: MachineState, now: float, *, attempt: int, deadline: float) -> Step:
+        after = before._replace(attempt=attempt, deadline=deadline, reset=True)
+        reset = events.BackoffReset(
+            target=self.target,
+            channel=self.channel,
+            at=now,
+            attempt=before.attempt,
+            retry_in=None if after.in_flight else self._retry_in(after, now),
+        )
+        return after, [Emit(reset)]
 
     def _close(self, state: MachineState, _given: CloseRequested, now: float, _rng: Random) -> Step:
         effects: list[Effect] = [CancelTimer()]
@@ -517,8 +504,8 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.HOLDING, ResetRequested): Machine._reset_waiting,
     (Phase.HOLDING, CloseRequested): Machine._close,
     (Phase.CONNECTING, ConnectionWanted): Machine._noted,
-    (Phase.CONNECTING, AttemptSucceeded): Machine._succeeded,
-    (Phase.CONNECTING, AttemptFailed): Machine._failed,
+    (Phase.CONNECTING, SettingsReceived): Machine._succeeded,
+    (Phase.CONNECTING, ConnectFailed): Machine._failed,
     (Phase.CONNECTING, TimerFired): Machine._limit_reached,
     (Phase.CONNECTING, CoreRedialled): Machine._redialled,
     (Phase.CONNECTING, ResetRequested): Machine._reset_in_flight,
@@ -534,8 +521,8 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.BACKOFF, ResetRequested): Machine._reset_waiting,
     (Phase.BACKOFF, CloseRequested): Machine._close,
     (Phase.RETRYING, ConnectionWanted): Machine._noted,
-    (Phase.RETRYING, AttemptSucceeded): Machine._succeeded,
-    (Phase.RETRYING, AttemptFailed): Machine._failed,
+    (Phase.RETRYING, SettingsReceived): Machine._succeeded,
+    (Phase.RETRYING, ConnectFailed): Machine._failed,
     (Phase.RETRYING, TimerFired): Machine._limit_reached,
     (Phase.RETRYING, CoreRedialled): Machine._redialled,
     (Phase.RETRYING, ResetRequested): Machine._reset_in_flight,

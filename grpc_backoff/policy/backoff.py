@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from itertools import count
 from operator import index
-from typing import Any, Protocol, SupportsIndex
+from typing import Protocol, SupportsIndex
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
@@ -52,7 +52,7 @@ class BackoffPolicy:
             raise OptionError("BackoffPolicy.strategy", self.strategy, "a strategy such as Exponential(1.0, 2.0)")
         if not callable(getattr(self.jitter, "window", None)):
             raise OptionError("BackoffPolicy.jitter", self.jitter, "a jitter such as Proportional(0.2)")
-        object.__setattr__(self, "cap", checks.duration("BackoffPolicy.cap", self.cap))
+        checks.hold(self, cap="max_delay")
         if isinstance(self.strategy, Decorrelated) and not isinstance(self.jitter, NoJitter):
             raise OptionError("BackoffPolicy.jitter", self.jitter, "NoJitter(), since Decorrelated has its own jitter")
 
@@ -87,8 +87,8 @@ class BackoffPolicy:
         window = self.window(n)
         return window.at(0.0), window.at(1.0)
 
-    def window(self, n: int, previous: Any = None) -> Window:
-        """Return what the n-th wait is drawn from; `previous` as for `delay`, or an array of such."""
+    def window(self, n: int, previous: float | None = None) -> Window:
+        """Return what the n-th wait is drawn from; `previous` as for `delay`."""
         window = self._windows.get(n) if type(n) is int else None  # True and 1.0 are found there too
         if window is None:
             check_number(n)
@@ -97,7 +97,7 @@ class BackoffPolicy:
                 self._windows[n] = window
         return window
 
-    def _window(self, n: int, previous: Any) -> Window:
+    def _window(self, n: int, previous: float | None) -> Window:
         strategy, cap = self.strategy, min(self.cap, _LARGEST)
         if isinstance(strategy, Decorrelated):
             low = min(strategy.base, cap)

@@ -24,5 +24,4 @@ class RetryBudget:
 
     def __post_init__(self) -> None:
         """Hold the values to what gRPC allows; OptionError says which."""
-        object.__setattr__(self, "max_tokens", checks.max_tokens("RetryBudget.max_tokens", self.max_tokens))
-        object.__setattr__(self, "token_ratio", checks.token_ratio("RetryBudget.token_ratio", self.token_ratio))
+        checks.hold(self, "max_tokens", "token_ratio")

@@ -1,7 +1,9 @@
-"""Which numbers a policy may hold. Every source of them, from a dataclass to a file, is held to these same functions.
+"""Which numbers a policy may hold. Every source of them is held to one table, `CHECKS`.
 
-Each takes the name by which its user knows the value, and raises an `OptionError` with that name, the value and
-what was expected (CH-10, BP-4). No default stands here, and nothing is read from anywhere.
+The sources are the values themselves (`hold`), channel options, the file, policy strings and service configs: a wrong
+number has one error text, whoever gave it. Each check takes the name by which its user knows the value, and raises an
+`OptionError` with that name, the value and what was expected (CH-10, BP-4). No default stands here, and nothing is read
+from anywhere.
 """
 
 from __future__ import annotations
@@ -9,13 +11,17 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.spelling import near_miss
 
 __all__ = [
+    "CHECKS",
     "STATUS_CODES",
+    "Check",
     "Unit",
     "attempts",
     "choice",
@@ -25,10 +31,13 @@ __all__ = [
     "flag",
     "fraction",
     "growth",
+    "hold",
     "idle_timeout",
+    "limit",
     "max_exponent",
     "max_tokens",
     "pause",
+    "read_duration",
     "retries",
     "stable_after",
     "steps",
@@ -61,6 +70,7 @@ _LARGEST_FACTOR = 1000
 _MOST_TOKENS = 1000
 _LEAST_TOKEN = 0.001  # gRPC's cores count in thousandths
 _WRITTEN = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
+_JSON = re.compile(r"(\d{1,12})(\.\d{1,9})?s")  # the JSON form of google.protobuf.Duration
 _SECONDS = {"s": 1, None: 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -73,6 +83,8 @@ class Unit(enum.Enum):
     """As grpc's options: whole, and no more than 32 bits hold."""
     WRITTEN = enum.auto()
     """As people write it in a file or on the command line: a number of seconds, or "500ms", "1s", "2m", "1h", "1d"."""
+    JSON = enum.auto()
+    """As a service config: protobuf's Duration in JSON, such as "1.5s"."""
 
 
 def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
@@ -81,6 +93,11 @@ def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
         allowed = f"a whole number of milliseconds from 1 to {_MAX_INT32}"
         return _number(key, value, allowed, lambda number: 0 < number <= _MAX_INT32, int) / 1000
     return _time(key, value, unit, "a finite number of seconds above 0", lambda number: 0 < number < math.inf)
+
+
+def limit(key: str, value: object, unit: Unit = Unit.SECONDS) -> float | None:
+    """Return the most time in seconds that something may take; None for no limit."""
+    return None if value is None else duration(key, value, unit)
 
 
 def pause(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
@@ -159,9 +176,9 @@ def retries(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
     return 1 + _whole(key, value, least=0)
 
 
-def codes(key: str, value: object, _unit: Unit = Unit.SECONDS) -> frozenset[str]:
-    """Return a set of status codes by name, in any case as in a service config; one text may hold them all."""
-    names = value.split() if isinstance(value, str) else value
+def codes(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[str]:
+    """Return a set of status codes by name, in any case as in a service config; but for that, one text may hold all."""
+    names = value.split() if isinstance(value, str) and unit is not Unit.JSON else value
     if not isinstance(names, list | tuple | frozenset | set) or not names:
         raise OptionError(key, value, "a list of at least one status code")
     return frozenset(_code(key, name) for name in names)
@@ -201,6 +218,11 @@ def _whole(key: str, value: object, least: int, beside: str = "") -> int:
 
 
 def _time(key: str, value: object, unit: Unit, allowed: str, accept: Callable[[float], bool]) -> float:
+    if unit is Unit.JSON:
+        read = read_duration(value)
+        if read is None or not accept(read):
+            raise OptionError(key, value, f"{allowed}, as a string such as '0.5s'")
+        return read
     if unit is not Unit.WRITTEN:
         return _number(key, value, allowed, accept)
     allowed = f'{allowed}, or a string such as "500ms", "1s" or "2m"'
@@ -210,6 +232,12 @@ def _time(key: str, value: object, unit: Unit, allowed: str, accept: Callable[[f
     if written is None or not accept(seconds := _seconds(float(written["number"]), written["unit"])):
         raise OptionError(key, value, allowed)
     return seconds
+
+
+def read_duration(value: object) -> float | None:
+    """Return the seconds of a protobuf Duration in JSON, such as "1.5s"; None if it is none."""
+    matched = _JSON.fullmatch(value) if isinstance(value, str) else None
+    return None if matched is None else float(matched[1] + (matched[2] or ""))
 
 
 def _seconds(number: float, unit: str | None) -> float:
@@ -233,3 +261,55 @@ def _number(
     if not accept(number):
         raise OptionError(key, value, allowed)
     return number
+
+
+Check = Callable[[str, object, Unit], Any]
+"""Returns the checked value of a key and a value, in seconds if it is a time; else raises OptionError."""
+
+CHECKS: Mapping[str, Check] = MappingProxyType(
+    {
+        # Of a backoff.
+        "delay": duration,
+        "no_delay": pause,  # what `Fixed` alone may have
+        "max_delay": duration,
+        "multiplier": growth,
+        "max_exponent": max_exponent,
+        "steps": steps,
+        "jitter": fraction,
+        "then_cap": flag,
+        "spread": factor,
+        # Of connections.
+        "min_connect_timeout": duration,
+        "jitter_first": flag,
+        "stable_after": stable_after,
+        "idle_timeout": idle_timeout,
+        # Of retries.
+        "retry": retries,
+        "max_attempts": attempts,
+        "codes": codes,
+        "timeout": limit,
+        "deadline": limit,
+        "server_delay_jitter": pause,
+        "max_server_delay": limit,
+        # Of a target's budget.
+        "max_tokens": max_tokens,
+        "token_ratio": token_ratio,
+    }
+)
+"""What each number of a policy may be, by the name of the part, or of the setting where that counts in another way."""
+
+
+def hold(policy: object, *parts: str, **fields: str) -> None:
+    """Hold a frozen value that is being made to the table, and have it keep what the checks return.
+
+    Args:
+        policy: the value.
+        parts: its fields that are called like the part that they are.
+        fields: the part that each other field is.
+
+    Raises:
+        OptionError: a field has a wrong value.
+    """
+    for field, part in {**dict(zip(parts, parts, strict=True)), **fields}.items():
+        key = f"{type(policy).__name__}.{field}"
+        object.__setattr__(policy, field, CHECKS[part](key, getattr(policy, field), Unit.SECONDS))

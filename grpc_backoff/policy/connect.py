@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
@@ -23,14 +21,6 @@ class Reconnect(enum.Enum):
     """With the next RPC, as gRPC's pick_first does."""
     EAGER = "eager"
     """At once, without waiting for an RPC."""
-
-
-_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
-    "min_connect_timeout": checks.duration,
-    "jitter_first": checks.flag,
-    "stable_after": checks.stable_after,
-    "idle_timeout": checks.idle_timeout,
-}
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -58,8 +48,7 @@ class ConnectPolicy:
             raise OptionError("ConnectPolicy.backoff", self.backoff, "a BackoffPolicy that waits after a failure")
         if not isinstance(self.reconnect, Reconnect):
             raise OptionError("ConnectPolicy.reconnect", self.reconnect, "Reconnect.LAZY or Reconnect.EAGER")
-        for name, check in _CHECKS.items():
-            object.__setattr__(self, name, check(f"ConnectPolicy.{name}", getattr(self, name)))
+        checks.hold(self, "min_connect_timeout", "jitter_first", "stable_after", "idle_timeout")
 
     @property
     def initial_backoff(self) -> float:
@@ -87,8 +76,8 @@ class ConnectPolicy:
         window = self.window(attempt)
         return window.at(0.0), window.at(1.0)
 
-    def window(self, attempt: int, previous: Any = None) -> Window:
-        """Return what the gap after an attempt is drawn from; `previous` as for `gap`, or an array of such."""
+    def window(self, attempt: int, previous: float | None = None) -> Window:
+        """Return what the gap after an attempt is drawn from; `previous` as for `gap`."""
         check_number(attempt)
         if attempt == 1 and not self.jitter_first:  # CB-2
             return Window(self.initial_backoff, 0.0, self.initial_backoff)
@@ -99,6 +88,6 @@ class ConnectPolicy:
         """How many gaps a decorrelated backoff is behind: it goes on from the first gap if that was not drawn."""
         return int(isinstance(self.backoff.strategy, Decorrelated) and not self.jitter_first)
 
-    def limit(self, gap: Any, maximum: Callable[[Any, Any], Any] = max) -> Any:
-        """Return how long an attempt may last that this gap follows (CB-3); arrays need their library's maximum."""
-        return maximum(gap, self.min_connect_timeout)
+    def limit(self, gap: float) -> float:
+        """Return how long an attempt may last that this gap follows, in seconds (CB-3)."""
+        return max(gap, self.min_connect_timeout)

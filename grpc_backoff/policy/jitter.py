@@ -1,8 +1,7 @@
 """How a wait is spread, so that clients which failed together do not come back together.
 
 A jitter turns a strategy's value and a cap into a `Window`: the interval that the wait is drawn from, evenly, and what
-limits the draw. All waits of this library are drawn from windows, one by one (`Window.at`) or a whole fleet's at once
-(`Window.at_each`).
+limits the draw. All waits of this library are drawn from windows.
 
 Where the cap comes in differs, and matters: a jitter before the cap vanishes once the value is far above it, and
 clients at the cap are in step again. That is how the documents that these come from have it.
@@ -14,7 +13,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import astuple
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
@@ -46,10 +45,6 @@ class Window:
         """Return the wait at a fraction of the width: 0 is the smallest, 1 the largest."""
         wait = self.low + self.width * fraction
         return wait if wait < self.limit else self.limit  # noqa: FURB136 - a call of min() costs as much as all else
-
-    def at_each(self, fractions: Any, minimum: Callable[[Any, Any], Any]) -> Any:
-        """Return what `at` does, for an array of fractions; `minimum` is the array library's."""
-        return minimum(self.width * fractions + self.low, self.limit)
 
 
 class Jitter(Protocol):
@@ -106,8 +101,7 @@ class Proportional(_Written):
 
     def __post_init__(self) -> None:
         """Refuse what could make a wait negative; OptionError says which value."""
-        checks.fraction("Proportional.fraction", self.fraction)
-        object.__setattr__(self, "then_cap", checks.flag("Proportional.then_cap", self.then_cap))
+        checks.hold(self, "then_cap", fraction="jitter")
 
     def window(self, value: float, cap: float) -> Window:
         """Return an interval around the capped value."""
@@ -127,8 +121,7 @@ class Scaled(_Written):
 
     def __post_init__(self) -> None:
         """Refuse factors that are negative or the wrong way round; OptionError says which."""
-        checks.factor("Scaled.low", self.low)
-        checks.factor("Scaled.high", self.high)
+        checks.hold(self, low="spread", high="spread")
         if self.high < self.low or not self.high:
             raise OptionError("Scaled.high", self.high, f"a number above 0 and at least Scaled.low ({self.low})")
 
@@ -148,7 +141,7 @@ class Additive(_Written):
 
     def __post_init__(self) -> None:
         """Refuse a negative part; OptionError says which."""
-        checks.factor("Additive.fraction", self.fraction)
+        checks.hold(self, fraction="spread")
 
     def window(self, value: float, cap: float) -> Window:
         """Return an interval above the value, which the cap may cut or reduce to itself."""

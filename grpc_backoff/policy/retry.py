@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
@@ -12,17 +11,6 @@ from grpc_backoff.policy.strategy import Steps
 from grpc_backoff.record import value
 
 __all__ = ["RetryPolicy"]
-
-
-_CHECKS: Mapping[str, Callable[[str, object], object]] = {
-    "max_attempts": checks.attempts,
-    "codes": checks.codes,
-    "server_delay_jitter": checks.pause,
-    "max_server_delay": checks.duration,
-    "timeout": checks.duration,
-    "deadline": checks.duration,
-}
-_MAY_BE_NONE = {"max_server_delay", "timeout", "deadline"}
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -54,10 +42,7 @@ class RetryPolicy:
         """Hold the values to what words and the file are held to; OptionError says which."""
         if not isinstance(self.backoff, BackoffPolicy):
             raise OptionError("RetryPolicy.backoff", self.backoff, "a BackoffPolicy")
-        for name, check in _CHECKS.items():
-            value = getattr(self, name)
-            if value is not None or name not in _MAY_BE_NONE:
-                object.__setattr__(self, name, check(f"RetryPolicy.{name}", value))
+        checks.hold(self, "max_attempts", "codes", "server_delay_jitter", "max_server_delay", "timeout", "deadline")
 
     @staticmethod
     def parse(text: str) -> RetryPolicy:

@@ -38,7 +38,7 @@ class Fixed:
 
     def __post_init__(self) -> None:
         """Refuse what is no time, and keep a float; OptionError says which value."""
-        object.__setattr__(self, "base", checks.pause("Fixed.base", self.base))
+        checks.hold(self, base="no_delay")
 
     def value(self, _n: int) -> float:
         """Return the base."""
@@ -54,7 +54,7 @@ class Linear:
 
     def __post_init__(self) -> None:
         """Refuse what would never wait, and keep floats; OptionError says which value."""
-        object.__setattr__(self, "base", checks.duration("Linear.base", self.base))
+        checks.hold(self, base="delay")
 
     def value(self, n: int) -> float:
         """Return n times the base."""
@@ -75,9 +75,7 @@ class Exponential:
 
     def __post_init__(self) -> None:
         """Refuse what would never wait, and keep floats; OptionError says which value."""
-        object.__setattr__(self, "base", checks.duration("Exponential.base", self.base))
-        object.__setattr__(self, "multiplier", checks.growth("Exponential.multiplier", self.multiplier))
-        checks.max_exponent("Exponential.max_exponent", self.max_exponent)
+        checks.hold(self, "multiplier", "max_exponent", base="delay")
 
     def value(self, n: int) -> float:
         """Return the base, multiplied n - 1 times."""
@@ -97,8 +95,7 @@ class Steps:
 
     def __post_init__(self) -> None:
         """Refuse an empty list and what is no time, and keep floats; OptionError says which value."""
-        object.__setattr__(self, "waits", checks.steps("Steps.waits", self.waits))
-        object.__setattr__(self, "multiplier", checks.growth("Steps.multiplier", self.multiplier))
+        checks.hold(self, "multiplier", waits="steps")
 
     def value(self, n: int) -> float:
         """Return the n-th wait of the list, or what grew from its last."""
@@ -121,7 +118,7 @@ class Decorrelated:
 
     def __post_init__(self) -> None:
         """Refuse what would never wait, and keep floats; OptionError says which value."""
-        object.__setattr__(self, "base", checks.duration("Decorrelated.base", self.base))
+        checks.hold(self, base="delay")
 
     def value(self, n: int) -> float:
         """Return the mean of all n-th waits, were there no cap.

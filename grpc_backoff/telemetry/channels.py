@@ -40,9 +40,9 @@ class Channels:
     def note(self, event: ConnectionEvent, target: str) -> None:
         """Keep what the event says of its channel, under the name that its target is to have in the answers."""
         match event:
-            case events.BackoffReset() | events.CoreRedial():
-                return  # a channel that was asleep dials now, and says so; what the core dials is not the channel's
-            case events.AttemptFailed() | events.Disconnected() if event.retry_in is not None:
+            case events.BackoffReset(retry_in=None) | events.CoreRedial():
+                return  # nothing was planned that changes; and what the core dials is not the channel's
+            case events.AttemptFailed() | events.Disconnected() | events.BackoffReset() if event.retry_in is not None:
                 known = _Channel(target, next_start=self._now() + event.retry_in)
             case _:
                 known = _Channel(target, connected=isinstance(event, events.Connected))

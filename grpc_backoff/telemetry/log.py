@@ -51,8 +51,10 @@ def _log_connection(event: ConnectionEvent) -> None:
             _log(logging.INFO, event, line, event.failure, event.lived, event.retry_in, delay=event.retry_in)
         case events.CoreRedial():
             _log(logging.DEBUG, event, "grpc's core dialled by itself, for a call that entered as the connection ended")
-        case events.BackoffReset():
+        case events.BackoffReset(retry_in=None):
             _log(logging.DEBUG, event, "backoff reset")
+        case events.BackoffReset():
+            _log(logging.DEBUG, event, "backoff reset; next in %.3g s", event.retry_in, delay=event.retry_in)
         case events.Closed():
             _log(logging.DEBUG, event, "closed")
 

@@ -8,6 +8,7 @@ from typing import Self
 
 import dns.flags
 import dns.message
+import dns.rcode
 import dns.rdatatype
 import dns.rrset
 from dns.exception import DNSException
@@ -23,12 +24,12 @@ class NameServer(asyncio.DatagramProtocol):
     """The server, while its context is open.
 
     Attributes:
-        address: the IPv4 address that it has for the name from now on.
+        address: the IPv4 address that it has for the name from now on; None while there is no such name.
         asked: how often it was asked for that.
     """
 
-    def __init__(self, address: str) -> None:
-        """Have this address for the name."""
+    def __init__(self, address: str | None) -> None:
+        """Have this address for the name, or know no such name."""
         self.address = address
         self.asked = 0
 
@@ -58,7 +59,9 @@ class NameServer(asyncio.DatagramProtocol):
         answer = dns.message.make_response(query)
         answer.flags |= dns.flags.RA
         question = query.question[0]
-        if question.rdtype == dns.rdatatype.A:
+        if self.address is None:
+            answer.set_rcode(dns.rcode.NXDOMAIN)
+        elif question.rdtype == dns.rdatatype.A:
             self.asked += 1
             answer.answer.append(dns.rrset.from_text(question.name, _TTL, "IN", "A", self.address))
         self._transport.sendto(answer.to_wire(), addr)

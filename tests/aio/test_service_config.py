@@ -1,4 +1,4 @@
-"""CH-8: what a service config says to calls that wait; parsing alone, then beside a plain channel."""
+"""CH-8: what a service config says to calls that wait, beside a plain channel."""
 
 from __future__ import annotations
 
@@ -11,62 +11,25 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import Failure, Stage, aio
-from grpc_backoff.aio.service_config import MethodConfig, read_service_config
+from grpc_backoff.config import service_config
+from grpc_backoff.config.service_config import read_json
 from grpc_backoff.testing.front import FlakyFront
 from tests.echo import EchoStub, Message, serving
-
-UNARY = "/echo.v1.Echo/Unary"
 
 
 def options(*method_configs, **more):
     return [("grpc.service_config", json.dumps({"methodConfig": list(method_configs), **more}))]
 
 
-def test_nearest_wins():
-    """CH-8: the method's own entry, else its service's, else the one for all; they are not merged."""
-    config = read_service_config(
-        options(
-            {"name": [{}], "waitForReady": True},
-            {"name": [{"service": "a.B"}], "timeout": "2s"},
-            {"name": [{"service": "a.B", "method": "C"}, {"service": "d.E"}], "waitForReady": False, "timeout": "1.5s"},
-        )
-    )
-    assert config.of("/a.B/C") == MethodConfig(wait_for_ready=False, timeout=1.5)
-    assert config.of("/a.B/D") == MethodConfig(timeout=2.0)
-    assert config.of("/d.E/X") == MethodConfig(wait_for_ready=False, timeout=1.5)
-    assert config.of("/other/C") == MethodConfig(wait_for_ready=True)
+async def test_read_once(monkeypatch):
+    """CH-8, RT-10: a channel reads its service config once, for the calls that wait and for those that are retried."""
+    read = []
+    monkeypatch.setattr(service_config, "read_json", lambda text: read.append(text) or read_json(text))
+    chosen = options({"name": [{}], "waitForReady": True})
+    async with aio.insecure_channel("127.0.0.1:1", options=chosen) as channel:
+        EchoStub(channel)
 
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("0s", 0.0), ("1s", 1.0), ("0.000000001s", 1e-9), ("3.500s", 3.5), ("1", None), ("-1s", None), ("1.s", None)]
-    + [(value, None) for value in (1, None, True, "", "s", ["1s"], "1e3s", " 1s")],
-)
-def test_durations(text, seconds):
-    """CH-8: `timeout` is a protobuf Duration in JSON; all else is left to the core."""
-    assert read_service_config(options({"name": [{}], "timeout": text})).of(UNARY).timeout == seconds
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        *(None, 5, "", "{", "[]", "null", b"\xff", '"x"', "[" * 100_000),
-        '{"methodConfig": 5}',
-        '{"methodConfig": [5, null, {}]}',
-        '{"methodConfig": [{"name": 5}, {"name": [5, {"method": "M"}], "waitForReady": 1}]}',
-    ],
-    ids=range(12),
-)
-def test_rubbish(value):
-    """CH-8: whatever cannot be read says nothing; the core rejects it when it connects."""
-    assert read_service_config([("grpc.service_config", value)]).of(UNARY) == MethodConfig()
-
-
-def test_first_of_several():
-    """CH-9: where the key stands twice the first wins, as in grpcio."""
-    twice = options({"name": [{}], "timeout": "1s"}) + options({"name": [{}], "timeout": "2s"})
-    assert read_service_config(twice).of(UNARY).timeout == 1.0
-    assert read_service_config([]).of(UNARY) == MethodConfig()
+    assert read == [chosen[0][1]]
 
 
 @pytest.mark.parametrize("name", [{}, {"service": "echo.v1.Echo"}, {"service": "echo.v1.Echo", "method": "Unary"}])

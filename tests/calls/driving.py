@@ -64,16 +64,16 @@ class Run:
     def feed(self, given, after=0.0):
         """Give the machine an input, `after` seconds from now; return what it asks for."""
         self.now += after
-        if isinstance(given, m.AttemptSucceeded | m.AttemptFailed | m.AttemptBroken | m.NotConnected | m.Begun):
+        if isinstance(given, m.OkStatus | m.NonOkStatus | m.AttemptBroken | m.NotConnected | m.Begun):
             self.in_flight = False
-        elif isinstance(given, m.TimerFired):
+        elif isinstance(given, m.CallTimerFired):
             self.timer = None
         elif isinstance(given, m.HookDone):
             self.asked = False
         self.state, self.effects = self.machine.step(self.state, given, self.now, self.around)
         for effect in self.effects:
             self._carry_out(effect)
-        assert (self.phase is m.Phase.DONE) == (self.finish is not None)
+        assert (self.phase is m.CallPhase.DONE) == (self.finish is not None)
         return self.effects
 
     def _carry_out(self, effect):
@@ -107,16 +107,16 @@ class Run:
 
     def fail(self, code="UNAVAILABLE", after=0.0, **how):
         """Let the attempt fail."""
-        return self.feed(m.AttemptFailed(code, **how), after)
+        return self.feed(m.NonOkStatus(code, **how), after)
 
     def succeed(self, after=0.0, **how):
         """Let the attempt bring the answer."""
-        return self.feed(m.AttemptSucceeded(**how), after)
+        return self.feed(m.OkStatus(**how), after)
 
     def wake(self, late=0.0):
         """Let the timer fire, so many seconds late."""
         self.now = max(self.now, self.timer)
-        return self.feed(m.TimerFired(), late)
+        return self.feed(m.CallTimerFired(), late)
 
     def retry(self, code="UNAVAILABLE"):
         """Let the attempt fail, and wait for the next."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.events import WaitSource
-from grpc_backoff.calls.machine import Ending, Phase
+from grpc_backoff.calls.machine import CallPhase, Ending
 from grpc_backoff.calls.server_hint import read_hint
 from tests.calls.driving import BEGAN, Run
 from tests.calls.plans import ANSWER, End, Outcome, Plan, model
@@ -23,10 +23,10 @@ def play(plan, out_of_time="DEADLINE_EXCEEDED"):
     """Return the run of a call by a plan: attempts end as they say, or as their time is up; timers fire in time."""
     run, script = Run(plan.policy, timeout=plan.callers), iter(plan.script)
     run.answered = False
-    while run.phase is not Phase.DONE:
-        if run.phase is Phase.RUNNING:
+    while run.phase is not CallPhase.DONE:
+        if run.phase is CallPhase.RUNNING:
             end_attempt(run, next(script, ANSWER), out_of_time)
-        elif run.phase is Phase.SLEEPING:
+        elif run.phase is CallPhase.SLEEPING:
             run.wake()
         else:
             run.feed(m.HookDone())

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from grpc_backoff.calls.decision import (
-    Failure,
+    FailedAttempt,
     GiveUp,
     Progress,
     Retry,
@@ -39,11 +39,11 @@ POLICY = RetryPolicy(
 )
 RETRIES_UNAUTHENTICATED = replace(POLICY, codes=frozenset({"UNAVAILABLE", "UNAUTHENTICATED"}))
 
-BUSY = Failure(code="UNAVAILABLE")
-BAD = Failure(code="INVALID_ARGUMENT")
-EXPIRED = Failure(code="UNAUTHENTICATED")
-TOO_LATE = Failure(code="DEADLINE_EXCEEDED")
-REFUSED = Failure(code="UNAVAILABLE", refused=True)
+BUSY = FailedAttempt(code="UNAVAILABLE")
+BAD = FailedAttempt(code="INVALID_ARGUMENT")
+EXPIRED = FailedAttempt(code="UNAUTHENTICATED")
+TOO_LATE = FailedAttempt(code="DEADLINE_EXCEEDED")
+REFUSED = FailedAttempt(code="UNAVAILABLE", refused=True)
 
 # How far a call has come whose waits were the policy's own: 2 s, 4 s, 8 s.
 FIRST = Progress()
@@ -295,9 +295,9 @@ BRANCHES = {
         GiveUp(Reason.DEADLINE, 2.0),
     ),
     # RT-5: conflicts.
-    "RT-5: not retried by themselves": ({"failure": Failure(code="ABORTED")}, GiveUp()),
+    "RT-5: not retried by themselves": ({"failure": FailedAttempt(code="ABORTED")}, GiveUp()),
     "RT-5: but by the policy that is made for them": (
-        {"failure": Failure(code="ABORTED"), "policy": RETRY["contention"], "rng": Always(0.0)},
+        {"failure": FailedAttempt(code="ABORTED"), "policy": RETRY["contention"], "rng": Always(0.0)},
         Retry(0.01, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=0.01)),
     ),
 }
@@ -342,7 +342,7 @@ def test_order(first):
 )
 def test_kinds(code, own_timeout, retryable, conflict):
     """RT-2, RT-5, RT-7: what is retried, and what is a conflict, by code; only a try's own time adds to that."""
-    failure = Failure(code=code, own_timeout=own_timeout)
+    failure = FailedAttempt(code=code, own_timeout=own_timeout)
 
     assert (is_retryable(POLICY, failure), is_conflict(POLICY, failure)) == (retryable, conflict)
 
@@ -350,7 +350,7 @@ def test_kinds(code, own_timeout, retryable, conflict):
 @pytest.mark.parametrize("code", ["ABORTED", "ALREADY_EXISTS"])
 def test_no_conflict_where_it_is_retried(code):
     """RT-5: a conflict that the policy retries is no case for the hook."""
-    assert not is_conflict(replace(POLICY, codes=frozenset({code})), Failure(code=code))
+    assert not is_conflict(replace(POLICY, codes=frozenset({code})), FailedAttempt(code=code))
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ words = (
 )
 codes = st.sampled_from(STATUS_CODES) | st.sampled_from(["UNAVAILABLE", "UNAUTHENTICATED", "DEADLINE_EXCEEDED"])
 failures = st.builds(
-    Failure, code=codes, hint=words, own_timeout=st.booleans(), refused=st.booleans(), committed=st.booleans()
+    FailedAttempt, code=codes, hint=words, own_timeout=st.booleans(), refused=st.booleans(), committed=st.booleans()
 )
 progresses = st.builds(
     Progress,

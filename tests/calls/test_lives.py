@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.events import CallRetried, WaitSource
-from grpc_backoff.calls.machine import Phase
+from grpc_backoff.calls.machine import CallPhase
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.policy.budget import RetryBudget
 from tests.calls.driving import Run, policy_of
@@ -59,9 +59,9 @@ class Lives(RuleBasedStateMachine):
     def feed(self, given):
         run = self.run
         self.steps += 1
-        if run.phase is Phase.DONE:
+        if run.phase is CallPhase.DONE:
             return  # the end is final; what was on its way comes too late
-        waited, before = run.phase is Phase.WAITING, len(run.begun)
+        waited, before = run.phase is CallPhase.WAITING, len(run.begun)
         run.feed(given)
         if isinstance(given, m.Missed) or (isinstance(given, m.NotConnected) and run.state.missed):
             self.misses += 1
@@ -73,7 +73,7 @@ class Lives(RuleBasedStateMachine):
         if isinstance(given, m.NoConnection) and waited:
             machine = run.machine
             stays = machine.wait_for_ready and (given.resolved or not machine.by_config)
-            assert stays == (run.phase is Phase.WAITING)
+            assert stays == (run.phase is CallPhase.WAITING)
 
     def begins(self):
         """Look at an attempt that begins behind the first (RT-7, RT-10)."""
@@ -109,18 +109,18 @@ class Lives(RuleBasedStateMachine):
         run = self.run
         until = run.now + seconds
         for _ in range(1000):
-            if self.fresh and run.phase is Phase.RUNNING:
+            if self.fresh and run.phase is CallPhase.RUNNING:
                 self.connects(there=True)  # whether it has a connection an attempt is told at once
             while run.soon:
                 self.soon()
             ends = run.state.attempt_end if run.in_flight else None
             due = [at for at in (run.timer, ends) if at is not None and at <= until]
-            if not due or run.phase is Phase.DONE:
+            if not due or run.phase is CallPhase.DONE:
                 break
             if min(due) == ends:
                 run.now = max(run.now, ends)
                 unsent = ends_as == "unsent"
-                self.feed(m.AttemptFailed("UNAVAILABLE" if unsent else ends_as, unsent=unsent))
+                self.feed(m.NonOkStatus("UNAVAILABLE" if unsent else ends_as, unsent=unsent))
             elif late and not self.prompt:  # anything may come between the moment and the timer
                 self.late = True
                 run.now = max(run.now, run.timer) + late
@@ -128,7 +128,7 @@ class Lives(RuleBasedStateMachine):
                 break
             else:
                 run.now = max(run.now, run.timer)
-                self.feed(m.TimerFired())
+                self.feed(m.CallTimerFired())
         else:
             raise AssertionError("time stands still")
         run.now = max(run.now, until)
@@ -136,7 +136,7 @@ class Lives(RuleBasedStateMachine):
     # Connections.
 
     @rule(there=st.booleans(), failing=st.booleans(), resolved=st.booleans())
-    @precondition(lambda self: self.run.phase is Phase.RUNNING and self.fresh)
+    @precondition(lambda self: self.run.phase is CallPhase.RUNNING and self.fresh)
     def connects(self, there, failing=False, resolved=True):
         if not there:
             self.feed(m.NotConnected(failing, resolved))
@@ -145,17 +145,17 @@ class Lives(RuleBasedStateMachine):
         self.fresh = False
 
     @rule()
-    @precondition(lambda self: self.run.phase is Phase.WAITING)
+    @precondition(lambda self: self.run.phase is CallPhase.WAITING)
     def connected(self):
-        self.feed(m.Connected())
+        self.feed(m.ConnectionReady())
 
     @rule()
-    @precondition(lambda self: self.run.phase is Phase.WAITING)
+    @precondition(lambda self: self.run.phase is CallPhase.WAITING)
     def missed(self):
         self.feed(m.Missed())
 
     @rule(resolved=st.booleans())
-    @precondition(lambda self: self.run.phase is Phase.WAITING)
+    @precondition(lambda self: self.run.phase is CallPhase.WAITING)
     def dial_fails(self, resolved):
         self.feed(m.NoConnection(resolved))
 
@@ -170,7 +170,7 @@ class Lives(RuleBasedStateMachine):
     @rule(observed=st.booleans())
     @precondition(lambda self: self.running() and self.steps > SETTLED)
     def attempt_succeeds(self, observed):
-        self.feed(m.AttemptSucceeded(observed))
+        self.feed(m.OkStatus(observed))
 
     @rule(
         code=codes,
@@ -182,7 +182,7 @@ class Lives(RuleBasedStateMachine):
     def attempt_fails(self, code, hint, kind, can_refresh):
         run = self.run
         progress, events = run.state.progress, len(run.events)
-        self.feed(m.AttemptFailed(code, hint, can_refresh=can_refresh, **({kind: True} if kind else {})))
+        self.feed(m.NonOkStatus(code, hint, can_refresh=can_refresh, **({kind: True} if kind else {})))
         if kind == "unsent" and run.machine.repeatable and self.fresh and len(run.events) == events:
             assert run.state.progress == progress, "what never left counts for nothing"
 
@@ -199,38 +199,38 @@ class Lives(RuleBasedStateMachine):
         self.feed(m.HookDone((("token", "new"),) if renews else None))
 
     @rule()
-    @precondition(lambda self: self.run.phase is not Phase.DONE and self.steps > 8)
+    @precondition(lambda self: self.run.phase is not CallPhase.DONE and self.steps > 8)
     def caller_sees_something(self):
         self.feed(m.Committed())
 
     @rule()
-    @precondition(lambda self: self.run.phase is not Phase.DONE and self.steps > SETTLED)
+    @precondition(lambda self: self.run.phase is not CallPhase.DONE and self.steps > SETTLED)
     def caller_cancels(self):
         self.feed(m.CancelRequested())
-        assert self.run.phase is Phase.DONE
+        assert self.run.phase is CallPhase.DONE
 
     @rule()
-    @precondition(lambda self: self.run.phase is not Phase.DONE and self.steps > SETTLED)
+    @precondition(lambda self: self.run.phase is not CallPhase.DONE and self.steps > SETTLED)
     def channel_closes(self):
         run = self.run
         run.around.closing = True
         self.feed(m.ChannelClosing())
-        assert run.phase in {Phase.RUNNING, Phase.WAITING, Phase.DONE}
+        assert run.phase in {CallPhase.RUNNING, CallPhase.WAITING, CallPhase.DONE}
 
     # What holds after every step; that there is one attempt, one end, and nothing behind it the driver itself holds.
 
     @invariant()
     def phase_and_attempt_agree(self):
-        assert self.run.in_flight == (self.run.phase is Phase.RUNNING)
-        assert self.run.phase is not Phase.DECIDING or self.run.asked
+        assert self.run.in_flight == (self.run.phase is CallPhase.RUNNING)
+        assert self.run.phase is not CallPhase.DECIDING or self.run.asked
 
     @invariant()
     def a_timer_runs_exactly_while_something_is_awaited(self):
         run = self.run
         awaited = {
-            Phase.WAITING: run.state.attempt_end,
-            Phase.SLEEPING: run.state.wake,
-            Phase.DECIDING: run.state.end,
+            CallPhase.WAITING: run.state.attempt_end,
+            CallPhase.SLEEPING: run.state.wake,
+            CallPhase.DECIDING: run.state.end,
         }
         assert run.timer == awaited.get(run.phase)
 
@@ -243,7 +243,7 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def fail_fast_calls_do_not_wait_through_two_failures(self):
         run = self.run
-        if run.phase is Phase.WAITING and not run.machine.wait_for_ready and self.misses > 1:
+        if run.phase is CallPhase.WAITING and not run.machine.wait_for_ready and self.misses > 1:
             assert run.soon
 
     def teardown(self):
@@ -252,17 +252,17 @@ class Lives(RuleBasedStateMachine):
             return
         run = self.run
         for _ in range(10):
-            if run.phase is Phase.DONE:
+            if run.phase is CallPhase.DONE:
                 return
-            if run.phase is Phase.RUNNING:
-                self.feed(m.Begun() if run.machine.handed_over else m.AttemptSucceeded())
-            elif run.phase is Phase.WAITING:
-                self.feed(m.Connected())
-            elif run.phase is Phase.DECIDING:
+            if run.phase is CallPhase.RUNNING:
+                self.feed(m.Begun() if run.machine.handed_over else m.OkStatus())
+            elif run.phase is CallPhase.WAITING:
+                self.feed(m.ConnectionReady())
+            elif run.phase is CallPhase.DECIDING:
                 self.feed(m.HookDone())
             else:
                 run.now = max(run.now, run.timer)
-                self.feed(m.TimerFired())
+                self.feed(m.CallTimerFired())
         pytest.fail(f"lost in {run.phase}")
 
 

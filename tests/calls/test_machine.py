@@ -10,7 +10,7 @@ from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.decision import GiveUp, Retry
 from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
-from grpc_backoff.calls.machine import Ending, Hook, Phase
+from grpc_backoff.calls.machine import CallPhase, Ending, Hook
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.budget import RetryBudget
@@ -26,14 +26,14 @@ TOKEN = (("token", "new"),)
 INPUTS = {
     m.NotConnected: m.NotConnected(),
     m.Begun: m.Begun(),
-    m.Connected: m.Connected(),
+    m.ConnectionReady: m.ConnectionReady(),
     m.Missed: m.Missed(),
     m.NoConnection: m.NoConnection(),
-    m.AttemptSucceeded: m.AttemptSucceeded(),
-    m.AttemptFailed: m.AttemptFailed("UNAVAILABLE"),
+    m.OkStatus: m.OkStatus(),
+    m.NonOkStatus: m.NonOkStatus("UNAVAILABLE"),
     m.AttemptBroken: m.AttemptBroken(),
     m.Committed: m.Committed(),
-    m.TimerFired: m.TimerFired(),
+    m.CallTimerFired: m.CallTimerFired(),
     m.HookDone: m.HookDone(),
     m.CancelRequested: m.CancelRequested(),
     m.ChannelClosing: m.ChannelClosing(),
@@ -47,51 +47,51 @@ def running(policy=POLICY, **how):
 def waiting(policy=POLICY, *, failing=False, **how):
     run = Run(policy, **how)
     run.feed(m.NotConnected(failing))
-    assert run.phase is Phase.WAITING
+    assert run.phase is CallPhase.WAITING
     return run
 
 
 def sleeping(policy=POLICY, **how):
     run = Run(policy, **how)
     run.fail()
-    assert run.phase is Phase.SLEEPING
+    assert run.phase is CallPhase.SLEEPING
     return run
 
 
 def refreshing(policy=POLICY, **how):
     run = Run(policy, **how)
     run.fail("UNAUTHENTICATED", can_refresh=True)
-    assert run.phase is Phase.DECIDING
+    assert run.phase is CallPhase.DECIDING
     return run
 
 
 def settling(policy=POLICY, **how):
     run = Run(policy, **how)
     run.fail("ABORTED")
-    assert run.phase is Phase.DECIDING
+    assert run.phase is CallPhase.DECIDING
     return run
 
 
 def exhausted(policy=POLICY, **how):
     run = Run(policy, **how)
     run.fail(hint=STOP)
-    assert run.phase is Phase.DECIDING
+    assert run.phase is CallPhase.DECIDING
     return run
 
 
 def done(policy=POLICY, **how):
     run = Run(policy, **how)
     run.succeed()
-    assert run.phase is Phase.DONE
+    assert run.phase is CallPhase.DONE
     return run
 
 
 REACH = {
-    Phase.RUNNING: running,
-    Phase.WAITING: waiting,
-    Phase.DECIDING: settling,
-    Phase.SLEEPING: sleeping,
-    Phase.DONE: done,
+    CallPhase.RUNNING: running,
+    CallPhase.WAITING: waiting,
+    CallPhase.DECIDING: settling,
+    CallPhase.SLEEPING: sleeping,
+    CallPhase.DONE: done,
 }
 ALIVE = [running, waiting, sleeping, refreshing, settling, exhausted]
 
@@ -99,14 +99,14 @@ ALIVE = [running, waiting, sleeping, refreshing, settling, exhausted]
 # The table.
 
 
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", CallPhase)
 @pytest.mark.parametrize("kind", INPUTS)
 def test_every_pair_is_in_the_table_or_a_typed_error(phase, kind):
     """CH-7: a pair of phase and input leads to a phase, or it is an IllegalTransition that names both."""
     run = REACH[phase]()
     if (phase, kind) in m.transitions():
         run.feed(INPUTS[kind])
-        assert run.phase in Phase
+        assert run.phase in CallPhase
     else:
         before = run.state
         with pytest.raises(IllegalTransition, match=f"{kind.__name__} in phase {phase.name}"):
@@ -116,49 +116,49 @@ def test_every_pair_is_in_the_table_or_a_typed_error(phase, kind):
 
 def test_done_is_final():
     """CH-7: no input leads out of the end."""
-    assert {phase for phase, _ in m.transitions()} == set(Phase) - {Phase.DONE}
+    assert {phase for phase, _ in m.transitions()} == set(CallPhase) - {CallPhase.DONE}
 
 
 AT = {"target": TARGET, "method": METHOD, "call_id": CALL_ID}
 RETRIED = CallRetried(**AT, at=BEGAN, attempt=1, code="UNAVAILABLE", delay=0.5, source=WaitSource.SCHEDULE)
 STEPS = {
     # Each pair of the table, in a call with a policy and no deadline; what a deadline adds stands with RT-7.
-    (Phase.RUNNING, m.NotConnected): (running, Phase.WAITING, [m.Enqueue()]),
-    (Phase.RUNNING, m.Begun): (running, Phase.DONE, [m.Finish(Ending.ATTEMPT)]),
-    (Phase.RUNNING, m.NoConnection): (running, Phase.RUNNING, []),
-    (Phase.RUNNING, m.AttemptSucceeded): (running, Phase.DONE, [m.Finish(Ending.ATTEMPT)]),
-    (Phase.RUNNING, m.AttemptFailed): (running, Phase.SLEEPING, [m.Emit(RETRIED), m.ArmTimer(BEGAN + 0.5)]),
-    (Phase.RUNNING, m.AttemptBroken): (running, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.BROKEN)]),
-    (Phase.RUNNING, m.Committed): (running, Phase.RUNNING, []),
-    (Phase.RUNNING, m.TimerFired): (running, Phase.RUNNING, []),
-    (Phase.RUNNING, m.CancelRequested): (running, Phase.DONE, [m.AbandonAttempt(), m.Finish(Ending.ATTEMPT)]),
-    (Phase.RUNNING, m.ChannelClosing): (running, Phase.RUNNING, []),
-    (Phase.WAITING, m.Connected): (waiting, Phase.RUNNING, [m.CancelTimer(), m.Begin(None, ())]),
-    (Phase.WAITING, m.Missed): (waiting, Phase.WAITING, []),
-    (Phase.WAITING, m.NoConnection): (
+    (CallPhase.RUNNING, m.NotConnected): (running, CallPhase.WAITING, [m.Enqueue()]),
+    (CallPhase.RUNNING, m.Begun): (running, CallPhase.DONE, [m.Finish(Ending.ATTEMPT)]),
+    (CallPhase.RUNNING, m.NoConnection): (running, CallPhase.RUNNING, []),
+    (CallPhase.RUNNING, m.OkStatus): (running, CallPhase.DONE, [m.Finish(Ending.ATTEMPT)]),
+    (CallPhase.RUNNING, m.NonOkStatus): (running, CallPhase.SLEEPING, [m.Emit(RETRIED), m.ArmTimer(BEGAN + 0.5)]),
+    (CallPhase.RUNNING, m.AttemptBroken): (running, CallPhase.DONE, [m.CancelTimer(), m.Finish(Ending.BROKEN)]),
+    (CallPhase.RUNNING, m.Committed): (running, CallPhase.RUNNING, []),
+    (CallPhase.RUNNING, m.CallTimerFired): (running, CallPhase.RUNNING, []),
+    (CallPhase.RUNNING, m.CancelRequested): (running, CallPhase.DONE, [m.AbandonAttempt(), m.Finish(Ending.ATTEMPT)]),
+    (CallPhase.RUNNING, m.ChannelClosing): (running, CallPhase.RUNNING, []),
+    (CallPhase.WAITING, m.ConnectionReady): (waiting, CallPhase.RUNNING, [m.CancelTimer(), m.Begin(None, ())]),
+    (CallPhase.WAITING, m.Missed): (waiting, CallPhase.WAITING, []),
+    (CallPhase.WAITING, m.NoConnection): (
         waiting,
-        Phase.SLEEPING,
+        CallPhase.SLEEPING,
         [m.CancelTimer(), m.FailAttempt("UNAVAILABLE"), m.Emit(RETRIED), m.ArmTimer(BEGAN + 0.5)],
     ),
-    (Phase.WAITING, m.Committed): (waiting, Phase.WAITING, []),
-    (Phase.WAITING, m.TimerFired): (
+    (CallPhase.WAITING, m.Committed): (waiting, CallPhase.WAITING, []),
+    (CallPhase.WAITING, m.CallTimerFired): (
         waiting,
-        Phase.DONE,
+        CallPhase.DONE,
         [m.CancelTimer(), m.FailAttempt("DEADLINE_EXCEEDED"), m.CancelTimer(), m.Finish(Ending.ATTEMPT)],
     ),
-    (Phase.WAITING, m.CancelRequested): (waiting, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
-    (Phase.WAITING, m.ChannelClosing): (waiting, Phase.WAITING, []),
-    (Phase.DECIDING, m.HookDone): (settling, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]),
-    (Phase.DECIDING, m.NoConnection): (settling, Phase.DECIDING, []),
-    (Phase.DECIDING, m.Committed): (settling, Phase.DECIDING, []),
-    (Phase.DECIDING, m.TimerFired): (settling, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]),
-    (Phase.DECIDING, m.CancelRequested): (settling, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
-    (Phase.DECIDING, m.ChannelClosing): (settling, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
-    (Phase.SLEEPING, m.NoConnection): (sleeping, Phase.SLEEPING, []),
-    (Phase.SLEEPING, m.Committed): (sleeping, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]),
-    (Phase.SLEEPING, m.TimerFired): (sleeping, Phase.SLEEPING, [m.ArmTimer(BEGAN + 0.5)]),  # too early
-    (Phase.SLEEPING, m.CancelRequested): (sleeping, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
-    (Phase.SLEEPING, m.ChannelClosing): (sleeping, Phase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
+    (CallPhase.WAITING, m.CancelRequested): (waiting, CallPhase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
+    (CallPhase.WAITING, m.ChannelClosing): (waiting, CallPhase.WAITING, []),
+    (CallPhase.DECIDING, m.HookDone): (settling, CallPhase.DONE, [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]),
+    (CallPhase.DECIDING, m.NoConnection): (settling, CallPhase.DECIDING, []),
+    (CallPhase.DECIDING, m.Committed): (settling, CallPhase.DECIDING, []),
+    (CallPhase.DECIDING, m.CallTimerFired): (settling, CallPhase.DONE, [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]),
+    (CallPhase.DECIDING, m.CancelRequested): (settling, CallPhase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
+    (CallPhase.DECIDING, m.ChannelClosing): (settling, CallPhase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
+    (CallPhase.SLEEPING, m.NoConnection): (sleeping, CallPhase.SLEEPING, []),
+    (CallPhase.SLEEPING, m.Committed): (sleeping, CallPhase.DONE, [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]),
+    (CallPhase.SLEEPING, m.CallTimerFired): (sleeping, CallPhase.SLEEPING, [m.ArmTimer(BEGAN + 0.5)]),  # too early
+    (CallPhase.SLEEPING, m.CancelRequested): (sleeping, CallPhase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
+    (CallPhase.SLEEPING, m.ChannelClosing): (sleeping, CallPhase.DONE, [m.CancelTimer(), m.Finish(Ending.CANCELLED)]),
 }
 
 
@@ -196,7 +196,7 @@ def test_no_connection_yet(wait_for_ready, failing):
     fails = failing and not wait_for_ready
     soon = [m.FailSoon()] if fails else []
     assert run.feed(m.NotConnected(failing)) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue(), *soon]
-    assert run.phase is Phase.WAITING
+    assert run.phase is CallPhase.WAITING
 
 
 def test_without_a_deadline_no_timer():
@@ -246,13 +246,13 @@ def test_wait_for_ready_outlasts_failures():
     run = waiting(None, wait_for_ready=True)
     for _ in range(100):
         assert run.feed(m.NoConnection(), 1.0) == []
-    assert run.feed(m.Connected()) == [m.CancelTimer(), m.Begin(None, ())]
+    assert run.feed(m.ConnectionReady()) == [m.CancelTimer(), m.Begin(None, ())]
 
 
 def test_one_deadline_covers_the_wait_and_the_call():
     """CH-3: the attempt gets what the wait has left of the time."""
     run = waiting(None, timeout=5.0)
-    assert run.feed(m.Connected(), 3.0) == [m.CancelTimer(), m.Begin(2.0, ())]
+    assert run.feed(m.ConnectionReady(), 3.0) == [m.CancelTimer(), m.Begin(2.0, ())]
     assert run.timer is None
 
 
@@ -272,7 +272,7 @@ def test_the_deadline_while_waiting():
 def test_a_connection_that_comes_too_late(after):
     """CH-3: no attempt begins when the time is up, though the timer has not said so yet."""
     run = waiting(None, timeout=5.0)
-    assert m.FailAttempt("DEADLINE_EXCEEDED") in run.feed(m.Connected(), after)
+    assert m.FailAttempt("DEADLINE_EXCEEDED") in run.feed(m.ConnectionReady(), after)
     assert len(run.begun) == 1
 
 
@@ -281,7 +281,7 @@ def test_a_deadline_that_has_passed(timeout):
     """CH-1, CH-3: as in grpc a timeout that is no more, or no number, has passed; the timer fires at once."""
     run = waiting(None, timeout=timeout)
     assert run.timer <= BEGAN
-    assert m.FailAttempt("DEADLINE_EXCEEDED") in run.feed(m.Connected())
+    assert m.FailAttempt("DEADLINE_EXCEEDED") in run.feed(m.ConnectionReady())
     assert m.FailAttempt("DEADLINE_EXCEEDED") in waiting(POLICY, timeout=timeout).wake()
 
 
@@ -291,15 +291,15 @@ def test_peer_that_hangs_up_behind_its_settings(wait_for_ready):
     run = waiting(None, wait_for_ready=wait_for_ready)
     assert run.feed(m.Missed()) == []
     assert run.feed(m.Missed()) == ([] if wait_for_ready else [m.FailSoon()])
-    assert run.phase is Phase.WAITING
+    assert run.phase is CallPhase.WAITING
 
 
 def test_a_connection_that_is_gone_as_the_call_enters():
     """CH-3: that is a miss like any other, and the call is in the queue again, with its deadline."""
     run = waiting(None, timeout=5.0)
-    run.feed(m.Connected(), 1.0)
+    run.feed(m.ConnectionReady(), 1.0)
     assert run.feed(m.NotConnected()) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue()]
-    run.feed(m.Connected(), 1.0)
+    run.feed(m.ConnectionReady(), 1.0)
     assert run.feed(m.NotConnected()) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue(), m.FailSoon()]
 
 
@@ -318,12 +318,12 @@ def test_waiting_is_part_of_the_attempt():
     """RT-7: what the policy gives an attempt is used up by its wait for a connection, also of a wait-for-ready call."""
     run = waiting(OWN_TIME, wait_for_ready=True, timeout=60.0)
     assert run.timer == BEGAN + 1.0
-    assert run.feed(m.Connected(), 0.25) == [m.CancelTimer(), m.Begin(0.75, ())]
+    assert run.feed(m.ConnectionReady(), 0.25) == [m.CancelTimer(), m.Begin(0.75, ())]
     run = waiting(OWN_TIME, wait_for_ready=True, timeout=60.0)
     effects = run.wake()
     assert effects[:2] == [m.CancelTimer(), m.FailAttempt("DEADLINE_EXCEEDED")]
     assert run.codes == ["DEADLINE_EXCEEDED"]
-    assert run.phase is Phase.SLEEPING
+    assert run.phase is CallPhase.SLEEPING
 
 
 # A wait-for-ready call that enters a connection as it breaks (CH-3).
@@ -333,9 +333,9 @@ def test_what_never_left_is_made_again():
     """CH-3: at once, with what is left of the time; it counts for nothing, and nobody is told."""
     run = running(None, wait_for_ready=True, repeatable=True, timeout=5.0)
     assert run.fail(after=2.0, unsent=True) == [m.Begin(3.0, ())]
-    assert run.phase is Phase.RUNNING
+    assert run.phase is CallPhase.RUNNING
     run.feed(m.NotConnected())
-    run.feed(m.Connected())
+    run.feed(m.ConnectionReady())
     assert run.fail(unsent=True) == [m.Begin(3.0, ())]
     assert run.state.progress.attempt == 1
     assert run.events == []
@@ -399,7 +399,7 @@ def test_so_many_attempts(attempts):
         run.retry()
     run.fail()
     assert len(run.begun) == attempts
-    assert run.phase is (Phase.DONE if attempts == 1 else Phase.DECIDING)
+    assert run.phase is (CallPhase.DONE if attempts == 1 else CallPhase.DECIDING)
     assert [type(event) for event in run.events[attempts - 1 :]] == [CallExhausted] * (attempts > 1)
 
 
@@ -441,8 +441,8 @@ def test_the_schedule():
 def test_an_early_timer_is_armed_again():
     """RT-3: a wait is never cut short."""
     run = sleeping()
-    assert run.feed(m.TimerFired(), 0.25) == [m.ArmTimer(BEGAN + 0.5)]
-    assert run.phase is Phase.SLEEPING
+    assert run.feed(m.CallTimerFired(), 0.25) == [m.ArmTimer(BEGAN + 0.5)]
+    assert run.phase is CallPhase.SLEEPING
     assert len(run.wake()) == 1
 
 
@@ -452,7 +452,7 @@ def test_pushback_of_none():
     told, begin = run.fail(hint=AT_ONCE)
     assert (told.event.delay, told.event.source) == (0.0, WaitSource.PUSHBACK)
     assert begin == m.Begin(None, (("grpc-previous-rpc-attempts", "1"),))
-    assert run.phase is Phase.RUNNING
+    assert run.phase is CallPhase.RUNNING
 
 
 def test_pushback():
@@ -529,7 +529,7 @@ def test_refused():
     assert begin == m.Begin(None, ())
     assert (run.state.progress.attempt, tokens.left) == (1, 10)
     run.fail(refused=True)
-    assert (run.phase, tokens.left) == (Phase.SLEEPING, 9)
+    assert (run.phase, tokens.left) == (CallPhase.SLEEPING, 9)
     assert run.wake() == [m.Begin(None, (("grpc-previous-rpc-attempts", "1"),))]
 
 
@@ -548,7 +548,7 @@ def test_refresh():
     assert cancelled == m.CancelTimer()
     assert (told.event.code, told.event.delay, told.event.source) == ("UNAUTHENTICATED", 0.0, WaitSource.REFRESH)
     assert begin == m.Begin(58.75, (*TOKEN, ("grpc-previous-rpc-attempts", "1")))
-    assert run.phase is Phase.RUNNING
+    assert run.phase is CallPhase.RUNNING
 
 
 def test_renewed_metadata_stay():
@@ -585,7 +585,7 @@ def test_when_an_attempt_began():
     run.wake()
     assert run.state.attempt_began == BEGAN + 0.5
     run.feed(m.NotConnected())
-    run.feed(m.Connected(), 2.0)
+    run.feed(m.ConnectionReady(), 2.0)
     assert run.state.attempt_began == BEGAN + 0.5
     run = running(None, repeatable=True)
     assert run.state.attempt_began == BEGAN
@@ -598,7 +598,7 @@ def refreshing_again(**how):
     run = refreshing(**how)
     run.feed(m.HookDone(TOKEN))
     run.fail("UNAUTHENTICATED", can_refresh=True)
-    assert run.phase is Phase.SLEEPING
+    assert run.phase is CallPhase.SLEEPING
     return run
 
 
@@ -611,7 +611,7 @@ def test_refreshed_again_after_the_wait():
     assert timer == m.ArmTimer(BEGAN + 0.5)
     assert len(run.hooks) == 1
     assert run.wake() == [m.ArmTimer(BEGAN + 60.0), m.CallHook(Hook.REFRESH, 0.5)]
-    assert run.phase is Phase.DECIDING
+    assert run.phase is CallPhase.DECIDING
     newer = (("token", "newer"),)
     assert run.feed(m.HookDone(newer), 1.0) == [
         m.CancelTimer(),
@@ -632,7 +632,7 @@ def test_later_refreshes_are_within_the_attempts():
     """RT-1, RT-4: credentials that are refused again and again use up the policy's attempts."""
     run = refreshing()
     run.feed(m.HookDone(TOKEN))
-    while run.fail("UNAUTHENTICATED", can_refresh=True) and run.phase is Phase.SLEEPING:
+    while run.fail("UNAUTHENTICATED", can_refresh=True) and run.phase is CallPhase.SLEEPING:
         run.wake()
         run.feed(m.HookDone(TOKEN))
     assert len(run.begun) == POLICY.max_attempts
@@ -700,7 +700,7 @@ def test_no_conflict_where_it_is_retried():
     """RT-5: a policy that is made for ABORTED retries it."""
     run = running(policy_of(codes=frozenset({"ABORTED"})))
     run.fail("ABORTED")
-    assert run.phase is Phase.SLEEPING
+    assert run.phase is CallPhase.SLEEPING
     assert run.hooks == []
 
 
@@ -873,7 +873,7 @@ def test_a_wait_past_the_deadline():
     """RT-3, RT-7: a wait that leaves no time is not begun; the account says how long it would have been."""
     run = running(timeout=0.5)
     run.fail()
-    assert run.phase is Phase.DECIDING
+    assert run.phase is CallPhase.DECIDING
     assert run.feed(m.HookDone())[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.DEADLINE, 0.5), 0.5)
 
 
@@ -931,7 +931,7 @@ def test_committed_stays():
     """RT-8: an attempt that waited for its connection is as committed as before."""
     run = waiting()
     run.feed(m.Committed())
-    run.feed(m.Connected())
+    run.feed(m.ConnectionReady())
     assert run.state.committed
 
 
@@ -994,7 +994,7 @@ def test_a_committed_failure_costs_a_token():
     run = running(tokens=tokens)
     run.feed(m.Committed())
     run.fail()
-    assert (run.phase, tokens.left) == (Phase.DONE, 3)
+    assert (run.phase, tokens.left) == (CallPhase.DONE, 3)
 
 
 def by_the_gRFC(tokens, calls, attempts):  # noqa: N802
@@ -1015,7 +1015,7 @@ def test_calls_that_share_a_budget(most, attempts):
     tokens, made = RetryTokens(RetryBudget(most, 0.1)), []
     for _ in range(10):
         run = running(policy_of(max_attempts=attempts), tokens=tokens)
-        while run.fail() and run.phase is Phase.SLEEPING:
+        while run.fail() and run.phase is CallPhase.SLEEPING:
             run.wake()
         made.append(len(run.begun))
         assert made[-1] == attempts or run.events[-1].reason is Reason.BUDGET
@@ -1028,7 +1028,7 @@ def test_the_budget_comes_back():
 
     def attempts():
         run = running(tokens=tokens)
-        while run.fail() and run.phase is Phase.SLEEPING:
+        while run.fail() and run.phase is CallPhase.SLEEPING:
             run.wake()
         return len(run.begun)
 
@@ -1070,7 +1070,7 @@ def test_an_attempt_that_got_no_connection_counts():
     run.feed(m.NoConnection())
     run.wake()
     run.feed(m.NotConnected())
-    assert run.feed(m.Connected()) == [m.CancelTimer(), m.Begin(None, (("grpc-previous-rpc-attempts", "1"),))]
+    assert run.feed(m.ConnectionReady()) == [m.CancelTimer(), m.Begin(None, (("grpc-previous-rpc-attempts", "1"),))]
 
 
 # How it ends before its time (CH-1, CB-10).
@@ -1143,6 +1143,6 @@ def test_what_is_remembered_of_a_decision():
 def test_a_step_changes_nothing_but_its_result():
     """CH-7: the machine is a function: the same state and input lead to the same state and effects."""
     run = running(timeout=5.0)
-    for given in (m.NotConnected(), m.AttemptFailed("UNAVAILABLE"), m.AttemptSucceeded(observed=True)):
+    for given in (m.NotConnected(), m.NonOkStatus("UNAVAILABLE"), m.OkStatus(observed=True)):
         one, other = (run.machine.step(run.state, given, 101.0, run.around) for _ in range(2))
         assert one == other

@@ -8,7 +8,7 @@ import json
 import pytest
 from rich.console import Console
 
-from grpc_backoff.cli.attempts import Attempt, AttemptLog, Outcome, Summary
+from grpc_backoff.cli.attempts import AttemptLog, LoggedAttempt, Outcome, Summary
 from grpc_backoff.cli.live import LiveView
 from grpc_backoff.cli.view import JsonView, LineView, duration, printable, reason
 from grpc_backoff.connection import events
@@ -18,7 +18,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\nfake line\x9b31m\u202eright to left\x7f\u2
 
 
 def failed(text, number=1, **more):
-    return Attempt(
+    return LoggedAttempt(
         number=number,
         attempt=number,
         start=0.5,
@@ -123,7 +123,7 @@ def test_table_counts_down():
 def test_table_prints_a_standing_connection_before_the_summary():
     """A connection that still stands gets its row when the command ends."""
     view, stream = live_view()
-    attempt = Attempt(number=1, attempt=1, start=0.0, gap=None, limit=20.0, outcome=Outcome.CONNECTED, took=0.003)
+    attempt = LoggedAttempt(number=1, attempt=1, start=0.0, gap=None, limit=20.0, outcome=Outcome.CONNECTED, took=0.003)
     view.show(attempt)
     view.summary(Summary(attempts=1, connections=1, last_error=None, seconds=2.0, ended="interrupted"))
     assert "READY after 3 ms" in stream.getvalue()

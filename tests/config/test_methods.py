@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from grpc_backoff import aio
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.methods import CallPolicies, read_call_policies, read_retry
-from grpc_backoff.config.service_config import from_service_config
+from grpc_backoff.config.service_config import MethodConfig, ServiceConfig, from_service_config
 from grpc_backoff.errors import OptionError, PolicyWarning
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.presets import PRESETS, REPLAY_LIMIT, RETRY
@@ -358,6 +358,11 @@ def refusal(text):
     return details if details.startswith("Failed to create channel") else None
 
 
+def retries_in(policies):
+    """Return what the service config says of retries, by path."""
+    return {path: config.retry for path, config in policies.service_config.methods.items()}
+
+
 def left_of(policies, key=KEY):
     return dict(policies.core)[key]
 
@@ -383,12 +388,12 @@ def test_taken_over(ascii_only, encoded):
     policies = read(core=[("grpc.x", 1), (KEY, text.encode() if encoded else text), ("grpc.y", "z")])
     left = json.loads(left_of(policies))
 
-    assert policies.service_config == {
-        "*": None,
-        "a.B": OF_NATIVE,
-        "a.B/C": OF_OTHER,
-        "d.E/F": OF_OTHER,
-        "a.B/Ä\u2028": None,
+    assert retries_in(policies) == {
+        "": None,
+        "/a.B/": OF_NATIVE,
+        "/a.B/C": OF_OTHER,
+        "/d.E/F": OF_OTHER,
+        "/a.B/Ä\u2028": None,
     }
     assert "retryPolicy" not in left_of(policies)
     assert left == {
@@ -444,7 +449,7 @@ def test_nothing_to_take(text):
     policies = read("standard", core=[(KEY, text)])
 
     assert left_of(policies) == text
-    assert not any(policies.service_config.values())
+    assert not any(retries_in(policies).values())
     assert refusal(text) is None
 
 
@@ -482,7 +487,8 @@ def test_refused(text):
 
     assert refusal(text)
     assert left_of(policies) is text
-    assert (policies.service_config, policies.budget) == ({}, None)
+    assert not any(retries_in(policies).values())
+    assert policies.budget is None
 
 
 STILL_REFUSED = {
@@ -537,7 +543,8 @@ def test_retries_turned_off(off, key):
     core = ((KEY, json.dumps(FULL)), (key, off))
     policies = read(core=core)
 
-    assert (policies.service_config, policies.budget, policies.core) == ({}, None, core)
+    assert not any(retries_in(policies).values())
+    assert (policies.budget, policies.core) == (None, core)
     assert read("standard", core=core).of("/a.B/C") == STANDARD
 
 
@@ -594,7 +601,7 @@ def test_whole_or_not_at_all(entries):
     policies = read(core=[(KEY, text)])
 
     assert left_of(policies) is text or "retryPolicy" not in left_of(policies)
-    assert left_of(policies) is not text or not any(policies.service_config.values())
+    assert left_of(policies) is not text or not any(retries_in(policies).values())
 
 
 # Whether the core's own retries can be off.
@@ -679,11 +686,14 @@ def test_core_retries_off(said):
     argument=st.dictionaries(
         st.sampled_from(["*", "a.B", "a.B/C"]), st.sampled_from([STANDARD, ONCE, ABORTED, RETRY["grpc"]])
     ),
-    native=st.dictionaries(st.sampled_from(["*", "a.B", "a.B/C", "d.E"]), st.sampled_from([None, OF_NATIVE, OF_OTHER])),
+    native=st.dictionaries(
+        st.sampled_from(["", "/a.B/", "/a.B/C", "/d.E/"]),
+        st.sampled_from([None, OF_NATIVE, OF_OTHER]).map(lambda retry: MethodConfig(retry=retry)),
+    ),
 )
 def test_stand_in_keeps_its_word(argument, native):
     """RT-10: where we stand in, there is no method whose call would not be made again without a server."""
-    policies = CallPolicies(argument=argument, service_config=native)
+    policies = CallPolicies(argument=argument, service_config=ServiceConfig(native))
     methods = [policies.of(method) for method in ("/a.B/C", "/a.B/D", "/d.E/F", "/x.Y/Z")]
     all_retried = all(each and each.max_attempts != 1 and "UNAVAILABLE" in each.codes for each in methods)
 

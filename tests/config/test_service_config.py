@@ -12,18 +12,19 @@ from hypothesis import strategies as st
 
 from grpc_backoff.config.service_config import (
     Conversion,
+    MethodConfig,
     from_service_config,
     method_configs,
     method_paths,
-    read_duration,
     read_json,
+    read_service_config,
     read_throttling,
     to_service_config,
 )
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.checks import STATUS_CODES
+from grpc_backoff.policy.checks import STATUS_CODES, read_duration
 from grpc_backoff.policy.jitter import Full, NoJitter, Proportional
 from grpc_backoff.policy.presets import RETRY
 from grpc_backoff.policy.retry import RetryPolicy
@@ -267,19 +268,19 @@ def test_spellings(change, expected):
         ("maxAttempts", float("nan"), "a whole number above 1"),
         ("maxAttempts", "4", "a whole number above 1"),
         ("maxAttempts", True, "a whole number above 1"),
-        ("initialBackoff", None, "a duration above 0, such as '0.5s'"),
-        ("initialBackoff", "0s", "a duration above 0, such as '0.5s'"),
-        ("initialBackoff", "-1s", "a duration above 0, such as '0.5s'"),
-        ("initialBackoff", "100ms", "a duration above 0, such as '0.5s'"),
-        ("initialBackoff", 0.1, "a duration above 0, such as '0.5s'"),
-        ("maxBackoff", None, "a duration above 0, such as '0.5s'"),
-        ("maxBackoff", "0.0s", "a duration above 0, such as '0.5s'"),
-        ("maxBackoff", "1.s", "a duration above 0, such as '0.5s'"),
+        ("initialBackoff", None, "a finite number of seconds above 0, as a string such as '0.5s'"),
+        ("initialBackoff", "0s", "a finite number of seconds above 0, as a string such as '0.5s'"),
+        ("initialBackoff", "-1s", "a finite number of seconds above 0, as a string such as '0.5s'"),
+        ("initialBackoff", "100ms", "a finite number of seconds above 0, as a string such as '0.5s'"),
+        ("initialBackoff", 0.1, "a finite number of seconds above 0, as a string such as '0.5s'"),
+        ("maxBackoff", None, "a finite number of seconds above 0, as a string such as '0.5s'"),
+        ("maxBackoff", "0.0s", "a finite number of seconds above 0, as a string such as '0.5s'"),
+        ("maxBackoff", "1.s", "a finite number of seconds above 0, as a string such as '0.5s'"),
         ("backoffMultiplier", None, "a finite number of at least 1"),
         ("backoffMultiplier", 0, "a finite number of at least 1"),
         ("backoffMultiplier", "2", "a finite number of at least 1"),
-        ("retryableStatusCodes", None, "a list of status codes"),
-        ("retryableStatusCodes", "UNAVAILABLE", "a list of status codes"),
+        ("retryableStatusCodes", None, "a list of at least one status code"),
+        ("retryableStatusCodes", "UNAVAILABLE", "a list of at least one status code"),
         ("retryableStatusCodes", [], "a list of at least one status code"),
     ],
 )
@@ -427,15 +428,15 @@ def test_no_throttling(config):
 @pytest.mark.parametrize(
     ("throttling", "message"),
     [
-        ({}, "RetryBudget.max_tokens=None"),
-        ({"maxTokens": 10}, "RetryBudget.token_ratio=None"),
-        ({"tokenRatio": 1}, "RetryBudget.max_tokens=None"),
-        ({"maxTokens": 0, "tokenRatio": 1}, "RetryBudget.max_tokens=0"),
-        ({"maxTokens": -1, "tokenRatio": 1}, "RetryBudget.max_tokens=-1"),
-        ({"maxTokens": 10, "tokenRatio": 0}, "RetryBudget.token_ratio=0"),
-        ({"maxTokens": 10, "tokenRatio": -0.5}, "RetryBudget.token_ratio=-0.5"),
-        ({"maxTokens": 10, "tokenRatio": 0.0005}, "RetryBudget.token_ratio=0.0005"),
-        ({"maxTokens": True, "tokenRatio": 1}, "RetryBudget.max_tokens=True"),
+        ({}, "retryThrottling.maxTokens=None"),
+        ({"maxTokens": 10}, "retryThrottling.tokenRatio=None"),
+        ({"tokenRatio": 1}, "retryThrottling.maxTokens=None"),
+        ({"maxTokens": 0, "tokenRatio": 1}, "retryThrottling.maxTokens=0"),
+        ({"maxTokens": -1, "tokenRatio": 1}, "retryThrottling.maxTokens=-1"),
+        ({"maxTokens": 10, "tokenRatio": 0}, "retryThrottling.tokenRatio=0"),
+        ({"maxTokens": 10, "tokenRatio": -0.5}, "retryThrottling.tokenRatio=-0.5"),
+        ({"maxTokens": 10, "tokenRatio": 0.0005}, "retryThrottling.tokenRatio=0.0005"),
+        ({"maxTokens": True, "tokenRatio": 1}, "retryThrottling.maxTokens=True"),
         ([], "retryThrottling=[]"),
         ("10", "retryThrottling='10'"),
         (False, "retryThrottling=False"),
@@ -452,7 +453,7 @@ def test_bad_throttling(throttling, message):
 
 def test_too_many_tokens():
     """RT-9: a thousand are the most, as gRFC A6 has it; grpc's C-core has no such limit."""
-    with pytest.raises(OptionError, match=r"^RetryBudget\.max_tokens=1001: expected "):
+    with pytest.raises(OptionError, match=r"^retryThrottling\.maxTokens=1001: expected "):
         read_throttling({"retryThrottling": {"maxTokens": 1001, "tokenRatio": 1}})
 
 
@@ -508,3 +509,89 @@ def test_json_or_nothing(text):
 def test_method_configs(config, entries):
     """CH-8: the entries for methods, as far as they are any."""
     assert method_configs(config) == entries
+
+
+# A channel's, read once.
+
+UNARY = "/echo.v1.Echo/Unary"
+
+
+def options(*method_configs, **more):
+    return (("grpc.service_config", json.dumps({"methodConfig": list(method_configs), **more})),)
+
+
+def read(given):
+    return read_service_config(given)[0]
+
+
+def test_nearest_wins():
+    """CH-8: the method's own entry, else its service's, else the one for all; they are not merged."""
+    config = read(
+        options(
+            {"name": [{}], "waitForReady": True},
+            {"name": [{"service": "a.B"}], "timeout": "2s"},
+            {"name": [{"service": "a.B", "method": "C"}, {"service": "d.E"}], "waitForReady": False, "timeout": "1.5s"},
+        )
+    )
+    assert config.of("/a.B/C") == MethodConfig(wait_for_ready=False, timeout=1.5)
+    assert config.of("/a.B/D") == MethodConfig(timeout=2.0)
+    assert config.of("/d.E/X") == MethodConfig(wait_for_ready=False, timeout=1.5)
+    assert config.of("/other/C") == MethodConfig(wait_for_ready=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0s", 0.0), ("1s", 1.0), ("0.000000001s", 1e-9), ("3.500s", 3.5), ("1", None), ("-1s", None), ("1.s", None)]
+    + [(value, None) for value in (1, None, True, "", "s", ["1s"], "1e3s", " 1s")],
+)
+def test_timeout(text, seconds):
+    """CH-8: `timeout` is a protobuf Duration in JSON; all else is left to the core."""
+    assert read(options({"name": [{}], "timeout": text})).of(UNARY).timeout == seconds
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, 5, "", "{", "[]", "null", b"\xff", '"x"', "[" * 100_000),
+        '{"methodConfig": 5}',
+        '{"methodConfig": [5, null, {}]}',
+        '{"methodConfig": [{"name": 5}, {"name": [5, {"method": "M"}], "waitForReady": 1}]}',
+    ],
+    ids=range(12),
+)
+def test_rubbish(value):
+    """CH-8: whatever cannot be read says nothing; the core rejects it when it connects."""
+    assert read([("grpc.service_config", value)]).of(UNARY) == MethodConfig()
+
+
+def test_first_of_several():
+    """CH-9: where the key stands twice the first wins, as in grpcio."""
+    twice = options({"name": [{}], "timeout": "1s"}) + options({"name": [{}], "timeout": "2s"})
+    assert read(twice).of(UNARY).timeout == 1.0
+    assert read([]).of(UNARY) == MethodConfig()
+
+
+def test_one_value():
+    """CH-8, RT-9, RT-10: a method's wait, its time and its retries, and the budget of all, stand in one value."""
+    entry = {"name": [{"service": "a.B"}], "waitForReady": True, "timeout": "2s", "retryPolicy": GIVEN}
+    config = read(options(entry, retryThrottling={"maxTokens": 10, "tokenRatio": 0.1}))
+
+    assert config.of("/a.B/C") == MethodConfig(wait_for_ready=True, timeout=2.0, retry=NATIVE)
+    assert config.of("/d.E/F") == MethodConfig()
+    assert config.budget == RetryBudget(10, 0.1)
+
+
+@pytest.mark.parametrize("more", [(), (("grpc.enable_retries", 0),)])
+def test_what_is_not_taken_over(more):
+    """RT-10: with retries that grpc refuses or does not make, the rest of the config holds all the same."""
+    retry = GIVEN if more else {**GIVEN, "maxAttempts": 1}
+    given = options({"name": [{}], "waitForReady": True, "timeout": "2s", "retryPolicy": retry}) + more
+    config, left = read_service_config(given)
+
+    assert config.of(UNARY) == MethodConfig(wait_for_ready=True, timeout=2.0)
+    assert left == given
+
+
+def test_paths_are_paths():
+    """CH-8: a service that is called like the entry for all is not all."""
+    assert read(options({"name": [{"service": "*"}], "timeout": "1s"})).of(UNARY) == MethodConfig()

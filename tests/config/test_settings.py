@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import fields, replace
+from functools import partial
 
 import pytest
 
+from grpc_backoff.config.file import read_config
+from grpc_backoff.config.options import read_options
+from grpc_backoff.config.service_config import from_service_config, read_throttling
 from grpc_backoff.config.settings import (
     BUDGETING,
     CONNECTING,
@@ -17,15 +23,17 @@ from grpc_backoff.config.settings import (
     resolve_retry,
     suggestion,
 )
-from grpc_backoff.config.sources import Effective, Resolved, Said, say
-from grpc_backoff.errors import OptionError
+from grpc_backoff.config.sources import Effective, ResolvedPolicy, Said, say
+from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import Full, Proportional
-from grpc_backoff.policy.presets import CONNECT, RETRY
+from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
 from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.strategy import Exponential, Steps
 
+STANDARD = RETRY["standard"]
 BACKOFF = {"preset", "delay", "max_delay", "multiplier", "jitter"}
 
 
@@ -57,7 +65,7 @@ def budget_of(**given):
 
 def test_budget():
     """RT-9: the two numbers are a budget, and each says where it came from."""
-    assert budget_of(max_tokens=10, token_ratio=0.1) == Resolved(
+    assert budget_of(max_tokens=10, token_ratio=0.1) == ResolvedPolicy(
         RetryBudget(10, 0.1),
         (Effective("max_tokens", 10.0, "s: b.max_tokens"), Effective("token_ratio", 0.1, "s: b.token_ratio")),
     )
@@ -239,3 +247,79 @@ def test_numbers_of_options():
     source = read_source(CONNECTING, {"jitter": ("j", 0.3)}, "option")
 
     assert source["jitter"].value == Proportional(0.3)
+
+
+WRONG = {
+    # For each number of a policy, a wrong one, who makes the policy by hand, and the number's key in a service config.
+    "delay": (-1, lambda wrong: Exponential(wrong, 2.0), "initialBackoff"),
+    "max_delay": (0, lambda wrong: replace(GRPC, cap=wrong), "maxBackoff"),
+    "multiplier": (0.5, lambda wrong: Exponential(1.0, wrong), "backoffMultiplier"),
+    "max_exponent": (-1, lambda wrong: Exponential(1.0, 2.0, wrong), None),
+    "steps": ([], lambda wrong: Steps(wrong, 2.0), None),
+    "max_attempts": (0, lambda wrong: replace(STANDARD, max_attempts=wrong), None),
+    "codes": ([], lambda wrong: replace(STANDARD, codes=wrong), "retryableStatusCodes"),
+    "timeout": (-1, lambda wrong: replace(STANDARD, timeout=wrong), None),
+    "deadline": (-1, lambda wrong: replace(STANDARD, deadline=wrong), None),
+    "server_delay_jitter": (-1, lambda wrong: replace(STANDARD, server_delay_jitter=wrong), None),
+    "max_server_delay": (-1, lambda wrong: replace(STANDARD, max_server_delay=wrong), None),
+    "min_connect_timeout": (-1, lambda wrong: replace(CONNECT, min_connect_timeout=wrong), None),
+    "jitter_first": (2, lambda wrong: replace(CONNECT, jitter_first=wrong), None),
+    "stable_after": (-1, lambda wrong: replace(CONNECT, stable_after=wrong), None),
+    "idle_timeout": (-1, lambda wrong: replace(CONNECT, idle_timeout=wrong), None),
+    "max_tokens": (1001, lambda wrong: RetryBudget(wrong, 0.1), "maxTokens"),
+    "token_ratio": (0, lambda wrong: RetryBudget(10, wrong), "tokenRatio"),
+}
+NATIVE = {
+    "maxAttempts": 4,
+    "initialBackoff": "0.1s",
+    "maxBackoff": "1s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+}
+AS_WRITTEN = re.compile(", (or|as) a string such as .*")
+
+
+def refusals(part, wrong, make, native, folder):
+    """Return what each way to give a number says of a wrong one, but for how a time may be written there."""
+    yield lambda: make(wrong)
+    for table, name in (("connection", CONNECTING), ("policies.p", RETRYING), ("retry_budget", BUDGETING)):
+        for setting in name:
+            if part != (setting.part or setting.name) or setting.name == "retry":
+                continue
+            file = folder / f"{table}.{setting.name}.toml"
+            file.write_text(f"[{table}]\n{setting.name} = {json.dumps(wrong)}\n", "utf-8")
+            yield partial(read_config, file)
+            if setting.option is not None and setting.unit is Unit.SECONDS:
+                yield partial(read_options, [(setting.option, wrong)])
+    if part in parts(RETRYING) and wrong != []:
+        yield partial(RetryPolicy.parse, f"{part}: {wrong}")
+    if native in NATIVE:
+        written = f"{wrong}s" if native.endswith("Backoff") else wrong
+        yield partial(from_service_config, {**NATIVE, native: written})
+    elif native is not None:
+        throttling = {"maxTokens": 10, "tokenRatio": 0.1, native: wrong}
+        yield partial(read_throttling, {"retryThrottling": throttling})
+
+
+@pytest.mark.parametrize("part", WRONG)
+def test_one_text_for_one_wrong_number(part, tmp_path):
+    """CH-10, BP-4: who makes a policy by hand reads the same as who writes it into a file, an option or a string."""
+    wrong, make, native = WRONG[part]
+    said = []
+    for give in refusals(part, wrong, make, native, tmp_path):
+        with pytest.raises((OptionError, ConfigError)) as caught:
+            give()
+        said.append(AS_WRITTEN.sub("", str(caught.value).partition(": expected ")[2]))
+
+    assert len(said) > 1
+    assert len(set(said)) == 1
+
+
+def test_every_number_stands_in_the_table():
+    """CH-10: a setting that is a number, or a list of such, has no check of its own; each in the table has its test."""
+    names = {"preset", "backoff", "reconnect", "jitter"}  # the last is a number or a name
+    numbers = [setting for setting in (*CONNECTING, *RETRYING, *BUDGETING) if setting.name not in names]
+
+    assert all(setting.check in CHECKS.values() for setting in numbers)
+    assert {setting.part or setting.name for setting in numbers} == set(WRONG)
+    assert set(CHECKS) - set(WRONG) == {"retry", "no_delay", "jitter", "then_cap", "spread"}

@@ -26,8 +26,8 @@ from grpc_backoff.policy.strategy import Exponential
 REFUSED = Failure(Stage.TCP, "refused")
 INPUTS = {
     m.ConnectionWanted: m.ConnectionWanted(),
-    m.AttemptSucceeded: m.AttemptSucceeded(),
-    m.AttemptFailed: m.AttemptFailed(REFUSED),
+    m.SettingsReceived: m.SettingsReceived(),
+    m.ConnectFailed: m.ConnectFailed(REFUSED),
     m.TimerFired: m.TimerFired(),
     m.ConnectionLost: m.ConnectionLost("closed"),
     m.CoreRedialled: m.CoreRedialled(),
@@ -70,10 +70,10 @@ class Driver:
         return self.feed(m.TimerFired(busy=busy), max(self.now, self.timer))
 
     def fail(self, after=0.0, *, busy=True):
-        return self.feed(m.AttemptFailed(REFUSED, busy=busy), self.now + after)
+        return self.feed(m.ConnectFailed(REFUSED, busy=busy), self.now + after)
 
     def connect(self, after=0.0):
-        return self.feed(m.AttemptSucceeded(), self.now + after)
+        return self.feed(m.SettingsReceived(), self.now + after)
 
     def lose(self, after, **how):
         return self.feed(m.ConnectionLost("closed", **how), self.now + after)
@@ -504,6 +504,32 @@ def test_a_reset_too_soon_takes_effect_later_and_is_not_dropped():
     assert driver.starts[-1] == driver.now
 
 
+def test_a_reset_says_when_the_next_attempt_starts():
+    """CB-9: a sleeping channel starts now, or when INITIAL has passed since the last reset caused a dial."""
+    driver = Driver()
+    driver.want()
+    driver.fail()
+    driver.feed(m.ResetRequested())
+    driver.fail()
+    driver.feed(m.ResetRequested(), driver.now + 0.25)
+    resets = [event for event in driver.events if isinstance(event, events.BackoffReset)]
+
+    assert [reset.retry_in for reset in resets] == [0.0, pytest.approx(0.75)]
+
+
+def test_a_reset_of_a_channel_that_is_awake_plans_nothing():
+    """CB-9: when the channel is idle, with an attempt in flight, or READY, a reset plans no attempt."""
+    driver = Driver()
+    driver.feed(m.ResetRequested())
+    driver.want()
+    driver.feed(m.ResetRequested())
+    driver.feed(m.SettingsReceived())
+    driver.feed(m.ResetRequested())
+    resets = [event for event in driver.events if isinstance(event, events.BackoffReset)]
+
+    assert [reset.retry_in for reset in resets] == [None, None, None]
+
+
 def test_a_success_frees_the_next_reset():
     """CB-9: after a success a reset dials at once again."""
     driver = Driver()
@@ -534,7 +560,7 @@ def test_resets_are_spaced_and_none_is_lost(steps):
             driver.feed(m.ResetRequested(), now)
             asked += [] if before.in_flight else [now]
         else:
-            driver.feed(m.AttemptFailed(REFUSED, busy=True), now)
+            driver.feed(m.ConnectFailed(REFUSED, busy=True), now)
         if len(driver.starts) > starts and not before.in_flight and (before.reset or now in asked):
             dials.append(now)
 
@@ -790,13 +816,13 @@ class Lifetimes(RuleBasedStateMachine):
     @precondition(lambda self: self.in_flight)
     def fail(self, busy):
         self.in_flight -= 1
-        self.feed(m.AttemptFailed(REFUSED, busy=busy))
+        self.feed(m.ConnectFailed(REFUSED, busy=busy))
 
     @rule()
     @precondition(lambda self: self.in_flight)
     def succeed(self):
         self.in_flight -= 1
-        self.feed(m.AttemptSucceeded())
+        self.feed(m.SettingsReceived())
 
     @rule(after=st.floats(0, 10), graceful=st.booleans(), served=st.booleans())
     @precondition(lambda self: self.driver.state.phase is m.Phase.READY)

@@ -10,9 +10,6 @@ import itertools
 import time
 from collections import Counter
 
-import dns.flags
-import dns.message
-import dns.rrset
 import grpc
 import pytest
 import trustme
@@ -32,6 +29,7 @@ from grpc_backoff.testing.front import (
     silent,
     slow_settings,
 )
+from interop.flaky.names import NameServer
 from tests.echo import Echo, EchoStub, Message, serving
 from tests.interop.processes import ServerProcess, free_port
 
@@ -361,42 +359,22 @@ async def test_a_loop_that_was_late_keeps_a_connection_that_came_in_time(asleep)
         assert [type(event) for event in log] == [AttemptStarted, Connected]
 
 
-class NameServer(asyncio.DatagramProtocol):
-    """A DNS server on loopback that knows no name until it is told."""
-
-    known = False
-    address = "127.0.0.1"
-
-    def connection_made(self, transport):
-        self.transport = transport
-
-    def datagram_received(self, data, addr):
-        query = dns.message.from_wire(data)
-        response = dns.message.make_response(query)
-        response.flags |= dns.flags.RA
-        question = query.question[0]
-        if not self.known:
-            response.set_rcode(dns.rcode.NXDOMAIN)
-        elif question.rdtype == dns.rdatatype.A:
-            response.answer.append(dns.rrset.from_text(question.name, 1, "IN", "A", self.address))
-        self.transport.sendto(response.to_wire(), addr)
-
-
 async def test_a_name_that_resolves_later():
     """CH-8, CB-4: a name that does not resolve is a failed attempt at that stage; each attempt resolves anew."""
-    log, names = Log(), NameServer()
-    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: names, local_addr=("127.0.0.1", 0))
-    server = "127.0.0.1:{}".format(transport.get_extra_info("sockname")[1])
+    log = Log()
     options = [*FAST[:2], ("grpc.min_reconnect_backoff_ms", 5000)]
-    async with serving() as port, channel_to(f"dns://{server}/orders.test:{port}", log, options) as channel:
+    async with (
+        serving() as port,
+        NameServer(None) as names,
+        channel_to(names.target(port), log, options) as channel,
+    ):
         with pytest.raises(grpc.aio.AioRpcError):
             await answer(channel)
         call = EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True, timeout=60)
         await log.until(AttemptFailed, 2)
         assert log.of(AttemptFailed)[0].failure.stage is Stage.RESOLVE
-        names.known = True
+        names.address = "127.0.0.1"
         assert (await call).text == "x"
-    transport.close()
 
 
 @pytest.mark.parametrize("stray", [False, True])
@@ -405,16 +383,14 @@ async def test_a_name_that_moves(stray):
 
     Also where a call entered the connection as that ended, for which the core dials the address that it knows.
     """
-    log, names = Log(), NameServer()
-    names.known = True
-    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: names, local_addr=("127.0.0.1", 0))
-    resolver = "127.0.0.1:{}".format(transport.get_extra_info("sockname")[1])
+    log = Log()
     options = [*FAST[:2], ("grpc.min_reconnect_backoff_ms", 20_000)]
     async with (
         serving() as port,
         FlakyFront(healthy, upstream=("127.0.0.1", port)) as old,
         serving(address=f"127.0.0.2:{old.port}"),
-        channel_to(f"dns://{resolver}/orders.test:{old.port}", log, options) as channel,
+        NameServer("127.0.0.1") as names,
+        channel_to(names.target(old.port), log, options) as channel,
     ):
         assert await answer(channel) == "hello"
         await asyncio.sleep(0.3)  # longer than INITIAL_BACKOFF, so that the next attempt comes at once
@@ -428,7 +404,6 @@ async def test_a_name_that_moves(stray):
         assert len(old.visits) == 1 + len(log.of(CoreRedial))
         assert len(log.of(AttemptStarted)) == 2
         await asyncio.gather(*strays, return_exceptions=True)
-    transport.close()
 
 
 async def test_stable_after_on_the_wire(file):

@@ -8,7 +8,6 @@ import sys
 from dataclasses import FrozenInstanceError, replace
 from itertools import islice
 
-import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -174,21 +173,6 @@ def test_series_within_bounds(policy, seed):
     for n, delay in enumerate(islice(policy.delays(random.Random(seed)), 60), 1):
         low, high = policy.bounds(n)
         assert low <= delay <= high * (1 + 1e-9)  # b + (3b - b) may be an inch above 3b
-
-
-@pytest.mark.parametrize("policy", SPREAD, ids=str)
-@pytest.mark.parametrize("n", [1, 2, 3, 16, 17, 10_000])
-def test_fleet(policy, n):
-    """BP: a whole fleet's draws at once are what its clients would draw one by one."""
-    fractions = np.random.default_rng(7).random(200)
-    previous = np.linspace(3.0, 20.0, 200) if isinstance(policy.strategy, Decorrelated) else None
-    one_by_one = [
-        policy.delay(n, Always(fraction), None if previous is None else before)
-        for fraction, before in zip(fractions, fractions if previous is None else previous, strict=True)
-    ]
-
-    assert policy.window(n, previous).at_each(fractions, np.minimum).tolist() == one_by_one
-    assert len(set(one_by_one)) == 200 or max(one_by_one) == 20.0
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import math
 import random
 from dataclasses import FrozenInstanceError, replace
 
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -107,7 +106,6 @@ def test_what_is_checked_is_kept():
 def test_limit():
     """CB-3: an attempt may last until the next may start, but never less than MIN_CONNECT_TIMEOUT."""
     assert [CONNECT.limit(gap) for gap in (1.0, 20.0, 50.0)] == [20.0, 20.0, 50.0]
-    assert CONNECT.limit(np.array([1.0, 50.0]), np.maximum).tolist() == [20.0, 50.0]
 
 
 def test_initial_backoff():

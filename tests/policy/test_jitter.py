@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,9 @@ from grpc_backoff.policy.jitter import (
     Window,
     parse_jitter,
 )
+from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.policy.strategy import Decorrelated, Fixed
+from grpc_backoff.simulation import draw_gaps
 from tests.policy.values import jitters, times, unhurried
 
 SAMPLES = 20_000
@@ -72,8 +75,8 @@ def one_by_one(jitter, wait):
 
 def at_once(jitter, wait):
     """Return waits drawn as a simulation draws them."""
-    window = BackoffPolicy(Fixed(wait), 10.0, jitter).window(1)
-    return window.at_each(np.random.default_rng(1).random(SAMPLES), np.minimum)
+    policy = replace(CONNECT, backoff=BackoffPolicy(Fixed(wait), 10.0, jitter), jitter_first=True)
+    return draw_gaps(policy, 1, np.random.default_rng(1).random(SAMPLES))
 
 
 def agreement(samples, low, high):
@@ -150,7 +153,6 @@ def test_window():
     window = Window(2.0, 4.0, 5.0)
 
     assert [window.at(part) for part in (0.0, 0.25, 0.5, 0.75, 1.0)] == [2.0, 3.0, 4.0, 5.0, 5.0]
-    assert window.at_each(np.array([0.0, 0.5, 1.0]), np.minimum).tolist() == [2.0, 4.0, 5.0]
 
 
 @unhurried

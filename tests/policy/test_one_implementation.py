@@ -18,8 +18,6 @@ SOURCES = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for pat
 EXCEPTIONS = {
     # (module, name or function where the number stands): why it is no default
     ("calls/decision.py", "_LONGEST"): "hours and minutes to seconds",
-    ("cli/demo/script.py", "INITIAL_BACKOFF"): "the demo's compressed time, given to both runs as an option",
-    ("cli/demo/script.py", "_SECONDS"): "how long parts of the demo last",
     ("cli/live.py", "_BAR_WIDTH"): "characters on a screen",
     ("cli/plot.py", "(_WIDTH, _ROW, _LAST)"): "inches on paper",
     ("cli/simulate.py", "simulate"): "the length of an outage that nobody gave",

@@ -38,8 +38,8 @@ class Told:
     def lost(self, channel, retry_in=None):
         self.tell(events.Disconnected, channel, failure=LOST, lived=1.0, counted_as_failure=False, retry_in=retry_in)
 
-    def reset(self, channel):
-        self.tell(events.BackoffReset, channel)
+    def reset(self, channel, retry_in=None):
+        self.tell(events.BackoffReset, channel, retry_in=retry_in)
 
     def closed(self, channel):
         self.tell(events.Closed, channel, lived=None)
@@ -85,6 +85,14 @@ def test_a_lost_connection(told, retry_in, waits):
     told.connected(channel)
     told.lost(channel, retry_in)
     assert told.both() == ({"t": 0}, waits)
+
+
+def test_a_reset_changes_the_wait(told):
+    """CB-9: a reset that may not dial at once still shortens the wait."""
+    channel = ChannelKey()
+    told.failed(channel, 60.0)
+    told.reset(channel, 0.75)
+    assert told.both() == ({"t": 0}, {"t": 0.75})
 
 
 def test_a_reset_ends_no_connection(told):

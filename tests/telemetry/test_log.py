@@ -60,6 +60,11 @@ LINES = [
         "dns:///shop:443: grpc's core dialled by itself, for a call that entered as the connection ended",
     ),
     (events.BackoffReset(**COMMON, attempt=0), logging.DEBUG, "dns:///shop:443: backoff reset"),
+    (
+        events.BackoffReset(**COMMON, attempt=0, retry_in=0.75),
+        logging.DEBUG,
+        "dns:///shop:443: backoff reset; next in 0.75 s",
+    ),
     (events.Closed(**COMMON, attempt=0, lived=3.0), logging.DEBUG, "dns:///shop:443: closed"),
     (
         CallRetried(**CALL, attempt=2, code="UNAVAILABLE", delay=0.5, source=WaitSource.SCHEDULE, trace_id=TRACE),

@@ -6,6 +6,7 @@ import asyncio
 
 import dns.asyncquery
 import dns.message
+import dns.rcode
 import dns.rdatatype
 
 from interop.flaky.names import NameServer
@@ -15,11 +16,20 @@ WITHIN = 10.0
 
 async def asked(names, kind="A"):
     """Ask, and return the addresses."""
+    answer = await question(names, kind)
+    return [item.address for found in answer.answer for item in found]
+
+
+async def answered(names):
+    """Ask, and return how the answer is marked."""
+    return (await question(names, "A")).rcode()
+
+
+async def question(names, kind):
     server, _, target = names.target(1).removeprefix("dns://").partition("/")
     host, _, port = server.rpartition(":")
     query = dns.message.make_query(target.rpartition(":")[0], kind)
-    answer = await dns.asyncquery.udp(query, host, timeout=WITHIN, port=int(port))
-    return [item.address for found in answer.answer for item in found]
+    return await dns.asyncquery.udp(query, host, timeout=WITHIN, port=int(port))
 
 
 async def test_the_address_of_this_moment():
@@ -30,6 +40,15 @@ async def test_the_address_of_this_moment():
         names.address = "127.0.0.2"
         assert await asked(names) == ["127.0.0.2"]
         assert names.asked == 2
+
+
+async def test_a_name_that_is_not_there_yet():
+    """CH-8: without an address there is no such name, until there is one."""
+    async with NameServer(None) as names:
+        assert await asked(names) == []
+        assert await answered(names) == dns.rcode.NXDOMAIN
+        names.address = "127.0.0.1"
+        assert await asked(names) == ["127.0.0.1"]
 
 
 async def test_no_other_kind_of_address():

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from grpc_backoff.cli.demo.script import INITIAL_BACKOFF, OUTAGES, RECOVERIES, Phase, PhaseRecord, Run
-from grpc_backoff.cli.demo.traffic import CallRecord
+from .script import INITIAL_BACKOFF, OUTAGES, RECOVERIES, Run, Scene, SceneRecord
+from .traffic import CallRecord
 
 __all__ = ["Check", "check", "print_report"]
 
 _SLACK = 2
-"""Connections that the flood guard's arithmetic allows on top: one at each end of the phase."""
+"""Connections that the flood guard's arithmetic allows on top: one at each end of the scene."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def check(run: Run) -> list[Check]:
         Check("no order was executed twice", run.twice == 0, f"{run.twice} were"),
         _no_flood(run),
         _patience_is_rewarded(run),
-        *(_recovered(record) for record in run.phases if record.phase in RECOVERIES),
+        *(_recovered(record) for record in run.scenes if record.scene in RECOVERIES),
         _restart_unnoticed(run),
     ]
 
@@ -47,7 +47,7 @@ def lost(run: Run) -> int:
 
 
 def _no_flood(run: Run) -> Check:
-    record = _phase(run, Phase.HANGING_UP)
+    record = _scene(run, Scene.HANGING_UP)
     allowed = record.seconds / INITIAL_BACKOFF + _SLACK
     return Check(
         "a peer that hangs up sees one connection for each initial backoff",
@@ -64,7 +64,7 @@ def _patience_is_rewarded(run: Run) -> Check:
     waited = [record for record in run.records if record.worker.wait_for_ready and _met_outage(record, run)]
     patient = [record for record in waited if not record.worker.hasty]
     late = [record for record in patient if record.code is grpc.StatusCode.DEADLINE_EXCEEDED]
-    killed = _phase(run, Phase.KILLED)
+    killed = _scene(run, Scene.KILLED)
     waited_out = [record for record in patient if record.overlaps(killed.began, killed.ended)]
     unanswered = [record for record in waited_out if record.ended > killed.ended and record.code]
     answered = sum(record.code is None for record in patient)
@@ -76,27 +76,27 @@ def _patience_is_rewarded(run: Run) -> Check:
 
 
 def _met_outage(record: CallRecord, run: Run) -> bool:
-    return any(phase.began < record.began < phase.ended for phase in run.phases if phase.phase in OUTAGES)
+    return any(scene.began < record.began < scene.ended for scene in run.scenes if scene.scene in OUTAGES)
 
 
-def _recovered(record: PhaseRecord) -> Check:
+def _recovered(record: SceneRecord) -> Check:
     found = "not at all" if record.recovered_in is None else f"first answer after {record.recovered_in:.2f} s"
-    return Check(f"calls were answered again when {record.phase.value}", record.recovered_in is not None, found)
+    return Check(f"calls were answered again when {record.scene.value}", record.recovered_in is not None, found)
 
 
 def _restart_unnoticed(run: Run) -> Check:
-    phase = _phase(run, Phase.RESTART)
-    during = [record for record in run.records if record.overlaps(phase.began, phase.ended)]
+    scene = _scene(run, Scene.RESTART)
+    during = [record for record in run.records if record.overlaps(scene.began, scene.ended)]
     failed = sum(record.code is not None for record in during)
     return Check(
         "no call failed during the rolling restart",
-        failed == 0 and len(during) > 0 and phase.connections > 0,
+        failed == 0 and len(during) > 0 and scene.connections > 0,
         f"{failed} of {len(during)}",
     )
 
 
-def _phase(run: Run, phase: Phase) -> PhaseRecord:
-    return next(record for record in run.phases if record.phase is phase)
+def _scene(run: Run, scene: Scene) -> SceneRecord:
+    return next(record for record in run.scenes if record.scene is scene)
 
 
 def print_report(console: Console, ours: Run, plain: Run, checks: Sequence[Check]) -> None:
@@ -136,9 +136,9 @@ def _rows(ours: Run, plain: Run) -> list[tuple[str, str, str]]:
         ("  per second, to a peer that hangs up", _rate(ours), _rate(plain)),
     ]
     rows += [
-        (f"first answer when {phase.value}", _first_answer(ours, phase), _first_answer(plain, phase))
-        for phase in Phase
-        if phase in RECOVERIES
+        (f"first answer when {scene.value}", _first_answer(ours, scene), _first_answer(plain, scene))
+        for scene in Scene
+        if scene in RECOVERIES
     ]
     return rows
 
@@ -152,10 +152,10 @@ def _codes(run: Run) -> Counter[grpc.StatusCode]:
 
 
 def _rate(run: Run) -> str:
-    record = _phase(run, Phase.HANGING_UP)
+    record = _scene(run, Scene.HANGING_UP)
     return f"{record.connections / record.seconds:.1f}"
 
 
-def _first_answer(run: Run, phase: Phase) -> str:
-    recovered_in = _phase(run, phase).recovered_in
+def _first_answer(run: Run, scene: Scene) -> str:
+    recovered_in = _scene(run, scene).recovered_in
     return "never" if recovered_in is None else f"{recovered_in:.2f} s"

@@ -1,6 +1,6 @@
-"""`grpc-backoff demo`: the whole of it on real servers, in half a minute, with checks at the end.
+"""The whole of it on real servers, in half a minute, with checks at the end: `make demo`, or `grpc-backoff demo`.
 
-The command stands here; the service in `orders.py`, the traffic in `traffic.py`, what happens to the servers in
+It begins here; the service stands in `orders.py`, the traffic in `traffic.py`, what happens to the servers in
 `script.py`, and what is said of it at the end in `report.py`. Those need packages that this module looks for first.
 """
 
@@ -11,48 +11,39 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-import click
-
 from grpc_backoff.cli import require
 from grpc_backoff.cli.attempts import AttemptLog
 from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.view import View, open_view, plural
 from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus
-from grpc_backoff.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from grpc_backoff.cli.demo.script import PhaseRecord, Run, Script
+    from .script import Run, SceneRecord, Script
 
-__all__ = ["demo"]
+__all__ = ["play"]
 
 ShownT = TypeVar("ShownT")
 
 _INTRODUCTION = "Eight workers place orders; INITIAL_BACKOFF is 200 ms, MAX_BACKOFF 1 s."
 
 
-@click.command()
-@click.pass_context
-def demo(context: click.Context) -> None:
-    """Show on real servers what this library does, and check it.
+def play() -> bool:
+    """Play the script with both kinds of channel, print the figures, and return whether every check holds.
 
-    Orders are placed all the while by several workers, on a channel of this library, while the server is refusing,
-    hanging, hanging up, up, killed, back and restarted. Then the same happens to a channel of plain grpc.aio. The
-    exit status is 0 only if every check holds.
+    Raises:
+        MissingExtra: a package that it needs is not installed.
     """
-    try:
-        require("cli", ("h2",))
-    except MissingExtra as missing:
-        raise click.ClickException(str(missing)) from missing
-    from rich.console import Console  # noqa: PLC0415 - only a command imports rich
+    require("cli", ("rich", "h2"))
+    from rich.console import Console  # noqa: PLC0415 - as the next
 
-    from grpc_backoff.cli.demo.report import check, print_report  # noqa: PLC0415 - needs what was just looked for
+    from .report import check, print_report  # noqa: PLC0415 - needs what was just looked for
 
     with interruptible(), contextlib.closing(open_view(as_json=False)) as view:
         view.remark(_INTRODUCTION)
         ours, plain = asyncio.run(_play_both(view))
     checks = check(ours)
     print_report(Console(highlight=False), ours, plain, checks)
-    context.exit(0 if all(each.holds for each in checks) else 1)
+    return all(each.holds for each in checks)
 
 
 async def _play_both(view: View) -> tuple[Run, Run]:
@@ -61,7 +52,8 @@ async def _play_both(view: View) -> tuple[Run, Run]:
 
 async def _play_ours(view: View) -> Run:
     from grpc_backoff import aio  # noqa: PLC0415 - after GRPC_VERBOSITY is set
-    from grpc_backoff.cli.demo.script import OPTIONS, Script  # noqa: PLC0415
+
+    from .script import OPTIONS, Script  # noqa: PLC0415
 
     log = AttemptLog(asyncio.get_running_loop().time())
     output = _Output()
@@ -76,7 +68,7 @@ async def _play_ours(view: View) -> Run:
 
     script = Script(
         lambda target: aio.insecure_channel(target, OPTIONS, listeners=[heard]),
-        begins=lambda phase: output.show(view.heading, phase.value),
+        begins=lambda scene: output.show(view.heading, scene.value),
     )
     return await _play(script, view, status, output)
 
@@ -84,10 +76,10 @@ async def _play_ours(view: View) -> Run:
 async def _play_plain(view: View) -> Run:
     import grpc.aio  # noqa: PLC0415 - after GRPC_VERBOSITY is set
 
-    from grpc_backoff.cli.demo.script import OPTIONS, Script  # noqa: PLC0415
+    from .script import OPTIONS, Script  # noqa: PLC0415
 
-    def tell(record: PhaseRecord) -> None:
-        output.show(view.remark, f"{plural(record.connections, 'connection'):>17}  {record.phase.value}")
+    def tell(record: SceneRecord) -> None:
+        output.show(view.remark, f"{plural(record.connections, 'connection'):>17}  {record.scene.value}")
 
     output = _Output()
     view.heading("now the same with plain grpc.aio, which shows no attempts")

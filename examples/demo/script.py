@@ -12,11 +12,12 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.cli.demo.orders import OrderBook, Server, place
-from grpc_backoff.cli.demo.traffic import CallRecord, Traffic
 from grpc_backoff.testing.front import FlakyFront, healthy, settings_then_close, silent
 
-__all__ = ["INITIAL_BACKOFF", "OPTIONS", "Phase", "PhaseRecord", "Run", "Script"]
+from .orders import OrderBook, Server, place
+from .traffic import CallRecord, Traffic
+
+__all__ = ["INITIAL_BACKOFF", "OPTIONS", "Run", "Scene", "SceneRecord", "Script"]
 
 INITIAL_BACKOFF = 0.2
 
@@ -30,12 +31,12 @@ OPTIONS = (
 
 _RECOVERY_LIMIT = 10.0
 _CONNECTION_AGE = 3.0
-"""When the server that is to be replaced sends GOAWAY, give or take a tenth; the phase before is shorter."""
+"""When the server that is to be replaced sends GOAWAY, give or take a tenth; the scene before is shorter."""
 _GRACE = 2.0
 _POLL = 0.02
 
 
-class Phase(enum.Enum):
+class Scene(enum.Enum):
     """The parts of the script, in their order, by what they are called."""
 
     REFUSED = "the server is down: connections are refused"
@@ -48,33 +49,33 @@ class Phase(enum.Enum):
 
 
 _SECONDS = {
-    Phase.REFUSED: 1.5,
-    Phase.SILENT: 2.4,
-    Phase.HANGING_UP: 2.6,
-    Phase.HEALTHY: 1.0,
-    Phase.KILLED: 1.5,
-    Phase.BACK: 1.0,
-    Phase.RESTART: 0.5,
+    Scene.REFUSED: 1.5,
+    Scene.SILENT: 2.4,
+    Scene.HANGING_UP: 2.6,
+    Scene.HEALTHY: 1.0,
+    Scene.KILLED: 1.5,
+    Scene.BACK: 1.0,
+    Scene.RESTART: 0.5,
 }
-"""How long each lasts; a phase that begins with waiting for something lasts so much longer."""
+"""How long each lasts; a scene that begins with waiting for something lasts so much longer."""
 
-OUTAGES = frozenset({Phase.REFUSED, Phase.SILENT, Phase.HANGING_UP, Phase.KILLED})
-RECOVERIES = frozenset({Phase.HEALTHY, Phase.BACK})
+OUTAGES = frozenset({Scene.REFUSED, Scene.SILENT, Scene.HANGING_UP, Scene.KILLED})
+RECOVERIES = frozenset({Scene.HEALTHY, Scene.BACK})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseRecord:
-    """What a phase came to.
+class SceneRecord:
+    """What a scene came to.
 
     Attributes:
-        phase: which.
+        scene: which.
         began: when, on the event loop's clock.
         ended: when.
         connections: how many connections the front accepted.
-        recovered_in: seconds to the first answer, where the phase waits for one; None if there was none.
+        recovered_in: seconds to the first answer, where the scene waits for one; None if there was none.
     """
 
-    phase: Phase
+    scene: Scene
     began: float
     ended: float
     connections: int
@@ -94,25 +95,25 @@ class Run:
     records: Sequence[CallRecord]
     twice: int
     connections: int
-    phases: Sequence[PhaseRecord]
+    scenes: Sequence[SceneRecord]
 
 
 class Script:
-    """Plays all phases once, against one channel."""
+    """Plays all scenes once, against one channel."""
 
     def __init__(
         self,
         make_channel: Callable[[str], grpc.aio.Channel],
         *,
-        begins: Callable[[Phase], object] = lambda _phase: None,
-        ended: Callable[[PhaseRecord], object] = lambda _record: None,
+        begins: Callable[[Scene], object] = lambda _phase: None,
+        ended: Callable[[SceneRecord], object] = lambda _record: None,
     ) -> None:
-        """Play with the channel that `make_channel(target)` returns; `begins` and `ended` hear of each phase."""
+        """Play with the channel that `make_channel(target)` returns; `begins` and `ended` hear of each scene."""
         self._make_channel = make_channel
         self._begins = begins
         self._ended = ended
         self._book = OrderBook()
-        self._records: list[PhaseRecord] = []
+        self._records: list[SceneRecord] = []
         self._servers = contextlib.AsyncExitStack()
         self._old: Server | None = None
         self.front = FlakyFront()
@@ -137,29 +138,29 @@ class Script:
                 records=traffic.records,
                 twice=self._book.twice(),
                 connections=len(self.front.visits),
-                phases=self._records,
+                scenes=self._records,
             )
 
     async def _play_phases(self, traffic: Traffic) -> None:
         acts = {
-            Phase.REFUSED: self.front.refuse,
-            Phase.SILENT: self._be_silent,
-            Phase.HANGING_UP: self._hang_up,
-            Phase.HEALTHY: self._be_healthy,
-            Phase.KILLED: self._kill,
-            Phase.BACK: self._come_back,
-            Phase.RESTART: self._restart,
+            Scene.REFUSED: self.front.refuse,
+            Scene.SILENT: self._be_silent,
+            Scene.HANGING_UP: self._hang_up,
+            Scene.HEALTHY: self._be_healthy,
+            Scene.KILLED: self._kill,
+            Scene.BACK: self._come_back,
+            Scene.RESTART: self._restart,
         }
         now = asyncio.get_running_loop().time
-        for phase in Phase:
-            self._begins(phase)
-            traffic.outage = phase in OUTAGES
+        for scene in Scene:
+            self._begins(scene)
+            traffic.outage = scene in OUTAGES
             began, visits = now(), len(self.front.visits)
-            await acts[phase]()
-            recovered_in = await traffic.until_answered(_RECOVERY_LIMIT) if phase not in OUTAGES else None
-            await asyncio.sleep(_SECONDS[phase])
-            record = PhaseRecord(
-                phase=phase,
+            await acts[scene]()
+            recovered_in = await traffic.until_answered(_RECOVERY_LIMIT) if scene not in OUTAGES else None
+            await asyncio.sleep(_SECONDS[scene])
+            record = SceneRecord(
+                scene=scene,
                 began=began,
                 ended=now(),
                 connections=len(self.front.visits) - visits,
@@ -177,7 +178,7 @@ class Script:
 
     async def _hang_up(self) -> None:
         self.front.behaviour = settings_then_close()
-        await self.front.break_all()  # what hangs is gone, so that the whole phase is about the new behaviour
+        await self.front.break_all()  # what hangs is gone, so that the whole scene is about the new behaviour
 
     async def _be_healthy(self) -> None:
         self.front.behaviour = healthy

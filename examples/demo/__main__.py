@@ -1,0 +1,25 @@
+"""`python -m examples.demo` in a checkout; `python -m demo` in the folder `examples`, beside an installed library."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from grpc_backoff.cli.guard import guarded
+from grpc_backoff.cli.interrupt import end_on_interrupt
+from grpc_backoff.errors import MissingExtra
+
+from . import play
+
+
+def _run() -> None:
+    try:
+        sys.exit(not play())
+    except MissingExtra as missing:
+        sys.exit(str(missing))
+
+
+if __name__ == "__main__":
+    end_on_interrupt()
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # grpc's core writes across the table; it reads this when imported
+    sys.exit(guarded(_run))

@@ -1,0 +1,33 @@
+"""`grpc-backoff demo`, for who has a checkout: the demo itself is `examples/demo`, and in no wheel."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import click
+
+import grpc_backoff
+from grpc_backoff.errors import MissingExtra
+
+__all__ = ["demo"]
+
+
+@click.command()
+@click.pass_context
+def demo(context: click.Context) -> None:
+    """Show on real servers what this library does, and check it (in a checkout).
+
+    Orders are placed all the while by several workers, on a channel of this library, while the server is refusing,
+    hanging, hanging up, up, killed, back and restarted. Then the same happens to a channel of plain grpc.aio. The
+    exit status is 0 only if every check holds.
+    """
+    checkout = Path(grpc_backoff.__file__).parents[1]
+    if not (checkout / "examples" / "demo").is_dir():
+        raise click.ClickException("the demo is not installed: run 'make demo' in a checkout of grpc-backoff")
+    sys.path.insert(0, str(checkout))
+    try:
+        context.exit(0 if importlib.import_module("examples.demo").play() else 1)
+    except MissingExtra as missing:
+        raise click.ClickException(str(missing)) from missing

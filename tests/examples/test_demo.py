@@ -1,0 +1,117 @@
+"""The demo: the whole of it once, and its judge on runs that went wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+
+from examples import demo
+from examples.demo.report import check
+from examples.demo.script import Run, Scene, SceneRecord
+from examples.demo.traffic import CallRecord, Worker
+
+QUICK = Worker(name="quick", wait_for_ready=False)
+PATIENT = Worker(name="patient", wait_for_ready=True)
+
+
+@pytest.mark.slow
+def test_demo_keeps_every_promise():
+    """CH-3, CH-6, CH-7, CB-7: the demo passes all its checks by itself, in less than 40 s, and leaves no noise."""
+    began = time.monotonic()
+    command = [sys.executable, "-W", "always::ResourceWarning", "-m", "grpc_backoff.cli", "demo"]  # as `make demo` does
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert time.monotonic() - began < 40
+    assert done.stderr == ""
+    assert "FAILED" not in done.stdout
+    assert done.stdout.count("\nok ") == 7
+    for scene in Scene:
+        assert f"== {scene.value}" in done.stdout
+
+
+def test_beside_a_wheel(tmp_path):
+    """The demo runs on a library that is installed elsewhere, as `make wheel` has it; without h2, one line says so."""
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['h2'] = None")
+    examples = Path(demo.__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(examples.parent)])}
+    command = [sys.executable, "-m", "demo"]
+    done = subprocess.run(
+        command, check=False, cwd=examples, env=environment, capture_output=True, text=True, timeout=60
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "grpc-backoff: this needs optional packages: pip install 'grpc-backoff[cli]', or '.[cli]' in a checkout\n"
+    )
+
+
+# The judge. Scene n lasts from n to n + 1, counted from 0.
+
+
+def call(scene, *, worker=QUICK, ended=None, code=None):
+    began = list(Scene).index(scene) + 0.5
+    return CallRecord(worker=worker, began=began, ended=began + 0.1 if ended is None else ended, deadline=15, code=code)
+
+
+GOOD = (
+    call(Scene.REFUSED, code=grpc.StatusCode.UNAVAILABLE),
+    call(Scene.REFUSED, worker=PATIENT, ended=3.1),
+    call(Scene.HEALTHY),
+    call(Scene.KILLED, worker=PATIENT, ended=5.1),
+    call(Scene.BACK),
+    call(Scene.RESTART),
+)
+
+
+def run(*more, made=None, twice=0, hanging_up=5, recovered_in=0.1):
+    records = (*GOOD, *more)
+    scenes = [
+        SceneRecord(
+            scene=scene,
+            began=float(index),
+            ended=index + 1.0,
+            connections=hanging_up if scene is Scene.HANGING_UP else 1,
+            recovered_in=recovered_in,
+        )
+        for index, scene in enumerate(Scene)
+    ]
+    made = len(records) if made is None else made
+    return Run(made=made, records=records, twice=twice, connections=9, scenes=scenes)
+
+
+def failing(judged):
+    return [each.claim for each in check(judged) if not each.holds]
+
+
+def test_judge_accepts_a_good_run():
+    """A run in which everything went as it should fails no check."""
+    assert failing(run()) == []
+
+
+@pytest.mark.parametrize(
+    ("judged", "claim"),
+    [
+        (run(made=99), "lost"),
+        (run(twice=1), "twice"),
+        (run(hanging_up=8), "hangs up"),
+        (run(call(Scene.SILENT, worker=PATIENT, code=grpc.StatusCode.DEADLINE_EXCEEDED)), "outlasted"),
+        (run(call(Scene.KILLED, worker=PATIENT, ended=5.2, code=grpc.StatusCode.UNAVAILABLE)), "outlasted"),
+        (run(call(Scene.RESTART, code=grpc.StatusCode.CANCELLED)), "rolling restart"),
+        (run(call(Scene.BACK, ended=6.5, code=grpc.StatusCode.UNAVAILABLE)), "rolling restart"),
+    ],
+)
+def test_judge_finds_what_went_wrong(judged, claim):
+    """CH-3, CH-6, CH-7, CB-7: each broken promise fails its own check and no other."""
+    [found] = failing(judged)
+    assert claim in found
+
+
+def test_judge_wants_recovery():
+    """A healthy scene without an answer fails, each by itself."""
+    assert len(failing(run(recovered_in=None))) == 2
