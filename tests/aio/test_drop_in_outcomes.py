@@ -52,10 +52,26 @@ async def nowhere(request):
 
 
 @METHODS
+async def test_time_remaining(stub, method):
+    """CH-1: a call knows how many seconds it has left; a slow machine may take some of them before it is asked."""
+    call = make(stub, method, timeout=30)
+    assert 10 < call.time_remaining() <= 30.001
+    assert call.cancel()
+
+
+@METHODS
+async def test_time_remaining_without_a_connection(kind, nowhere, method):
+    """CH-3: a call that waits knows that as well."""
+    async with kind.insecure_channel(nowhere) as channel:
+        call = make(EchoStub(channel), method, timeout=30, wait_for_ready=True)
+        assert 10 < call.time_remaining() <= 30.001
+        assert call.cancel()
+
+
+@METHODS
 async def test_deadline_while_it_runs(stub, method):
     """CH-1: DEADLINE_EXCEEDED when the server takes too long, and the call says the same afterwards."""
     call = make(stub, method, timeout=0.3)
-    assert 0 < call.time_remaining() <= 0.301
     error = await outcome(call, method)
     assert error.code() is CODE.DEADLINE_EXCEEDED
     assert "Deadline Exceeded" in error.details()
@@ -82,7 +98,6 @@ async def test_deadline_without_a_connection(kind, nowhere, method):
     """CH-3: a call that waits ends at its deadline."""
     async with kind.insecure_channel(nowhere) as channel:
         call = make(EchoStub(channel), method, timeout=0.2, wait_for_ready=True)
-        assert 0 < call.time_remaining() <= 0.201
         error = await outcome(call, method)
         assert error.code() is CODE.DEADLINE_EXCEEDED
         assert "Deadline Exceeded" in error.details()
