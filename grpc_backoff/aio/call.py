@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Generator
 from contextvars import copy_context
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -35,10 +35,11 @@ from grpc_backoff.calls.events import CallEvent, CallRetried
 from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.connection.clock import TimerHandle
+from grpc_backoff.record import record
 from grpc_backoff.telemetry.spans import CallSpans, spans_of
 from grpc_backoff.telemetry.trace import current_trace_id
 
-__all__ = ["CALLS", "Call", "MakeAttempt"]
+__all__ = ["CALLS", "Call", "MakeAttempt", "Terms"]
 
 MakeAttempt = Callable[[float | None, m.Metadata], "tuple[grpc.aio.Call, CallConnection] | None"]
 """Makes an attempt with this many seconds, and with metadata in place of the caller's own under the same keys.
@@ -53,6 +54,27 @@ _GRACE_FOR_TRAILERS = 0.02
 """Seconds for which empty initial metadata are held back, in case a trailers-only failure follows (RT-8)."""
 
 
+@record
+class Terms(NamedTuple):
+    """What a call is begun with.
+
+    Attributes:
+        calls: what the channel's calls share.
+        machine: the rules for this one.
+        make: makes an attempt.
+        timeout: the caller's, for the call as a whole (RT-7).
+        limit: the service config's, which bounds the whole as well, and which `time_remaining` does not show.
+        call_id: what its events and log lines call it; made up where None.
+    """
+
+    calls: Calls
+    machine: m.CallMachine
+    make: MakeAttempt
+    timeout: float | None
+    limit: float | None
+    call_id: str | None = None
+
+
 class Call(Answering):
     """What the four arities share: the machine's effects and inputs, and everything that is only passed on."""
 
@@ -60,29 +82,12 @@ class Call(Answering):
     _channel = None
     _replay: Replay | None = None
 
-    def __init__(
-        self,
-        calls: Calls,
-        machine: m.CallMachine,
-        make: MakeAttempt,
-        timeout: float | None,
-        limit: float | None,
-        call_id: str | None = None,
-        request: Any = None,
-    ) -> None:
+    def __init__(self, terms: Terms, request: Any = None) -> None:
         """Begin the first attempt, or wait for a connection.
 
-        Args:
-            calls: what the channel's calls share.
-            machine: the rules for this one.
-            make: makes an attempt.
-            timeout: the caller's, for the call as a whole (RT-7).
-            limit: the service config's, which bounds the whole as well, and which `time_remaining` does not show.
-            call_id: what its events and log lines call it; made up where None.
-            request: what its attempts send, where that is one request: for hooks.
+        `request` is what the attempts send, where that is one request: for hooks.
         """
-        self._calls = calls
-        self._machine = machine
+        self._calls, self._machine, make, timeout, limit, call_id = terms
         self._make: MakeAttempt | None = make
         self._request = request
         self._attempt: grpc.aio.Call | None = None
@@ -95,7 +100,7 @@ class Call(Answering):
         self._timer: TimerHandle | None = None
         self._context = copy_context()  # later attempts belong to the caller's trace as well
         self._inputs: list[m.Input] = []
-        policy = machine.policy
+        calls, machine, policy = self._calls, self._machine, self._machine.policy
         self._spans: CallSpans | None = None if policy is None else spans_of(machine.method)
         now = calls.clock.now()
         own = None if policy is None else policy.deadline
@@ -613,33 +618,19 @@ class _StreamResponse(StreamResponse, Call):
 
 class _StreamRequest(StreamRequest, Call):
     def __init__(
-        self,
-        calls: Calls,
-        machine: m.CallMachine,
-        make: MakeAttempt,
-        timeout: float | None,
-        limit: float | None,
-        call_id: str | None = None,
-        *,
-        requests: Requests | None = None,
-        serialize: Callable[[Any], bytes] | None = None,
+        self, terms: Terms, *, requests: Requests | None = None, serialize: Callable[[Any], bytes] | None = None
     ) -> None:
-        """Begin the first attempt; see `Call`.
+        """Begin the first attempt, or wait for a connection.
 
         Args:
-            calls: as for `Call`.
-            machine: as for `Call`.
-            make: as for `Call`; its attempts take serialized requests where they may have to be sent again.
-            timeout: as for `Call`.
-            limit: as for `Call`.
-            call_id: as for `Call`.
+            terms: where attempts may be made again, they take serialized requests.
             requests: the caller's iterator; None if the caller writes.
             serialize: turns a request into bytes.
         """
         self.takes_writes = requests is None
-        if not machine.handed_over:
-            self._replay = Replay(self, calls, serialize, requests)
-        super().__init__(calls, machine, make, timeout, limit, call_id)
+        if not terms.machine.handed_over:
+            self._replay = Replay(self, terms.calls, serialize, requests)
+        super().__init__(terms)
         if self._replay is not None:
             self._replay.start(self._context)
 

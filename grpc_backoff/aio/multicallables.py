@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.call import CALLS, MakeAttempt
+from grpc_backoff.aio.call import CALLS, MakeAttempt, Terms
 from grpc_backoff.aio.front import LISTS
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.calls.machine import CallMachine, Metadata
@@ -180,19 +180,19 @@ class MultiCallable:
         kept = connection is not None or self._policy is not None
         machine = self._machine(wait_for_ready, by_config=given is None, repeatable=wait_for_ready and kept)
         # The caller may use both again before there is a connection; a plain call would be on its way by then.
-        metadata = None if arguments.metadata is None else grpc.aio.Metadata(*arguments.metadata)
-        common = channel._calls, machine
-        rest = arguments.timeout, self._config.timeout, self._call_id
-        kind: Callable[..., grpc.aio.Call] = CALLS[self.arity]
+        if arguments.metadata is not None:
+            arguments = arguments._replace(metadata=grpc.aio.Metadata(*arguments.metadata))
+        own: dict[str, Any]
         if self.takes_one_request:
             sender, frozen = self._freeze(arguments.request)
-            make = sender._attempts(arguments._replace(request=frozen, metadata=metadata))
-            return kind(*common, make, *rest, request=frozen)
-        if machine.handed_over:
-            make = self._attempts(arguments._replace(metadata=metadata))
-            return kind(*common, make, *rest, requests=arguments.request)
-        make = self._of_bytes()._attempts(arguments._replace(request=None, metadata=metadata))
-        return kind(*common, make, *rest, requests=arguments.request, serialize=self._signature[0])
+            make, own = sender._attempts(arguments._replace(request=frozen)), {"request": frozen}
+        elif machine.handed_over:
+            make, own = self._attempts(arguments), {"requests": arguments.request}
+        else:
+            make = self._of_bytes()._attempts(arguments._replace(request=None))
+            own = {"requests": arguments.request, "serialize": self._signature[0]}
+        terms = Terms(channel._calls, machine, make, arguments.timeout, self._config.timeout, self._call_id)
+        return CALLS[self.arity](terms, **own)
 
     def _machine(self, wait_for_ready: bool, *, by_config: bool, repeatable: bool) -> CallMachine:
         key = wait_for_ready, by_config, repeatable

@@ -15,7 +15,7 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import ConnectionStatus, Reason, RetryHooks, RetryPolicy, aio
-from grpc_backoff.aio.call import CALLS
+from grpc_backoff.aio.call import CALLS, Terms
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.core import CoreConnection
 from grpc_backoff.aio.hooks import Hooks
@@ -311,7 +311,7 @@ def on_a_clock_in_hand(clock, policy=None, hooks=None, **how):
         listeners=[],
     )
     machine = CallMachine("target", "/method", policy, **how)
-    return CALLS["unary_unary"](calls, machine, lambda _seconds, _metadata: None, 64.0, None)
+    return CALLS["unary_unary"](Terms(calls, machine, lambda _seconds, _metadata: None, 64.0, None))
 
 
 async def test_waits_by_the_channels_clock():
