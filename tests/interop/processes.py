@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import socket
+import subprocess
 import sys
 
 import psutil
+
+from tests import programs
 
 
 def free_port():
@@ -33,16 +35,15 @@ class ServerProcess:
         await self.kill()
 
     async def start(self):
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.echo", str(self.port), stdout=asyncio.subprocess.PIPE
-        )
-        await asyncio.wait_for(self.process.stdout.readline(), 60)
+        await self._start("-m", "tests.echo", str(self.port))
+
+    async def _start(self, *program):
+        self.process = await programs.start(sys.executable, *program, stdout=subprocess.PIPE)
+        await programs.first_line(self.process)
 
     async def kill(self):
         """SIGKILL: no goodbye, the kernel closes the sockets."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-        await self.process.wait()
+        await programs.killed(self.process)
 
     async def freeze(self):
         """SIGSTOP: the kernel still accepts, nobody answers. It takes a moment to take hold of all threads."""

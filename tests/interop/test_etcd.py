@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
+import subprocess
 from collections import Counter
 
 import grpc
 import pytest
 
 from grpc_backoff import aio
+from tests import programs
 from tests.interop.processes import free_port
 
 pytestmark = [
@@ -35,20 +36,19 @@ class Etcd:
 
     async def start(self):
         client, peer = f"http://127.0.0.1:{self.client}", f"http://127.0.0.1:{self.peer}"
-        self.process = await asyncio.create_subprocess_exec(
+        self.process = await programs.start(
             "etcd",
             *("--name", "one", "--data-dir", str(self.folder)),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", f"one={peer}", "--logger", "zap", "--log-level", "error"),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             env={**os.environ, "ETCD_UNSUPPORTED_ARCH": os.uname().machine},
         )
 
     async def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        await self.process.wait()
+        await programs.killed(self.process)
 
 
 @pytest.mark.slow

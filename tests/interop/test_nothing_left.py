@@ -7,31 +7,19 @@ few seconds of real time.
 from __future__ import annotations
 
 import ast
-import asyncio
 import sys
 
 import grpc
 import pytest
 
+from tests import programs
 from tests.echo import serving
 from tests.interop.leaving_nothing import USES
 
 
 async def program(*arguments):
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.interop.leaving_nothing",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        said = (await asyncio.wait_for(process.communicate(), 100))[0].decode()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    assert process.returncode == 0, said
+    status, said = await programs.output(sys.executable, "-m", "tests.interop.leaving_nothing", *arguments, within=100)
+    assert status == 0, said
     return ast.literal_eval(said.strip().splitlines()[-1]), said
 
 

@@ -12,7 +12,6 @@ import json
 import logging
 import math
 import random
-import sys
 import time
 from collections import Counter
 
@@ -60,9 +59,7 @@ class NotingProcess(ServerProcess):
         notes.touch()
 
     async def start(self):
-        program = ("-m", "tests.aio.retry_service", str(self.port), str(self.notes))
-        self.process = await asyncio.create_subprocess_exec(sys.executable, *program, stdout=asyncio.subprocess.PIPE)
-        await asyncio.wait_for(self.process.stdout.readline(), 60)
+        await self._start("-m", "tests.aio.retry_service", str(self.port), str(self.notes))
 
     def executed(self):
         """Return how often each text was."""
