@@ -1,7 +1,7 @@
 """The named policies. The only place where a default number stands.
 
-`PRESETS` is what each of them says, part by part, so that files, options and words can begin with one and change some
-of it. The objects below are the policies themselves.
+`PRESETS` is what each of them says, part by part, so that files, options and policy strings can begin with one and
+change some of it. The objects below are the policies themselves.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _RETRYING = {
     "server_delay_jitter": 5.0,
     "max_server_delay": None,
 }
-"""Retrying a call: which codes (RT-2), and how far the server's word goes (RT-3)."""
+"""Retrying a call: which codes (RT-2), and how far the server's hint goes (RT-3)."""
 
-_BY_WORDS = {"multiplier": 2.0, "max_delay": 30.0, "jitter": NoJitter(), "max_attempts": 1}
+_ASKED_FOR = {"multiplier": 2.0, "max_delay": 30.0, "jitter": NoJitter(), "max_attempts": 1}
 """RFC-006: doubling, at most 30 s, no jitter; no retries unless asked for (RT-1). The rest is for the user to say."""
 
 _DOUBLING = {"backoff": "exponential", "multiplier": 2.0, "jitter": Scaled(0.5, 1.5)}
@@ -83,9 +83,9 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
     "aggressive": {**_DOUBLING, "delay": 0.5, "max_delay": 10.0, "max_attempts": 5},
     "conservative": {**_DOUBLING, "delay": 2.0, "max_delay": 30.0, "max_attempts": 5},
     "background": {**_DOUBLING, "delay": 2.0, "max_delay": 60.0, "max_attempts": 7},
-    "fixed": {"backoff": "fixed", **_BY_WORDS},
-    "linear": {"backoff": "linear", **_BY_WORDS},
-    "exponential": {"backoff": "exponential", **_BY_WORDS},
+    "fixed": {"backoff": "fixed", **_ASKED_FOR},
+    "linear": {"backoff": "linear", **_ASKED_FOR},
+    "exponential": {"backoff": "exponential", **_ASKED_FOR},
 }
 
 PRESETS: Mapping[str, Mapping[str, object]] = MappingProxyType(

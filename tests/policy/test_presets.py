@@ -17,7 +17,7 @@ from grpc_backoff.policy.strategy import Exponential, Fixed, Linear, Steps
 
 ALSO = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})
 
-# The named policies, row by row: strategy, cap, jitter, tries in all, and the seconds for the whole operation.
+# The named policies, row by row: strategy, cap, jitter, attempts in all, and the seconds for the whole operation.
 TABLE = [
     ("grpc", Exponential(1.0, 1.6), 120.0, Proportional(0.2), None, None, ALSO),
     ("contention", Exponential(0.010, 2.0, max_exponent=6), 1.0, Additive(0.5), 7, 30.0, ALSO | {"ABORTED"}),
