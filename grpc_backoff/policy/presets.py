@@ -1,14 +1,18 @@
 """The named policies. The only place where a default number stands.
 
 `PRESETS` is what each of them says, part by part, so that files, options and policy strings can begin with one and
-change some of it. The objects below are the policies themselves.
+change some of it. `CONNECT`, `GRPC` and `RETRY` are the policies themselves. They are made when they are first asked
+for, since a channel makes its own from the parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Additive, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.parts import build
@@ -102,19 +106,38 @@ RETRY_PRESET = "fixed"
 AT_ONCE: Mapping[str, object] = MappingProxyType({"backoff": "fixed", "delay": 0.0, "jitter": NoJitter()})
 """The parts of retries without any delay."""
 
-CONNECT = build(ConnectPolicy, PRESETS[CONNECT_PRESET])
-"""What a channel does when nobody says otherwise."""
-
-GRPC = CONNECT.backoff
-"""gRPC's connection backoff: INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF, JITTER."""
-
-RETRY = MappingProxyType(
-    {name: build(RetryPolicy, parts) for name, parts in PRESETS.items() if {"delay", "steps"} & set(parts)}
-)
-"""The presets as retry policies, by name, without those that need a delay first; `grpc_backoff.RETRY_PRESETS`."""
-
 REPLAY_LIMIT = 256 * 1024
 """How many bytes of a stream's requests are kept to send them again, as in grpcio's core (RT-8)."""
 
 NATIVE_JITTER = Proportional(0.2)
 """The jitter of the retries that gRPC's own cores make (gRFC A6), which no service config can change."""
+
+if TYPE_CHECKING:
+    CONNECT: ConnectPolicy
+    """What a channel does when nobody says otherwise."""
+    GRPC: BackoffPolicy
+    """gRPC's connection backoff: INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF, JITTER."""
+    RETRY: Mapping[str, RetryPolicy]
+    """The presets as retry policies, by name, without those that need a delay first; `grpc_backoff.RETRY_PRESETS`."""
+
+
+@cache
+def _connect() -> ConnectPolicy:
+    return build(ConnectPolicy, PRESETS[CONNECT_PRESET])
+
+
+def __getattr__(name: str) -> object:
+    """Make one of the policies when it is first asked for."""
+    policy: object
+    match name:
+        case "CONNECT":
+            policy = _connect()
+        case "GRPC":
+            policy = _connect().backoff
+        case "RETRY":
+            complete = {name: parts for name, parts in PRESETS.items() if {"delay", "steps"} & set(parts)}
+            policy = MappingProxyType({name: build(RetryPolicy, parts) for name, parts in complete.items()})
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    globals()[name] = policy
+    return policy
