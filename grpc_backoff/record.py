@@ -71,13 +71,15 @@ else:
                 raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
             super(kind, self).__delattr__(name)
 
-        def restore(self: object, state: list[object]) -> None:
-            for name, of_it in zip(names, state, strict=True):
-                object.__setattr__(self, name, of_it)
-
         kind.__setattr__, kind.__delattr__ = refuse_set, refuse_delete
-        kind.__getstate__ = lambda self: [getattr(self, name) for name in names]
-        kind.__setstate__ = restore
+        kind.__getstate__, kind.__setstate__ = _state, _restore
+
+    def _state(self: object) -> list[object]:
+        return [getattr(self, part.name) for part in dataclasses.fields(self)]
+
+    def _restore(self: object, state: list[object]) -> None:
+        for part, of_it in zip(dataclasses.fields(self), state, strict=True):
+            object.__setattr__(self, part.name, of_it)
 
     def _first_init(kind: type) -> Callable[..., None]:
         """Return a constructor that has the real one compiled, and leaves its place to that."""

@@ -148,6 +148,7 @@ def test_values_are_inherited_from():
     loose = Loose(1)
     loose.other = 2
     assert (More(1, 2), More(1, 2).more, loose.other) == (More(1, 2), 2, 2)
+    assert copy.copy(More(1, 2)).more == 2
     with pytest.raises(FrozenInstanceError):
         loose.part = 2
     with pytest.raises(TypeError, match="non-frozen"):
