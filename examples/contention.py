@@ -88,14 +88,14 @@ def _table(plan: Plan, results: Sequence[Result]) -> Table:
     pace = "each by itself" if plan.steady else "all at once"
     title = f"{plan.commits} commits of each client, {pace}, {plan.work * 1000:g} ms of work in each"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("clients", "retries", "done", "tries per commit", "median", "largest"):
+    for column in ("clients", "retries", "done", "attempts per commit", "median", "largest"):
         table.add_column(column, justify="left" if column == "retries" else "right", overflow="fold")
     for result in results:
         table.add_row(
             str(result.clients),
             result.policy,
             f"{result.done / result.commits:.1%}",
-            f"{result.tries / result.commits:.2f}",
+            f"{result.attempts / result.commits:.2f}",
             f"{result.median * 1000:.0f} ms",
             f"{result.largest * 1000:.0f} ms",
         )
@@ -106,7 +106,7 @@ def _check(results: Sequence[Result]) -> None:
     """Say what clients were told and what etcd has; fail if the two do not agree."""
     done, stored = sum(result.done for result in results), sum(result.counter for result in results)
     unknown = sum(result.unknown for result in results)
-    found = f"{done} commits reported as done, {stored} in etcd, {unknown} tries of unknown outcome"
+    found = f"{done} commits reported as done, {stored} in etcd, {unknown} attempts of unknown outcome"
     if not all(result.adds_up for result in results):
         raise click.ClickException(f"this does not add up: {found}")
     click.echo(found)

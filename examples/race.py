@@ -48,7 +48,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of one client: how each try ended, and how many seconds the call took, its waits included."""
+    """One commit of one client: how each attempt ended, and how many seconds the call took, its waits included."""
 
     codes: Sequence[str]
     seconds: float
@@ -63,9 +63,9 @@ class Result:
         policy: what it is called.
         commits: how many were asked for.
         done: how many were reported as done.
-        tries: how many tries they took in all.
-        most_tries: how many the one took that needed the most.
-        unknown: how many tries ended neither well nor with ABORTED: nobody knows whether those wrote.
+        attempts: how many attempts they took in all.
+        most_attempts: how many the one took that needed the most.
+        unknown: how many attempts ended neither well nor with ABORTED: nobody knows whether those wrote.
         median: how many seconds a call took, done or not.
         largest: the most seconds that one took.
         counter: what etcd has in the end.
@@ -75,8 +75,8 @@ class Result:
     policy: str
     commits: int
     done: int
-    tries: int
-    most_tries: int
+    attempts: int
+    most_attempts: int
     unknown: int
     median: float
     largest: float
@@ -161,8 +161,8 @@ def _result(number: int, policy: str, commits: Sequence[Commit], counter: int) -
         policy=policy,
         commits=len(commits),
         done=codes.count(_DONE),
-        tries=len(codes),
-        most_tries=max(len(commit.codes) for commit in commits),
+        attempts=len(codes),
+        most_attempts=max(len(commit.codes) for commit in commits),
         unknown=sum(code not in {_DONE, _LOST} for code in codes),
         median=statistics.median(times),
         largest=max(times),

@@ -3,7 +3,8 @@
 `from grpc_backoff import aio` and `aio.insecure_channel(target)` in place of `grpc.aio.insecure_channel(target)`; or
 `grpc_backoff.install()`, once, for all that the process makes.
 
-The names at the top are those of `names.py`. They are imported when the first of them is asked for: the command line
+A module that says "Internal" in its docstring, or whose package does, may change with any version. The names at the
+top are those of `names.py`. They are imported when the first of them is asked for: the command line
 has to be able to say something sensible before (Ctrl-C, a missing extra).
 """
 

@@ -1,4 +1,7 @@
-"""The effects that both machines ask for, that of a connection and that of a call, each in the same meaning."""
+"""The effects that both machines ask for, that of a connection and that of a call, each in the same meaning.
+
+Internal: programs import from `grpc_backoff`.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 For programs and client libraries that make their own channels. What to hand over where a channel can be handed over is
 in `docs/clients.md`.
+
+Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The names that `grpc_backoff` offers at its top. It imports this module when the first of them is asked for."""
+"""The names that `grpc_backoff` offers at its top. It imports this module when the first of them is asked for.
+
+Internal: programs import from `grpc_backoff`.
+"""
 
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.calls.hooks import FailedCall, RetryHooks

@@ -4,8 +4,11 @@
 make, and every call makes some. A plain named tuple equals any other tuple with the same content; a record does not. It
 also replaces fields in half the time.
 
-`value` is for what programs hold in their hands: a dataclass in all respects, but its comparison, hash and text are not
-compiled for each class. Python 3.11 takes two thirds as long again to compile those as for all else of a dataclass.
+`value` is for what programs hold in their hands: a dataclass in all respects, but nothing is compiled when it is
+defined. Compiling its methods is most of what a dataclass costs, and most programs make values of a few kinds only. So
+the constructor is compiled when the first value is made, and the other methods are closures.
+
+Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations
@@ -16,29 +19,110 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
     from dataclasses import dataclass as value
+    from inspect import Signature
 else:
     import dataclasses
 
-    def value(**options: bool) -> Callable[[type], type]:
-        """Make a dataclass; the options are those of `dataclasses.dataclass`."""
-        make = dataclasses.dataclass(eq=False, repr=False, **options)
-        return lambda kind: _compared(make(kind))
+    def value(*, frozen: bool, slots: bool, kw_only: bool = False) -> Callable[[type], type]:
+        """Make a frozen dataclass with slots; the options are those of `dataclasses.dataclass`."""
+        assert frozen, "a value is"
+        make = dataclasses.dataclass(init=False, eq=False, repr=False, slots=slots, kw_only=kw_only)
+        return lambda kind: _finished(_made(kind, make))
 
-    def _compared(kind: type) -> type:
+    def _made(kind: type, make: Callable[[type], type]) -> type:
+        """Make a dataclass that dataclasses compiles nothing for, and takes for a frozen one nevertheless."""
+        ours = [base.__dataclass_params__ for base in kind.__mro__ if "__dataclass_params__" in vars(base)]
+        for params in ours:
+            params.frozen = False  # or they would not go together
+        kind = make(kind)
+        for params in (*ours, kind.__dataclass_params__):
+            params.frozen = True
+        return kind
+
+    def _finished(kind: type) -> type:
         parts = dataclasses.fields(kind)
-        content = _content([part.name for part in parts if part.compare])
-        shown = [part.name for part in parts if part.repr]
+        _compare(kind, _content([part.name for part in parts if part.compare]))
+        _show(kind, [part.name for part in parts if part.repr])
+        _freeze(kind, [part.name for part in parts])
+        kind.__init__ = _first_init(kind)
+        kind.__signature__ = _SIGNATURE
+        return kind
 
+    def _compare(kind: type, content: Callable[[object], object]) -> None:
         def equal(self: object, other: object) -> bool:
             return content(self) == content(other) if type(self) is type(other) else NotImplemented
 
-        def text(self: object) -> str:
-            return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
-
         kind.__eq__ = equal
         kind.__hash__ = lambda self: hash(content(self))
+
+    def _show(kind: type, names: list[str]) -> None:
+        def text(self: object) -> str:
+            return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
         kind.__repr__ = kind.__dict__.get("__repr__", text)
-        return kind
+
+    def _freeze(kind: type, names: list[str]) -> None:
+        def refuse_set(self: object, name: str, new: object) -> None:
+            if type(self) is kind or name in names:
+                raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+            super(kind, self).__setattr__(name, new)
+
+        def refuse_delete(self: object, name: str) -> None:
+            if type(self) is kind or name in names:
+                raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+            super(kind, self).__delattr__(name)
+
+        kind.__setattr__, kind.__delattr__ = refuse_set, refuse_delete
+        kind.__getstate__, kind.__setstate__ = _state, _restore
+
+    def _state(self: object) -> list[object]:
+        return [getattr(self, part.name) for part in dataclasses.fields(self)]
+
+    def _restore(self: object, state: list[object]) -> None:
+        for part, of_it in zip(dataclasses.fields(self), state, strict=True):
+            object.__setattr__(self, part.name, of_it)
+
+    def _first_init(kind: type) -> Callable[..., None]:
+        """Return a constructor that has the real one compiled, and leaves its place to that."""
+
+        def init(self: object, *arguments: object, **named: object) -> None:
+            if kind.__init__ is init:
+                kind.__init__ = _compiled_init(kind)
+            kind.__init__(self, *arguments, **named)
+
+        init.kind = kind
+        return init
+
+    def _compiled_init(kind: type) -> Callable[..., None]:
+        parts = [
+            (
+                part.name,
+                part.type,
+                dataclasses.field(
+                    default=part.default, default_factory=part.default_factory, init=part.init, kw_only=part.kw_only
+                ),
+            )
+            for part in dataclasses.fields(kind)
+        ]
+        also = {"__post_init__": kind.__post_init__} if hasattr(kind, "__post_init__") else {}
+        twin = dataclasses.make_dataclass(
+            kind.__qualname__.rpartition(".")[2], parts, namespace=also, frozen=True, eq=False, repr=False
+        )
+        return twin.__init__
+
+    class _Signature:
+        """Tells `inspect.signature` of a kind's constructor, compiled or not."""
+
+        def __get__(self, _instance: object, owner: type) -> Signature:
+            from inspect import signature  # noqa: PLC0415 - for editors and tests
+
+            kind = getattr(owner.__init__, "kind", None)
+            if kind is not None:
+                kind.__init__ = _compiled_init(kind)
+            told = signature(owner.__init__)
+            return told.replace(parameters=list(told.parameters.values())[1:])
+
+    _SIGNATURE = _Signature()
 
     def _content(names: list[str]) -> Callable[[object], object]:
         return attrgetter(*names) if names else lambda _: ()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +51,62 @@ def test_empty(name):
 def test_docstring(name):
     """Every module says in a docstring what lives there."""
     assert importlib.import_module(name).__doc__
+
+
+INTERNAL = re.compile(r"^Internal(?P<but>, but for [^:]*)?: programs import from `(?P<face>[\w.]+)`\.$", re.MULTILINE)
+PUBLIC = {
+    "grpc_backoff",
+    "grpc_backoff.aio",
+    "grpc_backoff.config.service_config",
+    "grpc_backoff.connection.clock",
+    "grpc_backoff.connection.connector",
+    "grpc_backoff.errors",
+    "grpc_backoff.policy.presets",
+    "grpc_backoff.simulation",
+    "grpc_backoff.telemetry.otel",
+    "grpc_backoff.testing",
+    "grpc_backoff.testing.checks",
+    "grpc_backoff.testing.front",
+    "grpc_backoff.testing.port",
+}
+"""Every module that programs import from."""
+
+
+def is_public(name):
+    """Return whether a module is public, by its own docstring and those of the packages that it is in."""
+    module = importlib.import_module(name)
+    said = INTERNAL.search(module.__doc__)
+    if hasattr(module, "__path__"):
+        return said is None or said["face"] == name
+    package, _, last = name.rpartition(".")
+    beside = INTERNAL.search(importlib.import_module(package).__doc__)
+    return said is None and (beside is None or f"`{last}`" in (beside["but"] or ""))
+
+
+def test_what_is_internal_says_so():
+    """Each module says whether programs may import it, in one form, or its package does; no other word is used."""
+    assert {name for name in MODULES if is_public(name)} == PUBLIC
+    for name in MODULES:
+        module = importlib.import_module(name)
+        said = INTERNAL.findall(module.__doc__)
+        assert len(said) == module.__doc__.count("\nInternal") <= 1, name
+        assert {face for _, face in said} <= {"grpc_backoff", "grpc_backoff.aio", "grpc_backoff.testing"}
+
+
+def test_what_an_internal_package_spares_is_there():
+    """A module that a package names as public is one of its own."""
+    for name in MODULES:
+        for but, _ in INTERNAL.findall(importlib.import_module(name).__doc__):
+            assert {f"{name}.{spared}" for spared in re.findall(r"`(\w+)`", but)} <= PUBLIC, name
+
+
+def test_pages_import_what_is_public():
+    """README and the pages show no import of an internal module; what a page says that a program imports is public."""
+    root = Path(grpc_backoff.__file__).parents[1]
+    text = "\n".join(page.read_text("utf-8") for page in [root / "README.md", *(root / "docs").glob("*.md")])
+    imported = set(re.findall(r"(?:from|import) (grpc_backoff[\w.]*)", text))
+
+    assert "grpc_backoff.telemetry.otel" in imported <= PUBLIC
 
 
 def test_top_is_sorted():

@@ -79,6 +79,29 @@ def test_no_two_classes_share_a_name():
     assert shared == {}
 
 
+NOT_THE_FIELDS = re.compile(
+    r"\b(?:im)?patient\b|\b(?:a|the|each|every|first|last|next|one|no|another) try\b|\b(?:no|many|all|five|two) tries\b"
+)
+"""Words that stood for wait-for-ready, fail-fast and attempt."""
+
+
+def test_the_fields_words():
+    """The field's words stand everywhere: wait-for-ready and fail-fast, and attempt for a try."""
+    root = PACKAGE.parent
+    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
+    code = [
+        path for room in ("grpc_backoff", "interop", "examples", "benchmarks") for path in (root / room).rglob("*.py")
+    ]
+    found = [
+        f"{path.relative_to(root)}: {match[0]}"
+        for path in pages + code
+        if path.name != "CHANGELOG.md"  # what an older version said it said
+        for match in NOT_THE_FIELDS.finditer(path.read_text("utf-8"))
+    ]
+
+    assert found == []
+
+
 def test_every_test_says_what_it_holds_to():
     """Every test has a docstring that is its specification."""
     silent = [

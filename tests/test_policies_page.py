@@ -79,8 +79,8 @@ def test_presets(row):
         [f"delay: {delay.replace(' ', '')}"] if delay else [f"steps: {more[0].replace(',', '').removesuffix(' s')}"]
     )
     words += [f"max_exponent: {more[0].split()[-1]}"] if "exponent" in "".join(more) else []
-    tries, *whole = attempts.split(", in ")
-    words += [f"max_attempts: {tries}"] + [f"deadline: {time.replace(' ', '')}" for time in whole]
+    attempts, *whole = attempts.split(", in ")
+    words += [f"max_attempts: {attempts}"] + [f"deadline: {time.replace(' ', '')}" for time in whole]
 
     policy, preset = RetryPolicy.parse(", ".join(words)), RETRY[names(name)[0]]
 
@@ -98,6 +98,6 @@ def test_presets_are_all_there():
 
 def test_words_are_all_there():
     """BP-2: the table has every word, and the list every setting of connections."""
-    assert {word for row in rows("Words") for word in names(row[0])} == {setting.name for setting in RETRYING}
+    assert {word for row in rows("Policy strings") for word in names(row[0])} == {setting.name for setting in RETRYING}
     keys = section("The file").partition("The keys of")[2].partition("Those of")[0]
     assert {name for name in names(keys) if "[" not in name} == {setting.name for setting in CONNECTING}

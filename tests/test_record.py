@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import pickle
+import sys
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
 from typing import NamedTuple
 
@@ -48,6 +51,18 @@ class Shown:
         return f"<{self.part}>"
 
 
+@value(frozen=True, slots=True)
+class Kept:
+    """A value that checks its part, and keeps something beside it."""
+
+    part: int
+    noted: list[str] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.part < 0:
+            raise ValueError("negative")
+
+
 def test_value_is_a_dataclass():
     """A value has fields, is frozen, and can be replaced, taken apart and pickled."""
     here = OURS(x=1.0)
@@ -77,6 +92,67 @@ def test_value_of_few_parts():
     assert (One(1) == 1, One(1) == (1,)) == (False, False)
     with pytest.raises(TypeError, match="unhashable"):
         hash(One([]))
+
+
+def test_value_is_made_as_a_dataclass():
+    """The constructor takes, refuses and tells what a dataclass's does, before the first value is made and after."""
+    ours, pythons = point(value), point(dataclass)
+    assert str(inspect.signature(ours)) == str(inspect.signature(pythons))
+    for kind in (ours, pythons):
+        assert (kind(x=1.0).y, kind(tag="a", x=1.0).tag) == (0.0, "a")
+        for wrong in (lambda: kind(), lambda: kind(1.0), lambda: kind(x=1.0, z=2.0)):  # noqa: B023, PLW0108
+            with pytest.raises(TypeError, match=r"^(point\.<locals>\.)?Point\.__init__\(\) "):
+                wrong()
+    assert str(inspect.signature(ours)) == str(inspect.signature(pythons))
+
+
+def test_nothing_is_compiled_before_the_first():
+    """Defining a value compiles nothing, which is most of what a dataclass costs; the first one compiles the rest."""
+    compiled = []
+    sys.setprofile(lambda _frame, event, what: event == "c_call" and what is exec and compiled.append(1))
+    try:
+        kind = point(value)
+        defined = len(compiled)
+        kind(x=1.0)
+        made = len(compiled)
+        kind(x=2.0)
+    finally:
+        sys.setprofile(None)
+
+    assert defined == 0 < made == len(compiled)
+
+
+def test_value_is_frozen_and_copied():
+    """A value is not changed nor emptied; it is copied, with what its constructor does not take."""
+    one = Kept(3)
+    for change in (lambda: setattr(one, "part", 4), lambda: delattr(one, "part"), lambda: setattr(one, "new", 4)):
+        with pytest.raises(FrozenInstanceError):
+            change()
+    one.noted.append("a")
+    assert (copy.copy(one).noted, copy.deepcopy(one).noted) == (["a"], ["a"])
+    assert Kept(3).noted == []
+    with pytest.raises(ValueError, match="negative"):
+        Kept(-1)
+
+
+def test_values_are_inherited_from():
+    """A class of a program's own may be a value too, frozen or with more to it, as of any frozen dataclass."""
+
+    @dataclass(frozen=True)
+    class More(Kept):
+        more: int = 0
+
+    class Loose(Kept):
+        pass
+
+    loose = Loose(1)
+    loose.other = 2
+    assert (More(1, 2), More(1, 2).more, loose.other) == (More(1, 2), 2, 2)
+    assert copy.copy(More(1, 2)).more == 2
+    with pytest.raises(FrozenInstanceError):
+        loose.part = 2
+    with pytest.raises(TypeError, match="non-frozen"):
+        dataclass(type("Changing", (Kept,), {}))
 
 
 @record

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from grpc_backoff.config.policy_string import read_words
+from grpc_backoff.config.policy_string import read_string
 from grpc_backoff.config.settings import RETRYING
 from tests.echo import Echo, EchoStub, Message, serving
 
@@ -19,7 +19,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 class FailsFirst(Echo):
-    """Fails the first try of each kind, and notes with what authorization it was called."""
+    """Fails the first attempt of each kind, and notes with what authorization it was called."""
 
     def __init__(self):
         super().__init__()
@@ -73,4 +73,4 @@ def test_words():
     """BP-2: all words of the page are words."""
     texts = re.findall(r'"((?:retry|preset): [^"]+)"', PAGE)
     assert len(texts) >= 3
-    assert all(read_words(text, RETRYING) for text in texts)
+    assert all(read_string(text, RETRYING) for text in texts)

@@ -10,7 +10,7 @@ clients of it at the same time:
 
 * ours and plain grpc.aio, with the same options, make one call that waits for READY;
 * ours, told, has its backoff reset when it hears by another connection, from the peer's process, that the peer is back;
-* two programs call again after each failure, by the same backoff: one with a fresh channel for each try, one with a
+* two programs call again after each failure, by the same backoff: one with a fresh channel for each attempt, one with a
   channel of grpclib's, which dials for each call and has no backoff of its own.
 """
 

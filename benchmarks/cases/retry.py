@@ -4,11 +4,11 @@ All make the same call over a channel of their own to the same server, one at a 
 and without `retry`, grpc.aio with a `retryPolicy` in its service config, which the core carries out, and three
 libraries around a plain grpc.aio call, as their documentation shows it.
 
-Whoever retries has five tries and waits for 5 ms between them (with 1 ms, some of the calls that grpcio 1.85.1's core
+Whoever retries has five attempts and waits 5 ms between them (with 1 ms, some of the calls that grpcio 1.85.1's core
 retries never end). The core jitters that by a fifth. google-api-core draws it from 0 to its delay, which is 10 ms for
 that reason. stamina's log line about each retry is switched off.
 
-The last case shows who honours the server's word (`grpc-retry-pushback-ms`, gRFC A6): the server fails the first try
+The last case shows who honours the server's word (`grpc-retry-pushback-ms`, gRFC A6): a server fails the first attempt
 and says 50 ms. The core and ours do. tenacity and stamina can be taught to by code of the user's; as they come, they
 come back when their own schedule says. So the goal on the failing path is the core's time.
 """
@@ -60,7 +60,7 @@ PUSHBACK = 50  # milliseconds
 SUCCEEDING, FAILING = 20, 4  # calls in a turn
 TIMEOUT = 10.0  # for each call; none comes near it
 NUMBERS = count()
-"""The server knows a call's tries by its text: each call has another."""
+"""The server knows a call's attempts by its text: each call has another."""
 
 TIME = Measure("time of a call", "µs")
 TIME_FAILING = Measure("time of a call that fails twice", "µs")
@@ -88,9 +88,9 @@ def run(effort: Effort) -> list[Row]:
     with serving(failing_calls, PUSHBACK) as peer:
         taken = in_child(measure, peer.target, SIZES[effort])
     return [
-        *by_round("the first try succeeds", TIME, taken[TIME], PLAIN),
-        *by_round("the third try succeeds", TIME_FAILING, taken[TIME_FAILING], CORE),
-        *by_round("the third try succeeds", CPU_FAILING, taken[CPU_FAILING], CORE),
+        *by_round("the first attempt succeeds", TIME, taken[TIME], PLAIN),
+        *by_round("the third attempt succeeds", TIME_FAILING, taken[TIME_FAILING], CORE),
+        *by_round("the third attempt succeeds", CPU_FAILING, taken[CPU_FAILING], CORE),
         *by_itself("the server says when", TIME_TOLD, taken[TIME_TOLD]),
     ]
 

@@ -62,16 +62,16 @@ def _patience_is_rewarded(run: Run) -> Check:
     A call that has got a connection can be broken with it, as with every gRPC channel; the calls here had none.
     """
     waited = [record for record in run.records if record.worker.wait_for_ready and _met_outage(record, run)]
-    patient = [record for record in waited if not record.worker.hasty]
-    late = [record for record in patient if record.code is grpc.StatusCode.DEADLINE_EXCEEDED]
+    wait_for_ready = [record for record in waited if not record.worker.hasty]
+    late = [record for record in wait_for_ready if record.code is grpc.StatusCode.DEADLINE_EXCEEDED]
     killed = _scene(run, Scene.KILLED)
-    waited_out = [record for record in patient if record.overlaps(killed.began, killed.ended)]
+    waited_out = [record for record in wait_for_ready if record.overlaps(killed.began, killed.ended)]
     unanswered = [record for record in waited_out if record.ended > killed.ended and record.code]
-    answered = sum(record.code is None for record in patient)
+    answered = sum(record.code is None for record in wait_for_ready)
     return Check(
         "wait_for_ready calls whose deadline outlasted the outage were answered",
         answered > 0 and not late and not unanswered,
-        f"{answered} of {len(patient)}; {len(late)} met their deadline",
+        f"{answered} of {len(wait_for_ready)}; {len(late)} met their deadline",
     )
 
 

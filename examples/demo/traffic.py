@@ -36,7 +36,7 @@ class Worker:
 
 WORKERS = (
     *(Worker(name=f"quick-{number}", wait_for_ready=False) for number in range(3)),
-    *(Worker(name=f"patient-{number}", wait_for_ready=True) for number in range(4)),
+    *(Worker(name=f"wait-for-ready-{number}", wait_for_ready=True) for number in range(4)),
     Worker(name="hasty", wait_for_ready=True, hasty=True),
 )
 

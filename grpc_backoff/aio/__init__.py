@@ -1,4 +1,7 @@
-"""The asyncio face: `insecure_channel` and `secure_channel` in place of `grpc.aio`'s."""
+"""The asyncio face: `insecure_channel` and `secure_channel` in place of `grpc.aio`'s.
+
+Internal: programs import from `grpc_backoff.aio`.
+"""
 
 from grpc_backoff.aio.channel import Channel, insecure_channel, retrying, secure_channel
 from grpc_backoff.aio.errors import NoConnectionError, RetriesExhaustedError

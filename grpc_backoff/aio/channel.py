@@ -416,7 +416,7 @@ def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None
 
     Args:
         multicallable: what a stub made on one of this library's channels has under the method's name.
-        retry: a policy, the name of one, or RFC-006's words. It holds alone: nothing of the channel's is mixed in.
+        retry: a policy, the name of one, or a policy string. It holds alone: nothing of the channel's is mixed in.
         call_id: what the events, log lines and hooks of its calls call them, an order's number say; made up for each
             call where None.
 

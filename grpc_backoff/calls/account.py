@@ -32,8 +32,8 @@ class Account(NamedTuple):
 
     def __str__(self) -> str:
         """Give the reason, phrased the same for all such calls, with the figures at the end."""
-        tries = "1 try" if self.attempts == 1 else f"{self.attempts} tries"
-        figures = f"{tries} in {self.took:.3g} s"
+        attempts = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
+        figures = f"{attempts} in {self.took:.3g} s"
         if self.wait is not None and self.left is not None:
             who = "the schedule has" if self.asked_by is None else f"the server asks by {self.asked_by.value} for"
             figures += f"; {who} a wait of {self.wait:.3g} s, {self.left:.3g} s are left"

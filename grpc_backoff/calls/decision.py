@@ -31,7 +31,7 @@ class FailedAttempt(NamedTuple):
 
     Attributes:
         code: the status code's name.
-        hint: what the server says of another try.
+        hint: what the server says of another attempt.
         own_timeout: whether the attempt had less time than the call: DEADLINE_EXCEEDED may not end the call.
         refused: whether the server had said goodbye before it saw the call, and the core leaves that to us.
         committed: whether something of the answer has reached the caller (RT-8).
@@ -73,9 +73,9 @@ class Retry(NamedTuple):
     Attributes:
         delay: after how many seconds.
         source: where that comes from.
-        progress: that of the new try.
+        progress: that of the new attempt.
         asked: how many seconds the server asked for, before any jitter and cap; None where it asked for none.
-        refresh: whether the credentials are to be renewed before the new try (RT-4).
+        refresh: whether the credentials are to be renewed before the new attempt (RT-4).
     """
 
     delay: float

@@ -32,7 +32,7 @@ class WaitSource(enum.Enum):
 class Reason(enum.Enum):
     """Why a call that could have been retried was not."""
 
-    ATTEMPTS = "no tries are left"
+    ATTEMPTS = "no attempts are left"
     DEADLINE = "the deadline leaves no time for another"
     BUDGET = "the retry budget is used up"
     STOPPED = "the server asked for no retry"

@@ -1,6 +1,8 @@
 """The command line: the entry point, and nothing that needs the optional packages.
 
 The commands stand in `commands.py`. They need the extra `cli`, which this module looks for before it imports them.
+
+Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the command line names policies: a preset, a file, one policy of a file, or RFC-006's words.
+"""How the command line names policies: a preset, a file, one policy of a file, or a policy string.
 
 `standard`, `backoff.toml`, `backoff.toml#careful`, `"retry: 5, delay: 1s, backoff: linear"`.
 """
@@ -17,7 +17,7 @@ import click
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import printable
 from grpc_backoff.config.file import read_config
-from grpc_backoff.config.policy_string import read_words
+from grpc_backoff.config.policy_string import read_string
 from grpc_backoff.config.settings import CONNECTING, RETRYING, begin_with, resolve_connect, resolve_retry
 from grpc_backoff.config.sources import ResolvedPolicy, Source
 from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
@@ -32,11 +32,11 @@ _SUFFIX = ".toml"
 _OF_FILE = "#"
 _BACKOFF = {"preset", "delay", "backoff", "max_delay", "jitter", "multiplier", "max_exponent", "steps"}
 _CONNECTING = {"jitter_first", "min_connect_timeout"}
-_WORDS = (
+_SETTINGS = (
     *(setting for setting in RETRYING if setting.name in _BACKOFF),
     *(setting for setting in CONNECTING if setting.name in _CONNECTING),
 )
-"""The words for connections: those for the backoff of calls, and two that only connections know."""
+"""What a policy string for connections may set: what one for calls may of the backoff, and two settings beside."""
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def connect_policy(text: str) -> ConnectPolicy:
         config = read_config(path)
         return _connecting(policy, config.policies) if policy else config.connect_policy().policy
     if ":" in text or "=" in text:
-        return _connecting(text, {text: read_words(text, _WORDS)})
+        return _connecting(text, {text: read_string(text, _SETTINGS)})
     return _connecting(text, {})
 
 

@@ -26,8 +26,8 @@ def schedule_command(policy: str, attempts: int | None, as_json: bool) -> None:
     """Show each wait of POLICY, its smallest and largest value, and what the waits add up to.
 
     POLICY is a preset (grpc, contention, steps, standard, aggressive, conservative, background), a FILE.toml, one
-    policy of it as FILE.toml#NAME, or words such as "retry: 5, delay: 1s, backoff: linear". For connections the waits
-    are the gaps between the starts of attempts.
+    policy of it as FILE.toml#NAME, or a policy string such as "retry: 5, delay: 1s, backoff: linear". For connections
+    the waits are the gaps between the starts of attempts.
     """
     with refusing():
         tables = [(named, _rows(named, attempts)) for named in named_policies(policy)]
@@ -63,7 +63,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _ending(named: Named, rows: list[Row]) -> str:
-    """Say when it is over: there is no wait after the last try, whatever rows are shown."""
+    """Say when it is over: there is no wait after the last attempt, whatever rows are shown."""
     attempts = _max_attempts(named)
     if attempts is None:
         return "Goes on without end, as the last row does." if _settled(named, rows) else "Goes on without end."

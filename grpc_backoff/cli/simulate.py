@@ -76,8 +76,8 @@ def simulate(
     All dial at once when it goes, and again after each gap of their policy. Times are counted from the server's return;
     the peak is the most attempts per second since then. No client gives up, whatever its policy says of retries.
 
-    A policy is named as for `schedule`. Its words are those of the backoff, `jitter_first` and `min_connect_timeout`:
-    "preset: grpc, jitter_first: true".
+    A policy is named as for `schedule`. A policy string may have the settings of a backoff, `jitter_first` and
+    `min_connect_timeout`: "preset: grpc, jitter_first: true".
     """
     _require(plot)
     from grpc_backoff.simulation import Outage, simulate  # noqa: PLC0415 - needs what was just looked for

@@ -26,7 +26,7 @@ from grpc_backoff.record import value
 __all__ = ["CallPolicies", "Retry", "read_call_policies", "read_retry"]
 
 Retry = RetryPolicy | str
-"""A policy; or its name, of a preset or of the file's own; or RFC-006's words, which have a colon."""
+"""A policy; or its name, of a preset or of the file's own; or a policy string, which has a colon."""
 
 _ENABLE_RETRIES = "grpc.enable_retries"
 _REPLAY_LIMIT = "grpc.per_rpc_retry_buffer_size"
@@ -117,10 +117,10 @@ def read_call_policies(
 
 
 def read_retry(key: str, retry: object, config: Config | None) -> RetryPolicy:
-    """Return the policy that a name or words stand for; `key` is what an error calls it.
+    """Return the policy that a name or a policy string stands for; `key` is what an error calls it.
 
     Raises:
-        OptionError: it is neither a policy, nor the name of one, nor words.
+        OptionError: it is neither a policy, nor the name of one, nor a policy string.
 
     Warns:
         PolicyWarning: something that it says has no effect.

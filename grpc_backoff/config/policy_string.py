@@ -1,6 +1,6 @@
-"""Policies as one line of text, in RFC-006's words: `retry: 5, delay: 500ms, backoff: exponential, timeout: 5s` (BP-2).
+"""Policies as one line of text (RFC-006): `retry: 5, delay: 500ms, backoff: exponential, timeout: 5s` (BP-2).
 
-The words are the settings of `settings.RETRYING`, which are also the keys of the file's tables for calls. A value is a
+The settings are those of `settings.RETRYING`, which are also the keys of the file's tables for calls. A value is a
 number, a time such as `500ms`, a name, or a jitter such as `scaled(0.5, 1.5)`; lists are separated by spaces.
 """
 
@@ -17,12 +17,12 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.retry import RetryPolicy
 
-__all__ = ["parse_retry", "read_words"]
+__all__ = ["parse_retry", "read_string"]
 
 _COMMA = re.compile(r",(?![^()]*\))")
 _EQUALS = re.compile(r"\s*=\s*")
 _SIGNS = re.compile(r"^\s*$|[:=,]")
-"""What tells words from a name."""
+"""What tells a policy string from a name."""
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 
@@ -32,36 +32,36 @@ def parse_retry(
     """Return the retry policy that a text describes.
 
     Args:
-        text: the words, or the name of a policy.
-        policies: what they may name beside the presets.
+        text: a policy string, or the name of a policy.
+        policies: what it may name beside the presets.
         key: what an error calls the text as a whole.
 
     Raises:
-        OptionError: it is neither a list of words nor a name, a setting is unknown, or its value is wrong.
+        OptionError: it is neither a policy string nor a name, a setting is unknown, or its value is wrong.
 
     Warns:
-        PolicyWarning: a word has no effect.
+        PolicyWarning: a setting has no effect.
     """
-    source = read_words(text, RETRYING, key) if _SIGNS.search(text) else begin_with(text.strip(), key)
+    source = read_string(text, RETRYING, key) if _SIGNS.search(text) else begin_with(text.strip(), key)
     resolved = resolve_retry([source], policies)
     warn_of(resolved.remarks)
     return resolved
 
 
-def read_words(text: str, table: Sequence[Setting], key: str = "policy") -> Source:
-    """Return what the words of a text say, by the settings of a table; `key` is what an error calls the text."""
+def read_string(text: str, table: Sequence[Setting], key: str = "policy") -> Source:
+    """Return what a policy string says, by the settings of a table; `key` is what an error calls the text."""
     given: dict[str, tuple[str, object]] = {}
     for part in _COMMA.split(text):
-        word, colon, value = (piece.strip() for piece in part.partition(":"))
+        name, colon, value = (piece.strip() for piece in part.partition(":"))
         if not colon and "=" in part:
             meant = _EQUALS.sub(": ", text)
             raise OptionError(key, text, "a policy string with colons", meant)
-        if not colon or not word or not value:
+        if not colon or not name or not value:
             raise OptionError(key, text, "a policy string such as 'retry: 5, delay: 1s, backoff: linear'")
-        if word in given:
-            raise OptionError(word, value, "each setting once")
-        given[word] = (word, _scalar(value))
-    return read_source(table, given, "words", Unit.WRITTEN)
+        if name in given:
+            raise OptionError(name, value, "each setting once")
+        given[name] = (name, _scalar(value))
+    return read_source(table, given, "policy string", Unit.WRITTEN)
 
 
 def _scalar(text: str) -> object:

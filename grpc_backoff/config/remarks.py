@@ -30,12 +30,12 @@ def doubts(policy: RetryPolicy, *, bounded: bool) -> Iterator[str]:
         policy: how a call is retried.
         bounded: whether the call has a deadline, its policy's or its caller's.
     """
-    tries = "unlimited" if policy.max_attempts is None else policy.max_attempts
+    attempts = "unlimited" if policy.max_attempts is None else policy.max_attempts
     many = policy.max_attempts is None or policy.max_attempts - 1 > _MOST_WITHOUT_DELAY
     if many and not policy.bounds(1)[1]:
-        yield f"max_attempts={tries}: expected a delay, or at most {_MOST_WITHOUT_DELAY} retries without one"
+        yield f"max_attempts={attempts}: expected a delay, or at most {_MOST_WITHOUT_DELAY} retries without one"
     if policy.max_attempts is None and not bounded:
-        yield f"max_attempts={tries}: expected a deadline, a timeout of the call, or a number of attempts"
+        yield f"max_attempts={attempts}: expected a deadline, a timeout of the call, or a number of attempts"
 
 
 def _outside() -> int:

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 MOST_ATTEMPTS = 5
-"""gRPC's cores make no more tries than this, whatever a service config says (gRFC A6)."""
+"""gRPC's cores make no more attempts than this, whatever a service config says (gRFC A6)."""
 
 _SERVICE_CONFIG = "grpc.service_config"
 _ENABLE_RETRIES = "grpc.enable_retries"

@@ -1,7 +1,7 @@
 """The settings: what each part of a policy is called where, and how what was written becomes a source.
 
 There are three tables. `CONNECTING` is what channel options and the file's `[connection]` and `[targets]` say of
-connections, `RETRYING` what the file's `[policies]` and `[methods]`, and RFC-006's words, say of calls, and `BUDGETING`
+connections, `RETRYING` what the file's `[policies]` and `[methods]`, and policy strings, say of calls, and `BUDGETING`
 is the file's `[retry_budget]`. Nothing is read from anywhere here, and no default stands here: those are the presets'.
 """
 
@@ -70,7 +70,7 @@ class Setting(NamedTuple):
     """One thing that can be set.
 
     Attributes:
-        name: its key in the file, and its word.
+        name: its key in the file, and in a policy string.
         option: its key among the channel options; None if it has none.
         unit: what the channel option counts time in.
         part: which part of a policy it says; its own name if None.
@@ -122,7 +122,7 @@ RETRYING = (
     Setting("server_delay_jitter"),
     Setting("max_server_delay"),
 )
-"""All settings of retrying a call: the one table that the file and RFC-006's words are both read by (BP-2)."""
+"""All settings of retrying a call: the one table that the file and policy strings are both read by (BP-2)."""
 
 BUDGETING = (
     Setting("max_tokens"),

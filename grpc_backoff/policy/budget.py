@@ -14,7 +14,7 @@ class RetryBudget:
 
     A target begins with `max_tokens`. Each failure that could be retried costs one, each success brings `token_ratio`
     back, and there are retries only while more than half of `max_tokens` is left. So a target whose calls all fail
-    gets its calls' first tries and no more, until enough of them succeed again.
+    gets its calls' first attempts and no more, until enough of them succeed again.
     """
 
     max_tokens: float

@@ -165,14 +165,14 @@ def max_exponent(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | N
 
 
 def attempts(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:
-    """Return how many tries there are in all, the first one included; None for no limit (RT-1)."""
-    if value is None or value == "unlimited":  # neither TOML nor RFC-006's words have a None
+    """Return how many attempts there are in all, the first one included; None for no limit (RT-1)."""
+    if value is None or value == "unlimited":  # neither TOML nor a policy string has a None
         return None
     return _whole(key, value, least=1, beside=' (or "unlimited")')
 
 
 def retries(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
-    """Return how many tries there are in all, from how many come after the first (RT-1)."""
+    """Return how many attempts there are in all, from how many come after the first (RT-1)."""
     return 1 + _whole(key, value, least=0)
 
 

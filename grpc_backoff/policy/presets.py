@@ -1,14 +1,18 @@
 """The named policies. The only place where a default number stands.
 
-`PRESETS` is what each of them says, part by part, so that files, options and words can begin with one and change some
-of it. The objects below are the policies themselves.
+`PRESETS` is what each of them says, part by part, so that files, options and policy strings can begin with one and
+change some of it. `CONNECT`, `GRPC` and `RETRY` are the policies themselves. They are made when they are first asked
+for, since a channel makes its own from the parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Additive, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.parts import build
@@ -43,9 +47,9 @@ _RETRYING = {
     "server_delay_jitter": 5.0,
     "max_server_delay": None,
 }
-"""Retrying a call: which codes (RT-2), and how far the server's word goes (RT-3)."""
+"""Retrying a call: which codes (RT-2), and how far the server's hint goes (RT-3)."""
 
-_BY_WORDS = {"multiplier": 2.0, "max_delay": 30.0, "jitter": NoJitter(), "max_attempts": 1}
+_ASKED_FOR = {"multiplier": 2.0, "max_delay": 30.0, "jitter": NoJitter(), "max_attempts": 1}
 """RFC-006: doubling, at most 30 s, no jitter; no retries unless asked for (RT-1). The rest is for the user to say."""
 
 _DOUBLING = {"backoff": "exponential", "multiplier": 2.0, "jitter": Scaled(0.5, 1.5)}
@@ -83,9 +87,9 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
     "aggressive": {**_DOUBLING, "delay": 0.5, "max_delay": 10.0, "max_attempts": 5},
     "conservative": {**_DOUBLING, "delay": 2.0, "max_delay": 30.0, "max_attempts": 5},
     "background": {**_DOUBLING, "delay": 2.0, "max_delay": 60.0, "max_attempts": 7},
-    "fixed": {"backoff": "fixed", **_BY_WORDS},
-    "linear": {"backoff": "linear", **_BY_WORDS},
-    "exponential": {"backoff": "exponential", **_BY_WORDS},
+    "fixed": {"backoff": "fixed", **_ASKED_FOR},
+    "linear": {"backoff": "linear", **_ASKED_FOR},
+    "exponential": {"backoff": "exponential", **_ASKED_FOR},
 }
 
 PRESETS: Mapping[str, Mapping[str, object]] = MappingProxyType(
@@ -102,19 +106,38 @@ RETRY_PRESET = "fixed"
 AT_ONCE: Mapping[str, object] = MappingProxyType({"backoff": "fixed", "delay": 0.0, "jitter": NoJitter()})
 """The parts of retries without any delay."""
 
-CONNECT = build(ConnectPolicy, PRESETS[CONNECT_PRESET])
-"""What a channel does when nobody says otherwise."""
-
-GRPC = CONNECT.backoff
-"""gRPC's connection backoff: INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF, JITTER."""
-
-RETRY = MappingProxyType(
-    {name: build(RetryPolicy, parts) for name, parts in PRESETS.items() if {"delay", "steps"} & set(parts)}
-)
-"""The presets as retry policies, by name, without those that need a delay first; `grpc_backoff.RETRY_PRESETS`."""
-
 REPLAY_LIMIT = 256 * 1024
 """How many bytes of a stream's requests are kept to send them again, as in grpcio's core (RT-8)."""
 
 NATIVE_JITTER = Proportional(0.2)
 """The jitter of the retries that gRPC's own cores make (gRFC A6), which no service config can change."""
+
+if TYPE_CHECKING:
+    CONNECT: ConnectPolicy
+    """What a channel does when nobody says otherwise."""
+    GRPC: BackoffPolicy
+    """gRPC's connection backoff: INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF, JITTER."""
+    RETRY: Mapping[str, RetryPolicy]
+    """The presets as retry policies, by name, without those that need a delay first; `grpc_backoff.RETRY_PRESETS`."""
+
+
+@cache
+def _connect() -> ConnectPolicy:
+    return build(ConnectPolicy, PRESETS[CONNECT_PRESET])
+
+
+def __getattr__(name: str) -> object:
+    """Make one of the policies when it is first asked for."""
+    policy: object
+    match name:
+        case "CONNECT":
+            policy = _connect()
+        case "GRPC":
+            policy = _connect().backoff
+        case "RETRY":
+            complete = {name: parts for name, parts in PRESETS.items() if {"delay", "steps"} & set(parts)}
+            policy = MappingProxyType({name: build(RetryPolicy, parts) for name, parts in complete.items()})
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    globals()[name] = policy
+    return policy

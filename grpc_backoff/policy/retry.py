@@ -15,7 +15,7 @@ __all__ = ["RetryPolicy"]
 
 @value(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How a call is tried again: how often, when, after which status codes, and for how long. Times are seconds.
+    """How a call is retried: how often, when, after which status codes, and for how long. Times are seconds.
 
     The named ones are `grpc_backoff.RETRY_PRESETS`; `dataclasses.replace` makes others from them, and `parse`
     reads them from text.
@@ -23,9 +23,9 @@ class RetryPolicy:
 
     backoff: BackoffPolicy
     max_attempts: int | None
-    """How many tries there are in all, the first included, as in gRFC A6; None for no limit but a deadline (RT-1)."""
+    """How many attempts there are in all, the first included (gRFC A6); None for no limit but a deadline (RT-1)."""
     codes: frozenset[str]
-    """The names of the status codes that are tried again (RT-2)."""
+    """The names of the status codes that are retried (RT-2)."""
     server_delay_jitter: float
     """Up to so much is added to a wait that a server asked for, so that its clients do not all come back at once.
 
@@ -34,31 +34,31 @@ class RetryPolicy:
     max_server_delay: float | None = None
     """The longest that a call waits because a server asked for it, that jitter included; None for no limit (RT-3)."""
     timeout: float | None = None
-    """The most time for each try; None for no limit. Backoff does not touch it (RT-7)."""
+    """The most time for each attempt; None for no limit. Backoff does not touch it (RT-7)."""
     deadline: float | None = None
-    """The most time for the call as a whole, tries and waits; None for no limit but the caller's (RT-7)."""
+    """The most time for the call as a whole, attempts and waits; None for no limit but the caller's (RT-7)."""
 
     def __post_init__(self) -> None:
-        """Hold the values to what words and the file are held to; OptionError says which."""
+        """Hold the values to what policy strings and the file are held to; OptionError says which."""
         if not isinstance(self.backoff, BackoffPolicy):
             raise OptionError("RetryPolicy.backoff", self.backoff, "a BackoffPolicy")
         checks.hold(self, "max_attempts", "codes", "server_delay_jitter", "max_server_delay", "timeout", "deadline")
 
     @staticmethod
     def parse(text: str) -> RetryPolicy:
-        """Return the policy that a text describes: the name of a preset, or the words of RFC-006 (BP-2).
+        """Return the policy that a text describes: the name of a preset, or a policy string (RFC-006, BP-2).
 
-        `"retry: 5, delay: 500ms, backoff: exponential, timeout: 5s"`: five retries after the first try, half a second
-        after the first failure and twice as long after each other, and five seconds for each try. The words are those
-        of a table `[policies.NAME]` in the file (`grpc_backoff.config.policy_string.RETRYING`).
+        `"retry: 5, delay: 500ms, backoff: exponential, timeout: 5s"` means five retries after the first attempt, half a
+        second after the first failure and twice as long after each later one, and five seconds for each attempt. Its
+        settings are those of a table `[policies.NAME]` in the file (`grpc_backoff.config.settings.RETRYING`).
 
         Raises:
             OptionError: a setting is unknown or has a wrong value.
 
         Warns:
-            PolicyWarning: a word has no effect, such as `backoff` without `delay`.
+            PolicyWarning: a setting has no effect, such as `backoff` without `delay`.
         """
-        from grpc_backoff.config.policy_string import parse_retry  # noqa: PLC0415 - words are read into this very class
+        from grpc_backoff.config.policy_string import parse_retry  # noqa: PLC0415 - it makes this very class
 
         return parse_retry(text).policy
 
@@ -75,18 +75,18 @@ class RetryPolicy:
         return self.backoff.bounds(n)
 
     def should_retry(self, n: int) -> bool:
-        """Return whether another try follows on the n-th, counted from 1, where that has failed in a way to retry."""
+        """Return whether another attempt follows the n-th, counted from 1, if that fails with a code to retry."""
         check_number(n)
         return self.max_attempts is None or n < self.max_attempts
 
     def total_bounds(self, waits: int | None = None) -> tuple[float, float]:
         """Return the smallest and the largest sum of the waits of one call, in seconds.
 
-        The tries themselves take time beside that. `deadline` bounds both.
+        The attempts themselves take time beside that. `deadline` bounds both.
 
         Args:
-            waits: how many of them; by default as many as there are between `max_attempts` tries. Without a limit of
-                tries the waits have no end, and so the sum is that of the deadline, or infinite.
+            waits: how many of them; by default as many as there are between `max_attempts` attempts. Without a limit of
+                attempts the waits have no end, and so the sum is that of the deadline, or infinite.
         """
         if waits is None:
             waits = None if self.max_attempts is None else self.max_attempts - 1

@@ -62,7 +62,7 @@ def schedule(policy: Bounded, rows: int) -> list[Row]:
 def usual_length(policy: Bounded, max_attempts: int | None) -> int:
     """Return how many rows say all there is to say.
 
-    As many as there are tries, if there is more than one: the last wait would follow if there were one try more.
+    As many as there are attempts, if there is more than one: the last wait would follow if there were one attempt more.
     Without a limit, up to the first wait that is like the one after it, but no more than a screen holds.
     """
     if max_attempts is not None and 1 < max_attempts <= _MOST_ROWS:

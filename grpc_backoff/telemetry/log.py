@@ -62,18 +62,18 @@ def _log_connection(event: ConnectionEvent) -> None:
 def _log_call(event: CallEvent) -> None:
     match event:
         case CallSucceeded() if event.attempt > 1:  # at the first, it is what every call does
-            _log(logging.DEBUG, event, "%s succeeded at attempt %d after %.3g s", *_try(event), event.took)
+            _log(logging.DEBUG, event, "%s succeeded at attempt %d after %.3g s", *_attempt(event), event.took)
         case CallRetried():
             line = "%s failed at attempt %d, %s; next in %.3g s (%s)%s"
             said = event.code, event.delay, event.source.value, _trace(event)
-            _log(logging.INFO, event, line, *_try(event), *said, delay=event.delay)
+            _log(logging.INFO, event, line, *_attempt(event), *said, delay=event.delay)
         case CallExhausted():  # RT-6
             line = "%s given up at attempt %d after %.3g s, %s: %s%s"
             why = event.took, event.code, event.reason.value, _trace(event)
-            _log(logging.WARNING, event, line, *_try(event), *why)
+            _log(logging.WARNING, event, line, *_attempt(event), *why)
 
 
-def _try(event: CallEvent) -> tuple[str, int]:
+def _attempt(event: CallEvent) -> tuple[str, int]:
     return event.method, event.attempt
 
 

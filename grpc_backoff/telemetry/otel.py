@@ -121,7 +121,7 @@ class _Calls:
     """The instruments that calls have."""
 
     def __init__(self, meter: Meter) -> None:
-        self._retries = meter.create_counter(RETRIES, "{retry}", "Failed tries behind which another was planned.")
+        self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts behind which another was planned.")
         self._delay = _delays(meter, RETRY_DELAY, "Waits before retries of calls.")
         self._successes = meter.create_counter(SUCCESSES, "{call}", "Calls that succeeded.")
         self._exhausted = meter.create_counter(EXHAUSTED, "{call}", "Calls that could not be retried any more.")

@@ -4,6 +4,8 @@
 
 `grpc_backoff.testing.front` (servers that fail on real sockets) and `grpc_backoff.testing.checks` (what any connector
 must do) need the extra `testing` and are imported by their own names.
+
+Internal, but for `checks`, `front` and `port`: programs import from `grpc_backoff.testing`.
 """
 
 from grpc_backoff.testing.channel import scripted_channel

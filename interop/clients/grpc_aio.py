@@ -21,9 +21,9 @@ async def call_all(order: CallOrder, channel: grpc.aio.Channel) -> Tally:
     """Keep the channel busy, then close it."""
     method: Any = channel.unary_unary(METHOD)
 
-    async def call(patient: bool) -> None:
+    async def call(wait_for_ready: bool) -> None:
         try:
-            await method(b"", wait_for_ready=patient)
+            await method(b"", wait_for_ready=wait_for_ready)
         except grpc.aio.AioRpcError as error:
             raise CallFailed(error.code().name) from error
 

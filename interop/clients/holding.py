@@ -40,18 +40,18 @@ class _Holder:
             channel.stream_stream(METHOD),
         ]
 
-    def calls(self, *, patient: bool) -> Sequence[_Call]:
+    def calls(self, *, wait_for_ready: bool) -> Sequence[_Call]:
         """Return, for each arity and each way to use it, how to make a call and wait for its end."""
         unary, answers, requests, both = self._multicallables
         return [
-            lambda: self._result(unary(b"", wait_for_ready=patient)),
-            lambda: self._limited(unary(b"", wait_for_ready=patient)),
-            lambda: self._answers(answers(b"", wait_for_ready=patient)),
-            lambda: self._result(requests(_one(), wait_for_ready=patient)),
-            lambda: self._result(requests(self._unfinished(), wait_for_ready=patient)),
-            lambda: self._answers(both(_one(), wait_for_ready=patient)),
-            lambda: self._answers(both(self._unfinished(), wait_for_ready=patient)),
-            lambda: self._by_hand(both(wait_for_ready=patient)),
+            lambda: self._result(unary(b"", wait_for_ready=wait_for_ready)),
+            lambda: self._limited(unary(b"", wait_for_ready=wait_for_ready)),
+            lambda: self._answers(answers(b"", wait_for_ready=wait_for_ready)),
+            lambda: self._result(requests(_one(), wait_for_ready=wait_for_ready)),
+            lambda: self._result(requests(self._unfinished(), wait_for_ready=wait_for_ready)),
+            lambda: self._answers(both(_one(), wait_for_ready=wait_for_ready)),
+            lambda: self._answers(both(self._unfinished(), wait_for_ready=wait_for_ready)),
+            lambda: self._by_hand(both(wait_for_ready=wait_for_ready)),
         ]
 
     async def work(self, call: _Call) -> None:
@@ -109,8 +109,8 @@ async def hold_all(order: CallOrder, channel: grpc.aio.Channel, closed: Callable
     async with channel:
         workers = [
             asyncio.create_task(holder.work(call))
-            for patient in (False, True)
-            for call in holder.calls(patient=patient)
+            for wait_for_ready in (False, True)
+            for call in holder.calls(wait_for_ready=wait_for_ready)
         ]
         await asyncio.sleep(order.seconds)
     closed()

@@ -133,7 +133,7 @@ async def reconnect(request: Assignment, begun: Callable[[], None] = lambda: Non
 
 
 async def _dial(request: Assignment) -> None:
-    """Keep a channel wanting a connection to the retry port, by a patient call that nobody will answer."""
+    """Keep a channel wanting a connection to the retry port, by a wait-for-ready call that nobody will answer."""
     credentials = grpc.ssl_channel_credentials()  # its handshake never gets as far as any certificate
     async with aio.secure_channel(request.retry, credentials, request.options) as channel:
         call = ReconnectServiceStub(channel).Start(ReconnectParams(), wait_for_ready=True, timeout=request.seconds)

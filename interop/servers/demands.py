@@ -115,10 +115,12 @@ def _lost(observation: Observation) -> Iterator[Measure]:
 
 def _waiting(observation: Observation) -> Iterator[Measure]:
     waiting = observation.waiting
-    yield _calls("patient calls made without a connection", len(waiting), Range(1, math.inf))
+    yield _calls("wait-for-ready calls made without a connection", len(waiting), Range(1, math.inf))
     yield _calls("of those, calls that failed", sum(not call.answered for call in waiting))
-    unsent = [call for call in observation.calls if call.patient and call.ended is not None and call.ended.unsent]
-    yield _calls("patient calls that failed for want of a connection", len(unsent))
+    unsent = [
+        call for call in observation.calls if call.wait_for_ready and call.ended is not None and call.ended.unsent
+    ]
+    yield _calls("wait-for-ready calls that failed for want of a connection", len(unsent))
 
 
 def _recovers(observation: Observation) -> Iterator[Measure]:
@@ -194,7 +196,10 @@ DEMANDS = (
     Demand(
         name="waiting",
         rule="CH-7",
-        says="A patient call waits for a connection: those made while the server is away are answered once it is back.",
+        says=(
+            "A wait-for-ready call waits for a connection: those made while the server is away are answered once it "
+            "is back."
+        ),
         measure=_waiting,
         happenings=_RESTARTED,
     ),

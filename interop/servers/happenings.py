@@ -37,8 +37,8 @@ class Course:
     Attributes:
         says: what happens, in a sentence.
         lasts: how long the server is gone, frozen or being aged, or how long after a reload the next one comes.
-        deadline: what impatient calls have; and the patient ones too where `everybody`.
-        everybody: whether patient calls have no longer deadline.
+        deadline: what fail-fast calls have; and the wait-for-ready ones too where `everybody`.
+        everybody: whether wait-for-ready calls have no longer deadline.
         settings: what the server is told beside its port, in milliseconds.
         options: what the channel is told beside its backoff.
     """

@@ -100,6 +100,6 @@ class Observation:
 
     @property
     def waiting(self) -> Sequence[Call]:
-        """The patient calls that were made without a connection, before the server was back."""
+        """The wait-for-ready calls that were made without a connection, before the server was back."""
         lost = next((loss.at for loss in self.losses if loss.at >= self.struck), self.back)
-        return [call for call in self.calls if call.patient and lost <= call.began < self.back]
+        return [call for call in self.calls if call.wait_for_ready and lost <= call.began < self.back]

@@ -19,7 +19,7 @@ _PAUSE = 0.02
 _DELAY_MS = 400
 """How late a long call's answer comes."""
 _PATIENCE = 20.0
-"""The deadline of patient calls, in seconds: long enough for a server to be killed and started again."""
+"""The deadline of wait-for-ready calls, in seconds: long enough for a server to be killed and started again."""
 _CORE_COULD_NOT_CONNECT = "failed to connect to all addresses"
 _SLACK = 2.0
 """How long after its deadline a call is given up at the end, in seconds: it hangs."""
@@ -48,14 +48,14 @@ class Call:
     """One call. Times are seconds on the event loop's clock.
 
     Attributes:
-        patient: whether it waits for READY.
+        wait_for_ready: whether it waits for READY.
         long: whether the server was asked to take its time.
         began: when it was made.
         deadline: when it has to end.
         ended: how it ended; None while it runs, and for good if it hung.
     """
 
-    patient: bool
+    wait_for_ready: bool
     long: bool
     began: float
     deadline: float
@@ -69,14 +69,14 @@ class Call:
     @property
     def lost(self) -> bool:
         """Whether it failed though it had been sent, or though it was to wait for a connection."""
-        return not self.answered and (self.patient or self.ended is None or not self.ended.unsent)
+        return not self.answered and (self.wait_for_ready or self.ended is None or not self.ended.unsent)
 
 
 class Traffic:
-    """Workers that call in turns, from entering to leaving the context: patient or not, for short or long calls."""
+    """Workers that call in turns, from entering to leaving the context: wait-for-ready or fail-fast, short or long."""
 
     def __init__(self, channel: aio.Channel, method: str, deadline: float, *, everybody: bool) -> None:
-        """Call this method; patient calls have this deadline only where `everybody` has."""
+        """Call this method; wait-for-ready calls have this deadline only where `everybody` has."""
         self._method: Any = channel.unary_unary(method)
         self._deadlines = {False: deadline, True: deadline if everybody else _PATIENCE}
         self._calls: list[Call] = []
@@ -91,7 +91,7 @@ class Traffic:
     async def __aenter__(self) -> Self:
         """Begin to call."""
         kinds = [(False, False), (True, False), (False, False), (True, False), (False, True), (True, True)]
-        self._workers = [asyncio.create_task(self._work(patient, long)) for patient, long in kinds]
+        self._workers = [asyncio.create_task(self._work(wait_for_ready, long)) for wait_for_ready, long in kinds]
         return self
 
     async def __aexit__(
@@ -117,19 +117,19 @@ class Traffic:
         except TimeoutError:
             pass  # the verdict says so
 
-    async def _work(self, patient: bool, long: bool) -> None:
+    async def _work(self, wait_for_ready: bool, long: bool) -> None:
         while not self._over:
-            await self._call(patient, long)
+            await self._call(wait_for_ready, long)
             await asyncio.sleep(_PAUSE)
 
-    async def _call(self, patient: bool, long: bool) -> None:
-        loop, timeout = asyncio.get_running_loop(), self._deadlines[patient]
+    async def _call(self, wait_for_ready: bool, long: bool) -> None:
+        loop, timeout = asyncio.get_running_loop(), self._deadlines[wait_for_ready]
         began = loop.time()
-        call = Call(patient, long, began, began + timeout)
+        call = Call(wait_for_ready, long, began, began + timeout)
         self._calls.append(call)
         metadata = (("answer-after-ms", str(_DELAY_MS)),) if long else ()
         try:
-            await self._method(b"", timeout=timeout, wait_for_ready=patient, metadata=metadata)
+            await self._method(b"", timeout=timeout, wait_for_ready=wait_for_ready, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             details = error.details() or ""
             unsent = isinstance(error, aio.NoConnectionError) or details.startswith(_CORE_COULD_NOT_CONNECT)

@@ -1,4 +1,4 @@
-"""A service whose tries fail by script, clients for it, and what both sides saw: what the tests of retries run on.
+"""A service whose attempts fail by script, clients for it, and what both sides saw: what the tests of retries run on.
 
 A script belongs to the text of a request, so that any number of calls can be made at once. The fixture `peer` is a real
 server, plaintext and with TLS, and makes channels to it.
@@ -30,7 +30,7 @@ METHOD = "/echo.v1.Echo/Unary"
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """How one try is answered, after `hold` seconds; OK is the request itself."""
+    """How one attempt is answered, after `hold` seconds; OK is the request itself."""
 
     code: grpc.StatusCode = CODE.UNAVAILABLE
     details: str = "not now"
@@ -45,7 +45,7 @@ HANG = Say(CODE.UNKNOWN, "hangs")
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One try as the server saw it."""
+    """One attempt as the server saw it."""
 
     at: float
     request: Message
@@ -54,18 +54,18 @@ class Try:
 
     @property
     def before(self):
-        """What the client says of the tries before this one."""
+        """What the client says of the attempts before this one."""
         return dict(self.metadata).get("grpc-previous-rpc-attempts")
 
 
 class RetryService(Echo):
-    """Answers the n-th try of a text with the n-th thing that its script says, and the tries after those with OK.
+    """Answers the n-th attempt of a text with the n-th thing in its script, and the attempts after those with OK.
 
     Attributes:
         scripts: what to say, by text.
         always: what to say to the texts that have no script.
-        tries: what came, by text.
-        cancelled: how many hanging tries were cancelled.
+        attempts: what came, by text.
+        cancelled: how many hanging attempts were cancelled.
     """
 
     def __init__(self, always=OK):
@@ -108,7 +108,7 @@ class RetryService(Echo):
             await context.abort(said.code, said.details, said.trailing)
 
     async def until(self, count, text="a"):
-        """Return once so many tries of a text have come."""
+        """Return once so many attempts of a text have come."""
         async with asyncio.timeout(30):
             while len(self.tries[text]) < count:
                 await asyncio.sleep(0.002)
@@ -151,7 +151,7 @@ class Client:
 
     @property
     def waits(self):
-        """How long each wait between two tries was to be."""
+        """How long each wait between two attempts was to be."""
         return [event.delay for event in self.of(CallRetried)]
 
     @property

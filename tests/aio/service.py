@@ -1,6 +1,6 @@
 """The services behind the channel tests, which remember what reached them.
 
-`Scripted` does what a request's text says, `Tries` with each try of a call what the test says.
+`Scripted` does what a request's text says, `Tries` with each attempt of a call what the test says.
 
 How a channel is made does not belong here; see `conftest.py`.
 """
@@ -80,15 +80,15 @@ class Scripted(Echo):
 
 
 class Tries(Echo):
-    """Does with each try of a call what the next of these behaviours says, with those after them what `echo` does.
+    """Does with each attempt of a call what the next of these behaviours says, with those after them what `echo` does.
 
-    A behaviour is given the requests of a try and its context, and yields responses; where there is to be one, their
+    A behaviour gets the requests of an attempt and its context, and yields responses; where there is to be one, their
     texts are put together.
 
     Attributes:
-        got: the texts of the requests of each try.
-        metadata: the metadata of each try.
-        ended: how many tries are over, whether they were cancelled or not.
+        got: the texts of the requests of each attempt.
+        metadata: the metadata of each attempt.
+        ended: how many attempts are over, whether they were cancelled or not.
     """
 
     def __init__(self, *behaviours):
@@ -130,7 +130,7 @@ class Tries(Echo):
 
     @property
     def previous(self):
-        """What each try said of those before it."""
+        """What each attempt said of those before it."""
         return [metadata.get("grpc-previous-rpc-attempts") for metadata in self.metadata]
 
     async def until(self, condition):

@@ -54,7 +54,7 @@ async def test_the_server_says_when(method, after):
 
 @pytest.mark.parametrize("method", ["Down", "Up", "Both"])
 async def test_time_for_each_try(method):
-    """RT-7: a try that takes too long is cancelled at the server, and followed by another."""
+    """RT-7: an attempt that takes too long is cancelled at the server, and followed by another."""
     async with trying(hangs, hangs, retry="retry: 9, delay: 10ms, timeout: 300ms") as service:
         call = make(service.stub, method)
         assert await finish(call) == ANSWERS[method]
@@ -64,7 +64,7 @@ async def test_time_for_each_try(method):
 
 @METHODS
 async def test_deadline_of_the_whole(method):
-    """RT-7: one deadline bounds all tries, and ends the one that runs."""
+    """RT-7: one deadline bounds all attempts, and ends the one that runs."""
     async with trying(fails(), hangs, retry="retry: 9, delay: 10ms") as service:
         began = time.monotonic()
         call = make(service.stub, method, timeout=0.4)
@@ -92,9 +92,9 @@ async def test_deadline_of_a_blocked_writer(method):
 
 
 PHASES = {
-    "in the first try": ([hangs], "retry: 3, delay: 10ms", lambda service: service.got),
-    "between two tries": ([fails()], LATER, retried),
-    "in a later try": ([fails(), hangs], "retry: 3, delay: 10ms", lambda service: len(service.got) == 2),
+    "in the first attempt": ([hangs], "retry: 3, delay: 10ms", lambda service: service.got),
+    "between two attempts": ([fails()], LATER, retried),
+    "in a later attempt": ([fails(), hangs], "retry: 3, delay: 10ms", lambda service: len(service.got) == 2),
 }
 STREAMS = pytest.mark.parametrize(
     ("method", "style"), [("Down", None), *((method, style) for method in ("Up", "Both") for style in WAYS)]
@@ -149,7 +149,7 @@ async def test_cancel_one_of_two_tasks(phase, who):
         tasks[who].cancel()
         await asyncio.wait(tasks.values(), timeout=30)
         assert tasks["reader"].cancelled()
-        # Who wrote between two tries hears of it as of any end; who waits for a window is cancelled with the RPC.
+        # Who wrote between two attempts hears of it as of any end; who waits for a window is cancelled with the RPC.
         assert tasks["writer"].cancelled() or isinstance(tasks["writer"].exception(), asyncio.InvalidStateError)
         assert call.cancelled()
 
@@ -243,7 +243,7 @@ async def test_close(method, style, phase):
 
 
 @METHODS
-@pytest.mark.parametrize("behaviours", [[], [fails()]], ids=["first try", "later try"])
+@pytest.mark.parametrize("behaviours", [[], [fails()]], ids=["first attempt", "later attempt"])
 async def test_close_with_grace(method, behaviours):
     """CB-10: a call that runs may end within the grace, requests that are still to be sent included."""
     if method in {"Down", "Both"} and not hasattr(grpc.aio._channel.Channel, "_register_call"):
@@ -299,7 +299,7 @@ async def test_exhausted_is_said_once():
 
 
 async def test_many_at_once():
-    """CH-7: a hundred streams at once on a channel, half of whose tries fail, each get their own answer."""
+    """CH-7: a hundred streams at once on a channel, half of whose attempts fail, each get their own answer."""
     service = Tries(*[fails(1), counts] * 200)
     async with (
         serving(service) as port,

@@ -164,7 +164,7 @@ async def test_the_server_wants_no_retry(peer, value):
     error = await failing(client.call())
     assert len(peer.service.tries["a"]) == error.attempts == 1
     assert error.reason is client.of(CallExhausted)[0].reason is Reason.STOPPED
-    assert error.details().startswith("not now; gave up: the server asked for no retry (1 try in ")
+    assert error.details().startswith("not now; gave up: the server asked for no retry (1 attempt in ")
     assert error.details().endswith(" s)")
 
 
@@ -184,7 +184,7 @@ async def test_absurd_waits(peer, said):
     error = await failing(client.call("late", timeout=3600))  # `failing` does not wait that long
     assert (error.code(), error.attempts, error.reason) == (CODE.UNAVAILABLE, 1, Reason.DEADLINE)
     source = next(source for source in (PUSHBACK, RETRY_INFO, RETRY_AFTER) if source.value in error.details())
-    assert error.details().startswith("not now; gave up: the deadline leaves no time for another (1 try in ")
+    assert error.details().startswith("not now; gave up: the deadline leaves no time for another (1 attempt in ")
     assert f"; the server asks by {source.value} for a wait of " in error.details()
     assert error.details().endswith("e+03 s are left)")
     assert not client.of(CallRetried)
@@ -225,7 +225,7 @@ async def test_a_date_to_come(peer):
 
 
 async def test_exhausted(peer):
-    """RT-6: code, details and metadata of the last try, with the number of tries and the time; one event."""
+    """RT-6: code, details and metadata of the last attempt, with the number of attempts and the time; one event."""
     last = Say(CODE.RESOURCE_EXHAUSTED, "quota", trailing=(("last", "2"), ("last-bin", b"\xfe\x00")))
     client = peer.client("retry: 2, delay: 30ms")
     peer.service.scripts["a"] = [DOWN, DOWN, last]
@@ -236,7 +236,7 @@ async def test_exhausted(peer):
     assert isinstance(error, grpc.RpcError)
     assert error.code() is await call.code() is CODE.RESOURCE_EXHAUSTED
     assert error.details() == await call.details()
-    assert error.details().startswith("quota; gave up: no tries are left (3 tries in ")
+    assert error.details().startswith("quota; gave up: no attempts are left (3 attempts in ")
     assert error.details().endswith(" s)")
     assert set(last.trailing) <= set(error.trailing_metadata())
     assert error.trailing_metadata() == await call.trailing_metadata()
@@ -258,7 +258,7 @@ async def test_exhausted_without_words(peer):
     """RT-6: where the server says nothing, the account stands alone."""
     peer.service.scripts["a"] = [Say(details="")] * 2
     error = await failing(peer.client("retry: 1, delay: 1ms").call())
-    assert error.details().startswith("gave up: no tries are left (2 tries in ")
+    assert error.details().startswith("gave up: no attempts are left (2 attempts in ")
 
 
 @pytest.mark.parametrize("again", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
@@ -282,7 +282,7 @@ async def test_no_connection_is_retried():
             error = await failing(EchoStub(channel).Unary(Message()))
     assert (error.code(), error.attempts) == (CODE.UNAVAILABLE, 4)
     assert "last error: tcp: failed to connect" in error.details()
-    assert "(4 tries in " in error.details()
+    assert "(4 attempts in " in error.details()
     assert isinstance(error.__cause__, aio.NoConnectionError)
     assert error.__cause__.status.last_error is not None
 
@@ -291,7 +291,7 @@ async def test_no_connection_is_retried():
 
 
 async def test_time_for_each_try(peer):
-    """RT-7: a try that takes too long is ended and made again; the server is told each time how long it has."""
+    """RT-7: an attempt that takes too long is ended and made again; the server is told each time how long it has."""
     client = peer.client("retry: 3, delay: 1ms, timeout: 400ms")
     peer.service.scripts["a"] = [HANG, HANG]
     assert await answered(client.call(timeout=60)) == "a"
@@ -306,7 +306,7 @@ def service_config(**entry):
 async def test_time_that_the_service_config_gives(peer):
     """RT-7: a service config's timeout bounds the whole as well.
 
-    Not to the millisecond: grpc's core, which has it too, counts it from up to two seconds before each try.
+    Not to the millisecond: grpc's core, which has it too, counts it from up to two seconds before each attempt.
     """
     policy = "max_attempts: unlimited, delay: 1ms, timeout: 200ms"
     client = peer.client(policy, options=service_config(timeout="0.6s"))
@@ -318,7 +318,7 @@ async def test_time_that_the_service_config_gives(peer):
 
 
 async def test_one_try_that_meets_the_deadline(peer):
-    """RT-7: the overall deadline ends the first try as on a plain channel: there is nothing to account for."""
+    """RT-7: the overall deadline ends the first attempt as on a plain channel: there is nothing to account for."""
     client = peer.client("retry: 5, delay: 1ms, timeout: 10s")
     peer.service.scripts["a"] = [HANG]
     error = await failing(client.call(timeout=0.2))
@@ -355,7 +355,7 @@ async def test_timeout_that_is_no_number(peer):
 
 
 async def test_time_remaining(peer):
-    """RT-7: it is the call's, over all its tries; what the service config bounds is not shown, as on a plain call."""
+    """RT-7: it is the call's, over all its attempts; the service config's bound is not shown, as on a plain call."""
     client = peer.client("retry: 1, delay: 1ms", options=service_config(timeout="50s"))
     assert client.call().time_remaining() is None
     call = client.call(timeout=100)
@@ -371,7 +371,7 @@ async def test_time_remaining(peer):
 
 
 async def test_metadata_of_each_try(peer):
-    """RT-10: every try has the caller's own metadata, with duplicates, in order; later ones say which they are."""
+    """RT-10: every attempt has the caller's own metadata, with duplicates, in order; later ones say which they are."""
     mine = (("mine", "1"), ("mine", "2"), ("mine-bin", b"\x00\xff"), ("grpc-previous-rpc-attempts", "77"))
     client = peer.client("retry: 3, delay: 1ms")
     peer.service.scripts |= {"a": [DOWN] * 3, "b": [DOWN] * 3}
@@ -384,7 +384,7 @@ async def test_metadata_of_each_try(peer):
 
 
 async def test_metadata_and_request_are_those_of_the_call(peer):
-    """CH-1: what the caller does to them after the call was made changes nothing, for no try."""
+    """CH-1: what the caller does to them after the call was made changes nothing, for no attempt."""
     client = peer.client("retry: 2, delay: 50ms")
     peer.service.scripts["a"] = [DOWN] * 2
     request, metadata = Message(text="a", count=1), grpc.aio.Metadata(("mine", "1"))
@@ -399,7 +399,7 @@ async def test_metadata_and_request_are_those_of_the_call(peer):
 
 @pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip])
 async def test_compression_of_each_try(peer, compression):
-    """CH-1: compression asked for by the call holds for every try."""
+    """CH-1: compression asked for by the call holds for every attempt."""
     sent = 0
 
     async def counted(visit):
@@ -431,7 +431,7 @@ async def _pump(reader, writer):
 
 
 async def test_call_credentials_of_each_try(peer):
-    """CH-1, CH-8: credentials of the call are asked for each try; without TLS they are refused at once."""
+    """CH-1, CH-8: credentials of the call are asked for each attempt; without TLS they are refused at once."""
 
     class Counted(Token):
         def __call__(self, context, callback):
@@ -454,15 +454,15 @@ async def test_call_credentials_of_each_try(peer):
 # The caller's side.
 
 
-@pytest.mark.parametrize("patient", [True, False])
-async def test_waiting_for_a_server(peer, patient):
-    """CH-3, RT-7: a patient try waits, as long as a try may; an impatient one fails and comes again."""
+@pytest.mark.parametrize("wait_for_ready", [True, False])
+async def test_waiting_for_a_server(peer, wait_for_ready):
+    """CH-3, RT-7: a wait-for-ready attempt waits as long as an attempt may; a fail-fast one fails and is retried."""
     async with FlakyFront(upstream=("127.0.0.1", peer.port)) as front:
         await front.refuse()
         quick = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
         client = peer.client("max_attempts: unlimited, delay: 20ms", target=front.target, options=quick)
-        call = client.call(wait_for_ready=patient, timeout=60)
-        if patient:
+        call = client.call(wait_for_ready=wait_for_ready, timeout=60)
+        if wait_for_ready:
             await asyncio.sleep(0.3)
             assert not client.of(CallRetried)
         else:
@@ -473,7 +473,7 @@ async def test_waiting_for_a_server(peer, patient):
 
 
 async def test_a_patient_try_has_its_own_time():
-    """RT-7: waiting for a connection is part of a try, and ends with its timeout."""
+    """RT-7: waiting for a connection is part of an attempt, and ends with its timeout."""
     async with (
         FlakyFront(silent) as front,
         aio.insecure_channel(front.target, retry="retry: 2, delay: 1ms, timeout: 50ms") as channel,
@@ -510,7 +510,7 @@ async def test_never_awaited(peer):
 
 
 async def test_questions_while_it_runs(peer):
-    """CH-1: whoever asks for the outcome waits for the last try's; cancelling the question leaves the call alone."""
+    """CH-1: whoever asks for the outcome waits for the last attempt's; cancelling that leaves the call alone."""
     client = peer.client("retry: 1, delay: 200ms")
     peer.service.scripts["a"] = [Say(trailing=(("try", "first"),))]
     call = client.call()
@@ -528,7 +528,7 @@ async def test_questions_while_it_runs(peer):
 
 
 async def test_connection_and_initial_metadata(peer):
-    """RT-8: waiting for them goes on over tries; those of a try that runs bind the call to it."""
+    """RT-8: waiting for them goes on over attempts; those of an attempt that runs bind the call to it."""
     client = peer.client("retry: 2, delay: 10ms")
     greeting = (("greeting", "hello"),)
     peer.service.scripts |= {"a": [DOWN, Say(CODE.OK, initial=greeting)], "b": NEVER}

@@ -116,7 +116,7 @@ async def test_a_server_that_says_a_goaway_came_with_metadata_as_it_leaves():
 @pytest.mark.parametrize("words", [UNSENT, "connections to all backends failing"])
 @pytest.mark.parametrize("retry", [None, "retry: 0"])
 async def test_a_server_that_says_it_found_no_connection(code, words, retry):
-    """CH-3, CH-7: a patient call that was answered so has left this process, and is not made again."""
+    """CH-3, CH-7: a wait-for-ready call that was answered so has left this process, and is not made again."""
     speaker = Speaker(code, words)
     async with calling(speaker, retry) as (stub, _):
         for method in ("Unary", "Down", "Up", "Both"):

@@ -22,8 +22,8 @@ LONG = "retry: 2, delay: 1h, max_delay: 1h"
 QUICK = "retry: 2, delay: 10ms"
 
 IN_FLIGHT = {
-    "first try": (QUICK, [HANG]),
-    "second try": (QUICK, [DOWN, HANG]),
+    "first attempt": (QUICK, [HANG]),
+    "second attempt": (QUICK, [DOWN, HANG]),
 }
 BETWEEN = {
     "sleeping": (LONG, [DOWN]),
@@ -116,7 +116,7 @@ async def _result(call):
 
 
 async def no_more_tries(phase):
-    """Hold a call that has ended to no further try, and the server to have heard of the end."""
+    """Hold a call that has ended to no further attempt, and the server to have heard of the end."""
     async with asyncio.timeout(30):
         while phase.name in IN_FLIGHT and not phase.service.cancelled:
             await asyncio.sleep(0.002)
@@ -171,7 +171,7 @@ async def test_channel_closed(phase, grace):
 
 @pytest.mark.parametrize("name", BETWEEN)
 async def test_closing_does_not_wait_for_retries(peer, name):
-    """CB-10: a call between two tries is not let run for the grace, however long that is."""
+    """CB-10: a call between two attempts is not let run for the grace, however long that is."""
     phase = Phase(peer, name)
     call = await phase.reach()
     await asyncio.wait_for(phase.client.channel.close(600), 30)
@@ -180,7 +180,7 @@ async def test_closing_does_not_wait_for_retries(peer, name):
 
 @pytest.mark.parametrize("said", [OK, DOWN], ids=["answered", "failing"])
 async def test_a_try_that_ends_within_the_grace(peer, said):
-    """CB-10: a try that runs may end within the grace, and its end is the call's, whatever it is: no further try."""
+    """CB-10: a running attempt may end within the grace, and its end, whatever it is, is the call's: no further one."""
     client = peer.client(QUICK)
     peer.service.scripts["a"] = [Say(said.code, hold=0.3)]
     call = client.call()
@@ -226,7 +226,7 @@ async def test_a_hook_that_closes_the_channel(peer):
 
 
 async def test_a_listener_that_cancels_the_call(peer):
-    """CH-1: it may, and there is no further try, also where that would follow at once."""
+    """CH-1: it may, and there is no further attempt, also where that would follow at once."""
     for delay in ("0.01", "0.0"):
         calls, text = [], f"at {delay}"
         pushed = Say(trailing=(("grpc-retry-pushback-ms", str(int(float(delay) * 1000))),))
@@ -285,7 +285,7 @@ async def test_listeners_that_raise(peer, caplog):
 
 @pytest.mark.parametrize("script", [[DOWN], [DOWN] * 2], ids=["answered", "exhausted"])
 async def test_a_call_keeps_its_channel_until_it_ends(script):
-    """CB-10: a call between two tries keeps its channel alive; one that has ended does not, whoever holds it."""
+    """CB-10: a call between two attempts keeps its channel alive; one that has ended does not, whoever holds it."""
 
     def drop():
         opened.clear()

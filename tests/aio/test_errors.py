@@ -26,7 +26,7 @@ def exhausted():
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         grpc.aio.Metadata(("server", "a")),
         grpc.aio.Metadata(("retry-after", "5"), ("x-bin", b"\x00")),
-        "busy; gave up after 3 tries in 1.5 s: the retry budget is used up",
+        "busy; gave up after 3 attempts in 1.5 s: the retry budget is used up",
         "UNKNOWN:busy",
         attempts=3,
         took=1.5,
@@ -35,19 +35,19 @@ def exhausted():
 
 
 def test_exhausted():
-    """RT-6: the outcome of a call that was retried is the last try's, with how often, for how long and why no more."""
+    """RT-6: the outcome of a retried call is the last attempt's, with how often, for how long and why no more."""
     error = exhausted()
 
     assert (error.attempts, error.took, error.reason) == (3, 1.5, Reason.BUDGET)
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert error.details() == "busy; gave up after 3 tries in 1.5 s: the retry budget is used up"
+    assert error.details() == "busy; gave up after 3 attempts in 1.5 s: the retry budget is used up"
     assert [*error.initial_metadata()] == [("server", "a")]
     assert [*error.trailing_metadata()] == [("retry-after", "5"), ("x-bin", b"\x00")]
     assert error.debug_error_string() == "UNKNOWN:busy"
 
 
 def test_exhausted_of_one():
-    """RT-6: one that nothing more is known of had one try."""
+    """RT-6: one that nothing more is known of had one attempt."""
     error = RetriesExhaustedError(grpc.StatusCode.ABORTED, grpc.aio.Metadata(), grpc.aio.Metadata())
 
     assert (error.attempts, error.took, error.reason) == (1, 0.0, Reason.ATTEMPTS)
@@ -73,7 +73,7 @@ def test_pickle_exhausted():
 @pytest.mark.parametrize("shown", [str, repr])
 def test_exhausted_shows_no_metadata(shown):
     """RT-11: what is printed of it has the status and the account, and nothing of the metadata."""
-    assert "gave up after 3 tries" in shown(exhausted())
+    assert "gave up after 3 attempts" in shown(exhausted())
     assert "retry-after" not in shown(exhausted())
 
 

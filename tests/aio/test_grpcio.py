@@ -94,7 +94,7 @@ def test_stand_in(error, stands_in):
 
 
 async def test_a_stand_in_of_grpcios_own():
-    """RT-8: grpcio still has these words for a write to a call that the server ends; a race, so it has many tries."""
+    """RT-8: grpcio still has these words for a write to a call that the server ends; a race, so it is run often."""
 
     class Ends(Scripted):
         async def Both(self, request_iterator, context):  # noqa: N802

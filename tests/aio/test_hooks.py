@@ -82,11 +82,11 @@ async def test_refreshed(peer, style, answer):
     tokens = [[value for key, value in seen.metadata if key == "token"] for seen in peer.service.tries["a"]]
     assert tokens == [["old", "older"]] + [["new"] if answer else ["old", "older"]] * 2
     assert [dict(seen.metadata)["mine"] for seen in peer.service.tries["a"]] == ["1"] * 3
-    assert [seen.before for seen in peer.service.tries["a"]] == [None, "1", "2"], "it counts as a try"
+    assert [seen.before for seen in peer.service.tries["a"]] == [None, "1", "2"], "it counts as an attempt"
 
 
 async def test_refreshed_for_each_try(peer):
-    """RT-4: at once the first time, then by the schedule and within the tries; the hook is asked each time."""
+    """RT-4: at once the first time, then by the schedule and within the attempts; the hook is asked each time."""
     noted = Noted()
     hooks = RetryHooks(refresh_credentials=noted)
     peer.service.scripts |= {"a": [STALE] * 9, "b": [STALE] * 9}
@@ -103,7 +103,7 @@ async def test_refreshed_for_each_try(peer):
 
 
 async def test_a_refresh_needs_a_try(peer):
-    """RT-4: it is one of the policy's tries; without any left the call is exhausted, without retries it just fails."""
+    """RT-4: it is one of the policy's attempts; with none left the call is exhausted, without retries it just fails."""
     noted = Noted()
     hooks = RetryHooks(refresh_credentials=noted)
     peer.service.scripts |= {"a": [DOWN, STALE], "b": [STALE], "c": [STALE], "d": [STALE]}
@@ -175,12 +175,12 @@ async def test_a_refresh_that_is_slower_than_the_deadline(peer):
 
     client = peer.client(QUICK, retry_hooks=RetryHooks(refresh_credentials=renew))
     peer.service.scripts |= {"a": [STALE], "b": [STALE]}
-    patient = client.call("b")
+    waiting = client.call("b")
     await begun.wait()
     error = await failing(client.call(timeout=0.3))
     assert (type(error), error.code()) == (grpc.aio.AioRpcError, CODE.UNAUTHENTICATED)
     go.set()
-    assert await answered(patient) == "b"
+    assert await answered(waiting) == "b"
     assert dict(peer.service.tries["b"][1].metadata)["token"] == "new"
     assert len(peer.service.tries["a"]) == 1
 

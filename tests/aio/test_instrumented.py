@@ -1,4 +1,4 @@
-"""CH-1: OpenTelemetry's instrumentation of grpc.aio sees each call once and whole, with its waits and all its tries."""
+"""CH-1: OpenTelemetry's instrumentation of grpc.aio sees each call once and whole, with all its waits and attempts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_one_span_each(spans, interceptors):
 # nothing be written before the answer is there.
 @pytest.mark.parametrize(("method", "style"), [way for way in CALLS.args[1] if way != ("Up", "written")])
 async def test_a_retried_call_is_one_span(exporter, spans, method, style):
-    """CH-1: the span of a retried call has the last status, lasts over the waits, and is the trace of every try."""
+    """CH-1: the span of a retried call has the last status, lasts over the waits, and is the trace of every attempt."""
     retry = "retry: 3, delay: 50ms, jitter: none"
     async with trying(fails(), fails(1), retry=retry) as service:
         assert await finish(make(service.stub, method, style=style)) == ANSWERS[method]

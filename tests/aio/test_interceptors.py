@@ -1,4 +1,4 @@
-"""CH-1: interceptors of a user's own stand in front of retried calls: they see a call once, with all its tries."""
+"""CH-1: interceptors of a user's own stand in front of retried calls: they see a call once, with all its attempts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def every_arity(function):
 
 @contextlib.asynccontextmanager
 async def intercepting(interceptors, *behaviours, retry=RETRY):
-    """Run a server whose tries go so, and a channel to it with these interceptors; yield the service and the stub."""
+    """Run a server whose attempts go so, and a channel to it with these interceptors; yield service and stub."""
     service = Tries(*behaviours)
     service.events = []
     async with (
@@ -59,7 +59,7 @@ async def intercepting(interceptors, *behaviours, retry=RETRY):
 
 @CALLS
 async def test_a_call_is_seen_once(method, style):
-    """CH-1: each interceptor runs once, what it adds is on every try, and the waits are within its call."""
+    """CH-1: each interceptor runs once, what it adds is on every attempt, and the waits are within its call."""
     noted, seen = [], []
 
     async def watches(continuation, details, request):
@@ -84,7 +84,7 @@ async def test_a_call_is_seen_once(method, style):
 
 @METHODS
 async def test_the_end_is_what_they_see(method):
-    """RT-6: an interceptor that asks for the code gets that of the last try; the caller gets the account."""
+    """RT-6: an interceptor that asks for the code gets that of the last attempt; the caller gets the account."""
     seen = []
 
     async def asks(continuation, details, request):
@@ -136,7 +136,7 @@ async def test_another_timeout(method):
 
 @METHODS
 async def test_a_retrying_interceptor(method):
-    """RT-1: an interceptor that retries by itself makes new calls, each with all its tries: they multiply."""
+    """RT-1: an interceptor that retries by itself makes new calls, each with all its attempts: they multiply."""
 
     async def insists(continuation, details, request):
         for _ in range(3):

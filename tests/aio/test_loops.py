@@ -120,11 +120,11 @@ def up(channel, **arguments):
     return EchoStub(channel).Up(iter([Message()]), timeout=30, **arguments)
 
 
-async def patient(channel):
+async def wait_for_ready(channel):
     await unary(channel, wait_for_ready=True)
 
 
-async def impatient(channel):
+async def fail_fast(channel):
     await unary(channel)
 
 
@@ -145,7 +145,7 @@ async def poll(channel):
         await asyncio.sleep(0.05)
 
 
-WAYS = [patient, impatient, streaming, ready, watch]
+WAYS = [wait_for_ready, fail_fast, streaming, ready, watch]
 
 
 HOWS = {"bare": {}, "intercepted": {"interceptors": [_PassOn()]}, "retried": {"retry": "standard"}}
@@ -161,7 +161,7 @@ def test_used_on_another_loop(home, way, how):
     home.run_until_complete(channel.close())
 
 
-@pytest.mark.parametrize("way", [patient, impatient, streaming, watch])
+@pytest.mark.parametrize("way", [wait_for_ready, fail_fast, streaming, watch])
 async def test_ready_and_used_on_another_loop(way):
     """The same where the channel is READY and its loop runs elsewhere; nothing reaches the server."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -203,7 +203,7 @@ async def test_dropped_after_another_loop_refused_it():
     """CB-10: an error of this kind keeps nothing of the channel alive that would dial."""
     channel = aio.insecure_channel(NOBODY)
     with pytest.raises(WrongLoopError):
-        await asyncio.to_thread(asyncio.run, patient(channel))
+        await asyncio.to_thread(asyncio.run, wait_for_ready(channel))
     assert channel.connection_status().attempt == 0
     await channel.close()
     gc.collect()

@@ -101,9 +101,9 @@ async def test_transient_failure(front):
         with pytest.raises(grpc.aio.AioRpcError):
             await stub.Unary(Message())
         assert channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
-        patient = stub.Unary(Message(text="a"), wait_for_ready=True)
+        waiting = stub.Unary(Message(text="a"), wait_for_ready=True)
         with pytest.raises(grpc.aio.AioRpcError):
             await stub.Unary(Message())
         await front.listen()
         async with asyncio.timeout(30):
-            assert (await patient).text == "a"
+            assert (await waiting).text == "a"

@@ -1,6 +1,6 @@
 """RT-8: retried calls of all four arities against a real server that fails at every point of them.
 
-The pauses between tries are real time, of some milliseconds.
+The pauses between attempts are real time, of some milliseconds.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ async def test_failure_in_front_of_the_answer(method, tls, headers):
 
 @METHODS
 async def test_exhausted(method):
-    """RT-6: when no tries are left, every arity ends with the last error and the account."""
+    """RT-6: when no attempts are left, every arity ends with the last error and the account."""
     async with trying(*[fails()] * 4) as service:
         call = make(service.stub, method)
         error = await failing(call)
         assert isinstance(error, aio.RetriesExhaustedError)
         assert error.attempts == 4
-        assert "not now; gave up: no tries are left (4 tries in " in error.details()
+        assert "not now; gave up: no attempts are left (4 attempts in " in error.details()
         assert await call.code() is error.code() is CODE.UNAVAILABLE
         assert len(service.got) == 4
 
 
 @pytest.mark.parametrize("method", ["Down", "Up", "Both"])
 async def test_headers_that_were_seen(method):
-    """RT-8: who has awaited the initial metadata of a try is bound to it. grpc shows a unary call's at its end only."""
+    """RT-8: who has awaited an attempt's initial metadata is bound to it. grpc shows a unary call's at its end only."""
     shown = asyncio.Event()
     async with trying(fails(headers=INITIAL, when=shown)) as service:
         call = make(service.stub, method)
@@ -98,7 +98,7 @@ async def test_failure_behind_the_first_answer(method, read, tls):
 @pytest.mark.parametrize("size", [1, 20_000], ids=["small", "large"])
 @pytest.mark.parametrize("after", [0, 1, 5, 9])
 async def test_failure_while_requests_are_written(method, style, size, after):
-    """RT-8: a try that ends under the writer's hands is followed by one that gets every request from the first."""
+    """RT-8: an attempt that ends under the writer's hands is followed by one that gets every request from the first."""
     texts = [f"{number} " + "x" * size for number in range(10)]
     async with trying(fails(after), fails(after + 1)) as service:
         answer = await finish(make(service.stub, method, texts, style))
@@ -110,7 +110,7 @@ async def test_failure_while_requests_are_written(method, style, size, after):
 @REQUEST_STREAMS
 @STYLES
 async def test_failure_after_half_close(method, style):
-    """RT-8: a try that has got everything is followed by one that gets everything, and the end of it."""
+    """RT-8: an attempt that has got everything is followed by one that gets everything, and the end of it."""
     async with trying(fails(None), fails(None)) as service:
         assert await finish(make(service.stub, method, style=style)) == ANSWERS[method]
         assert service.got == [["a", "b"]] * 3
@@ -118,7 +118,7 @@ async def test_failure_after_half_close(method, style):
 
 @REQUEST_STREAMS
 async def test_no_requests_at_all(method):
-    """RT-8: a stream that is closed empty is so in each try."""
+    """RT-8: a stream that is closed empty is so in each attempt."""
     async with trying(fails(None)) as service:
         assert await finish(make(service.stub, method, (), "written")) == ("" if method == "Up" else [])
         assert service.got == [[], []]
@@ -168,7 +168,7 @@ async def test_ping_pong_that_fails_behind_an_answer():
     read=st.booleans(),
 )
 async def test_replay(sizes, failures, method, style, read):
-    """RT-8: whatever is sent, and wherever tries fail: the one that succeeds gets every request, in order, once."""
+    """RT-8: whatever is sent, and wherever attempts fail: the one that succeeds gets every request, in order, once."""
     texts = [f"{number}" + "x" * size for number, size in enumerate(sizes)]
     async with trying(*map(fails, failures), options=[(BUFFER, 1 << 20)]) as service:
         answer = await finish(make(service.stub, method, texts, style), read=read)
@@ -210,7 +210,7 @@ async def test_replay_limit(method, options, over, pieces):
 
 @REQUEST_STREAMS
 async def test_limit_passed_between_two_tries(method):
-    """RT-8: a request that passes the limit while no try runs is the next one's, which is the last."""
+    """RT-8: a request that passes the limit while no attempt runs is the next one's, which is the last."""
     async with trying(
         fails(), fails(None), options=[(BUFFER, 1000)], retry="retry: 3, delay: 200ms, jitter: none"
     ) as service:
@@ -252,7 +252,7 @@ def kept(call):
 )
 @REQUEST_STREAMS
 @STYLES
-@pytest.mark.parametrize("failures", [0, 1, 4], ids=["answered", "answered at the second try", "exhausted"])
+@pytest.mark.parametrize("failures", [0, 1, 4], ids=["answered", "answered at the second attempt", "exhausted"])
 async def test_nothing_is_left_to_the_collector(method, style, failures):
     """CB-10: a call goes with the last reference to it, and so do its attempts and errors. Waits for up to 5 s."""
     async with trying(*[fails()] * failures) as service:
@@ -316,7 +316,7 @@ async def test_a_long_stream_takes_no_memory():
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks start eagerly from Python 3.12 on")
 @CALLS
 async def test_eager_tasks(method, style):
-    """RT-8: tries that begin in tasks that start at once."""
+    """RT-8: attempts that begin in tasks that start at once."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     async with asyncio.timeout(20), trying(fails(), fails(1)) as service:
         assert await finish(make(service.stub, method, style=style)) == ANSWERS[method]

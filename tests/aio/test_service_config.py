@@ -58,8 +58,8 @@ async def test_a_name_that_does_not_resolve(kind, method):
         call = getattr(EchoStub(channel), method)
         for _ in range(2):  # before the first failure, and after it
             assert await asyncio.wait_for(call(Message(), timeout=30).code(), 20) is grpc.StatusCode.UNAVAILABLE
-        patient = call(Message(), wait_for_ready=True, timeout=0.3)
-        assert await asyncio.wait_for(patient.code(), 20) is grpc.StatusCode.DEADLINE_EXCEEDED
+        waiting = call(Message(), wait_for_ready=True, timeout=0.3)
+        assert await asyncio.wait_for(waiting.code(), 20) is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 async def test_a_name_that_no_longer_resolves():

@@ -65,7 +65,7 @@ async def test_the_status_is_the_servers(method, style, after):
 @REQUEST_STREAMS
 @pytest.mark.parametrize("texts", [["a"] * 20, LARGE], ids=["small", "large"])
 async def test_an_early_answer_to_an_iterator(method, texts):
-    """CH-7: a server may answer before it has read everything; that is the call's answer, and there is one try."""
+    """CH-7: a server may answer before it has read everything; that is the call's answer, and there is one attempt."""
     async with trying(answers_early) as service:
         call = make(service.stub, method, texts)
         assert await finish(call) == (texts[0] if method == "Up" else texts[:1])
@@ -119,7 +119,7 @@ async def test_an_early_answer_that_nobody_reads():
 
 @pytest.mark.parametrize("texts", [["a"] * 20, HUGE], ids=["small", "large"])
 async def test_reader_beside_a_writer(texts):
-    """RT-8: one task reads while another writes; both go over to the next try."""
+    """RT-8: one task reads while another writes; both go over to the next attempt."""
     async with trying(fails(1), fails(2), options=WIDE) as service:
         call = service.stub.Both()
         reading = asyncio.create_task(finish(call))
@@ -133,7 +133,7 @@ async def test_reader_beside_a_writer(texts):
 @STYLES
 @pytest.mark.parametrize("code", [CODE.UNAVAILABLE, CODE.NOT_FOUND])
 async def test_blocked_by_flow_control(method, style, code):
-    """RT-8: a writer that waits for a server which does not read is freed by the end of the try."""
+    """RT-8: a writer that waits for a server which does not read is freed by the end of the attempt."""
     enough = asyncio.Event()
     async with trying(fails(when=enough, code=code), counts, options=WIDE) as service:
         call = make(service.stub, method, HUGE, style)
@@ -181,7 +181,7 @@ async def test_broken_connection(method, style):
 
 @REQUEST_STREAMS
 async def test_questions_beside_a_failing_writer(method):
-    """RT-8: grpcio's own end of a try is nobody's answer, and binds nobody who waits for the initial metadata."""
+    """RT-8: grpcio's own end of an attempt is nobody's answer, and binds nobody who waits for the initial metadata."""
 
     async def behind_headers(requests, context):
         await context.send_initial_metadata(INITIAL)
@@ -193,7 +193,7 @@ async def test_questions_beside_a_failing_writer(method):
         asking = [asyncio.create_task(question()) for question in (call.initial_metadata, call.code, call.details)]
         assert await finish(call) == counted(method, LARGE)
         metadata, code, details = await asyncio.gather(*asking)
-        assert set(metadata) in (set(), set(INITIAL))  # those of a try that failed are empty, and may be seen first
+        assert set(metadata) in (set(), set(INITIAL))  # a failed attempt's are empty, and may be seen first
         assert (code, details) == (CODE.OK, "")
 
 

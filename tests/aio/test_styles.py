@@ -1,6 +1,6 @@
 """CH-1: a call is read or iterated over, and written or given an iterator; what grpc says to who mixes that.
 
-Held to grpc's own calls in `test_drop_in_calls`; here over several tries of a retried call, and in its pauses.
+Held to grpc's own calls in `test_drop_in_calls`; here over several attempts of a retried call, and in its pauses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def retrying(service):
 
 @RESPONSE_STREAMS
 async def test_iteration_lasts_over_tries(method):
-    """CH-1: there is one iteration of a call, whichever try it is at, and no reading beside it."""
+    """CH-1: there is one iteration of a call, whichever attempt it is at, and no reading beside it."""
     async with trying(fails(), fails()) as service:
         call = make(service.stub, method)
         responses = aiter(call)
@@ -44,7 +44,7 @@ async def test_iteration_lasts_over_tries(method):
 
 @RESPONSE_STREAMS
 async def test_reading_lasts_over_tries(method):
-    """CH-1: a call that was read once is not iterated over, whichever try it is at."""
+    """CH-1: a call that was read once is not iterated over, whichever attempt it is at."""
     async with trying(fails(), fails()) as service:
         call = make(service.stub, method)
         reading = asyncio.create_task(call.read())
@@ -69,13 +69,13 @@ async def test_read_behind_the_end(method):
     async with trying(fails(), fails(), retry="retry: 1, delay: 10ms") as service:
         call = make(service.stub, method)
         for _ in range(2):
-            with pytest.raises(grpc.aio.AioRpcError, match=r"gave up: .* \(2 tries in "):
+            with pytest.raises(grpc.aio.AioRpcError, match=r"gave up: .* \(2 attempts in "):
                 await call.read()
 
 
 @RESPONSE_STREAMS
 async def test_iteration_that_is_left(method):
-    """CH-1: an iteration that was left with `break` is gone on with by the next, over several tries."""
+    """CH-1: an iteration that was left with `break` is gone on with by the next, over several attempts."""
     async with trying(fails(1), fails(1)) as service:
         call = make(service.stub, method)
         async for response in call:
@@ -87,7 +87,7 @@ async def test_iteration_that_is_left(method):
 
 @REQUEST_STREAMS
 async def test_writing_beside_an_iterator(method):
-    """CH-1: a call with an iterator is not written to, in whichever try, nor in a pause."""
+    """CH-1: a call with an iterator is not written to, in whichever attempt, nor in a pause."""
     async with trying(fails(), retry=LATER) as service:
         call = make(service.stub, method)
         for _ in range(2):
@@ -101,7 +101,7 @@ async def test_writing_beside_an_iterator(method):
 
 @REQUEST_STREAMS
 async def test_writing_in_a_pause(method):
-    """RT-8: what is written between two tries waits for the next one, and so does the end of it."""
+    """RT-8: what is written between two attempts waits for the next one, and so does the end of it."""
     async with trying(fails(), retry="retry: 1, delay: 500ms, jitter: none") as service:
         call = getattr(service.stub, method)()
         await service.until(retrying)
@@ -124,7 +124,7 @@ async def write_on(call):
 
 @REQUEST_STREAMS
 async def test_writing_to_a_call_that_is_given_up(method):
-    """RT-6: a write that waits for a try that never comes raises the call's error; the next says that it has ended."""
+    """RT-6: a write that waits for an attempt that never comes raises the call's error; the next says it has ended."""
     async with trying(fails(), fails(), retry="retry: 1, delay: 200ms, jitter: none") as service:
         call = getattr(service.stub, method)()
         await service.until(retrying)

@@ -205,7 +205,7 @@ async def test_an_impatient_call_that_enters_a_connection_as_it_breaks(monkeypat
 
 
 async def test_a_server_that_found_no_connection_itself():
-    """CH-3, CH-7: what a proxy says of the server behind it ends a patient call as well, which is never sent twice."""
+    """CH-3, CH-7: what a proxy says of the server behind it ends a wait-for-ready call too: it is never sent twice."""
 
     class Proxy(Echo):
         async def Unary(self, _request, context):  # noqa: N802
@@ -256,7 +256,7 @@ async def test_a_server_that_found_no_connection_itself_and_says_so_as_it_leaves
 
 
 async def test_initial_metadata_of_a_patient_stream_are_not_waited_for(monkeypatch):
-    """CH-1: without a policy nobody looks whether a try that has sent empty metadata is about to fail."""
+    """CH-1: without a policy nobody looks whether an attempt that has sent empty metadata is about to fail."""
     monkeypatch.setattr(importlib.import_module("grpc_backoff.aio.call"), "_GRACE_FOR_TRAILERS", 60.0)
 
     class Silent(Echo):

@@ -1,4 +1,4 @@
-"""Calls of all four arities to a server whose tries go as a test says, on a channel with retries."""
+"""Calls of all four arities to a server whose attempts go as a test says, on a channel with retries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BUFFER = "grpc.per_rpc_retry_buffer_size"
 
 @contextlib.asynccontextmanager
 async def trying(*behaviours, tls=False, retry=RETRY, options=()):
-    """Run a server whose tries go so, and a channel to it; see to it that nothing is left of either.
+    """Run a server whose attempts go so, and a channel to it; see to it that nothing is left of either.
 
     Yields the service; beside what it is, it has its `port`, the `channel`, its `stub` and the `events` of its calls.
     """

@@ -8,17 +8,17 @@ from grpc_backoff.calls.account import Account
 from grpc_backoff.calls.events import Reason, WaitSource
 
 TOLD = {
-    Account(attempts=1, took=0.0, reason=Reason.STOPPED): "gave up: the server asked for no retry (1 try in 0 s)",
-    Account(attempts=5, took=12.345, reason=Reason.ATTEMPTS): "gave up: no tries are left (5 tries in 12.3 s)",
+    Account(attempts=1, took=0.0, reason=Reason.STOPPED): "gave up: the server asked for no retry (1 attempt in 0 s)",
+    Account(attempts=5, took=12.345, reason=Reason.ATTEMPTS): "gave up: no attempts are left (5 attempts in 12.3 s)",
     Account(attempts=2, took=1.0, reason=Reason.DEADLINE): (
-        "gave up: the deadline leaves no time for another (2 tries in 1 s)"
+        "gave up: the deadline leaves no time for another (2 attempts in 1 s)"
     ),
     Account(attempts=2, took=1.0, reason=Reason.DEADLINE, wait=5.0, left=0.5): (
-        "gave up: the deadline leaves no time for another (2 tries in 1 s; the schedule has a wait of 5 s, "
+        "gave up: the deadline leaves no time for another (2 attempts in 1 s; the schedule has a wait of 5 s, "
         "0.5 s are left)"
     ),
     Account(attempts=1, took=0.002, reason=Reason.DEADLINE, wait=5.0, asked_by=WaitSource.PUSHBACK, left=0.998): (
-        "gave up: the deadline leaves no time for another (1 try in 0.002 s; the server asks by "
+        "gave up: the deadline leaves no time for another (1 attempt in 0.002 s; the server asks by "
         "grpc-retry-pushback-ms for a wait of 5 s, 0.998 s are left)"
     ),
 }

@@ -80,8 +80,8 @@ BRANCHES = {
         {},
         Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
     ),
-    # RT-1: the number of tries.
-    "RT-1: one try is no retry": ({"policy": replace(POLICY, max_attempts=1)}, GiveUp()),
+    # RT-1: the number of attempts.
+    "RT-1: one attempt is no retry": ({"policy": replace(POLICY, max_attempts=1)}, GiveUp()),
     "A6: but what was not taken": (
         {"policy": replace(POLICY, max_attempts=1), "failure": REFUSED},
         Retry(0.0, WaitSource.REFUSED, Progress(refused=True)),
@@ -110,7 +110,7 @@ BRANCHES = {
     "RT-8: also with a pushback": ({"failure": says(PUSHBACK)._replace(committed=True)}, GiveUp()),
     # gRFC A6: streams that the server never saw.
     "A6: refused": ({"failure": REFUSED}, Retry(0.0, WaitSource.REFUSED, Progress(refused=True))),
-    "A6: refused, and no try is left": (
+    "A6: refused, and no attempt is left": (
         {"failure": REFUSED, "progress": LAST},
         Retry(0.0, WaitSource.REFUSED, LAST._replace(refused=True)),
     ),
@@ -122,7 +122,7 @@ BRANCHES = {
         {"failure": REFUSED, "progress": Progress(refused=True)},
         Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0, refused=True)),
     ),
-    "A6: refused for the second time, and no try is left": (
+    "A6: refused for the second time, and no attempt is left": (
         {"failure": REFUSED, "progress": LAST._replace(refused=True)},
         GiveUp(Reason.ATTEMPTS),
     ),
@@ -153,7 +153,7 @@ BRANCHES = {
         {"failure": EXPIRED, "progress": Progress(attempt=2, refreshed=True)},
         GiveUp(),
     ),
-    "RT-4: the second time, within the tries": (
+    "RT-4: the second time, within the attempts": (
         {"failure": EXPIRED, "progress": LAST._replace(refreshed=True), "can_refresh": True},
         GiveUp(Reason.ATTEMPTS),
     ),
@@ -182,7 +182,10 @@ BRANCHES = {
         {"failure": EXPIRED, "policy": RETRIES_UNAUTHENTICATED},
         Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
     ),
-    "RT-4: it counts as a try": ({"failure": EXPIRED, "progress": LAST, "can_refresh": True}, GiveUp(Reason.ATTEMPTS)),
+    "RT-4: it counts as an attempt": (
+        {"failure": EXPIRED, "progress": LAST, "can_refresh": True},
+        GiveUp(Reason.ATTEMPTS),
+    ),
     "RT-4: without a look at the budget": (
         {"failure": EXPIRED, "can_refresh": True, "budget_spent": True},
         Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True), refresh=True),
@@ -233,7 +236,7 @@ BRANCHES = {
         {"failure": says(RETRY_INFO._replace(delay=59.0))},
         Retry(60.0, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=59.0),
     ),
-    "RT-3: it never gives more tries": ({"failure": says(PUSHBACK), "progress": LAST}, GiveUp(Reason.ATTEMPTS)),
+    "RT-3: it never gives more attempts": ({"failure": says(PUSHBACK), "progress": LAST}, GiveUp(Reason.ATTEMPTS)),
     "RT-3: nor budget": ({"failure": says(PUSHBACK), "budget_spent": True}, GiveUp(Reason.BUDGET)),
     # RT-7 and RT-3: the deadline.
     "RT-3: a wait for which there is time": (
@@ -279,12 +282,12 @@ BRANCHES = {
         GiveUp(Reason.DEADLINE, None, WaitSource.PUSHBACK),
     ),
     # RT-7: two kinds of time.
-    "RT-7: a try's own time was up": (
+    "RT-7: an attempt's own time was up": (
         {"failure": TOO_LATE._replace(own_timeout=True)},
         Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
     ),
-    "RT-7: the time of a call's only try": ({"failure": TOO_LATE, "left": 0.0}, GiveUp()),
-    "RT-7: the deadline ended a later try": (
+    "RT-7: the time of a call's only attempt": ({"failure": TOO_LATE, "left": 0.0}, GiveUp()),
+    "RT-7: the deadline ended a later attempt": (
         {"failure": TOO_LATE, "progress": SECOND, "left": 0.0},
         GiveUp(Reason.DEADLINE),
     ),
@@ -320,7 +323,7 @@ OBSTACLES = [
 
 @pytest.mark.parametrize("first", range(len(OBSTACLES)))
 def test_order(first):
-    """RT-3: of several reasons the first counts, in gRFC A6's order: budget, tries, the server's word, the deadline."""
+    """RT-3: of several reasons the first counts, in gRFC A6's order: budget, attempts, server hint, deadline."""
     given = {name: value for _, one in OBSTACLES[first:] for name, value in one.items()}
 
     wait = 2.0 if given == {"left": 0.0} else None
@@ -341,7 +344,7 @@ def test_order(first):
     ],
 )
 def test_kinds(code, own_timeout, retryable, conflict):
-    """RT-2, RT-5, RT-7: what is retried, and what is a conflict, by code; only a try's own time adds to that."""
+    """RT-2, RT-5, RT-7: what is retried, and what is a conflict, by code; only an attempt's own time adds to that."""
     failure = FailedAttempt(code=code, own_timeout=own_timeout)
 
     assert (is_retryable(POLICY, failure), is_conflict(POLICY, failure)) == (retryable, conflict)
@@ -478,7 +481,7 @@ def test_every_decision(policy, progress, failure, given, seed):
     policy=retry_policies, failures=st.lists(failures, min_size=1, max_size=40), given=surroundings, seed=st.integers()
 )
 def test_every_call(policy, failures, given, seed):
-    """RT-1: over a whole call there are never more tries than the policy says, but one behind a GOAWAY."""
+    """RT-1: over a whole call there are never more attempts than the policy says, but one behind a GOAWAY."""
     rng, progress, sources = random.Random(seed), Progress(), []
     for failure in failures:
         following = decide(policy, progress, failure, rng=rng, **given)

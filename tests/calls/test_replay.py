@@ -26,7 +26,7 @@ def test_empty():
 
 
 def test_in_order():
-    """RT-8: each try gets the requests in the order in which they were written, from the first."""
+    """RT-8: each attempt gets the requests in the order in which they were written, from the first."""
     buffer = filled(b"a", b"", b"ccc")
 
     assert buffer.end == 3

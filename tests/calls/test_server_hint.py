@@ -1,4 +1,4 @@
-"""What a server says of the next try, in every form, and in none that can be read."""
+"""What a server says of the next attempt, in every form, and in none that can be read."""
 
 from __future__ import annotations
 

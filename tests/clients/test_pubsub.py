@@ -25,7 +25,7 @@ PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
 TOPIC = "projects/p/topics/t"
 MESSAGES = [types.PubsubMessage(data=b"hello")]
 SOON = AsyncRetry(if_exception_type(exceptions.ServiceUnavailable), initial=0.05, maximum=0.1, timeout=20)
-PATIENT = json.dumps({"methodConfig": [{"name": [{}], "waitForReady": True}]})
+WAIT_FOR_READY = json.dumps({"methodConfig": [{"name": [{}], "waitForReady": True}]})
 
 
 def publishes(server):
@@ -64,7 +64,7 @@ async def test_wait_for_ready_by_service_config(server):
     """CH-3: a service config has GAPIC's methods wait for a connection, which their signatures cannot say."""
     publishes(server)
     await server.kill()
-    options = [*QUICK, ("grpc.service_config", PATIENT)]
+    options = [*QUICK, ("grpc.service_config", WAIT_FOR_READY)]
     async with aio.insecure_channel(server.target, options=options) as channel:
         client = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
         publishing = asyncio.create_task(publish(client, retry=None))
@@ -140,7 +140,7 @@ async def test_a_channel_with_options(secure_server, installed):
         secure_server.target,
         credentials=AnonymousCredentials(),
         ssl_credentials=secure_server.trusted,
-        options=[("grpc.service_config", PATIENT)],
+        options=[("grpc.service_config", WAIT_FOR_READY)],
     )
     assert type(channel) is aio.Channel
     async with PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel)) as client:

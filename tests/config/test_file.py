@@ -645,7 +645,7 @@ preset = "standard"
 jitter = "equal"
 max_attempts = 3
 
-[policies.impatient]
+[policies.fail-fast]
 preset = "careful"
 delay = "50ms"
 
@@ -655,7 +655,7 @@ retry = 1
 delay = "250ms"
 
 [methods."shop.Orders"]
-preset = "impatient"
+preset = "fail-fast"
 
 [methods."shop.Orders/Place"]
 preset = "careful"
@@ -715,7 +715,7 @@ def test_origins(config, file):
 
     assert origins == {
         "backoff": "preset standard",
-        "delay": f"file {file}: policies.impatient.delay",
+        "delay": f"file {file}: policies.fail-fast.delay",
         "multiplier": "preset standard",
         "max_delay": "preset standard",
         "jitter": f"file {file}: policies.careful.jitter",
@@ -726,7 +726,7 @@ def test_origins(config, file):
 
 def test_policies_by_name(config):
     """BP-3: the file's own policies, and the presets, by their names."""
-    assert config.policy("impatient").policy == config.retry_policy("shop.Orders/List").policy
+    assert config.policy("fail-fast").policy == config.retry_policy("shop.Orders/List").policy
     assert config.policy("contention").policy == RETRY["contention"]
     with pytest.raises(OptionError, match="a known policy; did you mean 'careful'"):
         config.policy("carefull")
@@ -741,7 +741,7 @@ def test_sections(config):
         'targets."*:443"',
         'targets."shop.example:443"',
         "policies.careful",
-        "policies.impatient",
+        "policies.fail-fast",
         'methods."*"',
         'methods."shop.Orders"',
         'methods."shop.Orders/Place"',

@@ -112,7 +112,7 @@ def test_nothing_asked_for():
 )
 @pytest.mark.parametrize("method", ["/shop.Orders/Place", "shop.Orders/Place", "/x/y"])
 def test_one_policy_for_all(retry, policy, method):
-    """BP-2: a policy, the name of one or words: alone it holds for every method of the channel."""
+    """BP-2: a policy, the name of one or a policy string: alone it holds for every method of the channel."""
     assert read(retry).of(method) == policy
     assert read({"*": retry}).of(method) == policy
 
@@ -160,7 +160,7 @@ def test_of_the_file(config, method, attempts, nominal):
     assert (policy.max_attempts, policy.nominal(1)) == (attempts, nominal)
 
 
-# What each place has for a method: its number of tries, or nothing.
+# What each place has for a method: its number of attempts, or nothing.
 PRECEDENCE = [
     # argument, service config, file: what holds
     ({"*": 11}, {"a.B/C": 12}, {"a.B/C": 13}, 11),
@@ -462,8 +462,8 @@ REFUSED = {
     "a key twice": text_of(entry_of("", retryPolicy=NATIVE))[:-1] + ', "methodConfig": []}',
     "NaN": text_of(entry_of("", retryPolicy=NATIVE), x=float("nan")),
     "nested too deeply": text_of(entry_of("", retryPolicy=NATIVE))[:-1] + ', "x": ' + "[" * 5000 + "]" * 5000 + "}",
-    "one try": text_of(entry_of("", retryPolicy={**NATIVE, "maxAttempts": 1})),
-    "no tries": text_of(entry_of("", retryPolicy={key: NATIVE[key] for key in NATIVE if key != "maxAttempts"})),
+    "one attempt": text_of(entry_of("", retryPolicy={**NATIVE, "maxAttempts": 1})),
+    "no attempts": text_of(entry_of("", retryPolicy={key: NATIVE[key] for key in NATIVE if key != "maxAttempts"})),
     "no codes": text_of(entry_of("", retryPolicy={**NATIVE, "retryableStatusCodes": []})),
     "a list for a code": text_of(entry_of("", retryPolicy={**NATIVE, "retryableStatusCodes": [["ABORTED"]]})),
     "an object for a code": text_of(entry_of("", retryPolicy={**NATIVE, "retryableStatusCodes": [{}]})),
@@ -530,7 +530,7 @@ def test_multiplier_below_one():
 
 
 def test_more_than_five_tries():
-    """RT-10: gRPC's cores make five tries at most; taken over, a service config is taken at its word."""
+    """RT-10: gRPC's cores make five attempts at most; taken over, a service config is taken at its word."""
     text = text_of(entry_of("", retryPolicy={**NATIVE, "maxAttempts": 100}))
 
     assert read(core=[(KEY, text)]).of("/a.B/C").max_attempts == 100

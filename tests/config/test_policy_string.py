@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.methods import read_retry
-from grpc_backoff.config.policy_string import parse_retry, read_words
+from grpc_backoff.config.policy_string import parse_retry, read_string
 from grpc_backoff.config.settings import CONNECTING, RETRYING
 from grpc_backoff.errors import OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
@@ -85,13 +85,13 @@ def test_backoff(text, backoff):
 
 @pytest.mark.parametrize(("text", "limits"), LIMITS, ids=[text for text, _ in LIMITS])
 def test_limits(text, limits):
-    """BP-2: the words around a backoff; `retry` counts what comes after the first try."""
+    """BP-2: the words around a backoff; `retry` counts what comes after the first attempt."""
     assert RetryPolicy.parse(f"delay: 1s, {text}") == replace(ONE_SECOND, **limits)
 
 
 @pytest.mark.parametrize("backoff", ["fixed", "linear", "exponential", "decorrelated"])
 def test_timeout_is_untouched(backoff):
-    """BP-2: a timeout is for each try, and no backoff makes another of it."""
+    """BP-2: a timeout is for each attempt, and no backoff makes another of it."""
     policy = RetryPolicy.parse(f"timeout: 5s, retry: 4, delay: 500ms, backoff: {backoff}")
 
     assert (policy.timeout, policy.deadline) == (5.0, None)
@@ -294,14 +294,15 @@ def test_words_or_error(text):
 def test_same_in_the_file(tmp_path, text):
     """BP-2: the file has the same keys; they give the same policy, with the same parts from the same keys."""
     file = tmp_path / "backoff.toml"
-    source = read_words(text, RETRYING)
+    source = read_string(text, RETRYING)
     lines = (f"{said.key} = {in_toml(said.given)}" for said in source.values())
     file.write_text("[policies.mine]\n" + "\n".join(lines))
     of_file, of_words = read_config(file).policy("mine"), parse_retry(text)
 
     assert of_file.policy == of_words.policy
     assert [
-        (value.part, value.origin.replace(f"file {file}: policies.mine.", "words: ")) for value in of_file.effective
+        (value.part, value.origin.replace(f"file {file}: policies.mine.", "policy string: "))
+        for value in of_file.effective
     ] == [(value.part, value.origin) for value in of_words.effective]
 
 
@@ -311,7 +312,7 @@ def in_toml(given):
 
 def test_words_of_another_table():
     """BP-2: the words of connecting are read in the same way."""
-    source = read_words("initial_backoff: 250ms, jitter_first: true, stable_after: 2", CONNECTING)
+    source = read_string("initial_backoff: 250ms, jitter_first: true, stable_after: 2", CONNECTING)
 
     assert {part: said.value for part, said in source.items()} == {
         "delay": 0.25,

@@ -49,7 +49,7 @@ def test_connecting_is_complete():
 
 
 def test_retrying_is_complete():
-    """BP-2: all that a retry policy holds can be set, by one name each, and the number of tries by two."""
+    """BP-2: all that a retry policy holds can be set, by one name each, and the number of attempts by two."""
     assert parts(RETRYING) - BACKOFF == {field.name for field in fields(RetryPolicy)} | {"max_exponent", "steps"}
     assert len({setting.name for setting in RETRYING}) == len(RETRYING) == len(parts(RETRYING)) + 1
 
@@ -130,7 +130,7 @@ def test_one_source_against_itself():
     ],
 )
 def test_said_twice(first, second, message):
-    """RT-1: retries and tries are two words for one thing, so only one of them may stand."""
+    """RT-1: retries and attempts are two words for one thing, so only one of them may stand."""
     assert failure_of(RETRYING, {first: (f"p.{first}", 3), second: (f"p.{second}", 3)}) == message
 
 

@@ -123,7 +123,7 @@ def test_effective():
         [
             written(backoff="linear"),
             say("somewhere", {"max_delay": 9.0}),
-            {"max_attempts": Said(3, "retry", 2, "words")},
+            {"max_attempts": Said(3, "retry", 2, "policy string")},
             PRESET_SOURCES["contention"],
         ],
     )
@@ -133,7 +133,7 @@ def test_effective():
         Effective("delay", 0.01, "preset contention"),
         Effective("max_delay", 9.0, "somewhere"),
         Effective("jitter", RETRY["contention"].backoff.jitter, "preset contention"),
-        Effective("max_attempts", 3, "words: retry"),
+        Effective("max_attempts", 3, "policy string: retry"),
         Effective("codes", RETRY["contention"].codes, "preset contention"),
         Effective("server_delay_jitter", 0.0, "preset contention"),
         Effective("max_server_delay", None, "preset contention"),

@@ -65,19 +65,19 @@ def test_every_policy_meets_every_number_of_clients(at_once):
 
 
 def test_no_commit_is_lost_or_made_twice(at_once):
-    """RT-5: etcd counts what the clients were told is done, since a try that ended with ABORTED has written nothing."""
+    """RT-5: etcd counts what clients were told was done: an attempt that ended with ABORTED has written nothing."""
     assert [(result["unknown"], result["counter"]) for result in at_once.values()] == [
         (0, result["done"]) for result in at_once.values()
     ]
 
 
 def test_tries_are_those_of_the_policy(at_once):
-    """RT-1: nobody tries more often than its policy says, and with more clients than tries somebody tries so often."""
+    """RT-1: nobody makes more attempts than the policy says, and with more clients than attempts somebody makes all."""
     assert {policy: RetryPolicy.parse(_words(policy)).max_attempts for policy in ATTEMPTS} == ATTEMPTS
     for (clients, policy), result in at_once.items():
-        assert result["most_tries"] <= min(clients, ATTEMPTS[policy])
-        assert result["commits"] <= result["tries"] <= result["commits"] * result["most_tries"]
-    assert at_once[10, OLD_WAY]["most_tries"] == ATTEMPTS[OLD_WAY]
+        assert result["most_attempts"] <= min(clients, ATTEMPTS[policy])
+        assert result["commits"] <= result["attempts"] <= result["commits"] * result["most_attempts"]
+    assert at_once[10, OLD_WAY]["most_attempts"] == ATTEMPTS[OLD_WAY]
 
 
 def _words(policy):
@@ -86,14 +86,14 @@ def _words(policy):
 
 
 def test_nobody_loses_more_often_than_others_win(at_once):
-    """RT-5: with as many tries as clients every commit is done, and with fewer at least as many as there are tries."""
+    """RT-5: with as many attempts as clients every commit is done, with fewer at least as many as attempts."""
     for (clients, policy), result in at_once.items():
         assert result["done"] >= COMMITS * min(clients, ATTEMPTS[policy])
     assert at_once[7, PRESET]["done"] == COMMITS * 7
 
 
 def test_the_preset_does_what_the_old_way_does_not(at_once):
-    """RT-5: ten clients get more done with the preset; in step and with four tries six of ten can do no more than lose.
+    """RT-5: ten clients get more done with the preset; in step and with four attempts six of ten can only lose.
 
     Real time: a machine that stalls breaks the step of the old way, which then gets up to as much done, never more.
     """

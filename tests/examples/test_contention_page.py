@@ -66,8 +66,8 @@ def test_adding_up(done, unknown, counter, adds_up):
         policy="contention",
         commits=9,
         done=done,
-        tries=20,
-        most_tries=7,
+        attempts=20,
+        most_attempts=7,
         unknown=unknown,
         median=0.1,
         largest=0.2,
@@ -100,10 +100,10 @@ def test_the_tables_on_the_page():
 
 
 def test_the_policies_on_the_page():
-    """BP-1: the words, tries and waits that the page gives for the two policies are theirs."""
+    """BP-1: the words, attempts and waits that the page gives for the two policies are theirs."""
     old_way, preset = RetryPolicy.parse(contention.POLICIES["linear, 3 retries"]), RETRY["contention"]
     assert f"`{contention.POLICIES['linear, 3 retries']}`" in PAGE
-    assert f"| at most | {old_way.max_attempts} tries | {preset.max_attempts} tries |" in PAGE
+    assert f"| at most | {old_way.max_attempts} attempts | {preset.max_attempts} attempts |" in PAGE
     assert f"| waits | {waits(old_way)} ms | {waits(preset)} ms |" in PAGE
 
 

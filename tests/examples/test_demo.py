@@ -17,7 +17,7 @@ from examples.demo.script import Run, Scene, SceneRecord
 from examples.demo.traffic import CallRecord, Worker
 
 QUICK = Worker(name="quick", wait_for_ready=False)
-PATIENT = Worker(name="patient", wait_for_ready=True)
+WAITING = Worker(name="wait-for-ready", wait_for_ready=True)
 
 
 @pytest.mark.slow
@@ -61,9 +61,9 @@ def call(scene, *, worker=QUICK, ended=None, code=None):
 
 GOOD = (
     call(Scene.REFUSED, code=grpc.StatusCode.UNAVAILABLE),
-    call(Scene.REFUSED, worker=PATIENT, ended=3.1),
+    call(Scene.REFUSED, worker=WAITING, ended=3.1),
     call(Scene.HEALTHY),
-    call(Scene.KILLED, worker=PATIENT, ended=5.1),
+    call(Scene.KILLED, worker=WAITING, ended=5.1),
     call(Scene.BACK),
     call(Scene.RESTART),
 )
@@ -100,8 +100,8 @@ def test_judge_accepts_a_good_run():
         (run(made=99), "lost"),
         (run(twice=1), "twice"),
         (run(hanging_up=8), "hangs up"),
-        (run(call(Scene.SILENT, worker=PATIENT, code=grpc.StatusCode.DEADLINE_EXCEEDED)), "outlasted"),
-        (run(call(Scene.KILLED, worker=PATIENT, ended=5.2, code=grpc.StatusCode.UNAVAILABLE)), "outlasted"),
+        (run(call(Scene.SILENT, worker=WAITING, code=grpc.StatusCode.DEADLINE_EXCEEDED)), "outlasted"),
+        (run(call(Scene.KILLED, worker=WAITING, ended=5.2, code=grpc.StatusCode.UNAVAILABLE)), "outlasted"),
         (run(call(Scene.RESTART, code=grpc.StatusCode.CANCELLED)), "rolling restart"),
         (run(call(Scene.BACK, ended=6.5, code=grpc.StatusCode.UNAVAILABLE)), "rolling restart"),
     ],

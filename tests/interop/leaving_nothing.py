@@ -40,7 +40,7 @@ async def waiting(channel, _target):
         call.cancel()
 
 
-async def patient(channel, _target):
+async def outlasting(channel, _target):
     await channel.channel_ready()
     await EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True)
 
@@ -59,7 +59,7 @@ async def watching(channel, _target):
     await watcher
 
 
-USES = {use.__name__: use for use in (idle, ready, streaming, waiting, patient, failing, watching)}
+USES = {use.__name__: use for use in (idle, ready, streaming, waiting, outlasting, failing, watching)}
 
 
 async def use_once(use, target, refs):

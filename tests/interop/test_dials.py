@@ -123,11 +123,11 @@ async def test_held_calls(arity):
             front.behaviour = accept_close
             await front.break_all()
             await log.until(Disconnected, log.count(Disconnected) + (channel.get_state() is READY))
-            patient = stub.Unary(Message(text="y"), wait_for_ready=True, timeout=20)
+            waiting = stub.Unary(Message(text="y"), wait_for_ready=True, timeout=20)
             await log.until(AttemptFailed, log.count(AttemptFailed) + 3)
             await hold(held, stub, arity)
             front.behaviour = healthy
-            assert (await patient).text == "y"
+            assert (await waiting).text == "y"
             await hold(held, stub, arity)
             await asyncio.sleep(WATCHED)
             assert len(front.visits) == log.announced()

@@ -54,7 +54,7 @@ class Etcd:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_etcd_killed_and_restarted_five_times_under_calls(tmp_path):
-    """CH-2, CH-7: patient calls are all answered, impatient ones answered or UNAVAILABLE, over five SIGKILLs.
+    """CH-2, CH-7: wait-for-ready calls are all answered, fail-fast ones answered or UNAVAILABLE, over five SIGKILLs.
 
     Takes about half a minute of real time.
     """
@@ -65,16 +65,16 @@ async def test_etcd_killed_and_restarted_five_times_under_calls(tmp_path):
             status = channel.unary_unary("/etcdserverpb.Maintenance/Status")
             assert await status(b"", wait_for_ready=True, timeout=60)
 
-            async def work(patient):
+            async def work(wait_for_ready):
                 while not stopping.is_set():
                     try:
-                        assert await status(b"", wait_for_ready=patient, timeout=60)
-                        outcomes[patient, grpc.StatusCode.OK] += 1
+                        assert await status(b"", wait_for_ready=wait_for_ready, timeout=60)
+                        outcomes[wait_for_ready, grpc.StatusCode.OK] += 1
                     except grpc.aio.AioRpcError as error:
-                        outcomes[patient, error.code()] += 1
+                        outcomes[wait_for_ready, error.code()] += 1
                     await asyncio.sleep(0.005)
 
-            workers = [asyncio.ensure_future(work(patient)) for patient in [True, False] * 5]
+            workers = [asyncio.ensure_future(work(wait_for_ready)) for wait_for_ready in [True, False] * 5]
             for _ in range(5):
                 await asyncio.sleep(0.5)
                 await etcd.kill()

@@ -143,9 +143,9 @@ async def test_settings_late_but_in_time(file):
         await front.break_all()
         await log.until(Disconnected)
         before = len(log.of(AttemptStarted))
-        patient = EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True)
+        waiting = EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True)
         await log.until(AttemptFailed, before + 1)
-        patient.cancel()
+        waiting.cancel()
         gap = log.gaps()[-1]
         assert 0.19 <= gap <= 0.2 + BUSY
 
@@ -172,7 +172,7 @@ async def test_tls_to_plaintext_and_back(file):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lives", [0.0, 0.001, 0.02])
-async def test_settings_then_close_under_sixteen_impatient_workers(lives):
+async def test_settings_then_close_under_sixteen_fail_fast_workers(lives):
     """CB-7: at most one connection per INITIAL_BACKOFF plus one, in 10 s of retrying as fast as they can."""
     initial, seconds = 1.0, 10.0
     failed = Counter()
@@ -195,7 +195,7 @@ async def test_settings_then_close_under_sixteen_impatient_workers(lives):
     assert failed[grpc.StatusCode.UNAVAILABLE]
 
 
-async def test_an_impatient_call_misses_two_connections_and_says_why():
+async def test_a_fail_fast_call_misses_two_connections_and_says_why():
     """CH-4, CB-7: a peer that is gone behind its SETTINGS: the call fails, and names the loss."""
     async with FlakyFront(settings_then_close(0)) as front, channel_to(front.target, Log()) as channel:
         with pytest.raises(grpc.aio.AioRpcError, match="established: the connection was lost") as caught:
@@ -222,7 +222,7 @@ async def test_goaway_in_mid_traffic_fails_no_call():
     assert sum(echo.executed.values()) == sum(done.values())
 
 
-async def test_a_patient_call_that_its_connection_refused_is_not_left_behind():
+async def test_a_wait_for_ready_call_that_its_connection_refused_is_not_left_behind():
     """CH-3, CH-7: GOAWAY before the call was taken, and nobody there to redial: it waits on, by its channel's schedule.
 
     It was in the core's hands by then, which waits for nothing twice. Waits for a second and a half of real time.
@@ -442,7 +442,7 @@ async def test_stable_after_spares_what_served_or_said_goodbye():
 
 
 async def test_a_goaway_on_a_young_connection():
-    """CB-7, CH-6: a patient call waits for what is left to one INITIAL_BACKOFF, though a call runs on. Takes 2 s."""
+    """CB-7, CH-6: a wait-for-ready call waits for what is left of INITIAL_BACKOFF, though a call runs on. Takes 2 s."""
     age = [("grpc.max_connection_age_ms", 200), ("grpc.max_connection_age_grace_ms", 20_000)]
     log = Log()
     async with (

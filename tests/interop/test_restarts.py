@@ -33,12 +33,12 @@ class Workers:
         self.made = 0
         self.stopping = False
 
-    async def work(self, *, patient):
+    async def work(self, *, wait_for_ready):
         while not self.stopping:
             self.made += 1
             text = uuid.uuid4().hex
             try:
-                answer = await self.stub.Unary(Message(text=text), wait_for_ready=patient, timeout=30)
+                answer = await self.stub.Unary(Message(text=text), wait_for_ready=wait_for_ready, timeout=30)
                 assert answer.text == text
                 self.outcomes[grpc.StatusCode.OK] += 1
             except grpc.aio.AioRpcError as error:
@@ -89,7 +89,7 @@ async def test_two_hundred_restarts_under_fifty_workers():
         aio.insecure_channel(front.target, options=FAST) as channel,
     ):
         workers = Workers(channel)
-        warm_up = [asyncio.ensure_future(workers.work(patient=n % 2 == 0)) for n in range(WORKERS)]
+        warm_up = [asyncio.ensure_future(workers.work(wait_for_ready=n % 2 == 0)) for n in range(WORKERS)]
         await cycle(front, workers, 20)
         workers.stopping = True
         await asyncio.wait_for(asyncio.gather(*warm_up), 40)
@@ -97,7 +97,7 @@ async def test_two_hundred_restarts_under_fifty_workers():
         await asyncio.sleep(0.5)
         before, memory = resources(), psutil.Process().memory_info().rss
 
-        running = [asyncio.ensure_future(workers.work(patient=n % 2 == 0)) for n in range(WORKERS)]
+        running = [asyncio.ensure_future(workers.work(wait_for_ready=n % 2 == 0)) for n in range(WORKERS)]
         await cycle(front, workers, 200)
         await workers.answered(100)
         workers.stopping = True

@@ -151,7 +151,7 @@ async def test_server_killed_under_calls(tmp_path, transparent):
     assert max(with_retries.values()) <= 1 + 3, "once more for each kill"
     twice = sum(count - 1 for count in with_retries.values())
     assert 3 <= twice <= 3 * 10, "one for each call that was in flight, in each of three kills"
-    assert twice <= len([event for event in heard if isinstance(event, CallRetried)]), "never more than once a try"
+    assert twice <= len([event for event in heard if isinstance(event, CallRetried)]), "never more than once an attempt"
 
 
 # GOAWAY: what the core still does, and what this layer does where the core cannot.
@@ -220,7 +220,7 @@ async def test_a_refused_call_is_made_again_once():
     refused = Refused(goaway(1, 0), "retry: 3, delay: 10ms")
     assert await refused.outcome() is CODE.OK
     assert refused.retries == [WaitSource.REFUSED]
-    assert refused.before == [None], "such a try does not count"
+    assert refused.before == [None], "such an attempt does not count"
     refused = Refused(goaway(2, 0), "retry: 3, delay: 10ms")
     assert await refused.outcome() is CODE.OK
     assert refused.retries == [WaitSource.REFUSED, WaitSource.SCHEDULE]
@@ -240,7 +240,7 @@ async def test_a_refused_call_costs_no_token():
 
 
 async def test_a_call_that_was_taken_is_not_refused():
-    """RT-10, A6: a connection that breaks behind a GOAWAY had taken the call: that try counts, and is told of."""
+    """RT-10, A6: a connection that breaks behind a GOAWAY had taken the call: that attempt counts, and is told of."""
     refused = Refused(goaway(1, 1, breaks=True), "retry: 3, delay: 10ms")
     assert await refused.outcome() is CODE.OK
     assert refused.retries == [WaitSource.SCHEDULE]
@@ -252,7 +252,7 @@ async def test_a_call_that_was_taken_is_not_refused():
 
 @pytest.mark.parametrize("tries", [2, 4, 7])
 async def test_a_service_config_is_obeyed_once(tries):
-    """RT-10, BP-5: its retryPolicy is carried out here, not in the core: exactly so many tries, more than five too."""
+    """RT-10, BP-5: its retryPolicy is carried out here, not in the core: exactly so many attempts, also over five."""
     service = RetryService(always=Say())
     async with serving(service) as port:
         async with aio.insecure_channel(f"127.0.0.1:{port}", options=service_config(tries)) as channel:
@@ -340,7 +340,7 @@ class Storm:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_no_storm():
-    """RT-9: while a server answers UNAVAILABLE for 5 s, 200 clients send it little more than their calls' first tries.
+    """RT-9: while a server answers UNAVAILABLE for 5 s, 200 clients send it little more than first attempts.
 
     A6: a retry needs more than half of the tokens behind the failure that it follows. So from a full budget of M, with
     nothing but failures, the k-th failure is retried while M - k > M / 2: at most ceil(M / 2) - 1 retries in all, for

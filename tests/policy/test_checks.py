@@ -169,12 +169,12 @@ def test_no_steps(value, unit, message):
 
 @pytest.mark.parametrize(("value", "number"), [(1, 1), (5, 5), (None, None), ("unlimited", None)])
 def test_attempts(value, number):
-    """RT-1: tries in all; there may be no limit."""
+    """RT-1: attempts in all; there may be no limit."""
     assert checks.attempts("key", value) == number
 
 
 def test_retries():
-    """RT-1: retries are one less than tries."""
+    """RT-1: retries are one less than attempts."""
     assert [checks.retries("key", value) for value in (0, 1, 5)] == [1, 2, 6]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -17,7 +19,7 @@ from grpc_backoff.policy.strategy import Exponential, Fixed, Linear, Steps
 
 ALSO = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})
 
-# The named policies, row by row: strategy, cap, jitter, tries in all, and the seconds for the whole operation.
+# The named policies, row by row: strategy, cap, jitter, attempts in all, and the seconds for the whole operation.
 TABLE = [
     ("grpc", Exponential(1.0, 1.6), 120.0, Proportional(0.2), None, None, ALSO),
     ("contention", Exponential(0.010, 2.0, max_exponent=6), 1.0, Additive(0.5), 7, 30.0, ALSO | {"ABORTED"}),
@@ -90,3 +92,15 @@ def test_nobody_changes_them(mapping):
     """BP-3: the presets are the same for all, so nobody can set one."""
     with pytest.raises(TypeError):
         mapping["grpc"] = None
+
+
+def test_made_when_asked_for():
+    """BP-3: importing a channel makes none of the named policies; asked for, each is one object."""
+    program = (
+        "import sys, grpc_backoff.aio\n"
+        "from grpc_backoff.policy import presets\n"
+        "assert not {'CONNECT', 'GRPC', 'RETRY'} & set(vars(presets))\n"
+        "assert presets.GRPC is presets.CONNECT.backoff and presets.RETRY is presets.RETRY\n"
+        "assert not hasattr(presets, 'OTHER')\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -34,7 +34,7 @@ def test_waits_are_the_backoffs(policy, n, seed):
 
 
 def test_smallest():
-    """RT: a backoff, a number of tries and codes are a policy; all limits are off until they are set."""
+    """RT: a backoff, a number of attempts and codes are a policy; all limits are off until they are set."""
     policy = RetryPolicy(backoff=GRPC, max_attempts=3, codes=frozenset({"ABORTED"}), server_delay_jitter=0)
 
     assert (policy.timeout, policy.deadline, policy.server_delay_jitter, policy.max_server_delay) == (
@@ -104,7 +104,7 @@ def test_no_code(code):
 
 @pytest.mark.parametrize("attempts", [1, 2, 10**6, None])
 def test_attempts(attempts):
-    """RT-1: one try, many, or as many as the deadline leaves time for."""
+    """RT-1: one attempt, many, or as many as the deadline leaves time for."""
     assert replace(STANDARD, max_attempts=attempts).max_attempts == attempts
 
 
@@ -167,14 +167,14 @@ def test_parse_warns_its_caller():
     ("attempts", "answers"), [(3, [True, True, False, False]), (1, [False] * 4), (None, [True] * 4)]
 )
 def test_should_retry(attempts, answers):
-    """RT-1: the last try is followed by none; without a limit each is followed by one."""
+    """RT-1: the last attempt is followed by none; without a limit each is followed by one."""
     policy = replace(STANDARD, max_attempts=attempts)
 
     assert [policy.should_retry(n) for n in (1, 2, 3, 4)] == answers
 
 
 def test_total_bounds():
-    """BP-1: the waits between the tries; with the one that would follow the last, the table of the seed."""
+    """BP-1: the waits between the attempts; with the one that would follow the last, the table of the seed."""
     assert STANDARD.total_bounds() == (7.5, 22.5)
     assert STANDARD.total_bounds(5) == (15.5, 46.5)
     assert RETRY["aggressive"].total_bounds(5) == (7.75, 21.25)
@@ -184,7 +184,7 @@ def test_total_bounds():
 
 
 def test_total_bounds_without_an_end():
-    """BP: without a limit of tries only the deadline ends them; it bounds every sum."""
+    """BP: without a limit of attempts only the deadline ends them; it bounds every sum."""
     assert RETRY["steps"].total_bounds() == (math.inf, math.inf)
     assert replace(RETRY["steps"], deadline=9.0).total_bounds() == (9.0, 9.0)
     assert replace(STANDARD, deadline=10.0).total_bounds() == (7.5, 10.0)

@@ -92,14 +92,14 @@ BACKGROUND_TABLE = [
     (7, 60000, 60000, 60000, 123, 213),
 ]
 
-# RFC-006, seconds: what was asked for, and the delays between its tries.
+# RFC-006, seconds: what was asked for, and the delays between its attempts.
 WORDS_TABLE = [
     # The strategies, from a base of 1 s.
     ("retry: 4, delay: 1s", [1, 1, 1, 1]),
     ("retry: 4, delay: 1s, backoff: fixed", [1, 1, 1, 1]),
     ("retry: 4, delay: 1s, backoff: linear", [1, 2, 3, 4]),
     ("retry: 4, delay: 1s, backoff: exponential", [1, 2, 4, 8]),
-    # The delays before the tries 2 to 5, from a base D of 3 s.
+    # The delays before the attempts 2 to 5, from a base D of 3 s.
     ("retry: 4, delay: 3s, backoff: fixed", [3, 3, 3, 3]),
     ("retry: 4, delay: 3s, backoff: linear", [3, 6, 9, 12]),
     ("retry: 4, delay: 3s, backoff: exponential", [3, 6, 12, 24]),

@@ -79,7 +79,7 @@ LINES = [
     (
         CallExhausted(**CALL, attempt=5, code="UNAVAILABLE", reason=Reason.ATTEMPTS, took=12.345, trace_id=TRACE),
         logging.WARNING,
-        f"{PLACE} given up at attempt 5 after 12.3 s, UNAVAILABLE: no tries are left; trace {TRACE}",
+        f"{PLACE} given up at attempt 5 after 12.3 s, UNAVAILABLE: no attempts are left; trace {TRACE}",
     ),
     (
         CallExhausted(**CALL, attempt=1, code="UNAVAILABLE", reason=Reason.STOPPED, took=0.25),
@@ -140,7 +140,7 @@ def test_fields(caplog, event):
 
 
 def test_every_source_and_reason(caplog):
-    """RT-11: who said how long to wait, and why there was no further try, stand in the line in words."""
+    """RT-11: who said how long to wait, and why there was no further attempt, stand in the line in words."""
     caplog.set_level(logging.DEBUG, logger="grpc_backoff")
     for source in WaitSource:
         log_event(CallRetried(**CALL, attempt=1, code="UNAVAILABLE", delay=0.0, source=source))
@@ -151,7 +151,7 @@ def test_every_source_and_reason(caplog):
 
 
 def test_nothing_for_the_first_try(caplog):
-    """RT-11: a call that succeeds at its first try leaves no line at any level."""
+    """RT-11: a call that succeeds at its first attempt leaves no line at any level."""
     with caplog.at_level(1, "grpc_backoff"):
         log_event(QUIET)
 

@@ -151,7 +151,7 @@ def test_an_eager_channel_that_is_held_back(reading, metrics):
 
 
 def test_retries(reading, metrics):
-    """RT-12: retries are counted by the try that failed, and their waits by who asked for them."""
+    """RT-12: retries are counted by the attempt that failed, and their waits by who asked for them."""
     tell(
         metrics,
         *(CallRetried(**call(1), code="UNAVAILABLE", delay=0.25, source=WaitSource.SCHEDULE) for _ in range(3)),
@@ -200,7 +200,7 @@ def test_server_delays(reading, metrics):
 
 
 def test_ends_of_calls(reading, metrics):
-    """RT-12, RT-6: successes are counted by their try, the first too; calls given up by code and reason."""
+    """RT-12, RT-6: successes are counted by their attempt, the first too; calls given up by code and reason."""
     tell(metrics, *(CallSucceeded(**call(attempt), took=0.1) for attempt in (1, 1, 1, 3)))
     for reason in Reason:
         tell(metrics, CallExhausted(**call(5), code="UNAVAILABLE", took=9.0, reason=reason))

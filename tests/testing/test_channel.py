@@ -41,7 +41,7 @@ async def test_my_code_survives_an_outage_of_a_minute():
         await clock.advance(60)
         assert not during.done()
         with pytest.raises(NoConnectionError) as caught:
-            await stub.Unary(Message(text="impatient"))
+            await stub.Unary(Message(text="fail-fast"))
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
         connector.play([Succeeds()])
@@ -64,7 +64,7 @@ async def test_deadlines_are_on_the_clock():
 
 
 async def test_retries_are_on_the_clock():
-    """RT-3: so are the waits between tries."""
+    """RT-3: so are the waits between attempts."""
     clock = FakeClock()
     connector = ScriptedConnector(clock, [Fails(), Succeeds()])
     async with serving() as port, scripted_channel(connector, f"127.0.0.1:{port}", retry="steps") as channel:

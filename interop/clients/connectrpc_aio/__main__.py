@@ -33,7 +33,7 @@ async def _run(order: CallOrder) -> Tally:
     async with HTTPTransport(tls_ca_cert=order.ca, http_version=HTTPVersion.HTTP2) as transport:
         client = ConnectClient(f"{scheme}://{order.target}", protocol=ProtocolType.GRPC, http_client=Client(transport))
 
-        async def call(_patient: bool) -> None:
+        async def call(_wait_for_ready: bool) -> None:
             """Make one call; it has no way of waiting for READY."""
             try:
                 await client.execute_unary(request=Empty(), method=_METHOD)

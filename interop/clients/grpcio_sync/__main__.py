@@ -34,12 +34,12 @@ class _Workers:
         while time.monotonic() < self._over:
             with self._lock:
                 self.tally.made += 1
-            self._call_once(patient=number % 2 == 1)
+            self._call_once(wait_for_ready=number % 2 == 1)
             time.sleep(self._order.pause)
 
-    def _call_once(self, *, patient: bool) -> None:
+    def _call_once(self, *, wait_for_ready: bool) -> None:
         try:
-            self._call(b"", wait_for_ready=patient)
+            self._call(b"", wait_for_ready=wait_for_ready)
         except grpc.RpcError as error:
             with self._lock:
                 if not self._cut_off:

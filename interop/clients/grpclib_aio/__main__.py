@@ -43,7 +43,7 @@ async def _run(order: CallOrder) -> Tally:
     async with Channel(host, int(port), ssl=secret, codec=_Bytes()) as channel:
         method: UnaryUnaryMethod[bytes, bytes] = UnaryUnaryMethod(channel, METHOD, bytes, bytes)
 
-        async def call(_patient: bool) -> None:
+        async def call(_wait_for_ready: bool) -> None:
             """Make one call; it has no way of waiting for READY."""
             try:
                 await method(b"")

@@ -13,7 +13,7 @@ from interop.matrix.trial import Trust
 
 PEERS = [peer for peer in find_peers() if not peer.missing and not peer.build]
 """Those in Python; the others have to be built first, and are seen to in each run of the suite."""
-IMPATIENT = {"grpclib", "connectrpc"}
+FAIL_FAST = {"grpclib", "connectrpc"}
 """Those that have no way of waiting for READY."""
 
 
@@ -54,7 +54,7 @@ async def test_calls_without_a_server_are_accounted_for(peer):
     calls = account.calls
     assert calls.ok == 0
     assert calls.made == sum(calls.failed.values()) + calls.unfinished > 4
-    assert calls.unfinished == (0 if peer.name in IMPATIENT else 2)  # those that wait for READY
+    assert calls.unfinished == (0 if peer.name in FAIL_FAST else 2)  # those that wait for READY
 
 
 async def test_what_is_held_and_announced():

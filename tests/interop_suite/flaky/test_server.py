@@ -329,12 +329,12 @@ async def test_waiting_for_connections_and_ends():
 async def test_waiting_that_is_given_up():
     """IO-3: who stops waiting harms neither the server nor those who still wait. Waits 0.1 s."""
     async with FlakyServer("silent") as server:
-        patient = asyncio.ensure_future(server.wait_for(connections=1))
+        waiting = asyncio.ensure_future(server.wait_for(connections=1))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await server.wait_for(connections=1)
         async with await Client.open(server):
-            await asyncio.wait_for(patient, WITHIN)
+            await asyncio.wait_for(waiting, WITHIN)
 
 
 @pytest.mark.parametrize(("host", "target"), [("127.0.0.1", "127.0.0.1:{}"), ("::1", "[::1]:{}")])

@@ -27,7 +27,7 @@ FAST = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
 ]
-IMPATIENT = [("grpc.min_reconnect_backoff_ms", 1000)]  # as long as an attempt may last
+SHORT = [("grpc.min_reconnect_backoff_ms", 1000)]  # as long as an attempt may last
 
 
 @contextlib.asynccontextmanager
@@ -128,7 +128,7 @@ async def test_connections_that_fail(script, tls, why):
     """IO-3: never READY, and grpc says why in words of its own. Waits a second for those that hang."""
     async with (
         FlakyServer(script, TLS if tls else None) as server,
-        calling(server, tls=tls, options=IMPATIENT) as method,
+        calling(server, tls=tls, options=SHORT) as method,
     ):
         error = await failure(method(b"hello", timeout=WITHIN))
         assert error.code() is grpc.StatusCode.UNAVAILABLE
@@ -179,7 +179,7 @@ async def test_a_rolling_restart_loses_no_call(tls):
 async def test_an_outage_and_recovery():
     """IO-3: a script from the field: it works, is killed, refuses, fails in three ways, and works. Waits 1.2 s."""
     script = "working until 0.3; refuse(kill=true) until 0.8; accept_close x1; accept_reset x1; silent x1; working"
-    async with FlakyServer(script) as server, calling(server, options=IMPATIENT) as method:
+    async with FlakyServer(script) as server, calling(server, options=SHORT) as method:
         assert await method(b"before", timeout=WITHIN) == b"before"
         async with asyncio.timeout(WITHIN):
             await server.wait_for(ended=1)

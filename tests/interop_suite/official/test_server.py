@@ -227,9 +227,9 @@ async def test_a_client_that_disappears_in_the_line():
     """IO-1: who waited and went away is passed over, whether it hung up or gave its call up."""
     async with serving() as server, control(server) as first, control(server) as last:
         await start(first)
-        async with control(server) as impatient:
+        async with control(server) as hasty:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await impatient.Start(params(0), timeout=0.3)
+                await hasty.Start(params(0), timeout=0.3)
             assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         async with control(server) as gone:
             call = gone.Start(params(0))

@@ -27,9 +27,9 @@ GONE = Failure(Stage.ESTABLISHED, "the peer closed it")
 STRUCK, AWAY, BACK, OVER = 101.0, 101.1, 102.6, 104.0
 
 
-def call(began, ended, code=OK, *, patient=False, long=False, unsent=False, deadline=3.0):
+def call(began, ended, code=OK, *, wait_for_ready=False, long=False, unsent=False, deadline=3.0):
     outcome = None if ended is None else Ended(ended, code, "" if code is OK else "in words", unsent)
-    return Call(patient, long, began, began + deadline, outcome)
+    return Call(wait_for_ready, long, began, began + deadline, outcome)
 
 
 def started(at, attempt=1):
@@ -54,9 +54,9 @@ OUTAGE = (
     *(started(101.3, 2), failed(101.31, 2), started(101.62, 3), failed(101.63, 3), started(102.13, 4)),
     *(failed(102.14, 4), started(102.9, 5), connected(102.91, 2)),
 )
-BEFORE = (call(100.0, 100.02), call(100.8, 101.2, long=True), call(100.9, 101.3, patient=True, long=True))
+BEFORE = (call(100.0, 100.02), call(100.8, 101.2, long=True), call(100.9, 101.3, wait_for_ready=True, long=True))
 AFTER = (call(102.95, 102.96), call(103.0, 103.4, long=True))
-WAITED = (call(101.11, 102.92, patient=True), call(101.5, 101.5, UNAVAILABLE, unsent=True))
+WAITED = (call(101.11, 102.92, wait_for_ready=True), call(101.5, 101.5, UNAVAILABLE, unsent=True))
 
 
 def observation(happening, calls=(*BEFORE, *WAITED, *AFTER), events=(*FIRST, *OUTAGE), server=SERVER, **changed):

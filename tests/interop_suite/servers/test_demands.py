@@ -57,13 +57,18 @@ def test_a_drain_in_which_nothing_ran_shows_nothing():
 
 
 def test_a_patient_call_that_does_not_come_to_it():
-    """CH-7: a patient call waits for the server, and is answered."""
-    said = failures(changed(Happening.KILLED, call(101.5, 102.0, made.UNAVAILABLE, patient=True)))
+    """CH-7: a wait-for-ready call waits for the server, and is answered."""
+    said = failures(changed(Happening.KILLED, call(101.5, 102.0, made.UNAVAILABLE, wait_for_ready=True)))
     assert "of those, calls that failed: 1" in said["waiting"]
-    core = failures(changed(Happening.DRAINED, call(101.05, 101.12, made.UNAVAILABLE, patient=True, unsent=True)))
-    assert "patient calls that failed for want of a connection: 1" in core["waiting"]
+    core = failures(
+        changed(Happening.DRAINED, call(101.05, 101.12, made.UNAVAILABLE, wait_for_ready=True, unsent=True))
+    )
+    assert "wait-for-ready calls that failed for want of a connection: 1" in core["waiting"]
     none = tuple(each for each in RIGHT[Happening.KILLED].calls if each not in made.WAITED)
-    assert "patient calls made without a connection: 0" in failures(made.observation(Happening.KILLED, none))["waiting"]
+    assert (
+        "wait-for-ready calls made without a connection: 0"
+        in failures(made.observation(Happening.KILLED, none))["waiting"]
+    )
 
 
 def test_a_server_that_is_not_graceful():
