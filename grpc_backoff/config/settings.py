@@ -1,8 +1,8 @@
 """The settings: what each part of a policy is called where, and how what was written becomes a source.
 
-There are three tables. `CONNECTING` is what channel options and the file's `[connection]` and `[targets]` say of
-connections, `RETRYING` what the file's `[policies]` and `[methods]`, and RFC-006's words, say of calls, and `BUDGETING`
-is the file's `[retry_budget]`. Nothing is read from anywhere here, and no default stands here: those are the presets'.
+There are four tables. `CONNECTING` is what channel options and the file's `[connection]` and `[targets]` say of
+connections, `RETRYING` what the file's `[policies]` and `[methods]`, and RFC-006's words, say of calls, `BUDGETING` is
+the file's `[retry_budget]`, and `KEEPING` its `[ledger]`. Nothing is read from anywhere here, and no default stands here: those are the presets'.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from grpc_backoff.config.sources import AT_ONCE_SOURCE, PRESET_SOURCES, Effective, Resolved, Said, Source, compose
+from grpc_backoff.config.sources import AT_ONCE_SOURCE, PRESET_SOURCES, Effective, Resolved, Said, Source, compose, say
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Jitter, parse_jitter
-from grpc_backoff.policy.presets import CONNECT_PRESET, RETRY_PRESET
+from grpc_backoff.policy.ledger import LEDGER_CHECKS, LedgerSettings
+from grpc_backoff.policy.presets import CONNECT_PRESET, LEDGER, RETRY_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.spelling import suggestion
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
@@ -26,6 +27,7 @@ from grpc_backoff.record import record
 __all__ = [
     "BUDGETING",
     "CONNECTING",
+    "KEEPING",
     "PREFIX",
     "RETRYING",
     "Setting",
@@ -33,6 +35,7 @@ __all__ = [
     "read_source",
     "resolve_budget",
     "resolve_connect",
+    "resolve_ledger",
     "resolve_retry",
     "suggestion",
 ]
@@ -123,6 +126,9 @@ BUDGETING = (
     Setting("token_ratio", checks.token_ratio),
 )
 """All settings of a target's retry budget (RT-9)."""
+
+KEEPING = tuple(Setting(name, check) for name, check in LEDGER_CHECKS.items())
+"""All settings of a ledger (LG-14)."""
 
 
 def read_source(
@@ -239,6 +245,22 @@ def resolve_budget(source: Source) -> Resolved[RetryBudget] | None:
     return Resolved(
         RetryBudget(**values), tuple(Effective(part, said.value, str(said)) for part, said in source.items())
     )
+
+
+def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) -> Resolved[LedgerSettings]:
+    """Return the settings of a ledger that these sources describe, the one with the most say first (LG-14).
+
+    Raises:
+        OptionError: no policy has the name that they give.
+    """
+    said: dict[str, Said] = dict(say("default", LEDGER))
+    for source in reversed(sources):
+        said.update(source)
+    policy = said["policy"]
+    if ":" not in policy.value:
+        resolve_retry([{"preset": policy}], policies)
+    values = {name: each.value for name, each in said.items()}
+    return Resolved(LedgerSettings(**values), tuple(Effective(part, each.value, str(each)) for part, each in said.items()))
 
 
 def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: str) -> list[Source]:

@@ -19,6 +19,7 @@ __all__ = [
     "CONNECT",
     "CONNECT_PRESET",
     "GRPC",
+    "LEDGER",
     "NATIVE_JITTER",
     "PRESETS",
     "REPLAY_LIMIT",
@@ -112,6 +113,24 @@ RETRY = MappingProxyType(
     {name: build(RetryPolicy, parts) for name, parts in PRESETS.items() if {"delay", "steps"} & set(parts)}
 )
 """The presets as retry policies, by name, without those that need a delay first; `grpc_backoff.RETRY_PRESETS`."""
+
+LEDGER: Mapping[str, object] = MappingProxyType(
+    {
+        "policy": "background",
+        "lock_timeout": 5.0,
+        "timeout": 10.0,
+        "lease": 30.0,
+        "attempt_timeout": 30.0,
+        "poll": 1.0,
+        "keep": 7 * 86_400.0,
+        "grace": 10.0,
+        "concurrency": 16,
+        "max_rows": 1_000_000,
+        "max_request_bytes": 1024 * 1024,
+        "metadata": (),
+    }
+)
+"""The limits and times of a ledger, by the names of `LedgerSettings` (LG-14)."""
 
 REPLAY_LIMIT = 256 * 1024
 """How many bytes of a stream's requests are kept to send them again, as in grpcio's core (RT-8)."""
