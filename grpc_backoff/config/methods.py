@@ -87,6 +87,16 @@ class CallPolicies:
                 return all(policy.max_attempts != 1 and "UNAVAILABLE" in policy.codes for policy in asked)
         return False
 
+    def left_to_core(self) -> bool:
+        """Return whether grpc's core retries some calls by itself: its service config has what no policy here can."""
+        parsed = read_json(_option(self.core, _SERVICE_CONFIG))
+        if not _option(self.core, _ENABLE_RETRIES, 1) or not isinstance(parsed, dict):
+            return False
+        try:
+            return any("retryPolicy" in entry for entry in method_configs(parsed))
+        except OptionError:
+            return False
+
     def _filed(self, method: str) -> RetryPolicy | None:
         resolved = self.config.retry_policy(method) if self.config else None
         return None if resolved is None else resolved.policy

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -46,6 +48,7 @@ from grpc_backoff.policy.ledger import LedgerSettings
 try:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
+    from psycopg.pq import TransactionStatus
 except ImportError as error:
     raise MissingExtra("postgres") from error
 
@@ -55,6 +58,9 @@ ResultT = TypeVar("ResultT")
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 Work = Callable[[Connection], Awaitable[ResultT]]
 
+_IDLE = TransactionStatus.IDLE
+_SOON = 0.5
+"""The share of the settings' `timeout` for what deliverers ask again anyway."""
 _CHANNEL = "grpc_backoff_ledger"
 _CONNECTIONS = 4
 _LOCK = 0x6772_7063  # of migrations: "grpc"
@@ -149,36 +155,36 @@ class PostgresStore:
         except psycopg.Error as error:
             raise LedgerUnavailableError(f"{self._name}: cannot connect: {_first_line(error)}") from error
 
-    async def _run(self, work: Work[ResultT]) -> ResultT:
-        """Do some work on a connection, within the settings' `timeout`.
+    async def _run(self, work: Work[ResultT], share: float = 1.0) -> ResultT:
+        """Do some work on a connection, within a share of the settings' `timeout`.
 
-        What was begun is finished when the caller is cancelled. When the time is up the connection is thrown away: the
-        server rolls back what was not committed.
+        What was begun is finished when the caller is cancelled. When the time is up the connection is cut: the server
+        rolls back what was not committed, and nothing here waits for it.
         """
-        task = asyncio.ensure_future(self._work(work))
-        done, _ = await asyncio.wait({task}, timeout=self._settings.timeout)
+        seconds = self._settings.timeout * share
+        used: list[Connection] = []
+        task = asyncio.ensure_future(self._work(work, used))
+        task.add_done_callback(_ignore)
+        done, _ = await asyncio.wait({task}, timeout=seconds)
         if done:
             return task.result()
-        task.cancel()
-        task.add_done_callback(_ignore)
-        raise LedgerUnavailableError(f"{self._name}: no answer within {self._settings.timeout:g} s")
+        if used:
+            _cut(used[0])
+        else:
+            task.cancel()
+        raise LedgerUnavailableError(f"{self._name}: no answer within {seconds:g} s")
 
-    async def _work(self, work: Work[ResultT]) -> ResultT:
+    async def _work(self, work: Work[ResultT], used: list[Connection]) -> ResultT:
         async with self._places:
             connection = self._free.pop() if self._free else await self._connect()
-            good = False
+            used.append(connection)
             try:
-                result = await self._told(connection, work)
-                good = True
-            except LedgerError:
-                good = not (connection.closed or connection.broken)
-                raise
+                return await self._told(connection, work)
             finally:
-                if good and not self._closed and connection.pgconn.transaction_status == 0:
-                    self._free.append(connection)
-                else:
+                if self._closed or connection.broken or connection.pgconn.transaction_status != _IDLE:
                     await connection.close()
-            return result
+                else:
+                    self._free.append(connection)
 
     async def _told(self, connection: Connection, work: Work[ResultT]) -> ResultT:
         """Do the work; say in one clear error what the server could not do."""
@@ -304,7 +310,7 @@ class PostgresStore:
             given = {"owner": owner, "lease": lease, "target": target, "limit": limit}
             return [operation_of(row) for row in await _rows(connection, _CLAIM, given)]
 
-        return await self._run(claim)
+        return await self._run(claim, _SOON)
 
     async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
         """Let leases end later (LG-6)."""
@@ -312,7 +318,7 @@ class PostgresStore:
         async def extend(connection: Connection) -> set[str]:
             return {str(row[0]) for row in await _rows(connection, _EXTEND, (lease, *_columns(leases)))}
 
-        return await self._run(extend)
+        return await self._run(extend, _SOON)
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Give operations back as they were (LG-10)."""
@@ -320,7 +326,7 @@ class PostgresStore:
         async def release(connection: Connection) -> None:
             await connection.execute(_RELEASE, _columns(leases))
 
-        await self._run(release)
+        await self._run(release, _SOON)
 
     async def record(self, reports: Sequence[Report]) -> list[Recorded | LedgerBusyError]:
         """Record the ends of attempts, all at once; one by one where a row is locked by somebody else (LG-2)."""
@@ -375,7 +381,7 @@ class PostgresStore:
             row = (await _rows(connection, statement, (target,)))[0]
             return None if row[0] is None else max(0.0, row[0])
 
-        return await self._run(due)
+        return await self._run(due, _SOON)
 
     async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the operation's own word
         """Write a backoff and its timestamp at once (seed 001)."""
@@ -640,6 +646,12 @@ async def _version(connection: Connection) -> int:
         return 0
     rows = await _rows(connection, "SELECT version FROM grpc_backoff.schema", ())
     return int(rows[0][0]) if rows else 0
+
+
+def _cut(connection: Connection) -> None:
+    """Break a connection as the network would: whoever waits for it hears at once, and the server need not answer."""
+    with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as bare:
+        bare.shutdown(socket.SHUT_RDWR)
 
 
 def _first_line(error: Exception) -> str:

@@ -48,3 +48,36 @@ def policies(draw):
         timeout=draw(st.none() | TIMES),
         deadline=draw(st.none() | TIMES),
     )
+
+
+def random_policy(rng):
+    """Return what `policies` does, for those who need thousands of them in a moment."""
+    base = 10 ** rng.uniform(-3, 4)
+    multiplier = rng.choice([1.0, 1.6, 2.0, rng.uniform(1, 20)])
+    strategy = rng.choice(
+        [
+            Fixed(base),
+            Linear(base),
+            Exponential(base, multiplier, rng.choice([None, rng.randrange(40)])),
+            Steps(tuple(10 ** rng.uniform(-3, 4) for _ in range(rng.randrange(1, 8))), multiplier),
+            Decorrelated(base),
+        ]
+    )
+    low = rng.choice([0.0, rng.uniform(0, 5)])
+    jitters = [
+        NoJitter(),
+        Proportional(rng.uniform(0, 0.99), rng.random() < 0.5),
+        Scaled(low, low + rng.uniform(0.01, 5)),
+        Additive(rng.uniform(0, 5)),
+        Full(),
+        Equal(),
+    ]
+    jitter = NoJitter() if isinstance(strategy, Decorrelated) else rng.choice(jitters)
+    return RetryPolicy(
+        backoff=BackoffPolicy(strategy, base + rng.choice([0.0, 10 ** rng.uniform(-2, 5)]), jitter),
+        max_attempts=rng.choice([None, rng.randrange(1, 10)]),
+        codes=frozenset(rng.sample(STATUS_CODES, rng.randrange(1, 12))),
+        server_delay_jitter=rng.choice([0.0, rng.uniform(0, 10)]),
+        max_server_delay=rng.choice([None, 10 ** rng.uniform(-1, 4)]),
+        deadline=rng.choice([None, None, rng.uniform(1, 1000)]),
+    )

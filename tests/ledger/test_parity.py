@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+import re
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from grpc_backoff.calls.decision import Failure
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.ledger.parameters import parameters
-from grpc_backoff.ledger.records import State
+from grpc_backoff.ledger.postgres import _failure as failure_arguments
+from grpc_backoff.ledger.records import CLAIMABLE, Report, State
+from grpc_backoff.ledger.schema import migrations
 from grpc_backoff.ledger.transitions import Standing, after_failure, fallback, ledger_policy
 from grpc_backoff.policy.presets import RETRY
-from tests.ledger.conftest import SETTINGS, open_store
-from tests.ledger.policies import policies
+from tests.ledger.conftest import SETTINGS, open_store, submission
+from tests.ledger.policies import random_policy
 
-DRAWS = st.floats(0, 1, exclude_max=True)
 MICROSECOND = 1e-6
-MANY = settings(
-    max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+SEED = 15
 
 
 def near(value):
@@ -35,8 +34,6 @@ def near(value):
 @pytest.fixture(scope="module")
 def database(server):
     """A connection to a database that has the functions; what is written is rolled back."""
-    import asyncio
-
     url = server.database()
 
     async def migrate():
@@ -53,17 +50,29 @@ def sql(database, expression, *given):
     return database.execute(f"SELECT {expression}", given).fetchone()[0]
 
 
-@MANY
-@given(policies(), st.integers(1, 60), DRAWS, st.none() | st.floats(0.001, 1e5))
-def test_delays_are_equal(database, policy, n, draw, previous):
-    """LG-3: every strategy with every jitter: SQL's delay is Python's, to the microsecond."""
-    policy = ledger_policy(policy)
+def test_delays_are_equal(database):
+    """LG-3: every strategy with every jitter, 5,000 random policies: SQL's delay is Python's, to the microsecond."""
+    rng = random.Random(SEED)
+    cases = []
+    for _ in range(5000):
+        policy = ledger_policy(random_policy(rng))
+        n, draw = rng.choice([1, 2, 3, rng.randrange(1, 60), rng.randrange(1, 5000)]), rng.random()
+        cases.append((policy, n, rng.choice([None, 10 ** rng.uniform(-3, 5)]), draw))
+    given = json.dumps([[parameters(policy), *rest] for policy, *rest in cases])
 
-    computed = sql(
-        database, "grpc_backoff.delay(%s::jsonb, %s, %s, %s)", json.dumps(parameters(policy)), n, previous, draw
-    )
+    rows = database.execute(
+        "SELECT grpc_backoff.delay(c -> 0, (c ->> 1)::integer, (c ->> 2)::float8, (c ->> 3)::float8) "
+        "FROM jsonb_array_elements(%s::jsonb) WITH ORDINALITY cases (c, place) ORDER BY place",
+        (given,),
+    ).fetchall()
 
-    assert computed == near(policy.backoff.window(n, previous).at(draw))
+    wrong = [
+        (case, computed)
+        for case, (computed,) in zip(cases, rows, strict=True)
+        if computed != near(case[0].backoff.window(case[1], case[2]).at(case[3]))
+    ]
+    assert len(rows) == 5000
+    assert wrong == []
 
 
 @pytest.mark.parametrize("name", sorted(RETRY))
@@ -104,88 +113,99 @@ def test_growth_beyond_every_float(database):
 
 def test_no_number_stands_in_sql():
     """LG-3: SQL holds no default: a number there is 0, 1 or 2, which are structure, and the exponent of a mean."""
-    import re
-
-    from grpc_backoff.ledger.schema import migrations
-
     for migration in migrations("postgres") + migrations("sqlite"):
         code = re.sub(r"--.*|'[^']*'", "", migration.sql)
         assert set(re.findall(r"(?<![\w.])\d+(?:\.\d+)?", code)) <= {"0", "1", "2"}, migration.name
 
 
-HINTS = st.none() | st.builds(
-    ServerHint,
-    st.none() | st.floats(0, 500),
-    st.sampled_from([WaitSource.PUSHBACK, WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER]),
-)
 CODES = ["UNAVAILABLE", "ABORTED", "INTERNAL", "UNAUTHENTICATED", "DEADLINE_EXCEEDED", "ALREADY_EXISTS"]
-FAILURES = st.builds(Failure, st.sampled_from(CODES), hint=HINTS, own_timeout=st.booleans(), oversized=st.booleans())
+SAYING = [WaitSource.PUSHBACK, WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER]
 
 
-@settings(MANY, max_examples=1500)
-@given(
-    policy=policies(),
-    standing=st.builds(
-        Standing,
-        st.sampled_from(State),
-        st.integers(0, 9),
-        st.integers(0, 30),
-        st.none() | st.floats(0.001, 1e4),
-        st.booleans(),
-        st.integers(0, 3),
-        st.floats(0, 500).filter(lambda age: age == 0 or age > 0.001),
-    ),
-    token=st.none() | st.integers(0, 3),
-    failure=FAILURES,
-    draw=DRAWS,
-    can_refresh=st.booleans(),
-)
-def test_decisions_are_equal(database, policy, standing, token, failure, draw, can_refresh):
+def random_failure(rng):
+    hint = ServerHint(rng.choice([None, rng.uniform(0, 500)]), rng.choice(SAYING))
+    return Failure(
+        rng.choice(CODES),
+        hint=hint if rng.random() < 0.4 else None,
+        own_timeout=rng.random() < 0.3,
+        oversized=rng.random() < 0.05,
+    )
+
+
+def random_standing(rng):
+    return Standing(
+        rng.choice([State.IN_PROGRESS, State.IN_PROGRESS, State.IN_PROGRESS, *State]),
+        rng.randrange(10),
+        rng.randrange(30),
+        rng.choice([None, 10 ** rng.uniform(-3, 4)]),
+        rng.random() < 0.5,
+        rng.randrange(3),
+        rng.uniform(0, 500),
+    )
+
+
+def settled(policy, standing, expected):
+    """Return whether the answer is the same a moment later, which is when the server reads its clock."""
+    if policy.deadline is None:
+        return True
+    left = policy.deadline - standing.age
+    return abs(left) > 1 and (expected.delay is None or expected.delay + policy.server_delay_jitter + 1 < left)
+
+
+def test_decisions_are_equal(database):
     """LG-2, LG-3, LG-4: whatever a row says and whatever has failed, SQL decides as the pure function does."""
-    from grpc_backoff.ledger.postgres import _failure
-    from grpc_backoff.ledger.records import Report
-    from tests.ledger.conftest import submission
+    rng = random.Random(SEED)
+    compared = 0
+    while compared < 2000:
+        policy, standing, failure = ledger_policy(random_policy(rng)), random_standing(rng), random_failure(rng)
+        report = Report(
+            submission(compared).id,
+            rng.choice([None, standing.lease_token, standing.lease_token, rng.randrange(3)]),
+            policy,
+            failure,
+            None,
+            rng.random() < 0.5,
+            rng.random(),
+        )
+        expected = after_failure(
+            policy, standing, report.token, failure, draw=report.draw, can_refresh=report.can_refresh
+        )
+        if not settled(policy, standing, expected):
+            continue
+        compared += 1
+        check_decision(database, standing, report, expected)
+    database.rollback()
 
-    policy = ledger_policy(policy)
-    if policy.deadline is not None and abs(policy.deadline - standing.age) < 5:
-        standing = standing._replace(age=policy.deadline + 10)  # no race between the server's clock and the argument
-    expected = after_failure(policy, standing, token, failure, draw=draw, can_refresh=can_refresh)
-    if expected.delay is not None and policy.deadline is not None:
-        left = policy.deadline - standing.age
-        if abs(left - expected.delay) < 1 or expected.delay > left - 15:
-            return  # the draw is bounded by what is left, which the server counts a moment later
-    id_ = submission(random.randrange(10**12)).id
-    waits = standing.state in (State.PENDING, State.WAITING)
+
+def check_decision(database, standing, report, expected):
     database.execute(
         "INSERT INTO grpc_backoff.operations (id, target, method, request, metadata, policy, state, attempts, recorded, "
         "step, previous, refreshed, next_attempt_at, lease_token, lease_until, created, began) VALUES "
         "(%s, 't', 'm', '', '[]', '', %s, %s, %s, %s, %s, %s, CASE WHEN %s THEN now() END, %s, now(), now(), "
         "clock_timestamp() - make_interval(secs => %s))",
         (
-            id_,
+            report.id,
             standing.state.value,
             standing.attempts,
             standing.attempts,
             standing.step,
             standing.previous,
             standing.refreshed,
-            waits,
+            standing.state in CLAIMABLE,
             standing.lease_token,
             standing.age,
         ),
     )
-    report = Report(id_, token, policy, failure, None, can_refresh, draw)
-
-    row = database.execute(
-        "SELECT * FROM grpc_backoff.record_failure(%s, %s, %s, %s, %s::jsonb, %s::jsonb, %s)", _failure(report)
+    state, _, delay, source, reason, live = database.execute(
+        "SELECT * FROM grpc_backoff.record_failure(%s, %s, %s, %s, %s::jsonb, %s::jsonb, %s)",
+        failure_arguments(report),
     ).fetchone()
-    after = database.execute(
-        "SELECT step, previous, refreshed FROM grpc_backoff.operations WHERE id = %s", (id_,)
+    step, previous, refreshed = database.execute(
+        "SELECT step, previous, refreshed FROM grpc_backoff.operations WHERE id = %s", (report.id,)
     ).fetchone()
-    database.rollback()
 
-    state, _, delay, source, reason, live = row
-    assert (state, source, reason, live) == (expected.state.value, expected.source, expected.reason, expected.live)
-    assert delay == (None if expected.delay is None else near(expected.delay))
-    assert (after[0], after[2]) == (expected.step, expected.refreshed)
-    assert after[1] == (None if expected.previous is None else near(expected.previous))
+    said = (standing, report, expected)
+    assert (state, source, reason, live) == (expected.state.value, expected.source, expected.reason, expected.live), said
+    assert delay == (None if expected.delay is None else near(expected.delay)), said
+    assert (step, refreshed) == (expected.step, expected.refreshed), said
+    assert previous == (None if expected.previous is None else near(expected.previous)), said
