@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 from dataclasses import asdict
 
 from benchmarks.ledger import claims, kills, orchestrators, rates
@@ -19,6 +20,7 @@ def _tell(what: str, kind: str, figures: object) -> None:
 
 
 def main() -> None:
+    logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # a killed deliverer is a warning each time
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ledger", description=__doc__)
     parser.add_argument("what", choices=["kills", "orchestrators", "unlocked", "claims", "submits", "latency", "deliveries"])
     parser.add_argument("--database", choices=KINDS, action="append", help="default: those that it is for")
