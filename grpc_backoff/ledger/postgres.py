@@ -641,8 +641,9 @@ async def _rows(connection: Any, statement: str, given: Any) -> list[tuple[Any, 
 
 
 async def _version(connection: Connection) -> int:
-    rows = await _rows(connection, "SELECT to_regclass('grpc_backoff.schema')", ())
-    if rows[0][0] is None:
+    # Not by `to_regclass`, which may answer from before a lock was had.
+    there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = 'grpc_backoff' AND tablename = 'schema'"
+    if not await _rows(connection, there, ()):
         return 0
     rows = await _rows(connection, "SELECT version FROM grpc_backoff.schema", ())
     return int(rows[0][0]) if rows else 0
