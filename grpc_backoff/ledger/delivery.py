@@ -45,7 +45,8 @@ _MANY = 1000
 """Rows that one transaction of the housekeeping looks at."""
 _BEATS = 3
 """How often a lease is extended before it could end."""
-_PRUNE_EVERY = 60.0
+_PRUNE_EVERY = 100.0
+"""Seconds between looks for what may be pruned."""
 
 
 class Delivery:

@@ -1,15 +1,4 @@
-"""The errors of a ledger. Each says whether anything was stored.
-
-::
-
-    GrpcBackoffError
-    └── LedgerError
-        ├── LedgerBusyError            a row was locked for longer than `lock_timeout`; nothing was written
-        ├── LedgerUnavailableError     the database does not answer, is full, damaged or may not be written
-        ├── LedgerSchemaError          the tables are those of another version of this library
-        ├── LedgerStateError           the operation is not in a state that allows it, or there is none
-        └── LedgerLimitError (also ValueError)   a limit on rows or bytes would be passed
-"""
+"""The errors of a ledger. Each says what became of the data; `grpc_backoff.errors` draws the tree."""
 
 from __future__ import annotations
 
