@@ -1,8 +1,8 @@
 """A process is killed while it delivers orders, and started again: nothing is lost.
 
-`python -m examples.ledger` submits orders to a ledger in one SQLite file. Another process delivers them to a real server
-and is killed by SIGKILL in the middle, again and again. In the end every order has arrived; those that were on their way
-at a kill have arrived twice, under the same idempotency key. The exit status is 0 only if that is so.
+`python -m examples.ledger` submits orders to a ledger in one SQLite file. Another process delivers them to a real
+server and is killed by SIGKILL in the middle, again and again. In the end every order has arrived; those that were on
+their way at a kill have arrived twice, under the same idempotency key. The exit status is 0 only if that is so.
 """
 
 from __future__ import annotations
@@ -154,8 +154,9 @@ def main() -> None:
     _tell("\n== the ledger: a process is killed while it delivers, and started again")
     outcome = asyncio.run(play())
     _tell(
-        f"{outcome.arrived} of {outcome.submitted} orders arrived, {outcome.unfinished} are stuck; {outcome.twice} arrived "
-        f"twice, under their own keys, of {outcome.lost_attempts} attempts whose end nobody heard"
+        f"{outcome.arrived} of {outcome.submitted} orders arrived, {outcome.unfinished} are stuck; "
+        f"{outcome.twice} arrived twice, under their own keys, "
+        f"of {outcome.lost_attempts} attempts whose end nobody heard"
     )
     _tell("ok  nothing is lost" if outcome.good else "FAILED  nothing is lost")
     sys.exit(not outcome.good)

@@ -22,7 +22,9 @@ def _tell(what: str, kind: str, figures: object) -> None:
 def main() -> None:
     logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # a killed deliverer is a warning each time
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ledger", description=__doc__)
-    parser.add_argument("what", choices=["kills", "orchestrators", "unlocked", "claims", "submits", "latency", "deliveries"])
+    parser.add_argument(
+        "what", choices=["kills", "orchestrators", "unlocked", "claims", "submits", "latency", "deliveries"]
+    )
     parser.add_argument("--database", choices=KINDS, action="append", help="default: those that it is for")
     parser.add_argument("--moments", type=int, default=1000, help="kills of each process")
     parser.add_argument("--rounds", type=int, default=1000)

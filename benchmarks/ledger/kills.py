@@ -94,7 +94,9 @@ class _Server(grpc.GenericRpcHandler):
         return request
 
 
-async def _kill_again_and_again(work, url: str, target: str, moments: int, written: set[str], rng: random.Random) -> None:
+async def _kill_again_and_again(
+    work, url: str, target: str, moments: int, written: set[str], rng: random.Random
+) -> None:
     context = multiprocessing.get_context("forkserver")
     for run in range(moments):
         reading, writing = context.Pipe(duplex=False)

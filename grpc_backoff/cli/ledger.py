@@ -38,13 +38,17 @@ class _Time(click.ParamType):  # type: ignore[type-arg] # generic since click 8.
 
     def convert(self, value: Any, _parameter: click.Parameter | None, _context: click.Context | None) -> float:
         try:
-            return checks.pause("time", float(value) if str(value).replace(".", "", 1).isdigit() else value, Unit.WRITTEN)
+            return checks.pause(
+                "time", float(value) if str(value).replace(".", "", 1).isdigit() else value, Unit.WRITTEN
+            )
         except OptionError as error:
             self.fail(f"{value}: expected {error.allowed}")
 
 
 @click.group()
-@click.option("--db", "url", required=True, metavar="URL", envvar="GRPC_BACKOFF_LEDGER", help="A path, or postgresql://...")
+@click.option(
+    "--db", "url", required=True, metavar="URL", envvar="GRPC_BACKOFF_LEDGER", help="A path, or postgresql://..."
+)
 @click.option("--config", metavar="FILE", type=click.Path(), help="The TOML file; by default GRPC_BACKOFF_CONFIG's.")
 @click.pass_context
 def ledger(context: click.Context, url: str, config: str | None) -> None:
@@ -89,7 +93,12 @@ def _path(method: str | None) -> str | None:
 def _filtering(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the filters."""
     options = (
-        click.option("--state", multiple=True, type=click.Choice([state.value for state in State]), help="In this state; may be repeated."),
+        click.option(
+            "--state",
+            multiple=True,
+            type=click.Choice([state.value for state in State]),
+            help="In this state; may be repeated.",
+        ),
         click.option("--target", metavar="TARGET", help="Of this target."),
         click.option("--method", metavar="SERVICE/METHOD", help="Of this method."),
         click.option("--older-than", type=_Time(), metavar="TIME", help="Submitted at least so long ago: 10m, 7d."),
@@ -290,7 +299,11 @@ def _say(changed: Sequence[str], asked: Sequence[str], done: str) -> None:
 
 @ledger.command()
 @click.argument("id_", metavar="ID")
-@click.option("--request", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file with the new request's bytes.")
+@click.option(
+    "--request",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with the new request's bytes.",
+)
 @click.pass_context
 def resolve(context: click.Context, id_: str, request: Path | None) -> None:
     """End a conflict: the operation is tried again, with another request if one is given."""
@@ -300,7 +313,9 @@ def resolve(context: click.Context, id_: str, request: Path | None) -> None:
 
 
 @ledger.command()
-@click.option("--older-than", type=_Time(), metavar="TIME", help="That ended so long ago; by default the settings' `keep`.")
+@click.option(
+    "--older-than", type=_Time(), metavar="TIME", help="That ended so long ago; by default the settings' `keep`."
+)
 @click.option("--failed", is_flag=True, help="Failed operations and conflicts as well.")
 @click.pass_context
 def prune(context: click.Context, older_than: float | None, failed: bool) -> None:

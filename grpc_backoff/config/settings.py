@@ -2,7 +2,8 @@
 
 There are four tables. `CONNECTING` is what channel options and the file's `[connection]` and `[targets]` say of
 connections, `RETRYING` what the file's `[policies]` and `[methods]`, and RFC-006's words, say of calls, `BUDGETING` is
-the file's `[retry_budget]`, and `KEEPING` its `[ledger]`. Nothing is read from anywhere here, and no default stands here: those are the presets'.
+the file's `[retry_budget]`, and `KEEPING` its `[ledger]`. Nothing is read from anywhere here, and no default stands
+here: those are the presets'.
 """
 
 from __future__ import annotations
@@ -260,7 +261,9 @@ def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) ->
     if ":" not in policy.value:
         resolve_retry([{"preset": policy}], policies)
     values = {name: each.value for name, each in said.items()}
-    return Resolved(LedgerSettings(**values), tuple(Effective(part, each.value, str(each)) for part, each in said.items()))
+    return Resolved(
+        LedgerSettings(**values), tuple(Effective(part, each.value, str(each)) for part, each in said.items())
+    )
 
 
 def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: str) -> list[Source]:

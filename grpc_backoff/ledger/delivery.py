@@ -189,9 +189,11 @@ class Delivery:
     def _unreadable(self, operation: Operation, error: OptionError) -> None:
         """Set an operation aside whose policy cannot be read here: a name that the file no longer has, say."""
         anything = self._ledger.policy_of(self._settings.policy)
-        self._report(operation, Report(operation.id, operation.lease_token, anything, Failure("INTERNAL"), cut(str(error))))
+        self._report(
+            operation, Report(operation.id, operation.lease_token, anything, Failure("INTERNAL"), cut(str(error)))
+        )
 
-    async def _call(self, operation: Operation, timeout: float) -> bytes:
+    async def _call(self, operation: Operation, timeout: float) -> bytes:  # noqa: ASYNC109 - the call's own
         """Make one attempt: without the retries of the channel and of its service config, and without waiting."""
         method = self._methods.get(operation.method)
         if method is None:
@@ -265,7 +267,7 @@ class Delivery:
         try:
             renewed = await call_hook(refresh, operation)
             self._credentials = tuple((str(key), value) for key, value in renewed or ())
-        except Exception:
+        except Exception:  # noqa: BLE001 - the hook is the program's
             _LOG.exception("%s: the hook refresh_credentials raised", self.target)
             return False
         return True
@@ -273,7 +275,7 @@ class Delivery:
     async def _ask(self, hook: Callable[..., Any], *given: Any) -> None:
         try:
             await call_hook(hook, *given)
-        except Exception:
+        except Exception:  # noqa: BLE001 - the hook is the program's
             _LOG.exception("%s: a hook of the ledger raised", self.target)
 
     # Recording.

@@ -248,7 +248,9 @@ class Ledger:
         if len(content) > most:
             raise LedgerLimitError(f"request={len(content)} bytes: expected at most max_request_bytes ({most})")
         if idempotency_key is not None and (not isinstance(idempotency_key, str) or not _is_header(idempotency_key)):
-            raise OptionError("idempotency_key", idempotency_key, "visible ASCII characters, since it is sent as metadata")
+            raise OptionError(
+                "idempotency_key", idempotency_key, "visible ASCII characters, since it is sent as metadata"
+            )
         return Submission(
             str(uuid.uuid4()),
             target,
@@ -341,7 +343,9 @@ class Ledger:
             raise TypeError(f"channel={kind.__module__}.{kind.__name__}: expected a channel of grpc_backoff.aio")
         if channel.call_policies.left_to_core():
             raise OptionError(
-                "grpc.service_config", "retryPolicy", "retries that this library can carry out, since the core's cannot be off for one call"
+                "grpc.service_config",
+                "retryPolicy",
+                "retries that this library can carry out, since the core's cannot be off for one call",
             )
         delivery = Delivery(
             self,
@@ -361,11 +365,11 @@ class Ledger:
         for listener in self._listeners:
             try:
                 listener(event)
-            except Exception:
+            except Exception:  # noqa: BLE001 - the listener is the program's
                 _LOG.exception("a listener of the ledger raised")
 
     def policy_of(self, text: str) -> RetryPolicy:
-        """Return the policy that an operation's text stands for, as a ledger follows it; OptionError if there is none."""
+        """Return the policy that an operation's text stands for, as a ledger follows it; OptionError if unknown."""
         policy = self._policies.get(text)
         if policy is None:
             if len(self._policies) >= _MANY:  # texts may be made anew for each operation
@@ -479,7 +483,9 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
     """Return target, method and the request's bytes."""
     if isinstance(call, MultiCallable):
         if call.arity != "unary_unary":
-            raise TypeError(f"{call.method}={call.arity}: expected a unary-unary method, since a stream cannot be stored")
+            raise TypeError(
+                f"{call.method}={call.arity}: expected a unary-unary method, since a stream cannot be stored"
+            )
         if len(request) != 1:
             raise TypeError(f"{call.method}: expected one request, not {len(request)}")
         content = call.serialized(request[0])
@@ -491,8 +497,8 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
     else:
         kind = type(call)
         raise TypeError(
-            f"{kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of grpc_backoff.aio "
-            "and a request, or target, method and bytes"
+            f"{kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of "
+            "grpc_backoff.aio and a request, or target, method and bytes"
         )
     if not isinstance(content, bytes):
         raise TypeError(f"request={type(content).__name__}: expected bytes")

@@ -34,4 +34,12 @@ def _log(level: int, event: events.OperationEvent, line: str, *said: object) -> 
     if _LOG.isEnabledFor(level):
         fields = {name: getattr(event, name, None) for name in FIELDS}
         trace = f"; trace {event.trace_id}" if event.trace_id else ""
-        _LOG.log(level, f"%s: operation %s %s {line}{trace}", event.target, event.operation_id, event.method, *said, extra=fields)
+        _LOG.log(
+            level,
+            f"%s: operation %s %s {line}{trace}",
+            event.target,
+            event.operation_id,
+            event.method,
+            *said,
+            extra=fields,
+        )

@@ -1,4 +1,4 @@
-"""OpenTelemetry metrics of a ledger (seed 003's list): what waits, what was delivered at which attempt, what was given up.
+"""OpenTelemetry metrics of a ledger: what waits, what was delivered at which attempt, what was given up.
 
 A listener, which also observes the queue::
 

@@ -55,7 +55,9 @@ def _growth(backoff: BackoffPolicy) -> Parameters:
         case Decorrelated(base):
             return {"strategy": Decorrelated.name, "base": _number(base), "reach": Decorrelated.reach}
         case other:
-            raise TypeError(f"strategy={type(other).__name__}: expected one of this library's own, since SQL knows no other")
+            raise TypeError(
+                f"strategy={type(other).__name__}: expected one of this library's own, since SQL knows no other"
+            )
 
 
 def _jitter(backoff: BackoffPolicy) -> Parameters:
@@ -102,7 +104,9 @@ def _growth_words(backoff: BackoffPolicy) -> dict[str, str]:
         case Fixed(base) | Linear(base) | Decorrelated(base):
             words["delay"] = _word(base)
         case other:
-            raise TypeError(f"strategy={type(other).__name__}: expected one of this library's own, since text knows no other")
+            raise TypeError(
+                f"strategy={type(other).__name__}: expected one of this library's own, since text knows no other"
+            )
     return words
 
 

@@ -192,7 +192,8 @@ class PostgresStore:
             return await work(connection)
         except psycopg.errors.LockNotAvailable as error:
             raise LedgerBusyError(
-                f"{self._name}: locked by another transaction for {self._settings.lock_timeout:g} s; nothing was written"
+                f"{self._name}: locked by another transaction for {self._settings.lock_timeout:g} s; "
+                "nothing was written"
             ) from error
         except psycopg.Error as error:
             raise LedgerUnavailableError(f"{self._name}: {_first_line(error)}") from error
@@ -455,7 +456,9 @@ class PostgresStore:
             )
             counts = {State(state): count for state, count, _ in rows}
             length = sum(counts.get(state, 0) for state in UNFINISHED)
-            return Queue(counts, length, max((age for state, _, age in rows if State(state) in UNFINISHED), default=0.0))
+            return Queue(
+                counts, length, max((age for state, _, age in rows if State(state) in UNFINISHED), default=0.0)
+            )
 
         return await self._run(look)
 
@@ -597,9 +600,7 @@ async def _answers(connection: Any, submissions: Sequence[Submission], new: set[
     return _answered(submissions, new, known)
 
 
-def _answered(
-    submissions: Sequence[Submission], new: set[str], known: Sequence[Sequence[Any]]
-) -> list[Submitted]:
+def _answered(submissions: Sequence[Submission], new: set[str], known: Sequence[Sequence[Any]]) -> list[Submitted]:
     first = {(method, key): str(id_) for method, key, id_ in known}
     return [
         Submitted(submission.id, new=True)

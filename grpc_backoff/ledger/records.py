@@ -37,7 +37,7 @@ LOST = "LOST"
 """The code of an attempt whose deliverer was gone when its lease ended: nobody knows what became of it (LG-6)."""
 
 
-class State(str, enum.Enum):
+class State(enum.StrEnum):
     """Where an operation is (LG-1)."""
 
     PENDING = "pending"

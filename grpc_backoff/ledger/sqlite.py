@@ -197,7 +197,9 @@ class SQLiteStore:
         """Store operations in the transaction of the caller's own connection (LG-9)."""
         if not isinstance(connection, sqlite3.Connection):
             kind = type(connection)
-            raise TypeError(f"within={kind.__module__}.{kind.__name__}: expected a sqlite3.Connection, as the ledger is SQLite")
+            raise TypeError(
+                f"within={kind.__module__}.{kind.__name__}: expected a sqlite3.Connection, as the ledger is SQLite"
+            )
         with self._telling():
             if not connection.in_transaction:
                 connection.execute("BEGIN IMMEDIATE")
@@ -422,8 +424,8 @@ class SQLiteStore:
         def begin(connection: sqlite3.Connection) -> list[str]:
             with self._writing(connection) as now:
                 statement = (
-                    "UPDATE ledger_operations SET state = 'pending', attempts = 0, step = 0, previous = NULL, refreshed = 0, "
-                    "backoff_request_seconds = NULL, next_attempt_at = ?1, began = ?1, finished = NULL, "
+                    "UPDATE ledger_operations SET state = 'pending', attempts = 0, step = 0, previous = NULL, "
+                    "refreshed = 0, backoff_request_seconds = NULL, next_attempt_at = ?1, began = ?1, finished = NULL, "
                     f"request = coalesce(?2, request) WHERE id = ?3 AND state IN ({_texts(states)})"
                 )
                 return [each for each in ids if connection.execute(statement, (now, request, each)).rowcount]

@@ -46,10 +46,30 @@ __all__ = [
 PolicyOf = Callable[[str], RetryPolicy]
 """Returns the policy that an operation's text stands for."""
 
-COLUMNS = (
-    "id target method request metadata policy state attempts recorded backoff_request_seconds last_attempted_at "
-    "next_attempt_at code details trace_id lease_owner lease_until lease_token idempotency_key created began finished"
-).split()
+COLUMNS = [
+    "id",
+    "target",
+    "method",
+    "request",
+    "metadata",
+    "policy",
+    "state",
+    "attempts",
+    "recorded",
+    "backoff_request_seconds",
+    "last_attempted_at",
+    "next_attempt_at",
+    "code",
+    "details",
+    "trace_id",
+    "lease_owner",
+    "lease_until",
+    "lease_token",
+    "idempotency_key",
+    "created",
+    "began",
+    "finished",
+]
 """The columns of an operation, in the order in which `operation_of` takes them."""
 
 UNFINISHED = CLAIMABLE | {State.IN_PROGRESS}
@@ -175,7 +195,9 @@ def decode_metadata(text: str) -> Metadata:
 def check_version(where: str, found: int, newest: int, *, apply: bool) -> None:
     """Refuse tables that this library does not know, or may not change (LG-13)."""
     if found > newest:
-        raise LedgerSchemaError(f"{where}: schema={found}: expected at most {newest}; a newer grpc-backoff has been here")
+        raise LedgerSchemaError(
+            f"{where}: schema={found}: expected at most {newest}; a newer grpc-backoff has been here"
+        )
     if found < newest and not apply:
         raise LedgerSchemaError(f"{where}: schema={found}: expected {newest}; run `grpc-backoff ledger migrate`")
 

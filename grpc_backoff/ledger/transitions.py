@@ -14,7 +14,17 @@ from grpc_backoff.ledger.records import CLAIMABLE, LOST, Report, State
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
 
-__all__ = ["Change", "Standing", "after_failure", "after_loss", "after_success", "classify", "fallback", "ledger_policy", "loss"]
+__all__ = [
+    "Change",
+    "Standing",
+    "after_failure",
+    "after_loss",
+    "after_success",
+    "classify",
+    "fallback",
+    "ledger_policy",
+    "loss",
+]
 
 _LONGEST = 10 * 365 * 86_400.0
 """The longest wait, in seconds, that a ledger keeps: databases end their calendars."""

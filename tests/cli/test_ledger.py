@@ -26,7 +26,12 @@ def filled(url):
     async def fill():
         async with await Ledger.open(url) as ledger:
             prepared = [
-                ledger.prepared("shop:443", f"/shop.Orders/{method}", StringValue(value="secret payload").SerializeToString(), idempotency_key=key)
+                ledger.prepared(
+                    "shop:443",
+                    f"/shop.Orders/{method}",
+                    StringValue(value="secret payload").SerializeToString(),
+                    idempotency_key=key,
+                )
                 for method, key in (("Place", "a"), ("Place", "b"), ("Cancel", "c"), ("Cancel", "d"))
             ]
             ids = [told.id for told in await ledger.submit_many(prepared)]
@@ -178,7 +183,9 @@ def test_what_cannot_be_opened(tmp_path):
     assert run("mysql://localhost/x", "status").exit_code == 2
 
 
-@pytest.mark.parametrize("command", ["status", "list", "show", "replay", "resolve", "discard", "prune", "migrate", "watch"])
+@pytest.mark.parametrize(
+    "command", ["status", "list", "show", "replay", "resolve", "discard", "prune", "migrate", "watch"]
+)
 def test_help(command):
     """LG-7: every command explains itself."""
     assert CliRunner().invoke(cli, ["ledger", "--db", "x", command, "--help"]).exit_code == 0

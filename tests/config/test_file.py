@@ -843,7 +843,9 @@ def test_too_large(file):
 
 def test_ledger(file):
     """LG-14: the table `[ledger]` sets a ledger's limits and times, and says where each came from."""
-    file.write_text('[policies.careful]\npreset = "standard"\n[ledger]\npolicy = "careful"\nlease = "1m"\nmetadata = ["x-tenant"]\n')
+    file.write_text(
+        '[policies.careful]\npreset = "standard"\n[ledger]\npolicy = "careful"\nlease = "1m"\nmetadata = ["x-tenant"]\n'
+    )
 
     resolved = read_config(file).ledger_settings()
 

@@ -57,7 +57,7 @@ class Server:
         settings = {"listen_addresses": "", "unix_socket_directories": self.directory, "max_connections": 400}
         settings |= {} if self._durable else {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "off"}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        log = open(self.directory / "log", "ab")  # noqa: SIM115
+        log = (self.directory / "log").open("ab")
         self._process = subprocess.Popen(
             [self._programs / "postgres", "-D", self._data, *options], stdout=log, stderr=log, cwd="/", **self._as
         )

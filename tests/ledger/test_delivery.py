@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from dataclasses import replace
 
@@ -66,6 +67,17 @@ async def until(ledger, id_, *states):
     raise AssertionError(operation)
 
 
+def service_config(multiplier):
+    policy = {
+        "maxAttempts": 5,
+        "initialBackoff": "0.01s",
+        "maxBackoff": "0.01s",
+        "backoffMultiplier": multiplier,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    return json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]})
+
+
 def unary(channel):
     return EchoStub(channel).Unary
 
@@ -73,7 +85,9 @@ def unary(channel):
 async def test_from_submit_to_success(url, shop):
     """LG-9, LG-10: what was submitted is delivered, with its key; the response goes to the hook and is not stored."""
     heard = []
-    hooks = LedgerHooks(on_success=lambda operation, response: heard.append((operation.id, Message.FromString(response))))
+    hooks = LedgerHooks(
+        on_success=lambda operation, response: heard.append((operation.id, Message.FromString(response)))
+    )
     events = []
     async with (
         opened(url, hooks=hooks, listeners=[events.append]) as ledger,
@@ -109,7 +123,7 @@ async def test_without_a_key_the_id_is_sent(url, shop):
 async def test_the_channels_retries_are_off(url, shop):
     """LG-10: neither the channel's policy nor its service config's adds attempts to the ledger's."""
     shop.script["a"] = [S.UNAVAILABLE] * 9
-    retrying = '{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}'
+    retrying = service_config(1)
     for how in ({"retry": "retry: 5, delay: 10ms"}, {"options": [("grpc.service_config", retrying)]}):
         shop.executed.clear()
         async with (
@@ -123,8 +137,8 @@ async def test_the_channels_retries_are_off(url, shop):
 
 
 async def test_core_retries_that_cannot_be_off_are_refused(url):
-    """LG-10: a service config whose retries are left to grpc's core is refused: attempts would not be the ledger's."""
-    slower = '{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 0.5, "retryableStatusCodes": ["UNAVAILABLE"]}}]}'
+    """LG-10: a service config whose retries are left to grpc's core is refused."""
+    slower = service_config(0.5)
     async with (
         opened(url) as ledger,
         aio.insecure_channel("127.0.0.1:1", options=[("grpc.service_config", slower)]) as channel,
@@ -134,7 +148,7 @@ async def test_core_retries_that_cannot_be_off_are_refused(url):
 
 
 async def test_exhausted(url, shop, caplog):
-    """LG-7: when the policy gives up: failed, the hook, one WARNING; by replay it begins anew, and nothing does unasked."""
+    """LG-7: when the policy gives up: failed, the hook, one WARNING; nothing is replayed unasked."""
     heard, events = [], []
     shop.script["a"] = [S.UNAVAILABLE] * 3
     caplog.set_level(logging.WARNING, "grpc_backoff")
@@ -182,7 +196,7 @@ async def test_conflict(url, shop):
 
 
 async def test_new_credentials(url, shop):
-    """LG-8, RT-4, LG-11: on UNAUTHENTICATED the hook is asked and the attempt follows at once; nothing of it is stored."""
+    """LG-8, RT-4, LG-11: on UNAUTHENTICATED the hook is asked and the attempt follows at once; nothing is stored."""
     shop.script["a"] = [S.UNAUTHENTICATED]
     hooks = LedgerHooks(refresh_credentials=lambda operation: [("authorization", "Bearer new")])
     async with (
@@ -231,7 +245,7 @@ async def test_an_attempt_without_end(url, shop):
 
 
 async def test_want_of_a_connection_is_no_attempt(url):
-    """LG-10: while nobody listens nothing is claimed and no attempt counts; then all is delivered, with slow start."""
+    """LG-10: while nobody listens nothing is claimed and no attempt counts; then all is delivered."""
     shop = Shop()
     async with serving(shop) as port:
         pass
@@ -254,7 +268,7 @@ async def test_want_of_a_connection_is_no_attempt(url):
 
 
 async def test_ended_deliveries_give_back(url, shop):
-    """LG-10: cancelled, running attempts end within the grace and count; what does not end is given back, unattempted."""
+    """LG-10: cancelled, running attempts end within the grace and count; the rest is given back, unattempted."""
     shop.script = {"short": [0.2], "long": [30.0]}
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
         async with delivering(ledger, channel, grace=1.0):
@@ -272,7 +286,7 @@ async def test_ended_deliveries_give_back(url, shop):
 
 
 async def test_a_lease_is_extended_while_the_attempt_runs(url, shop):
-    """LG-6: an attempt longer than its lease stays its deliverer's, beside another deliverer that looks for lost ones."""
+    """LG-6: an attempt longer than its lease stays its deliverer's, beside another that looks for lost ones."""
     shop.script["a"] = [1.5]
     async with (
         opened(url, replace(FAST, lease=0.5)) as ledger,

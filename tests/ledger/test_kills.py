@@ -11,7 +11,11 @@ import pytest
 
 def measured(*arguments):
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.ledger", *arguments], stdout=subprocess.PIPE, text=True, check=True, timeout=110
+        [sys.executable, "-m", "benchmarks.ledger", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=110,
     )
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -9,7 +9,13 @@ import pytest
 from grpc_backoff.ledger import events
 from grpc_backoff.ledger.log import log_operation
 
-WHAT = {"operation_id": "id-1", "target": "shop:443", "method": "/shop.Orders/Place", "attempt": 2, "trace_id": "t" * 32}
+WHAT = {
+    "operation_id": "id-1",
+    "target": "shop:443",
+    "method": "/shop.Orders/Place",
+    "attempt": 2,
+    "trace_id": "t" * 32,
+}
 FAILED = {"code": "UNAVAILABLE", "delay": 1.5, "source": "schedule"}
 LINES = [
     (events.OperationDelivered(**WHAT), "DEBUG", "delivered at attempt 2"),

@@ -93,7 +93,8 @@ def test_boundaries(database, name, attempts):
 
 def test_two_paths_and_none(database):
     """Seed 001: what was recorded comes first, then the failure's time and min(growth, cap), else NULL."""
-    call = "extract(epoch FROM grpc_backoff.next_attempt_at(%s, to_timestamp(%s), to_timestamp(%s), %s, %s::jsonb, 0))::float8"
+    moment = "grpc_backoff.next_attempt_at(%s, to_timestamp(%s), to_timestamp(%s), %s, %s::jsonb, 0)"
+    call = f"extract(epoch FROM {moment})::float8"
     steps = json.dumps(parameters(ledger_policy(RETRY["steps"])))
 
     assert sql(database, call, 7.5, 1000, 2000, 3, steps) == 1007.5
@@ -179,8 +180,8 @@ def test_decisions_are_equal(database):
 
 def check_decision(database, standing, report, expected):
     database.execute(
-        "INSERT INTO grpc_backoff.operations (id, target, method, request, metadata, policy, state, attempts, recorded, "
-        "step, previous, refreshed, next_attempt_at, lease_token, lease_until, created, began) VALUES "
+        "INSERT INTO grpc_backoff.operations (id, target, method, request, metadata, policy, state, attempts, "
+        "recorded, step, previous, refreshed, next_attempt_at, lease_token, lease_until, created, began) VALUES "
         "(%s, 't', 'm', '', '[]', '', %s, %s, %s, %s, %s, %s, CASE WHEN %s THEN now() END, %s, now(), now(), "
         "clock_timestamp() - make_interval(secs => %s))",
         (
@@ -205,7 +206,9 @@ def check_decision(database, standing, report, expected):
     ).fetchone()
 
     said = (standing, report, expected)
-    assert (state, source, reason, live) == (expected.state.value, expected.source, expected.reason, expected.live), said
+    assert (state, source, reason, live) == (expected.state.value, expected.source, expected.reason, expected.live), (
+        said
+    )
     assert delay == (None if expected.delay is None else near(expected.delay)), said
     assert (step, refreshed) == (expected.step, expected.refreshed), said
     assert previous == (None if expected.previous is None else near(expected.previous)), said

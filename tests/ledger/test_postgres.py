@@ -224,7 +224,7 @@ async def test_the_network_to_it_is_cut(server, url, trouble):
 
 
 async def test_a_lost_commit_says_that_nobody_knows(server, url):
-    """LG-9: where the answer to COMMIT is lost the error does not claim that nothing was stored; the key makes it safe."""
+    """LG-9: where the answer to COMMIT is lost nobody claims that nothing was stored; the key makes it safe."""
     network = Network(server.directory)
     database = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
     async with (
@@ -252,7 +252,7 @@ async def test_a_lost_commit_says_that_nobody_knows(server, url):
 
 
 @pytest.mark.slow
-async def test_a_restart(server):  # noqa: ARG001 - only to be skipped as the others are
+async def test_a_restart(server):
     """LG-12: PostgreSQL is restarted, LISTEN is lost with it: deliveries go on within 10 s of its return."""
     shop = Shop()
     with servers.running() as own:
@@ -265,7 +265,10 @@ async def test_a_restart(server):  # noqa: ARG001 - only to be skipped as the ot
         ):
             first = await ledger.submit(channel.target, METHOD, b"")
             await until(ledger, first.id, State.SUCCEEDED)
-            waiting = [(await ledger.submit(channel.target, METHOD, Message(text=str(n)).SerializeToString())).id for n in range(20)]
+            waiting = [
+                (await ledger.submit(channel.target, METHOD, Message(text=str(n)).SerializeToString())).id
+                for n in range(20)
+            ]
             await asyncio.to_thread(own.stop)
             with pytest.raises(LedgerUnavailableError, match="nothing was stored"):
                 await ledger.submit(channel.target, METHOD, b"")

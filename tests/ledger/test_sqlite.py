@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -217,25 +218,25 @@ async def test_a_read_only_file(path):
         assert len(await ledger.find()) == 1
 
 
-@pytest.mark.parametrize("content", [b"no database at all, but long enough to be read as one" * 99, b"SQLite format 3\x00" * 999])
+@pytest.mark.parametrize(
+    "content", [b"no database at all, but long enough to be read as one" * 99, b"SQLite format 3\x00" * 999]
+)
 async def test_no_database(path, content):
     """LG-9: a file that is none of ours is refused, and left as it is."""
-    with open(path, "wb") as file:
-        file.write(content)
+    Path(path).write_bytes(content)
 
-    with pytest.raises(LedgerUnavailableError, match="no SQLite database|damaged"):
+    with pytest.raises(LedgerUnavailableError, match=r"no SQLite database|damaged"):
         await Ledger.open(path)
-    with open(path, "rb") as file:
-        assert file.read() == content
+    assert Path(path).read_bytes() == content
 
 
 async def test_a_damaged_file(path):
     """LG-9: damage is said when it is met."""
     async with await Ledger.open(path) as ledger:
         await ledger.submit_many([ledger.prepared("t", "/m/m", b"x" * 1000) for _ in range(200)])
-    with open(path, "r+b") as file:
-        file.seek(4096 * 10)
-        file.write(b"\xff" * 4096 * 30)
+    content = bytearray(Path(path).read_bytes())
+    content[4096 * 10 : 4096 * 40] = b"\xff" * 4096 * 30
+    Path(path).write_bytes(content)
 
     async with await Ledger.open(path) as ledger:
         with pytest.raises(LedgerUnavailableError, match="the file is damaged"):
@@ -281,7 +282,8 @@ async def test_cancelled_submits_are_whole(path):
     """LG-9: a caller that is cancelled leaves no half of anything; what was begun is finished."""
     async with await Ledger.open(path) as ledger:
         for _ in range(20):
-            task = asyncio.ensure_future(ledger.submit_many([ledger.prepared("t", "/m/m", b"a") for _ in range(5)]))
+            prepared = [ledger.prepared("t", "/m/m", b"a") for _ in range(5)]
+            task = asyncio.ensure_future(ledger.submit_many(prepared))
             await asyncio.sleep(random.uniform(0, 0.003))
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

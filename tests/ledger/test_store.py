@@ -57,7 +57,15 @@ async def test_a_row_has_every_field(store):
     assert (operation.attempts, operation.recorded, operation.lease_token) == (0, 0, 0)
     assert (operation.idempotency_key, operation.trace_id) == ("k", "t" * 32)
     assert operation.created == operation.began == operation.next_attempt_at
-    nothing = ("backoff_request_seconds", "last_attempted_at", "code", "details", "lease_owner", "lease_until", "finished")
+    nothing = (
+        "backoff_request_seconds",
+        "last_attempted_at",
+        "code",
+        "details",
+        "lease_owner",
+        "lease_until",
+        "finished",
+    )
     assert [getattr(operation, name) for name in nothing] == [None] * len(nothing)
     assert "order" not in repr(operation)
 
@@ -212,7 +220,12 @@ async def test_a_late_failure_reschedules_nothing(store):
 
     assert (lost.state, lost.code, lost.attempts, lost.delay) == (State.WAITING, LOST, 1, 0.01)
     assert (late.state, late.live, late.delay) == (State.IN_PROGRESS, False, None)
-    assert (now.state, now.lease_token, now.attempts, now.next_attempt_at) == (State.IN_PROGRESS, second.lease_token, 1, None)
+    assert (now.state, now.lease_token, now.attempts, now.next_attempt_at) == (
+        State.IN_PROGRESS,
+        second.lease_token,
+        1,
+        None,
+    )
     assert [attempt.code for attempt in await store.attempts(first.id)] == ["UNAVAILABLE"]
 
 
@@ -266,7 +279,7 @@ async def test_ready(store):
     """LG-5: one question about many operations: ready or not, since when or from when, and why."""
     ids = await submitted(store, 1, 2, 3, 4, 5)
     await store.set_backoff(ids[1], 60.0)
-    running, gone, done = [operation for operation in await claimed(store, 9, lease=60.0) if operation.id != ids[0]]
+    _, gone, done = [operation for operation in await claimed(store, 9, lease=60.0) if operation.id != ids[0]]
     await store.release([Lease(ids[0], 1)])
     await store.record([Report(done.id, done.lease_token, STEPS)])
     await store.extend([Lease(gone.id, gone.lease_token)], 0.001)

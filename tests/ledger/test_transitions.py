@@ -90,7 +90,12 @@ def test_the_first_unauthenticated_is_retried_at_once():
         RUNNING._replace(attempts=1, refreshed=first.refreshed), failure=Failure("UNAUTHENTICATED"), can_refresh=True
     )
 
-    assert (first.state, first.delay, first.source, first.refreshed) == (State.WAITING, 0.0, "refreshed credentials", True)
+    assert (first.state, first.delay, first.source, first.refreshed) == (
+        State.WAITING,
+        0.0,
+        "refreshed credentials",
+        True,
+    )
     assert (second.state, second.source) == (State.WAITING, "schedule")
 
 
@@ -100,7 +105,10 @@ def test_who_is_live(state, token):
     """LG-6: a report moves an operation if it is of the lease that holds, or of nobody's while nobody has one."""
     live = Standing(state, lease_token=4).is_live(token)
 
-    assert live == ((state is State.IN_PROGRESS and token == 4) or (token is None and state.value in ("pending", "waiting_for_retry")))
+    assert live == (
+        (state is State.IN_PROGRESS and token == 4)
+        or (token is None and state.value in ("pending", "waiting_for_retry"))
+    )
 
 
 @pytest.mark.parametrize("state", list(State))
@@ -155,7 +163,7 @@ def test_no_wait_is_longer_than_a_calendar():
 
 @given(policies(), st.integers(1, 30))
 def test_the_fallback_keeps_to_the_lower_bound(policy, n):
-    """LG-3: where no backoff was recorded, readiness comes at min(growth, cap), never below the policy's lower bound."""
+    """LG-3: where no backoff was recorded, it is min(growth, cap), never below the policy's lower bound."""
     wait = fallback(policy, n)
 
     assert wait >= policy.bounds(n)[0]
