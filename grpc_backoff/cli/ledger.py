@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,9 +20,12 @@ from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.tables import seconds, show_table, write_json
 from grpc_backoff.errors import MissingExtra, OptionError
-from grpc_backoff.ledger import Attempt, Filter, Ledger, LedgerError, Operation, Queue, State
+from grpc_backoff.ledger import Attempt, Filter, LedgerError, Operation, Queue, State
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
+
+if TYPE_CHECKING:
+    from grpc_backoff.ledger import Ledger
 
 __all__ = ["ledger"]
 
@@ -64,6 +67,8 @@ def _within(context: click.Context, work: Callable[[Ledger], Coroutine[Any, Any,
     url, config = context.obj
     if "://" not in url and not url.startswith("file:") and not Path(url).exists():
         raise Refusal(f"{url}: expected a database; there is no such file", 1)
+
+    from grpc_backoff.ledger import Ledger  # noqa: PLC0415 - after GRPC_VERBOSITY is set
 
     async def run() -> ResultT:
         async with await Ledger.open(url, config=config, migrate=False) as opened:
@@ -327,6 +332,8 @@ def prune(context: click.Context, older_than: float | None, failed: bool) -> Non
 @click.pass_context
 def migrate(context: click.Context) -> None:
     """Make the tables, or bring them to this library's version."""
+    from grpc_backoff.ledger import Ledger  # noqa: PLC0415 - after GRPC_VERBOSITY is set
+
     url, config = context.obj
 
     async def run() -> tuple[int, int]:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,
     LedgerError,
@@ -22,9 +24,11 @@ from grpc_backoff.ledger.events import (
     OperationRetried,
 )
 from grpc_backoff.ledger.hooks import LedgerHooks
-from grpc_backoff.ledger.ledger import Ledger
 from grpc_backoff.ledger.records import Attempt, Filter, Operation, Queue, Readiness, Recorded, State, Submitted
 from grpc_backoff.policy.ledger import LedgerSettings
+
+if TYPE_CHECKING:
+    from grpc_backoff.ledger.ledger import Ledger
 
 __all__ = [
     "Attempt",
@@ -51,3 +55,12 @@ __all__ = [
     "State",
     "Submitted",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import `Ledger` when it is first asked for: it brings grpc along, and the command line can do without."""
+    if name == "Ledger":
+        from grpc_backoff.ledger.ledger import Ledger  # noqa: PLC0415
+
+        return Ledger
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -96,17 +96,21 @@ _CLAIM = (
     "ORDER BY next_attempt_at, seq LIMIT %(limit)s FOR UPDATE SKIP LOCKED) due WHERE o.seq = due.seq RETURNING o.*) "
     f"SELECT {_COLUMNS} FROM taken o ORDER BY o.seq"
 )
-_EXTEND = (
-    "UPDATE grpc_backoff.operations o SET lease_until = clock_timestamp() + make_interval(secs => %s) "
-    "FROM unnest(%s::uuid[], %s::bigint[]) l (id, token) "
-    "WHERE o.id = l.id AND o.lease_token = l.token AND o.state = 'in_progress' RETURNING o.id"
+_HELD = (
+    "WITH held AS (SELECT o.seq FROM grpc_backoff.operations o "
+    "JOIN unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) l (id, token) ON o.id = l.id AND o.lease_token = l.token "
+    "WHERE o.state = 'in_progress' ORDER BY o.id FOR UPDATE OF o"  # ordered: two such statements never deadlock
 )
+_EXTEND = (
+    f"{_HELD} SKIP LOCKED) UPDATE grpc_backoff.operations o "  # whoever has the lock is recording its end
+    "SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s) "
+    "FROM held WHERE o.seq = held.seq RETURNING o.id"
+)
+_NO_LEASE = "lease_owner = NULL, lease_began = NULL, lease_until = NULL, claimed_from = NULL"
 _RELEASE = (
-    "UPDATE grpc_backoff.operations o "
+    f"{_HELD}) UPDATE grpc_backoff.operations o "
     "SET state = CASE o.attempts WHEN 0 THEN 'pending' ELSE 'waiting_for_retry' END, next_attempt_at = o.claimed_from, "
-    "lease_owner = NULL, lease_began = NULL, lease_until = NULL, claimed_from = NULL "
-    "FROM unnest(%s::uuid[], %s::bigint[]) l (id, token) "
-    "WHERE o.id = l.id AND o.lease_token = l.token AND o.state = 'in_progress'"
+    f"{_NO_LEASE} FROM held WHERE o.seq = held.seq"
 )
 _SUCCESSES = (
     "SELECT r.id, s.* FROM unnest(%s::uuid[], %s::bigint[]) r (id, token) "
@@ -117,7 +121,6 @@ _LOST = (
     "SELECT id, policy, lease_token FROM grpc_backoff.operations WHERE lease_until <= now() "
     "AND (%(target)s::text IS NULL OR target = %(target)s) ORDER BY lease_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED"
 )
-_NO_LEASE = "lease_owner = NULL, lease_began = NULL, lease_until = NULL, claimed_from = NULL"
 
 
 class PostgresStore:
@@ -161,6 +164,8 @@ class PostgresStore:
         What was begun is finished when the caller is cancelled. When the time is up the connection is cut: the server
         rolls back what was not committed, and nothing here waits for it.
         """
+        if self._closed:
+            raise LedgerUnavailableError(f"{self._name}: the ledger is closed")
         seconds = self._settings.timeout * share
         used: list[Connection] = []
         task = asyncio.ensure_future(self._work(work, used))
@@ -317,7 +322,8 @@ class PostgresStore:
         """Let leases end later (LG-6)."""
 
         async def extend(connection: Connection) -> set[str]:
-            return {str(row[0]) for row in await _rows(connection, _EXTEND, (lease, *_columns(leases)))}
+            given = {**_columns(leases), "lease": lease}
+            return {str(row[0]) for row in await _rows(connection, _EXTEND, given)}
 
         return await self._run(extend, _SOON)
 
@@ -610,10 +616,8 @@ def _answered(submissions: Sequence[Submission], new: set[str], known: Sequence[
     ]
 
 
-def _columns(leases: Sequence[Lease]) -> tuple[list[str], list[int]]:
-    # In the order of their ids, as everywhere.
-    ordered = sorted(leases)
-    return [lease.id for lease in ordered], [lease.token for lease in ordered]
+def _columns(leases: Sequence[Lease]) -> dict[str, Any]:
+    return {"ids": [lease.id for lease in leases], "tokens": [lease.token for lease in leases]}
 
 
 def _where(which: Filter) -> tuple[str, list[Any]]:

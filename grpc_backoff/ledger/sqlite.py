@@ -95,12 +95,15 @@ class SQLiteStore:
             needed = ".".join(map(str, _OLDEST))
             raise LedgerSchemaError(f"sqlite={sqlite3.sqlite_version}: expected at least {needed}")
         self._connection: sqlite3.Connection | None = None
+        self._closed = False
         self._thread = ThreadPoolExecutor(1, "grpc-backoff-ledger")
 
     # Carrying out.
 
     async def _run(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
         """Run on the store's thread; what was begun is finished, also when the caller is cancelled."""
+        if self._closed:
+            raise LedgerUnavailableError(f"{self._path}: the ledger is closed")
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, self._work, work))
 
     def _work(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
@@ -157,6 +160,9 @@ class SQLiteStore:
                 self._connection.close()
                 self._connection = None
 
+        if self._closed:
+            return
+        self._closed = True
         await asyncio.get_running_loop().run_in_executor(self._thread, close)
         self._thread.shutdown(wait=False)
 

@@ -11,7 +11,10 @@ from tests.echo import Echo
 
 
 class Shop(Echo):
-    """Answers by `script`, from text to a list of what follows: an exception's code, seconds to take, or an answer."""
+    """Answers by `script`, from text to a list of what follows: an exception's code, seconds to take, or an answer.
+
+    `levels` has how many ran at once, itself included, as each attempt began.
+    """
 
     def __init__(self):
         super().__init__()
@@ -19,7 +22,7 @@ class Shop(Echo):
         self.metadata = []
         self.keys = Counter()
         self.running = 0
-        self.most_at_once = 0
+        self.levels = []
 
     async def Unary(self, request, context):  # noqa: N802
         self.executed[request.text] += 1
@@ -27,7 +30,7 @@ class Shop(Echo):
         self.metadata.append(sent)
         self.keys[sent.get("idempotency-key")] += 1
         self.running += 1
-        self.most_at_once = max(self.most_at_once, self.running)
+        self.levels.append(self.running)
         try:
             steps = self.script.get(request.text) or self.script.get("*")
             step = steps.pop(0) if steps else None

@@ -9,7 +9,15 @@ import grpc
 import pytest
 
 from grpc_backoff import OptionError, RetryPolicy, aio
-from grpc_backoff.ledger import Filter, Ledger, LedgerBusyError, LedgerLimitError, LedgerStateError, State
+from grpc_backoff.ledger import (
+    Filter,
+    Ledger,
+    LedgerBusyError,
+    LedgerLimitError,
+    LedgerStateError,
+    LedgerUnavailableError,
+    State,
+)
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.policy.presets import RETRY
 from tests.echo import EchoStub, Message
@@ -201,3 +209,44 @@ async def test_urls():
         await Ledger.open("mysql://localhost/x")
     with pytest.raises(OptionError, match="expected a LedgerHooks"):
         await Ledger.open("unused.db", hooks=object())
+
+
+async def test_readiness_with_the_files_parameters(url, tmp_path):
+    """LG-3, LG-5, LG-14, seed 001: where an owner died, readiness is computed with the one file's parameters."""
+    file = tmp_path / "backoff.toml"
+    file.write_text('[policies.mine]\npreset = "steps"\nsteps = [77]\nmax_delay = "2m"\n[ledger]\npolicy = "mine"\n')
+    async with await Ledger.open(url, config=file) as ledger:
+        ids = [told.id for told in await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(3)])]
+        claimed = await ledger.store.claim("t", 3, "dead", 0.001)
+        await asyncio.sleep(0.05)
+        told = await ledger.ready(Filter(ids=tuple(ids)))
+
+    assert [(each.ready, each.why) for each in told] == [(False, "its owner is gone")] * 3
+    ends = {operation.id: operation.lease_until for operation in claimed}
+    assert all(abs(each.at - ends[each.id] - 77.0) < 0.001 for each in told)
+
+
+async def test_wake_ups_are_gathered(ledger, monkeypatch):
+    """LG-12: submits of one moment wake the other processes once."""
+    heard = []
+
+    async def notify(target):
+        heard.append(target)
+
+    monkeypatch.setattr(ledger.store, "notify", notify)
+    for _ in range(2):
+        await asyncio.gather(*(ledger.submit("t", "/m/m", b"") for _ in range(2)))
+    await asyncio.sleep(0.1)
+
+    assert set(heard) == {"t"}
+    assert len(heard) <= 2
+
+
+async def test_a_closed_ledger(url):
+    """LG-9, CB-10: closing twice is fine; what is asked of a closed ledger is refused, and nothing is stored."""
+    ledger = await Ledger.open(url)
+    await ledger.close()
+    await ledger.close()
+
+    with pytest.raises(LedgerUnavailableError, match="the ledger is closed; nothing was stored"):
+        await ledger.submit("t", "/m/m", b"")

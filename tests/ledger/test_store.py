@@ -106,7 +106,7 @@ async def test_a_claim_is_for_one_target(store):
 
 
 async def test_a_failure_writes_everything_at_once(store):
-    """LG-1, LG-2, seed 001: backoff, its timestamp and the attempt's row; next is the sum of the first two."""
+    """LG-1, LG-2, seed 001's third race: backoff and its timestamp are one write; next is their sum."""
     await submitted(store, 1)
     [operation] = await claimed(store)
 
@@ -320,7 +320,7 @@ async def test_where_the_owner_died_readiness_keeps_to_the_policy(store):
 
 @pytest.mark.parametrize("round_", range(3))
 async def test_ten_orchestrators(store, url, settings, round_):
-    """LG-2, seed 001: ten that fail one step at one moment are ten attempts; next is within the policy's bounds."""
+    """LG-2, seed 001's first race: ten that fail one step at one moment are ten attempts, next within the bounds."""
     [id_] = await submitted(store, 1)
     stores = [open_store(url, settings) for _ in range(10)]
     try:
