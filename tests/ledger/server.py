@@ -34,11 +34,12 @@ class Server:
         self._programs = binaries()
         self.directory = Path(tempfile.mkdtemp(prefix="grpc-backoff-pg-"))
         self._data = self.directory / "data"
-        self._as = {}
+        self._as = []
         if os.getuid() == 0:  # which the server refuses to be
             user = next(pwd.getpwnam(name) for name in _USERS if _is_there(name))
             os.chown(self.directory, user.pw_uid, user.pw_gid)
-            self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+            # Not by Popen's `user`: it forks, and what grpc does in the child of a fork has crashed there.
+            self._as = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
         self.directory.chmod(0o755)
         self._durable = durable
         self._process = None
@@ -47,7 +48,7 @@ class Server:
 
     def _run(self, program, *arguments):
         subprocess.run(
-            [self._programs / program, *arguments], check=True, stdout=subprocess.DEVNULL, cwd="/", **self._as
+            [*self._as, self._programs / program, *arguments], check=True, stdout=subprocess.DEVNULL, cwd="/"
         )
 
     def url(self, database="postgres", user="postgres"):
@@ -59,7 +60,7 @@ class Server:
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         log = (self.directory / "log").open("ab")
         self._process = subprocess.Popen(
-            [self._programs / "postgres", "-D", self._data, *options], stdout=log, stderr=log, cwd="/", **self._as
+            [*self._as, self._programs / "postgres", "-D", self._data, *options], stdout=log, stderr=log, cwd="/"
         )
         log.close()
         end = time.monotonic() + 60
@@ -67,8 +68,8 @@ class Server:
             try:
                 psycopg.connect(self.url()).close()
             except psycopg.OperationalError:
-                assert time.monotonic() < end, (self.directory / "log").read_text()
-                assert self._process.poll() is None, (self.directory / "log").read_text()
+                ended = self._process.poll()
+                assert ended is None and time.monotonic() < end, (ended, (self.directory / "log").read_text())
                 time.sleep(0.05)
             else:
                 return
