@@ -69,7 +69,8 @@ class Server:
                 psycopg.connect(self.url()).close()
             except psycopg.OperationalError:
                 ended = self._process.poll()
-                assert ended is None and time.monotonic() < end, (ended, (self.directory / "log").read_text())
+                assert ended is None, (ended, (self.directory / "log").read_text())
+                assert time.monotonic() < end, (self.directory / "log").read_text()
                 time.sleep(0.05)
             else:
                 return
