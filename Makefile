@@ -8,7 +8,9 @@ CLIENTS = .venv-clients/bin
 PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile
 SHORT = tests/aio tests/connection tests/interop -m "not slow"
 
-.PHONY: help demo test test-modes test-oldest test-clients check interop interop-peers interop-short interop-full interop-verify interop-official protos bench wheel clean
+LEDGER = kills orchestrators unlocked claims submits latency deliveries
+
+.PHONY: help demo test test-modes test-oldest test-clients check interop interop-peers interop-short interop-full interop-verify interop-official protos bench ledger-full wheel clean
 
 help:
 	@echo "make demo        the channel against a server that fails in every way, with figures"
@@ -25,6 +27,7 @@ help:
 	@echo "make interop-official  gRPC's own programs of the reconnect test; nine minutes"
 	@echo "make protos      generated code anew, from protos/"
 	@echo "make bench       beside plain grpc.aio and others, in ten minutes; BENCH=--quick to see that it runs"
+	@echo "make ledger-full the ledger's figures: kills, races, 64 processes, rates; half an hour"
 	@echo "make wheel       build the wheel and try it in an environment of its own"
 
 .venv/made: pyproject.toml
@@ -54,6 +57,7 @@ help:
 
 demo: .venv/made
 	$(BIN)/grpc-backoff demo
+	$(BIN)/python -m examples.ledger
 
 test: .venv/made
 	$(BIN)/python $(PYTEST)
@@ -105,6 +109,10 @@ protos: .venv-protos/made
 
 bench: .venv/made
 	$(BIN)/python -m benchmarks $(BENCH)
+
+ledger-full: .venv/made
+	$(BIN)/python -m pip install --quiet --group bench
+	for what in $(LEDGER); do $(BIN)/python -m benchmarks.ledger $$what || exit 1; done
 
 wheel: .venv/made
 	rm -rf dist .venv-wheel

@@ -9,6 +9,17 @@
     ├── IllegalTransition (also RuntimeError)   an input that its state does not know: a bug in a shell
     ├── MissingExtra (also ImportError)         a part of the library needs packages that are not installed
     ├── WrongLoopError (also RuntimeError)      a channel was used on another event loop than its own
+    ├── grpc_backoff.ledger.LedgerError         the root of a ledger's errors; each says what became of the data
+    │   ├── grpc_backoff.ledger.LedgerBusyError
+    │   │   a lock was not had in time
+    │   ├── grpc_backoff.ledger.LedgerLimitError (also ValueError)
+    │   │   a limit on rows or bytes would be passed
+    │   ├── grpc_backoff.ledger.LedgerSchemaError
+    │   │   the tables are those of another version of this library
+    │   ├── grpc_backoff.ledger.LedgerStateError
+    │   │   the operation is not there, or not in a state that allows it
+    │   └── grpc_backoff.ledger.LedgerUnavailableError
+    │       the database cannot be used
     └── grpc_backoff.aio.errors.CallError (also grpc.aio.AioRpcError)
         ├── grpc_backoff.aio.NoConnectionError
         │   a call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited

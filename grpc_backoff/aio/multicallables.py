@@ -97,14 +97,24 @@ class MultiCallable:
         made = self._on_channel(connection.channel)
         return made if self.takes_one_request else _ending_requests(made)
 
-    def retrying(self, policy: RetryPolicy, call_id: str | None = None) -> Self:
-        """Return a callable for the same method whose calls are retried in another way."""
+    def retrying(self, policy: RetryPolicy | None, call_id: str | None = None) -> Self:
+        """Return a callable for the same method whose calls are retried in another way; None for not at all."""
         return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
 
     @property
     def channel(self) -> Channel:
         """The channel that it belongs to."""
         return self._channel
+
+    @property
+    def method(self) -> str:
+        """The method's path, `/package.Service/Method`."""
+        return self._method
+
+    def serialized(self, request: Any) -> Any:
+        """Return a request as its stub sends it; it stays as it is where the stub has no serializer."""
+        serializer = self._signature[0]
+        return request if serializer is None else serializer(request)
 
     # CH-5: what every call on a READY channel pays for stands here, in `__call__` and in `began`, and nowhere else.
 

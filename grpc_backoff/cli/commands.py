@@ -8,6 +8,7 @@ import grpc_backoff
 from grpc_backoff.cli.config import config
 from grpc_backoff.cli.connect import connect
 from grpc_backoff.cli.demo import demo
+from grpc_backoff.cli.ledger import ledger
 from grpc_backoff.cli.run import run
 from grpc_backoff.cli.schedule import schedule_command
 from grpc_backoff.cli.simulate import simulate
@@ -18,8 +19,8 @@ __all__ = ["cli"]
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(grpc_backoff.__version__, prog_name="grpc-backoff")
 def cli() -> None:
-    """Watch gRPC connections being made and lost; show, check and simulate backoff policies."""
+    """Watch gRPC connections, show and simulate backoff policies, and look into a ledger of calls."""
 
 
-for command in (connect, demo, schedule_command, simulate, config, run):
+for command in (connect, demo, schedule_command, simulate, config, ledger, run):
     cli.add_command(command)

@@ -13,11 +13,12 @@ from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.tables import seconds, show_table, write_json
 from grpc_backoff.config.file import Section as ResolvedPolicy
 from grpc_backoff.config.file import read_config
-from grpc_backoff.config.settings import BUDGETING, CONNECTING, RETRYING, Setting
+from grpc_backoff.config.settings import BUDGETING, CONNECTING, KEEPING, RETRYING, Setting
 from grpc_backoff.config.sources import Effective
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = ["config"]
@@ -28,6 +29,7 @@ _SETTINGS: Mapping[type, Sequence[Setting]] = {
     ConnectPolicy: CONNECTING,
     RetryPolicy: RETRYING,
     RetryBudget: BUDGETING,
+    LedgerSettings: KEEPING,
 }
 
 
@@ -64,13 +66,16 @@ def check(file: str, as_json: bool) -> None:
 @click.argument("file", type=click.Path())
 @click.option("--target", metavar="TARGET", help="What holds for connections to this target.")
 @click.option("--method", metavar="SERVICE/METHOD", help="What holds for calls of this method.")
+@click.option("--ledger", is_flag=True, help="What holds for a ledger.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document.")
-def show(file: str, target: str | None, method: str | None, as_json: bool) -> None:
-    """Show what FILE says for one target and one method, and where each value came from."""
+def show(file: str, target: str | None, method: str | None, ledger: bool, as_json: bool) -> None:
+    """Show what FILE says for one target, one method or the ledger, and where each value came from."""
     with refusing():
         read = read_config(file)
         sections = []
-        if target is not None or method is None:
+        if ledger:
+            sections.append(_section("ledger", read.ledger_settings()))
+        if target is not None or (method is None and not ledger):
             sections.append(_section(f"connections to {target or 'any target'}", read.connect_policy(target or "")))
         retrying = None if method is None else read.retry_policy(method)
         if retrying is not None:

@@ -21,7 +21,6 @@ from grpc_backoff.config.policy_string import read_string
 from grpc_backoff.config.settings import CONNECTING, RETRYING, begin_with, resolve_connect, resolve_retry
 from grpc_backoff.config.sources import ResolvedPolicy, Source
 from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
-from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
@@ -76,7 +75,7 @@ def named_policies(text: str) -> list[Named]:
         if policy:
             return [_told(text, config.policy(policy))]
         sections = [(name, resolved.policy) for name, resolved in config.sections()]
-        return [Named(name, policy) for name, policy in sections if not isinstance(policy, RetryBudget)]
+        return [Named(name, policy) for name, policy in sections if isinstance(policy, ConnectPolicy | RetryPolicy)]
     if ":" in text or "=" in text:
         return [Named(text, RetryPolicy.parse(text))]
     if text == CONNECT_PRESET:

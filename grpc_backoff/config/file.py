@@ -29,6 +29,10 @@ A file looks like this. Every key may be left out; a time is a number of seconds
     max_tokens = 10
     token_ratio = 0.1
 
+    [ledger]                    # operations that outlive the process
+    policy = "careful"
+    lease = "30s"
+
 Which values are allowed is not decided here: `settings.py` has the tables.
 """
 
@@ -43,12 +47,14 @@ from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import (
     BUDGETING,
     CONNECTING,
+    KEEPING,
     RETRYING,
     Setting,
     begin_with,
     read_source,
     resolve_budget,
     resolve_connect,
+    resolve_ledger,
     resolve_retry,
     suggestion,
 )
@@ -57,6 +63,7 @@ from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import value
@@ -66,10 +73,15 @@ __all__ = ["ENVIRONMENT_VARIABLE", "TABLES", "Config", "Section", "read_config"]
 ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
 """Where a channel finds the path of its file when neither an argument nor an option names one."""
 
-Section = ResolvedPolicy[ConnectPolicy] | ResolvedPolicy[RetryPolicy] | ResolvedPolicy[RetryBudget]
+Section = (
+    ResolvedPolicy[ConnectPolicy]
+    | ResolvedPolicy[RetryPolicy]
+    | ResolvedPolicy[RetryBudget]
+    | ResolvedPolicy[LedgerSettings]
+)
 """What one table of the file comes to."""
 
-TABLES = ("connection", "targets", "policies", "methods", "retry_budget")
+TABLES = ("connection", "targets", "policies", "methods", "retry_budget", "ledger")
 """The tables that a file may have at its top."""
 
 _LARGEST = 1_000_000
@@ -87,6 +99,7 @@ class Config:
         policies: its tables `[policies.NAME]`, by name.
         methods: its tables `[methods."SERVICE/METHOD"]`, by what they are for.
         retry_budget: its table `[retry_budget]`.
+        ledger: its table `[ledger]`.
     """
 
     path: str
@@ -95,6 +108,7 @@ class Config:
     policies: Mapping[str, Source]
     methods: Mapping[str, Source]
     retry_budget: Source
+    ledger: Source
 
     def connecting(self, target: str) -> list[Source]:
         """Return what the file says of connections to a target, the nearest first."""
@@ -121,6 +135,10 @@ class Config:
         """Return the retry budget of each target; None if the file has none (RT-9)."""
         return resolve_budget(self.retry_budget)
 
+    def ledger_settings(self) -> ResolvedPolicy[LedgerSettings]:
+        """Return the limits and times of a ledger, where no argument says more (LG-14)."""
+        return resolve_ledger([self.ledger], self.policies)
+
     def sections(self) -> Iterator[tuple[str, Section]]:
         """Return every policy that the file describes, by the path of its table."""
         yield "connection", resolve_connect([self.connection], self.policies)
@@ -132,6 +150,8 @@ class Config:
         budget = self.budget()
         if budget is not None:
             yield "retry_budget", budget
+        if self.ledger:
+            yield "ledger", self.ledger_settings()
 
 
 def read_config(path: str | os.PathLike[str]) -> Config:
@@ -189,6 +209,7 @@ def _read(name: str, document: Mapping[str, Any]) -> Config:
         policies=_sources(RETRYING, "policies", document, origin),
         methods=_sources(RETRYING, "methods", document, origin),
         retry_budget=_source(BUDGETING, "retry_budget", document.get("retry_budget", {}), origin),
+        ledger=_source(KEEPING, "ledger", document.get("ledger", {}), origin),
     )
 
 

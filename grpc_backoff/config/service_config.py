@@ -75,10 +75,12 @@ class ServiceConfig:
     Attributes:
         methods: by path: `/service/method`, `/service/` for a whole service, an empty one for all.
         budget: its `retryThrottling` (RT-9); None for no limit.
+        left_to_core: whether it has retries that no policy here can be, so that the core makes them.
     """
 
     methods: Mapping[str, MethodConfig] = field(default_factory=dict)
     budget: RetryBudget | None = None
+    left_to_core: bool = False
 
     def of(self, method: str) -> MethodConfig:
         """Return the nearest config of a method, given as `/service/method`. It is not merged with farther ones."""
@@ -111,9 +113,10 @@ def read_service_config(options: Pairs) -> tuple[ServiceConfig, Pairs]:
     for entry, retry in zip(entries, retries, strict=True):
         config = MethodConfig(_flag(entry.get("waitForReady")), read_duration(entry.get("timeout")), retry)
         methods.update((path, config) for path in method_paths(entry))
+    told = bool(given.get(_ENABLE_RETRIES, True)) and any(entry.get("retryPolicy") is not None for entry in entries)
     if any(retries):
         options = _without_retries(options, parsed, entries)
-    return ServiceConfig(methods, budget), options
+    return ServiceConfig(methods, budget, left_to_core=told and not any(retries)), options
 
 
 def _read_retry(entry: Mapping[str, Any]) -> RetryPolicy | None:

@@ -1,8 +1,9 @@
 """The settings: what each part of a policy is called where, and how what was written becomes a source.
 
-There are three tables. `CONNECTING` is what channel options and the file's `[connection]` and `[targets]` say of
-connections, `RETRYING` what the file's `[policies]` and `[methods]`, and policy strings, say of calls, and `BUDGETING`
-is the file's `[retry_budget]`. Nothing is read from anywhere here, and no default stands here: those are the presets'.
+There are four tables. `CONNECTING` is what channel options and the file's `[connection]` and `[targets]` say of
+connections, `RETRYING` what the file's `[policies]` and `[methods]`, and policy strings, say of calls, `BUDGETING` is
+the file's `[retry_budget]`, and `KEEPING` its `[ledger]`. Nothing is read from anywhere here, and no default stands
+here: those are the presets'.
 """
 
 from __future__ import annotations
@@ -10,14 +11,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from grpc_backoff.config.sources import AT_ONCE_SOURCE, PRESET_SOURCES, Effective, ResolvedPolicy, Said, Source, compose
+from grpc_backoff.config.sources import (
+    AT_ONCE_SOURCE,
+    PRESET_SOURCES,
+    Effective,
+    ResolvedPolicy,
+    Said,
+    Source,
+    compose,
+    say,
+)
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import CHECKS, Check, Unit
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Jitter, parse_jitter
-from grpc_backoff.policy.presets import CONNECT_PRESET, RETRY_PRESET
+from grpc_backoff.policy.ledger import LEDGER_CHECKS, LedgerSettings
+from grpc_backoff.policy.presets import CONNECT_PRESET, LEDGER, RETRY_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.spelling import suggestion
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
@@ -26,6 +37,7 @@ from grpc_backoff.record import record
 __all__ = [
     "BUDGETING",
     "CONNECTING",
+    "KEEPING",
     "PREFIX",
     "RETRYING",
     "Setting",
@@ -33,6 +45,7 @@ __all__ = [
     "read_source",
     "resolve_budget",
     "resolve_connect",
+    "resolve_ledger",
     "resolve_retry",
     "suggestion",
 ]
@@ -74,17 +87,19 @@ class Setting(NamedTuple):
         option: its key among the channel options; None if it has none.
         unit: what the channel option counts time in.
         part: which part of a policy it says; its own name if None.
+        checks: what values are held to, by name.
     """
 
     name: str
     option: str | None = None
     unit: Unit = Unit.SECONDS
     part: str | None = None
+    checks: Mapping[str, Check] = CHECKS
 
     @property
     def check(self) -> Check:
         """What its values are held to: the table of all policies' numbers, or one for what is no number."""
-        return _NAMES.get(self.name) or CHECKS.get(self.name) or CHECKS[self.part or self.name]
+        return _NAMES.get(self.name) or self.checks.get(self.name) or self.checks[self.part or self.name]
 
 
 _NAMES: Mapping[str, Check] = {"preset": _name, "backoff": _strategy, "jitter": _jitter, "reconnect": _reconnect}
@@ -129,6 +144,9 @@ BUDGETING = (
     Setting("token_ratio"),
 )
 """All settings of a target's retry budget (RT-9)."""
+
+KEEPING = tuple(Setting(name, checks=LEDGER_CHECKS) for name in LEDGER_CHECKS)
+"""All settings of a ledger (LG-14)."""
 
 
 def read_source(
@@ -244,6 +262,24 @@ def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
     values = {name: said.value for name, said in source.items()}
     return ResolvedPolicy(
         RetryBudget(**values), tuple(Effective(part, said.value, str(said)) for part, said in source.items())
+    )
+
+
+def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[LedgerSettings]:
+    """Return the settings of a ledger that these sources describe, the one with the most say first (LG-14).
+
+    Raises:
+        OptionError: no policy has the name that they give.
+    """
+    said: dict[str, Said] = dict(say("default", LEDGER))
+    for source in reversed(sources):
+        said.update(source)
+    policy = said["policy"]
+    if ":" not in policy.value:
+        resolve_retry([{"preset": policy}], policies)
+    values = {name: each.value for name, each in said.items()}
+    return ResolvedPolicy(
+        LedgerSettings(**values), tuple(Effective(part, each.value, str(each)) for part, each in said.items())
     )
 
 

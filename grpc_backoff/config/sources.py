@@ -15,6 +15,7 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
+from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.parts import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES, build
 from grpc_backoff.policy.presets import AT_ONCE, PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
-ResolvedT = TypeVar("ResolvedT", ConnectPolicy, RetryPolicy, RetryBudget)
+ResolvedT = TypeVar("ResolvedT", ConnectPolicy, RetryPolicy, RetryBudget, LedgerSettings)
 
 _NEEDED = {"delay": "a delay", "steps": "steps"}
 

@@ -23,6 +23,7 @@ __all__ = [
     "CONNECT",
     "CONNECT_PRESET",
     "GRPC",
+    "LEDGER",
     "NATIVE_JITTER",
     "PRESETS",
     "REPLAY_LIMIT",
@@ -105,6 +106,24 @@ RETRY_PRESET = "fixed"
 
 AT_ONCE: Mapping[str, object] = MappingProxyType({"backoff": "fixed", "delay": 0.0, "jitter": NoJitter()})
 """The parts of retries without any delay."""
+
+LEDGER: Mapping[str, object] = MappingProxyType(
+    {
+        "policy": "background",
+        "lock_timeout": 5.0,
+        "timeout": 10.0,
+        "lease": 30.0,
+        "attempt_timeout": 30.0,
+        "poll": 1.0,
+        "keep": 7 * 86_400.0,
+        "grace": 10.0,
+        "concurrency": 16,
+        "max_rows": 1_000_000,
+        "max_request_bytes": 1024 * 1024,
+        "metadata": (),
+    }
+)
+"""The limits and times of a ledger, by the names of `LedgerSettings` (LG-14)."""
 
 REPLAY_LIMIT = 256 * 1024
 """How many bytes of a stream's requests are kept to send them again, as in grpcio's core (RT-8)."""

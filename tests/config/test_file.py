@@ -301,7 +301,7 @@ NOT_TOGETHER = [
         "jitter = 0.2",
         "jitter",
         "0.2",
-        "a known table, one of: connection, targets, policies, methods, retry_budget",
+        "a known table, one of: connection, targets, policies, methods, retry_budget, ledger",
     ),
 ]
 
@@ -828,7 +828,7 @@ def test_no_effect(file):
 def test_names():
     """BP-3: the names that others rely on."""
     assert ENVIRONMENT_VARIABLE == "GRPC_BACKOFF_CONFIG"
-    assert TABLES == ("connection", "targets", "policies", "methods", "retry_budget")
+    assert TABLES == ("connection", "targets", "policies", "methods", "retry_budget", "ledger")
 
 
 def test_too_large(file):
@@ -839,3 +839,48 @@ def test_too_large(file):
         read_config(file)
 
     assert str(caught.value) == f"{file}: is larger than 1000000 bytes"
+
+
+def test_ledger(file):
+    """LG-14: the table `[ledger]` sets a ledger's limits and times, and says where each came from."""
+    file.write_text(
+        '[policies.careful]\npreset = "standard"\n[ledger]\npolicy = "careful"\nlease = "1m"\nmetadata = ["x-tenant"]\n'
+    )
+
+    resolved = read_config(file).ledger_settings()
+
+    assert (resolved.policy.policy, resolved.policy.lease, resolved.policy.metadata) == ("careful", 60.0, ("x-tenant",))
+    origins = {value.part: value.origin for value in resolved.effective}
+    assert (origins["lease"], origins["keep"]) == (f"file {file}: ledger.lease", "default")
+
+
+@pytest.mark.parametrize(
+    ("line", "value", "allowed"),
+    [
+        ("max_rows = 0", "0", "a whole number of at least 1"),
+        ("lease = 0", "0", 'a finite number of seconds above 0, or a string such as "500ms", "1s" or "2m"'),
+        ('metadata = ["X"]', "'X'", "a metadata key: lower-case letters, digits and -_."),
+        (
+            'metadata = ["authorization"]',
+            "'authorization'",
+            "keys that hold no credentials; those are never stored",
+        ),
+        ("policy = 1", "1", "the name of a policy, or a policy string"),
+    ],
+)
+def test_wrong_ledger(file, line, value, allowed):
+    """LG-11, LG-14: a wrong value is refused when the file is read; credentials cannot be allowed."""
+    file.write_text(f"[ledger]\n{line}\n")
+
+    check_refused(file, f"ledger.{line.split(' ')[0]}", value, allowed)
+
+
+def test_ledger_with_an_unknown_policy(file):
+    """LG-14: the policy that `[ledger]` names has to be there when the file is read."""
+    file.write_text('[ledger]\npolicy = "backgroud"\n')
+
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+
+    assert caught.value.key == "ledger.policy"
+    assert "did you mean 'background'?" in str(caught.value)

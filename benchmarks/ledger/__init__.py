@@ -1,0 +1,1 @@
+"""What the ledger is measured and held to: `python -m benchmarks.ledger --help`."""

@@ -1,0 +1,59 @@
+"""`python -m benchmarks.ledger WHAT`: one figure at a time, as a line of JSON. `make ledger-full` runs them all."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+from dataclasses import asdict
+
+from benchmarks.ledger import claims, kills, orchestrators, rates
+from benchmarks.ledger.databases import KINDS, database
+
+
+def _tell(what: str, kind: str, figures: object) -> None:
+    said = asdict(figures)
+    if isinstance(figures, rates.Rate):
+        said["per_second"] = round(figures.per_second, 1)
+    print(json.dumps({"benchmark": what, "database": kind, **said}), flush=True)
+
+
+def main() -> None:
+    logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # a killed deliverer is a warning each time
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ledger", description=__doc__)
+    parser.add_argument(
+        "what", choices=["kills", "orchestrators", "unlocked", "claims", "submits", "latency", "deliveries"]
+    )
+    parser.add_argument("--database", choices=KINDS, action="append", help="default: those that it is for")
+    parser.add_argument("--moments", type=int, default=1000, help="kills of each process")
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--processes", type=int, help="default: 64 on PostgreSQL, 8 on SQLite")
+    parser.add_argument("--operations", type=int, default=100_000)
+    parser.add_argument("--concurrency", type=int, default=16)
+    chosen = parser.parse_args()
+    only = {"unlocked": ["postgres"], "deliveries": ["postgres"], "submits": ["sqlite"], "latency": ["sqlite"]}
+    for kind in chosen.database or only.get(chosen.what, KINDS):
+        with database(kind) as url:
+            match chosen.what:
+                case "kills":
+                    _tell(chosen.what, kind, asyncio.run(kills.kill(url, chosen.moments)))
+                case "orchestrators":
+                    _tell(chosen.what, kind, asyncio.run(orchestrators.locked(url, chosen.rounds)))
+                case "unlocked":
+                    _tell(chosen.what, kind, asyncio.run(orchestrators.unlocked(url, chosen.rounds)))
+                case "claims":
+                    processes = chosen.processes or (64 if kind == "postgres" else 8)
+                    _tell(chosen.what, kind, asyncio.run(claims.share(url, processes, chosen.operations)))
+                case "submits":
+                    _tell(chosen.what, kind, asyncio.run(rates.submits(url, chosen.operations)))
+                case "latency":
+                    _tell(chosen.what, kind, asyncio.run(rates.claim_latency(url, chosen.operations, 1000)))
+                case "deliveries":
+                    given = url, chosen.operations, chosen.concurrency
+                    _tell(chosen.what, kind, asyncio.run(rates.deliveries(*given)))
+                    _tell(chosen.what, kind, asyncio.run(rates.procrastinate_deliveries(*given)))
+
+
+if __name__ == "__main__":
+    main()

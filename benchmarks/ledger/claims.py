@@ -1,0 +1,73 @@
+"""Many processes that claim from one ledger: none gets what another has."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import time
+import uuid
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from grpc_backoff.ledger.ledger import open_store
+from grpc_backoff.ledger.records import Report, Submission
+from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.presets import LEDGER, RETRY
+
+__all__ = ["Shared", "share"]
+
+_SETTINGS = replace(LedgerSettings(**LEDGER), lock_timeout=60.0, timeout=120.0)
+_BATCH = 50
+_LEASE = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """How many operations there were, and how many were claimed twice, or not at all."""
+
+    processes: int
+    operations: int
+    twice: int
+    missed: int
+    seconds: float
+
+
+async def _claim(url: str) -> list[str]:
+    store = open_store(url, _SETTINGS)
+    mine: list[str] = []
+    try:
+        while taken := await store.claim("t", _BATCH, "me", _LEASE):
+            mine += [operation.id for operation in taken]
+            await store.record([Report(each.id, each.lease_token, RETRY["steps"]) for each in taken])
+    finally:
+        await store.close()
+    return mine
+
+
+def _process(url, answers):
+    answers.put(asyncio.run(_claim(url)))
+
+
+async def share(url: str, processes: int, operations: int) -> Shared:
+    """Submit so many operations, and have so many processes claim and end them all."""
+    store = open_store(url, _SETTINGS)
+    await store.migrate(apply=True)
+    made = [Submission(str(uuid.uuid4()), "t", "/m/m", b"x", (), "steps", None, None) for _ in range(operations)]
+    for first in range(0, operations, 1000):
+        await store.submit(made[first : first + 1000])
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["grpc_backoff.ledger", "benchmarks.ledger.claims", "psycopg"])
+    answers = context.Queue()
+    began = time.monotonic()
+    running = [context.Process(target=_process, args=(url, answers)) for _ in range(processes)]
+    for process in running:
+        process.start()
+    claimed: Counter[str] = Counter()
+    for _ in running:
+        claimed.update(await asyncio.to_thread(answers.get, True, 3000))
+    seconds = time.monotonic() - began
+    for process in running:
+        process.join()
+    await store.close()
+    twice = sum(1 for times in claimed.values() if times > 1)
+    return Shared(processes, operations, twice, operations - len(claimed), seconds)

@@ -1,0 +1,182 @@
+"""SIGKILL of submitter and deliverer at random moments: nothing lost, nothing stuck, duplicates counted.
+
+A submitter writes down each key once `submit` has returned. A deliverer calls a server that counts how often it has
+seen each key. Both are killed again and again. In the end every key that was written down has been delivered; one that
+was delivered twice has as many attempts that were taken for lost: their acknowledgement was in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import grpc
+import grpc.aio
+
+from grpc_backoff import aio
+from grpc_backoff.ledger import Filter, Ledger, LedgerSettings, State
+from grpc_backoff.policy.presets import LEDGER
+
+__all__ = ["Verdict", "kill"]
+
+_METHOD = "/shop.Orders/Place"
+_SETTINGS = replace(
+    LedgerSettings(**LEDGER),
+    policy="max_attempts: unlimited, delay: 50ms",
+    lease=1.0,
+    poll=0.05,
+    grace=0.0,
+    concurrency=8,
+    timeout=30.0,
+    lock_timeout=20.0,
+)
+_LIVES = (0.03, 0.35)  # seconds from a process's readiness to its death
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of it."""
+
+    kills: int
+    submitted: int
+    unheard: int
+    lost: int
+    twice: int
+    unexplained: int
+    stuck: int
+    seconds: float
+
+
+def _submitter(url: str, target: str, run: int, pipe: int) -> None:
+    async def submit() -> None:
+        ledger = await Ledger.open(url, settings=_SETTINGS)
+        os.write(pipe, b"ready\n")
+        number = 0
+        while True:
+            key = f"{run}-{number}"
+            await ledger.submit(target, _METHOD, key.encode(), idempotency_key=key)
+            os.write(pipe, f"{key}\n".encode())
+            number += 1
+            await asyncio.sleep(0.002)
+
+    asyncio.run(submit())
+
+
+def _deliverer(url: str, target: str, _run: int, pipe: int) -> None:
+    async def deliver() -> None:
+        ledger = await Ledger.open(url, settings=_SETTINGS)
+        async with aio.insecure_channel(target) as channel:
+            await channel.channel_ready()
+            os.write(pipe, b"ready\n")
+            await ledger.deliver(channel)
+
+    asyncio.run(deliver())
+
+
+class _Server(grpc.GenericRpcHandler):
+    """Counts the keys that it has seen, and takes its time to answer."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[str] = Counter()
+
+    def service(self, _details):
+        return grpc.unary_unary_rpc_method_handler(self._place)
+
+    async def _place(self, request, context):
+        self.seen[dict(context.invocation_metadata())["idempotency-key"]] += 1
+        await asyncio.sleep(random.uniform(0, 0.01))
+        return request
+
+
+async def _kill_again_and_again(
+    work, url: str, target: str, moments: int, written: set[str], rng: random.Random
+) -> None:
+    context = multiprocessing.get_context("forkserver")
+    for run in range(moments):
+        reading, writing = context.Pipe(duplex=False)
+        process = context.Process(target=_run, args=(work, url, target, run, writing), daemon=True)
+        await asyncio.to_thread(process.start)
+        writing.close()
+        fd = reading.fileno()
+        await asyncio.to_thread(_line, fd)  # "ready"
+        await asyncio.sleep(rng.uniform(*_LIVES))
+        process.kill()
+        await asyncio.to_thread(process.join)
+        written.update(line for line in _all(fd).split("\n") if line)
+        reading.close()
+
+
+def _run(work, url, target, run, writing):
+    work(url, target, run, writing.fileno())
+
+
+def _line(fd: int) -> None:
+    while (byte := os.read(fd, 1)) not in (b"\n", b""):
+        assert byte
+
+
+def _all(fd: int) -> str:
+    read = b""
+    while some := os.read(fd, 65536):
+        read += some
+    whole, _, _ = read.rpartition(b"\n")
+    return whole.decode()
+
+
+async def kill(url: str, moments: int, seed: int = 0) -> Verdict:
+    """Kill submitter and deliverer at so many random moments each, at the same time."""
+    began = time.monotonic()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["grpc_backoff.ledger", "grpc_backoff.aio", "benchmarks.ledger.kills", "psycopg"])
+    rng = random.Random(seed)
+    ledger = await Ledger.open(url, settings=_SETTINGS)
+    handler = _Server()
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((handler,))
+    target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    written: set[str] = set()
+    try:
+        await asyncio.gather(
+            _kill_again_and_again(_submitter, url, target, moments, written, rng),
+            _kill_again_and_again(_deliverer, url, target, moments, set(), rng),
+        )
+        async with aio.insecure_channel(target) as channel:
+            last = asyncio.ensure_future(ledger.deliver(channel))
+            for _ in range(3000):
+                if not (await ledger.queue()).length:
+                    break
+                await asyncio.sleep(0.05)
+            last.cancel()
+            await asyncio.gather(last, return_exceptions=True)
+        return await _verdict(ledger, handler.seen, written, moments, time.monotonic() - began)
+    finally:
+        await server.stop(None)
+        with contextlib.suppress(Exception):
+            await ledger.close()
+
+
+async def _verdict(ledger: Ledger, seen: Counter[str], written: set[str], moments: int, seconds: float) -> Verdict:
+    operations = await ledger.find(Filter(), limit=10_000_000)
+    by_key = {operation.idempotency_key: operation for operation in operations}
+    unexplained = 0
+    for key, times in seen.items():
+        if times > 1:
+            codes = [attempt.code for attempt in await ledger.attempts(by_key[key].id)]
+            unexplained += times > len(codes) or codes.count("OK") > 1
+    return Verdict(
+        kills=2 * moments,
+        submitted=len(operations),
+        unheard=len(set(by_key) - written),
+        lost=len(written - set(by_key)) + sum(1 for key in written if not seen[key]),
+        twice=sum(1 for times in seen.values() if times > 1),
+        unexplained=unexplained,
+        stuck=sum(1 for operation in operations if operation.state is not State.SUCCEEDED),
+        seconds=seconds,
+    )

@@ -1,0 +1,83 @@
+"""Ten orchestrators that fail one step at one moment; and the same with seed 001's UPDATE, which takes no lock."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from dataclasses import dataclass
+
+from grpc_backoff.calls.decision import Failure
+from grpc_backoff.ledger.ledger import open_store
+from grpc_backoff.ledger.records import Filter, Report, Submission
+from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.presets import LEDGER, RETRY
+
+__all__ = ["Tally", "locked", "unlocked"]
+
+_AT_ONCE = 10
+_SETTINGS = LedgerSettings(**LEDGER)
+_STEPS = RETRY["steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many attempts were recorded, and how many of them cannot be seen any more."""
+
+    rounds: int
+    attempts: int
+    lost: int
+    outside: int
+    seconds: float
+
+
+async def locked(url: str, rounds: int) -> Tally:
+    """Record ten failures of each of so many steps at once, by ten stores."""
+    began = time.monotonic()
+    rng = random.Random(1)
+    stores = [open_store(url, _SETTINGS) for _ in range(_AT_ONCE)]
+    await stores[0].migrate(apply=True)
+    attempts = lost = outside = 0
+    for _ in range(rounds):
+        step = str(uuid.uuid4())
+        await stores[0].submit([Submission(step, "t", "/m/m", b"", (), "steps", None, None)])
+        await asyncio.gather(
+            *(store.record([Report(step, None, _STEPS, Failure("UNAVAILABLE"), draw=rng.random())]) for store in stores)
+        )
+        [operation] = await stores[0].find(Filter(ids=(step,)), 1)
+        rows = await stores[0].attempts(step)
+        attempts += len(rows)
+        lost += _AT_ONCE - min(operation.attempts, len({row.number for row in rows}))
+        low, high = _STEPS.bounds(_AT_ONCE)
+        wait = operation.next_attempt_at - operation.last_attempted_at
+        outside += not low - 1e-5 <= wait <= high + 1e-5
+    await asyncio.gather(*(store.close() for store in stores))
+    return Tally(rounds, attempts, lost, outside, time.monotonic() - began)
+
+
+async def unlocked(url: str, rounds: int) -> Tally:
+    """Do what seed 001 found in its system: read the attempts, compute, write; no lock, no transaction (PostgreSQL)."""
+    import psycopg
+
+    began = time.monotonic()
+    connections = [await psycopg.AsyncConnection.connect(url, autocommit=True) for _ in range(_AT_ONCE)]
+    await connections[0].execute("CREATE TABLE steps (id integer, attempts integer, backoff_request_seconds integer)")
+
+    async def fail(connection, step):
+        cursor = await connection.execute("SELECT attempts FROM steps WHERE id = %s", (step,))
+        (attempts,) = await cursor.fetchone()
+        await connection.execute(
+            "UPDATE steps SET attempts = %s, backoff_request_seconds = %s WHERE id = %s",
+            (attempts + 1, min(2**attempts, 60), step),
+        )
+
+    kept = 0
+    for step in range(rounds):
+        await connections[0].execute("INSERT INTO steps VALUES (%s, 0, NULL)", (step,))
+        await asyncio.gather(*(fail(connection, step) for connection in connections))
+        cursor = await connections[0].execute("SELECT attempts FROM steps WHERE id = %s", (step,))
+        kept += (await cursor.fetchone())[0]
+    for connection in connections:
+        await connection.close()
+    return Tally(rounds, kept, _AT_ONCE * rounds - kept, 0, time.monotonic() - began)

@@ -1,0 +1,142 @@
+"""How fast: submits and claims on SQLite, and deliveries on PostgreSQL beside procrastinate's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from dataclasses import dataclass, replace
+
+import grpc
+import grpc.aio
+
+from grpc_backoff import aio
+from grpc_backoff.ledger import Ledger, LedgerSettings
+from grpc_backoff.ledger.ledger import open_store
+from grpc_backoff.ledger.records import Lease, Submission
+from grpc_backoff.policy.presets import LEDGER
+
+__all__ = ["Rate", "claim_latency", "deliveries", "procrastinate_deliveries", "submits"]
+
+_SETTINGS = LedgerSettings(**LEDGER)
+_METHOD = "/shop.Orders/Place"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What was measured: so many things in so many seconds, or milliseconds at the 50th and 99th percentile."""
+
+    what: str
+    number: int
+    seconds: float
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+
+    @property
+    def per_second(self) -> float:
+        return self.number / self.seconds
+
+
+async def submits(url: str, number: int, batch: int = 10) -> Rate:
+    """Submit in batches, one after the other, each durable when it returns."""
+    async with await Ledger.open(url) as ledger:
+        began = time.monotonic()
+        for _ in range(number // batch):
+            await ledger.submit_many([ledger.prepared("t", _METHOD, b"x" * 100) for _ in range(batch)])
+        return Rate(f"submits in batches of {batch}", number, time.monotonic() - began)
+
+
+async def claim_latency(url: str, rows: int, claims: int) -> Rate:
+    """Claim ten of many waiting rows, again and again; what was claimed is given back."""
+    store = open_store(url, _SETTINGS)
+    await store.migrate(apply=True)
+    for _ in range(rows // 1000):
+        await store.submit(
+            [Submission(str(uuid.uuid4()), "t", _METHOD, b"x" * 100, (), "steps", None, None) for _ in range(1000)]
+        )
+    took = []
+    began = time.monotonic()
+    for _ in range(claims):
+        begin = time.monotonic()
+        taken = await store.claim("t", 10, "me", 60.0)
+        took.append(time.monotonic() - begin)
+        await store.release([Lease(each.id, each.lease_token) for each in taken])
+    seconds = time.monotonic() - began
+    await store.close()
+    took.sort()
+    return Rate(
+        f"claims of 10 at {rows} rows waiting",
+        claims,
+        seconds,
+        1000 * took[len(took) // 2],
+        1000 * took[int(len(took) * 0.99)],
+    )
+
+
+class _Handler(grpc.GenericRpcHandler):
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def service(self, _details):
+        return grpc.unary_unary_rpc_method_handler(self._place)
+
+    async def _place(self, request, _context):
+        self.calls += 1
+        return request
+
+
+@contextlib.asynccontextmanager
+async def _serving():
+    handler = _Handler()
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield handler, f"127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
+async def deliveries(url: str, number: int, concurrency: int) -> Rate:
+    """Deliver operations that wait, and wait until all are recorded."""
+    settings = replace(_SETTINGS, concurrency=concurrency)
+    async with _serving() as (_, target), await Ledger.open(url, settings=settings) as ledger:
+        for _ in range(number // 1000):
+            await ledger.submit_many([ledger.prepared(target, _METHOD, b"x" * 100) for _ in range(1000)])
+        async with aio.insecure_channel(target) as channel:
+            await channel.channel_ready()
+            began = time.monotonic()
+            task = asyncio.ensure_future(ledger.deliver(channel))
+            while await ledger.store.waiting(1):  # noqa: ASYNC110 - the database is asked, not a task
+                await asyncio.sleep(0.05)
+            seconds = time.monotonic() - began
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    return Rate(f"deliveries, {concurrency} at a time", number, seconds)
+
+
+async def procrastinate_deliveries(url: str, number: int, concurrency: int) -> Rate:
+    """Have procrastinate make the same calls from its own tables, on the same server."""
+    import procrastinate
+
+    async with _serving() as (handler, target), grpc.aio.insecure_channel(target) as channel:
+        place = channel.unary_unary(_METHOD)
+        app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=url))
+
+        @app.task(name="place")
+        async def work(text):
+            await place(text.encode())
+
+        async with app.open_async():
+            await app.schema_manager.apply_schema_async()
+            for _ in range(number // 1000):
+                await work.batch_defer_async(*({"text": "x" * 100} for _ in range(1000)))
+            began = time.monotonic()
+            await app.run_worker_async(
+                wait=False, concurrency=concurrency, listen_notify=False, install_signal_handlers=False
+            )
+            seconds = time.monotonic() - began
+    assert handler.calls == number, handler.calls
+    return Rate(f"procrastinate's, {concurrency} at a time", number, seconds)

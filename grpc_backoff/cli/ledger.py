@@ -1,0 +1,375 @@
+"""`grpc-backoff ledger`: what a ledger holds, and what people do with it (LG-7).
+
+Payloads are never shown, unless `--proto` says how to read one. The exit status is 0, 1 if the database cannot be used
+or nothing was changed, and 2 if the command line is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from grpc_backoff.cli.policies import refusing
+from grpc_backoff.cli.refusal import Refusal
+from grpc_backoff.cli.tables import seconds, show_table, write_json
+from grpc_backoff.errors import MissingExtra, OptionError
+from grpc_backoff.ledger import Attempt, Filter, LedgerError, Operation, Queue, State
+from grpc_backoff.policy import checks
+from grpc_backoff.policy.checks import Unit
+
+if TYPE_CHECKING:
+    from grpc_backoff.ledger import Ledger
+
+__all__ = ["ledger"]
+
+ResultT = TypeVar("ResultT")
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document.")
+
+
+class _Time(click.ParamType):  # type: ignore[type-arg] # generic since click 8.2 only
+    """A length of time, as in the file: "10m", "7d" or a number of seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, _parameter: click.Parameter | None, _context: click.Context | None) -> float:
+        try:
+            return checks.pause(
+                "time", float(value) if str(value).replace(".", "", 1).isdigit() else value, Unit.WRITTEN
+            )
+        except OptionError as error:
+            self.fail(f"{value}: expected {error.allowed}")
+
+
+@click.group()
+@click.option(
+    "--db", "url", required=True, metavar="URL", envvar="GRPC_BACKOFF_LEDGER", help="A path, or postgresql://..."
+)
+@click.option("--config", metavar="FILE", type=click.Path(), help="The TOML file; by default GRPC_BACKOFF_CONFIG's.")
+@click.pass_context
+def ledger(context: click.Context, url: str, config: str | None) -> None:
+    """Look into a ledger, and replay, discard or prune operations.
+
+    URL is the path of an SQLite file or a postgresql:// URL; the environment variable GRPC_BACKOFF_LEDGER does as well.
+    """
+    context.obj = url, config
+
+
+def _within(context: click.Context, work: Callable[[Ledger], Coroutine[Any, Any, ResultT]]) -> ResultT:
+    """Do some work on the ledger that the command names."""
+    url, config = context.obj
+    if "://" not in url and not url.startswith("file:") and not Path(url).exists():
+        raise Refusal(f"{url}: expected a database; there is no such file", 1)
+
+    from grpc_backoff.ledger import Ledger  # noqa: PLC0415 - after GRPC_VERBOSITY is set
+
+    async def run() -> ResultT:
+        async with await Ledger.open(url, config=config, migrate=False) as opened:
+            return await work(opened)
+
+    return _told(run)
+
+
+def _told(run: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
+    with refusing():
+        try:
+            return asyncio.run(run())
+        except (LedgerError, MissingExtra) as error:
+            raise Refusal(str(error), 1) from error
+
+
+def _filter(state: Sequence[str], target: str | None, method: str | None, older_than: float | None) -> Filter:
+    return Filter(
+        states=tuple(State(name) for name in state), target=target, method=_path(method), older_than=older_than
+    )
+
+
+def _path(method: str | None) -> str | None:
+    return method if method is None or method.startswith("/") else f"/{method}"
+
+
+def _filtering(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the filters."""
+    options = (
+        click.option(
+            "--state",
+            multiple=True,
+            type=click.Choice([state.value for state in State]),
+            help="In this state; may be repeated.",
+        ),
+        click.option("--target", metavar="TARGET", help="Of this target."),
+        click.option("--method", metavar="SERVICE/METHOD", help="Of this method."),
+        click.option("--older-than", type=_Time(), metavar="TIME", help="Submitted at least so long ago: 10m, 7d."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@ledger.command()
+@click.option("--target", metavar="TARGET", help="Of this target alone.")
+@_JSON
+@click.pass_context
+def status(context: click.Context, target: str | None, as_json: bool) -> None:
+    """Show how many operations there are in each state, and how old the oldest is that waits."""
+    queue = _within(context, lambda opened: opened.queue(target))
+    if as_json:
+        write_json(_queue(queue))
+        return
+    _show_queue(queue)
+
+
+def _queue(queue: Queue) -> dict[str, Any]:
+    return {
+        "states": {state.value: queue.counts.get(state, 0) for state in State},
+        "length": queue.length,
+        "oldest_age": queue.oldest,
+    }
+
+
+def _show_queue(queue: Queue) -> None:
+    rows = [(state.value, str(queue.counts.get(state, 0))) for state in State]
+    show_table("operations", ("state", "number"), rows)
+    click.echo(f"{queue.length} not finished, the oldest for {seconds(queue.oldest)}.")
+
+
+@ledger.command("list")
+@_filtering
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="At most so many.")
+@_JSON
+@click.pass_context
+def list_command(context: click.Context, /, limit: int, as_json: bool, **which: Any) -> None:
+    """List operations, the oldest first."""
+    found = _within(context, lambda opened: opened.find(_filter(**which), limit=limit))
+    if as_json:
+        write_json([_document(operation) for operation in found])
+        return
+    columns = ("id", "state", "target", "method", "attempts", "last code", "next in", "age")
+    show_table("operations", columns, [_row(operation) for operation in found], numbers=False)
+
+
+def _row(operation: Operation) -> tuple[str, ...]:
+    now = time.time()  # of this host, for the eye alone
+    due = "" if operation.next_attempt_at is None else seconds(max(0.0, operation.next_attempt_at - now))
+    return (
+        operation.id,
+        operation.state.value,
+        operation.target,
+        operation.method,
+        str(operation.attempts),
+        operation.code or "",
+        due,
+        seconds(max(0.0, now - operation.created)),
+    )
+
+
+def _document(operation: Operation) -> dict[str, Any]:
+    """Return an operation without its payload and without the values of its metadata."""
+    parts = {field.name: getattr(operation, field.name) for field in dataclasses.fields(operation)}
+    parts["state"] = operation.state.value
+    parts["metadata"] = [key for key, _ in operation.metadata]
+    parts["request"] = {"bytes": len(operation.request)}
+    return parts
+
+
+@ledger.command()
+@click.argument("id_", metavar="ID")
+@click.option("--proto", metavar="MODULE:MESSAGE", help="Decode the request as this generated class: shop_pb2:Order.")
+@_JSON
+@click.pass_context
+def show(context: click.Context, id_: str, proto: str | None, as_json: bool) -> None:
+    """Show one operation with all its attempts.
+
+    Its request is shown as a number of bytes, unless --proto names the message that it is.
+    """
+
+    async def look(opened: Ledger) -> tuple[Operation, list[Attempt]]:
+        return await opened.get(id_), await opened.attempts(id_)
+
+    operation, attempts = _within(context, look)
+    request = None if proto is None else _decoded(proto, operation.request)
+    document = _document(operation)
+    if request is not None:
+        document["request"] = request
+    document["attempts_made"] = [dataclasses.asdict(attempt) for attempt in attempts]
+    if as_json:
+        write_json(document)
+        return
+    rows = [(name, _text(name, value)) for name, value in document.items() if name != "attempts_made"]
+    show_table(f"operation {operation.id}", ("part", "value"), rows, numbers=False)
+    rows_of_attempts = [
+        (
+            str(attempt.number),
+            _moment(attempt.started),
+            "" if attempt.started is None else seconds(attempt.ended - attempt.started),
+            attempt.code,
+            "" if attempt.delay is None else seconds(attempt.delay),
+            attempt.source or "",
+        )
+        for attempt in attempts
+    ]
+    show_table("attempts", ("number", "started", "took", "code", "then wait", "from"), rows_of_attempts, numbers=False)
+
+
+_MOMENTS = {"last_attempted_at", "next_attempt_at", "lease_until", "created", "began", "finished"}
+
+
+def _text(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if name in _MOMENTS:
+        return _moment(value)
+    if name == "request" and isinstance(value, dict):
+        return f"{value['bytes']} bytes"
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def _moment(at: float | None) -> str:
+    return "" if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+
+
+def _decoded(proto: str, request: bytes) -> str:
+    """Return a request as text, read by a generated class."""
+    import importlib  # noqa: PLC0415 - what most commands do without
+    import sys  # noqa: PLC0415
+
+    module, _, name = proto.partition(":")
+    sys.path.insert(0, "")
+    try:
+        message = getattr(importlib.import_module(module), name)
+        return str(message.FromString(request)).strip()
+    except Exception as error:
+        raise Refusal(f"--proto {proto}: expected a generated message that reads this request ({error})") from error
+    finally:
+        sys.path.remove("")
+
+
+@ledger.command()
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All failed operations that the filters leave.")
+@click.option("--target", metavar="TARGET", help="With --all: of this target.")
+@click.option("--method", metavar="SERVICE/METHOD", help="With --all: of this method.")
+@click.option("--older-than", type=_Time(), metavar="TIME", help="With --all: submitted at least so long ago.")
+@click.pass_context
+def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, **which: Any) -> None:
+    """Have failed operations tried again: their attempts begin anew, their history stays."""
+
+    async def run(opened: Ledger) -> list[str]:
+        chosen = await _chosen(opened, ids, every, _filter((State.FAILED.value,), **which))
+        return await opened.replay(*chosen)
+
+    _require_choice(ids, every)
+    _say(_within(context, run), ids, "replayed")
+
+
+@ledger.command()
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All that the filters leave; needs --state.")
+@_filtering
+@click.pass_context
+def discard(context: click.Context, /, ids: tuple[str, ...], every: bool, **which: Any) -> None:
+    """Give up operations that have not succeeded."""
+
+    async def run(opened: Ledger) -> list[str]:
+        return await opened.discard(*await _chosen(opened, ids, every, _filter(**which)))
+
+    _require_choice(ids, every)
+    if every and not which["state"]:
+        raise Refusal("discard --all: expected --state beside it")
+    _say(_within(context, run), ids, "discarded")
+
+
+def _require_choice(ids: Sequence[str], every: bool) -> None:
+    if bool(ids) == every:
+        raise Refusal("expected either ids or --all")
+
+
+async def _chosen(opened: Ledger, ids: Sequence[str], every: bool, which: Filter) -> Sequence[str]:
+    return [operation.id for operation in await opened.find(which, limit=1_000_000)] if every else ids
+
+
+def _say(changed: Sequence[str], asked: Sequence[str], done: str) -> None:
+    click.echo(f"{len(changed)} {done}.")
+    left = [id_ for id_ in asked if id_ not in changed]
+    if left:
+        raise Refusal(f"not {done}, since their state does not allow it or they are not there: {', '.join(left)}", 1)
+
+
+@ledger.command()
+@click.argument("id_", metavar="ID")
+@click.option(
+    "--request",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with the new request's bytes.",
+)
+@click.pass_context
+def resolve(context: click.Context, id_: str, request: Path | None) -> None:
+    """End a conflict: the operation is tried again, with another request if one is given."""
+    content = None if request is None else request.read_bytes()
+    _within(context, lambda opened: opened.resolve(id_, request=content))
+    click.echo("1 resolved.")
+
+
+@ledger.command()
+@click.option(
+    "--older-than", type=_Time(), metavar="TIME", help="That ended so long ago; by default the settings' `keep`."
+)
+@click.option("--failed", is_flag=True, help="Failed operations and conflicts as well.")
+@click.pass_context
+def prune(context: click.Context, older_than: float | None, failed: bool) -> None:
+    """Delete succeeded and discarded operations that ended long ago."""
+    click.echo(f"{_within(context, lambda opened: opened.prune(older_than, failed=failed))} pruned.")
+
+
+@ledger.command()
+@click.pass_context
+def migrate(context: click.Context) -> None:
+    """Make the tables, or bring them to this library's version."""
+    from grpc_backoff.ledger import Ledger  # noqa: PLC0415 - after GRPC_VERBOSITY is set
+
+    url, config = context.obj
+
+    async def run() -> tuple[int, int]:
+        async with await Ledger.open(url, config=config) as opened:
+            return await opened.store.migrate(apply=True)
+
+    click.echo(f"schema {_told(run)[1]}.")
+
+
+@ledger.command()
+@click.option("--target", metavar="TARGET", help="Of this target alone.")
+@click.option("--every", type=_Time(), default="1", show_default=True, metavar="TIME", help="How often to look.")
+@click.option("--times", type=click.IntRange(1), help="Look so many times, then end; by default until Ctrl-C.")
+@_JSON
+@click.pass_context
+def watch(context: click.Context, target: str | None, every: float, times: int | None, as_json: bool) -> None:
+    """Show, again and again, how many operations there are; with --json one line each time."""
+
+    async def look(opened: Ledger) -> None:
+        number = 0
+        while True:
+            queue = await opened.queue(target)
+            number += 1
+            if as_json:
+                _write_line(queue)
+            else:
+                click.clear()
+                _show_queue(queue)
+            if number == times:
+                return
+            await asyncio.sleep(every)
+
+    _within(context, look)
+
+
+def _write_line(queue: Queue) -> None:
+    import json  # noqa: PLC0415 - as in `tables`
+
+    click.echo(json.dumps({"at": time.time(), **_queue(queue)}))

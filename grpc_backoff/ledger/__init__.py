@@ -1,0 +1,66 @@
+"""The ledger: calls that outlive the process, in SQLite or PostgreSQL.
+
+`docs/ledger.md` says what it promises and what not. PostgreSQL needs the extra `postgres`; SQLite needs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grpc_backoff.ledger.errors import (
+    LedgerBusyError,
+    LedgerError,
+    LedgerLimitError,
+    LedgerSchemaError,
+    LedgerStateError,
+    LedgerUnavailableError,
+)
+from grpc_backoff.ledger.events import (
+    OperationConflicted,
+    OperationDelivered,
+    OperationEvent,
+    OperationExhausted,
+    OperationLost,
+    OperationRetried,
+)
+from grpc_backoff.ledger.hooks import LedgerHooks
+from grpc_backoff.ledger.records import Attempt, Filter, Operation, Queue, Readiness, Recorded, State, Submitted
+from grpc_backoff.policy.ledger import LedgerSettings
+
+if TYPE_CHECKING:
+    from grpc_backoff.ledger.ledger import Ledger
+
+__all__ = [
+    "Attempt",
+    "Filter",
+    "Ledger",
+    "LedgerBusyError",
+    "LedgerError",
+    "LedgerHooks",
+    "LedgerLimitError",
+    "LedgerSchemaError",
+    "LedgerSettings",
+    "LedgerStateError",
+    "LedgerUnavailableError",
+    "Operation",
+    "OperationConflicted",
+    "OperationDelivered",
+    "OperationEvent",
+    "OperationExhausted",
+    "OperationLost",
+    "OperationRetried",
+    "Queue",
+    "Readiness",
+    "Recorded",
+    "State",
+    "Submitted",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import `Ledger` when it is first asked for: it brings grpc along, and the command line can do without."""
+    if name == "Ledger":
+        from grpc_backoff.ledger.ledger import Ledger  # noqa: PLC0415
+
+        return Ledger
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

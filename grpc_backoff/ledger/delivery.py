@@ -1,0 +1,402 @@
+"""Delivers the operations of one channel's target: claims them, calls, and records what became of each (LG-10).
+
+A shell: when the next attempt follows, and whether, is the store's to record by `transitions`. Three tasks run beside
+the attempts: one claims, one records their ends in batches, and one extends leases, looks for lost ones and prunes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.aio.errors import NoConnectionError
+from grpc_backoff.calls.core_words import Link, is_oversized, never_left, was_refused
+from grpc_backoff.calls.core_words import Report as CoreReport
+from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.calls.server_hint import read_hint
+from grpc_backoff.errors import OptionError
+from grpc_backoff.ledger import events
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError
+from grpc_backoff.ledger.hooks import call_hook
+from grpc_backoff.ledger.records import FINISHED, LOST, Filter, Lease, Metadata, Operation, Recorded, Report, State
+from grpc_backoff.ledger.slow_start import Window
+from grpc_backoff.policy.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from grpc_backoff.aio.channel import Channel
+    from grpc_backoff.ledger.ledger import Ledger
+
+__all__ = ["Delivery", "event_of"]
+
+_LOG = logging.getLogger("grpc_backoff")
+_KEY = "idempotency-key"
+_ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
+_DETAILS = 1024
+"""Bytes of a server's words that are kept (LG-1)."""
+_MANY = 1000
+"""Rows that one transaction of the housekeeping looks at."""
+_BEATS = 3
+"""How often a lease is extended before it could end."""
+_PRUNE_EVERY = 100.0
+"""Seconds between looks for what may be pruned."""
+
+
+class Delivery:
+    """One run of `Ledger.deliver`."""
+
+    def __init__(self, ledger: Ledger, channel: Channel, concurrency: int, grace: float) -> None:
+        """Nothing is claimed yet."""
+        self._ledger = ledger
+        self._store = ledger.store
+        self._settings = ledger.settings
+        self._channel = channel
+        self._grace = grace
+        self._window = Window(concurrency)
+        self._running: dict[asyncio.Task[None], Lease] = {}
+        self._ended: list[tuple[Report, Operation]] = []
+        self._held: set[Lease] = set()
+        self._methods: dict[str, Any] = {}
+        self._credentials: Metadata = ()
+        self._wake = asyncio.Event()
+        self._unrecorded = asyncio.Event()
+        self._troubled = False
+        self.target = channel.target
+
+    def wake(self) -> None:
+        """Look at the database at once."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Deliver until cancelled; then give back what has not been delivered."""
+        beside = [asyncio.ensure_future(self._record()), asyncio.ensure_future(self._housekeeping())]
+        claiming = asyncio.ensure_future(self._claim())
+        try:
+            done, _ = await asyncio.wait([*beside, claiming], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            claiming.cancel()
+            await asyncio.gather(claiming, return_exceptions=True)
+            await asyncio.shield(asyncio.ensure_future(self._wind_up(beside)))
+
+    async def _wind_up(self, beside: Sequence[asyncio.Task[None]]) -> None:
+        """Let running attempts end within the grace, record what has ended, and give back the rest."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._grace)
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        end = time.monotonic() + max(self._grace, self._settings.poll)
+        while self._ended and time.monotonic() < end:
+            with contextlib.suppress(LedgerError):
+                await self._flush()
+            if self._ended:
+                await asyncio.sleep(min(self._settings.poll, 0.1))
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+        if self._held:
+            with contextlib.suppress(LedgerError):  # they end by themselves
+                await self._store.release(sorted(self._held))
+
+    # Claiming.
+
+    async def _claim(self) -> None:
+        while True:
+            free = self._window.size - len(self._running)
+            if free <= 0:
+                self._wake.clear()
+                if self._window.size <= len(self._running):
+                    await self._wake.wait()
+                continue
+            try:
+                taken = await self._take(free)
+                self._is_well()
+            except LedgerError as error:
+                await self._is_troubled(error)
+                continue
+            for operation in taken:
+                self._start(operation)
+
+    async def _take(self, free: int) -> list[Operation]:
+        """Return operations to deliver; before that, wait until there are some and the channel is READY."""
+        self._wake.clear()
+        if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
+            self._channel.refuse_if_closed()
+            self._window = self._window.closed()
+            due = await self._store.next_due(self.target)
+            if due is None or due > 0:
+                await self._pause(due)
+            else:  # asked for in slices: while nothing is due the channel may stop dialling (CB-14)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._channel.channel_ready(), self._settings.poll)
+            return []
+        settings = self._settings
+        taken = await self._store.claim(self.target, free, self._ledger.owner, settings.lease)
+        if not taken:
+            await self._pause(await self._store.next_due(self.target))
+        return taken
+
+    async def _pause(self, due: float | None) -> None:
+        """Wait until an operation is due, something is heard, or the time has come to look again (LG-12)."""
+        seconds = self._settings.poll if due is None else min(due, self._settings.poll)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
+
+    # Attempts.
+
+    def _start(self, operation: Operation) -> None:
+        lease = Lease(operation.id, operation.lease_token)
+        self._held.add(lease)
+        task = asyncio.ensure_future(self._attempt(operation))
+        self._running[task] = lease
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        lease = self._running.pop(task)
+        if not task.cancelled() and task.exception() is not None:  # a bug; the lease ends by itself
+            self._held.discard(lease)
+            _LOG.error("%s: an attempt of operation %s broke", self.target, lease.id, exc_info=task.exception())
+        self._wake.set()
+
+    async def _attempt(self, operation: Operation) -> None:
+        try:
+            policy = self._ledger.policy_of(operation.policy)
+        except OptionError as error:
+            self._unreadable(operation, error)
+            return
+        timeout = policy.timeout or self._settings.attempt_timeout
+        began = time.monotonic()
+        try:
+            response = await self._call(operation, timeout)
+        except grpc.aio.AioRpcError as error:
+            if self._never_left(error):
+                await self._give_back(operation)
+                return
+            await self._failed(operation, policy, error, ran_out=time.monotonic() - began >= timeout)
+        else:
+            await self._succeeded(operation, policy, response)
+        self._window = self._window.grown()
+
+    def _unreadable(self, operation: Operation, error: OptionError) -> None:
+        """Set an operation aside whose policy cannot be read here: a name that the file no longer has, say."""
+        anything = self._ledger.policy_of(self._settings.policy)
+        self._report(
+            operation, Report(operation.id, operation.lease_token, anything, FailedAttempt("INTERNAL"), cut(str(error)))
+        )
+
+    async def _call(self, operation: Operation, timeout: float) -> bytes:  # noqa: ASYNC109 - the call's own
+        """Make one attempt: without the retries of the channel and of its service config, and without waiting."""
+        method = self._methods.get(operation.method)
+        if method is None:
+            made: Any = self._channel.unary_unary(operation.method)
+            method = self._methods[operation.method] = made.retrying(None)
+        answer: bytes = await method(
+            operation.request, timeout=timeout, metadata=self._metadata(operation), wait_for_ready=False
+        )
+        return answer
+
+    def _metadata(self, operation: Operation) -> grpc.aio.Metadata:
+        renewed = {key for key, _ in self._credentials}
+        pairs = [pair for pair in operation.metadata if pair[0] not in renewed]
+        pairs += self._credentials
+        pairs.append((_KEY, operation.idempotency_key or operation.id))
+        if operation.attempts:
+            pairs.append((_ATTEMPTS_BEFORE, str(operation.attempts)))  # RT-10; a core that retries too drops it
+        return grpc.aio.Metadata(*pairs)
+
+    def _never_left(self, error: grpc.aio.AioRpcError) -> bool:
+        """Return whether the server has not seen the attempt: want of a connection is no attempt (LG-10)."""
+        if isinstance(error, NoConnectionError):
+            return True
+        ready = self._channel.get_state() is grpc.ChannelConnectivity.READY
+        report = _core_report(error, Link.OPEN if ready else Link.UNREACHABLE)
+        return never_left(report) or was_refused(report)
+
+    async def _give_back(self, operation: Operation) -> None:
+        self._window = self._window.closed()
+        lease = Lease(operation.id, operation.lease_token)
+        with contextlib.suppress(LedgerError):  # else the lease ends by itself
+            await self._store.release([lease])
+        self._held.discard(lease)
+
+    async def _succeeded(self, operation: Operation, policy: RetryPolicy, response: bytes) -> None:
+        hook = self._ledger.hooks.on_success
+        if hook is not None:
+            await self._ask(hook, operation, response)
+        self._report(operation, Report(operation.id, operation.lease_token, policy))
+
+    async def _failed(
+        self, operation: Operation, policy: RetryPolicy, error: grpc.aio.AioRpcError, *, ran_out: bool
+    ) -> None:
+        code = error.code().name
+        trailing, initial = _pairs(error.trailing_metadata()), _pairs(error.initial_metadata())
+        failure = FailedAttempt(
+            "DEADLINE_EXCEEDED" if ran_out and code == "CANCELLED" else code,
+            hint=read_hint(trailing, initial, time.time),
+            own_timeout=ran_out,
+            oversized=is_oversized(_core_report(error, Link.OPEN)),
+        )
+        refresh = self._ledger.hooks.refresh_credentials
+        renewed = False
+        if refresh is not None and code == grpc.StatusCode.UNAUTHENTICATED.name:
+            renewed = await self._renew(refresh, operation)
+        self._report(
+            operation,
+            Report(
+                operation.id,
+                operation.lease_token,
+                policy,
+                failure,
+                cut(error.details() or ""),
+                renewed,
+                self._ledger.rng.random(),
+            ),
+        )
+
+    async def _renew(self, refresh: Callable[..., Any], operation: Operation) -> bool:
+        """Ask for new credentials; keep them in memory alone (LG-11)."""
+        try:
+            renewed = await call_hook(refresh, operation)
+            self._credentials = tuple((str(key), value) for key, value in renewed or ())
+        except Exception:  # noqa: BLE001 - the hook is the program's
+            _LOG.exception("%s: the hook refresh_credentials raised", self.target)
+            return False
+        return True
+
+    async def _ask(self, hook: Callable[..., Any], *given: Any) -> None:
+        try:
+            await call_hook(hook, *given)
+        except Exception:  # noqa: BLE001 - the hook is the program's
+            _LOG.exception("%s: a hook of the ledger raised", self.target)
+
+    # Recording.
+
+    def _report(self, operation: Operation, report: Report) -> None:
+        self._ended.append((report, operation))
+        self._unrecorded.set()
+
+    async def _record(self) -> None:
+        """Record the ends of attempts; those that end while a transaction runs share the next one."""
+        while True:
+            await self._unrecorded.wait()
+            try:
+                await self._flush()
+            except LedgerError as error:
+                await self._is_troubled(error)
+
+    async def _flush(self) -> None:
+        batch = self._ended[:_MANY]
+        self._unrecorded.clear()
+        try:
+            told = await self._store.record([report for report, _ in batch])
+        except BaseException:
+            self._unrecorded.set()
+            raise
+        del self._ended[: len(batch)]
+        for (report, operation), recorded in zip(batch, told, strict=True):
+            if isinstance(recorded, LedgerBusyError):
+                self._report(operation, report)
+            else:
+                self._held.discard(Lease(operation.id, operation.lease_token))
+                await self._tell(operation, recorded)
+        if self._ended:
+            self._unrecorded.set()
+
+    async def _tell(self, operation: Operation, recorded: Recorded) -> None:
+        if not recorded.live or recorded.state is None:
+            return
+        if recorded.delay is not None:
+            asyncio.get_running_loop().call_later(recorded.delay, self._wake.set)
+        self._ledger.emit(event_of(operation, recorded))
+        hooks = {State.FAILED: self._ledger.hooks.on_exhausted, State.CONFLICT: self._ledger.hooks.on_conflict}
+        hook = hooks.get(recorded.state)
+        if hook is not None:
+            after = dataclasses.replace(
+                operation, state=recorded.state, attempts=recorded.attempts, code=recorded.code, next_attempt_at=None
+            )
+            await self._ask(hook, after)
+
+    # Beside the attempts.
+
+    async def _housekeeping(self) -> None:
+        """Extend leases, end those of dead owners, and prune, each in its time."""
+        now = time.monotonic
+        extend_at = prune_at = now()
+        pause = min(self._settings.poll, self._settings.lease / _BEATS)
+        while True:
+            with contextlib.suppress(LedgerError):  # the next round tries again; the claims say that it is so
+                if now() >= extend_at:
+                    extend_at = now() + self._settings.lease / _BEATS
+                    if self._held:
+                        await self._store.extend(sorted(self._held), self._settings.lease)
+                await self._find_lost()
+                if now() >= prune_at:
+                    prune_at = now() + _PRUNE_EVERY
+                    await self._store.prune(self._settings.keep, [State.SUCCEEDED, State.DISCARDED], _MANY)
+            await asyncio.sleep(pause)
+
+    async def _find_lost(self) -> None:
+        lost = await self._store.lost(self.target, self._ledger.policy_of_any, self._ledger.rng, _MANY)
+        if not lost:
+            return
+        self._wake.set()
+        operations = await self._store.find(Filter(ids=tuple(each.id for each in lost)), _MANY)
+        by_id = {operation.id: operation for operation in operations}
+        for recorded in lost:
+            if recorded.id in by_id:
+                await self._tell(by_id[recorded.id], recorded)
+
+    # Trouble with the database.
+
+    async def _is_troubled(self, error: LedgerError) -> None:
+        """Say it once, and try again in a while."""
+        _LOG.log(logging.DEBUG if self._troubled else logging.WARNING, "%s: deliveries wait: %s", self.target, error)
+        self._troubled = True
+        await asyncio.sleep(self._settings.poll)
+
+    def _is_well(self) -> None:
+        if self._troubled:
+            _LOG.info("%s: deliveries go on", self.target)
+            self._troubled = False
+
+
+def event_of(operation: Operation, recorded: Recorded) -> events.OperationEvent:
+    """Return what listeners are told of a report that counted."""
+    common: dict[str, Any] = {
+        "operation_id": operation.id,
+        "target": operation.target,
+        "method": operation.method,
+        "attempt": recorded.attempts,
+        "trace_id": operation.trace_id,
+    }
+    if recorded.state is State.SUCCEEDED:
+        return events.OperationDelivered(**common)
+    if recorded.state is State.CONFLICT:
+        return events.OperationConflicted(**common, code=recorded.code)
+    if recorded.state in FINISHED:
+        return events.OperationExhausted(**common, code=recorded.code, reason=recorded.reason)
+    kind = events.OperationLost if recorded.code == LOST else events.OperationRetried
+    return kind(**common, code=recorded.code, delay=recorded.delay or 0.0, source=recorded.source or "")
+
+
+def cut(details: str) -> str:
+    """Return a server's words as they are kept: at most 1 KiB (LG-1)."""
+    return details.encode()[:_DETAILS].decode(errors="ignore").replace("\x00", "")
+
+
+def _core_report(error: grpc.aio.AioRpcError, link: Link) -> CoreReport:
+    metadata = bool(_pairs(error.trailing_metadata()) or _pairs(error.initial_metadata()))
+    return CoreReport(error.code().name, error.details() or "", link, metadata)
+
+
+def _pairs(metadata: Any) -> Metadata:
+    return tuple((key, value) for key, value in metadata or ())

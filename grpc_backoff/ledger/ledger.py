@@ -1,0 +1,517 @@
+"""A ledger: operations that outlive the process. The asyncio face; `delivery.py` makes the attempts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import os
+import random
+import socket
+import uuid
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from grpc_backoff.aio.channel import Channel
+from grpc_backoff.aio.multicallables import MultiCallable
+from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
+from grpc_backoff.config.methods import Retry, read_retry
+from grpc_backoff.config.settings import resolve_ledger
+from grpc_backoff.errors import OptionError
+from grpc_backoff.ledger.delivery import Delivery, cut
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerLimitError, LedgerStateError
+from grpc_backoff.ledger.events import Listener, OperationEvent
+from grpc_backoff.ledger.hooks import LedgerHooks
+from grpc_backoff.ledger.log import log_operation
+from grpc_backoff.ledger.parameters import policy_text
+from grpc_backoff.ledger.records import (
+    Attempt,
+    Filter,
+    Operation,
+    Queue,
+    Readiness,
+    Recorded,
+    Report,
+    State,
+    Submission,
+    Submitted,
+)
+from grpc_backoff.ledger.sqlite import SQLiteStore
+from grpc_backoff.ledger.store import Store
+from grpc_backoff.ledger.transitions import ledger_policy
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.telemetry.trace import current_trace_id
+
+__all__ = ["Ledger", "open_store"]
+
+_LOG = logging.getLogger("grpc_backoff")
+_CHANCE = random.SystemRandom()
+_POSTGRES = ("postgresql://", "postgres://")
+_SQLITE = "sqlite:///"
+_COALESCE = 0.01
+"""Seconds for which wake-ups are gathered before one is sent."""
+_RECOUNT = 5.0
+"""Seconds for which the number of waiting operations is taken for known (LG-11)."""
+_MANY = 1000
+_LONGEST_KEY = 1024  # characters
+
+
+def open_store(url: str, settings: LedgerSettings) -> Store:
+    """Return the store of a database: a `postgresql://` URL, or the path of an SQLite file.
+
+    Raises:
+        LedgerUnavailableError: it cannot be.
+        MissingExtra: PostgreSQL needs the extra `postgres`.
+    """
+    if url.startswith(_POSTGRES):
+        from grpc_backoff.ledger.postgres import PostgresStore  # noqa: PLC0415 - an optional package
+
+        return PostgresStore(url, settings)
+    if "://" in url and not url.startswith(_SQLITE):
+        raise OptionError("url", url, "a path, sqlite:///path or postgresql://...")
+    return SQLiteStore(url.removeprefix(_SQLITE), settings)
+
+
+class Ledger:
+    """Operations in a database, submitted by some processes and delivered by the same or by others.
+
+    ::
+
+        ledger = await Ledger.open("orders.db")
+        await ledger.submit(stub.Place, order, idempotency_key=order.id)
+        await ledger.deliver(channel)
+
+    Delivery is at least once: the server sees each attempt's `idempotency-key` and has to make it count once.
+
+    Attributes:
+        store: the database.
+        settings: its limits and times.
+        hooks: what deliverers call.
+        owner: what leases call this process.
+        rng: where jitter comes from.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: LedgerSettings,
+        *,
+        config: Config | None = None,
+        hooks: LedgerHooks | None = None,
+        listeners: Iterable[Listener] = (),
+        rng: Random | None = None,
+    ) -> None:
+        """See `open`, which makes one."""
+        if hooks is not None and not isinstance(hooks, LedgerHooks):
+            raise OptionError("hooks", hooks, "a LedgerHooks")
+        self.store = store
+        self.settings = settings
+        self.hooks = hooks or LedgerHooks()
+        self.rng: Random = rng or _CHANCE
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._config = config
+        self._listeners: list[Listener] = [log_operation, *listeners]
+        self._policies: dict[str, RetryPolicy] = {}
+        self._deliveries: dict[Delivery, asyncio.Task[None] | None] = {}
+        self._to_notify: set[str] = set()
+        self._notifier: asyncio.Task[None] | None = None
+        self._counted_at = -_RECOUNT
+        self._waiting = 0
+
+    @classmethod
+    async def open(
+        cls,
+        url: str | os.PathLike[str],
+        *,
+        config: str | os.PathLike[str] | Config | None = None,
+        settings: LedgerSettings | None = None,
+        hooks: LedgerHooks | None = None,
+        listeners: Iterable[Listener] = (),
+        rng: Random | None = None,
+        migrate: bool = True,
+    ) -> Self:
+        """Open a database, and bring its tables to this library's version.
+
+        Args:
+            url: the path of an SQLite file, which is made if need be; or a `postgresql://` URL.
+            config: the TOML file, or one that was read; without it the environment's `GRPC_BACKOFF_CONFIG` names one.
+            settings: limits and times, in place of the file's.
+            hooks: what deliverers call.
+            listeners: called with every `OperationEvent`.
+            rng: where jitter comes from; the operating system by default.
+            migrate: False leaves older tables alone, and refuses them.
+
+        Raises:
+            LedgerUnavailableError: the database cannot be opened.
+            LedgerSchemaError: its tables are newer than this library, or older with `migrate=False` (LG-13).
+            grpc_backoff.ConfigError: the file has a wrong value.
+        """
+        named = config if config is not None else os.environ.get(ENVIRONMENT_VARIABLE) or None
+        read = named if isinstance(named, Config) or named is None else read_config(named)
+        if settings is None:
+            settings = read.ledger_settings().policy if read else resolve_ledger([], {}).policy
+        store = open_store(os.fspath(url), settings)
+        ledger = cls(store, settings, config=read, hooks=hooks, listeners=listeners, rng=rng)
+        try:
+            await store.migrate(apply=migrate)
+        except BaseException:
+            await store.close()
+            raise
+        return ledger
+
+    async def __aenter__(self) -> Self:
+        """Return the ledger."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the ledger."""
+        await self.close()
+
+    async def close(self) -> None:
+        """End the deliveries of this process within their grace, give back what they had, and close the database."""
+        deliveries = [task for task in self._deliveries.values() if task is not None]
+        for task in deliveries:
+            task.cancel()
+        await asyncio.gather(*deliveries, return_exceptions=True)
+        if self._notifier is not None:
+            await asyncio.gather(self._notifier, return_exceptions=True)
+        await self.store.close()
+
+    # Submitting.
+
+    async def submit(
+        self,
+        call: Any,
+        *request: Any,
+        idempotency_key: str | None = None,
+        metadata: Iterable[tuple[str, str | bytes]] = (),
+        policy: Retry | None = None,
+        within: Any = None,
+    ) -> Submitted:
+        """Store an operation; it is durable when this returns (LG-9).
+
+        Either `submit(stub.Place, order)`, with a unary-unary method of a stub on a channel of this library; or
+        `submit(target, method, request)`, with bytes.
+
+        Args:
+            call: the method, or the target.
+            request: the request; or the method's path and the request's bytes.
+            idempotency_key: unique for the method: a second submit of the same key returns the first's id. The server
+                is sent it with each attempt, as `idempotency-key`; without one, the operation's id.
+            metadata: sent with each attempt; only keys that the settings allow are taken, since they are stored.
+            policy: how it is retried; by default as the file's `[methods]` says, else its `[ledger]`.
+            within: a connection with the caller's own transaction, which this then belongs to: rolled back, it never
+                was. One of psycopg, sync or async, or of sqlite3, as the ledger's database is. A sqlite3 connection
+                blocks the event loop for the time of one insert.
+
+        Raises:
+            LedgerLimitError: the request is too large, or too many operations wait.
+            LedgerBusyError, LedgerUnavailableError: the database did not take it; the error says what became of it.
+        """
+        prepared = self.prepared(call, *request, idempotency_key=idempotency_key, metadata=metadata, policy=policy)
+        return (await self.submit_many([prepared], within=within))[0]
+
+    async def submit_many(self, prepared: Sequence[Submission], *, within: Any = None) -> list[Submitted]:
+        """Store what `prepared` made, all of it or nothing, in one transaction; otherwise as `submit`."""
+        if not prepared:
+            return []
+        await self._make_room(len(prepared))
+        if within is not None:
+            answer = self.store.submit_within(within, prepared)
+            told: list[Submitted] = await answer if inspect.isawaitable(answer) else answer
+            return told
+        told = await self.store.submit(prepared)
+        self._waiting += sum(each.new for each in told)
+        for target in {submission.target for submission in prepared}:
+            self._wake(target)
+            self._notify(target)
+        return told
+
+    def prepared(
+        self,
+        call: Any,
+        *request: Any,
+        idempotency_key: str | None = None,
+        metadata: Iterable[tuple[str, str | bytes]] = (),
+        policy: Retry | None = None,
+    ) -> Submission:
+        """Return an operation for `submit_many` or `statement`; the arguments are those of `submit`."""
+        target, method, content = _parts(call, request)
+        most = self.settings.max_request_bytes
+        if len(content) > most:
+            raise LedgerLimitError(f"request={len(content)} bytes: expected at most max_request_bytes ({most})")
+        if idempotency_key is not None and (not isinstance(idempotency_key, str) or not _is_header(idempotency_key)):
+            raise OptionError(
+                "idempotency_key", idempotency_key, "visible ASCII characters, since it is sent as metadata"
+            )
+        return Submission(
+            str(uuid.uuid4()),
+            target,
+            method,
+            content,
+            self._allowed(metadata),
+            self._policy_text(method, policy),
+            current_trace_id(),
+            idempotency_key,
+        )
+
+    def statement(self, prepared: Submission) -> tuple[str, tuple[Any, ...]]:
+        """Return the SQL that stores an operation, and its parameters, for a transaction of any other driver (LG-9).
+
+        The parameters are written `$1` for PostgreSQL and `?1` for SQLite. Deliverers find the operation by polling.
+        """
+        return self.store.statement(prepared)
+
+    def _allowed(self, metadata: Iterable[tuple[str, str | bytes]]) -> tuple[tuple[str, str | bytes], ...]:
+        pairs = tuple((key, value) for key, value in metadata)
+        for key, _ in pairs:
+            if key not in self.settings.metadata:
+                allowed = ", ".join(self.settings.metadata) or "none"
+                raise OptionError("metadata", key, f"keys that the ledger's settings allow to be stored ({allowed})")
+        return pairs
+
+    def _policy_text(self, method: str, policy: Retry | None) -> str:
+        if policy is None:
+            resolved = self._config.retry_policy(method.removeprefix("/")) if self._config else None
+            if resolved is None:
+                return self.settings.policy
+            policy = resolved.policy
+        if isinstance(policy, RetryPolicy):
+            text = policy_text(policy)
+            if self.policy_of(text) != ledger_policy(policy):
+                raise OptionError("policy", policy, "a policy that can be written as a policy string")
+            return text
+        self.policy_of(policy)
+        return policy
+
+    async def _make_room(self, number: int) -> None:
+        """Refuse what would be too many (LG-11); other processes' submits are known with a delay of seconds."""
+        now = asyncio.get_running_loop().time()
+        most = self.settings.max_rows
+        if now >= self._counted_at + _RECOUNT or self._waiting + number > most:
+            self._waiting, self._counted_at = await self.store.waiting(most + 1), now
+        if self._waiting + number > most:
+            raise LedgerLimitError(f"{number} more: expected at most max_rows ({most}) operations that wait")
+
+    # Waking (LG-12).
+
+    def _wake(self, target: str) -> None:
+        for delivery in self._deliveries:
+            if delivery.target == target:
+                delivery.wake()
+
+    def _notify(self, target: str) -> None:
+        """Wake the other processes, once for all submits of a moment."""
+        self._to_notify.add(target)
+        if self._notifier is None or self._notifier.done():
+            self._notifier = asyncio.ensure_future(self._send_notices())
+
+    async def _send_notices(self) -> None:
+        while self._to_notify:
+            await asyncio.sleep(_COALESCE)
+            targets, self._to_notify = self._to_notify, set()
+            for target in targets:
+                with contextlib.suppress(LedgerError):  # the others poll
+                    await self.store.notify(target)
+
+    # Delivering.
+
+    async def deliver(self, channel: Channel, *, concurrency: int | None = None, grace: float | None = None) -> None:
+        """Deliver the operations of a channel's target, until this is cancelled or the ledger is closed (LG-10).
+
+        Any number of processes may do so at once. Attempts are the ledger's: the retries of the channel and of its
+        service config are off for them. Nothing is claimed while the channel has no connection.
+
+        Args:
+            channel: a channel of this library, with `asyncio`'s face.
+            concurrency: how many attempts at a time; by default the settings'.
+            grace: how many seconds running attempts may go on after the end; by default the settings'.
+
+        Raises:
+            TypeError: it is another channel.
+            OptionError: grpc's core would retry by itself, as its service config has a policy that is left to it.
+        """
+        if not isinstance(channel, Channel):
+            kind = type(channel)
+            raise TypeError(f"channel={kind.__module__}.{kind.__name__}: expected a channel of grpc_backoff.aio")
+        if channel.call_policies.service_config.left_to_core:
+            raise OptionError(
+                "grpc.service_config",
+                "retryPolicy",
+                "retries that this library can carry out, since the core's cannot be off for one call",
+            )
+        delivery = Delivery(
+            self,
+            channel,
+            self.settings.concurrency if concurrency is None else concurrency,
+            self.settings.grace if grace is None else grace,
+        )
+        self.store.listen(self._wake)
+        self._deliveries[delivery] = asyncio.current_task()
+        try:
+            await delivery.run()
+        finally:
+            del self._deliveries[delivery]
+
+    def emit(self, event: OperationEvent) -> None:
+        """Tell the listeners; what they raise is logged and harms nothing."""
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:  # noqa: BLE001 - the listener is the program's
+                _LOG.exception("a listener of the ledger raised")
+
+    def policy_of(self, text: str) -> RetryPolicy:
+        """Return the policy that an operation's text stands for, as a ledger follows it; OptionError if unknown."""
+        policy = self._policies.get(text)
+        if policy is None:
+            if len(self._policies) >= _MANY:  # texts may be made anew for each operation
+                self._policies.clear()
+            policy = self._policies[text] = ledger_policy(read_retry("policy", text, self._config))
+        return policy
+
+    def policy_of_any(self, text: str) -> RetryPolicy:
+        """Return the same; the ledger's own policy where the text's is not known here."""
+        try:
+            return self.policy_of(text)
+        except OptionError:
+            return self.policy_of(self.settings.policy)
+
+    # Recording attempts that were made without a claim (seed 001).
+
+    async def record_failure(self, id: str, code: str, details: str = "") -> Recorded:  # noqa: A002
+        """Record that an attempt of an operation has failed, under the lock of its row (LG-2).
+
+        For those who make attempts by themselves. However many record at once, none is lost.
+
+        Raises:
+            LedgerBusyError: the lock was not had within `lock_timeout`; nothing was written.
+            LedgerStateError: there is no such operation.
+        """
+        operation = await self.get(id)
+        policy = self.policy_of_any(operation.policy)
+        return await self._recorded(Report(id, None, policy, FailedAttempt(code), cut(details), draw=self.rng.random()))
+
+    async def record_success(self, id: str) -> Recorded:  # noqa: A002
+        """Record that an attempt of an operation has succeeded; otherwise as `record_failure`."""
+        operation = await self.get(id)
+        return await self._recorded(Report(id, None, self.policy_of_any(operation.policy)))
+
+    async def _recorded(self, report: Report) -> Recorded:
+        [told] = await self.store.record([report])
+        if isinstance(told, LedgerBusyError):
+            raise told
+        return told
+
+    async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002
+        """Write a backoff and its timestamp at once; return whether there was such an operation, waiting."""
+        return await self.store.set_backoff(id, seconds)
+
+    # Looking.
+
+    async def get(self, id: str) -> Operation:  # noqa: A002
+        """Return an operation; LedgerStateError if there is none."""
+        found = await self.store.find(Filter(ids=(_checked(id),)), 1)
+        if not found:
+            raise LedgerStateError(f"id={id!r}: expected the id of an operation of this ledger")
+        return found[0]
+
+    async def find(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Operation]:
+        """Return operations, the oldest first; `Filter(states=(State.FAILED,))` are 003's `failed_ops`."""
+        return await self.store.find(which or Filter(), limit)
+
+    async def attempts(self, id: str) -> list[Attempt]:  # noqa: A002
+        """Return an operation's attempts in their order, over all its series."""
+        return await self.store.attempts(_checked(id))
+
+    async def ready(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Readiness]:
+        """Tell of many operations whether they are ready, since when or from when on, and why (LG-5)."""
+        return await self.store.ready(which or Filter(), limit, self.policy_of_any)
+
+    async def queue(self, target: str | None = None) -> Queue:
+        """Return how many operations wait, and how old the oldest is."""
+        return await self.store.queue(target)
+
+    # What people do (LG-7, LG-8).
+
+    async def replay(self, *ids: str) -> list[str]:
+        """Have failed operations tried again: attempts begin anew, history stays. Return the ids of those that were."""
+        return self._begun_anew(await self.store.begin_anew([*map(_checked, ids)], [State.FAILED], None))
+
+    async def resolve(self, id: str, *, request: bytes | None = None) -> None:  # noqa: A002
+        """End a conflict: the operation is tried again, with another request if one is given.
+
+        Raises:
+            LedgerStateError: the operation is not in conflict.
+        """
+        if not await self.store.begin_anew([_checked(id)], [State.CONFLICT], request):
+            raise LedgerStateError(f"id={id!r}: expected an operation in conflict")
+        self._begun_anew([id])
+
+    def _begun_anew(self, ids: list[str]) -> list[str]:
+        for delivery in self._deliveries:
+            delivery.wake()
+        return ids
+
+    async def discard(self, *ids: str) -> list[str]:
+        """Give up operations that have not succeeded; return the ids of those that were."""
+        return await self.store.discard([*map(_checked, ids)])
+
+    async def prune(self, older_than: float | None = None, *, failed: bool = False) -> int:
+        """Delete succeeded and discarded operations that ended more than `older_than` seconds ago; return how many.
+
+        By default the settings' `keep` is meant. Failed ones and conflicts go only with `failed=True`.
+        """
+        states = [State.SUCCEEDED, State.DISCARDED, *([State.FAILED, State.CONFLICT] if failed else [])]
+        keep = self.settings.keep if older_than is None else older_than
+        pruned = 0
+        while True:
+            some = await self.store.prune(keep, states, _MANY)
+            pruned += some
+            if some < _MANY:
+                return pruned
+
+
+def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
+    """Return target, method and the request's bytes."""
+    if isinstance(call, MultiCallable):
+        if call.arity != "unary_unary":
+            raise TypeError(
+                f"{call.method}={call.arity}: expected a unary-unary method, since a stream cannot be stored"
+            )
+        if len(request) != 1:
+            raise TypeError(f"{call.method}: expected one request, not {len(request)}")
+        content = call.serialized(request[0])
+        target, method = call.channel.target, call.method
+    elif isinstance(call, str) and len(request) == 2:  # noqa: PLR2004 - method and request
+        target, (method, content) = call, request
+        if not isinstance(method, str) or not method.startswith("/"):
+            raise OptionError("method", method, "a path such as '/package.Service/Method'")
+    else:
+        kind = type(call)
+        raise TypeError(
+            f"{kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of "
+            "grpc_backoff.aio and a request, or target, method and bytes"
+        )
+    if not isinstance(content, bytes):
+        raise TypeError(f"request={type(content).__name__}: expected bytes")
+    return target, method, content
+
+
+def _is_header(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_KEY and all(" " < character <= "~" for character in text)
+
+
+def _checked(id_: str) -> str:
+    """Return an operation's id in its usual form; LedgerStateError where it is none."""
+    try:
+        return str(uuid.UUID(id_))
+    except (ValueError, AttributeError, TypeError):
+        raise LedgerStateError(f"id={id_!r}: expected the id of an operation, a UUID") from None

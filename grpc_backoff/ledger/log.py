@@ -1,0 +1,45 @@
+"""One log line for what happens to an operation, under the logger `grpc_backoff`; attributes as for calls (RT-11)."""
+
+from __future__ import annotations
+
+import logging
+
+from grpc_backoff.ledger import events
+from grpc_backoff.telemetry.log import FIELDS
+
+__all__ = ["log_operation"]
+
+_LOG = logging.getLogger("grpc_backoff")
+
+
+def log_operation(event: events.OperationEvent) -> None:
+    """Log one event: WARNING where somebody has to act, INFO for a retry, DEBUG for a delivery."""
+    match event:
+        case events.OperationDelivered():
+            _log(logging.DEBUG, event, "delivered at attempt %d", event.attempt)
+        case events.OperationLost():
+            line = "attempt %d was lost: its deliverer is gone; next in %.3g s"
+            _log(logging.WARNING, event, line, event.attempt, event.delay)
+        case events.OperationRetried():
+            line = "failed at attempt %d, %s; next in %.3g s (%s)"
+            _log(logging.INFO, event, line, event.attempt, event.code, event.delay, event.source)
+        case events.OperationExhausted():
+            why = f": {event.reason}" if event.reason else ""
+            _log(logging.WARNING, event, "given up at attempt %d, %s%s", event.attempt, event.code, why)
+        case events.OperationConflicted():
+            _log(logging.WARNING, event, "in conflict at attempt %d, %s", event.attempt, event.code)
+
+
+def _log(level: int, event: events.OperationEvent, line: str, *said: object) -> None:
+    if _LOG.isEnabledFor(level):
+        fields = {name: getattr(event, name, None) for name in FIELDS}
+        trace = f"; trace {event.trace_id}" if event.trace_id else ""
+        _LOG.log(
+            level,
+            f"%s: operation %s %s {line}{trace}",
+            event.target,
+            event.operation_id,
+            event.method,
+            *said,
+            extra=fields,
+        )

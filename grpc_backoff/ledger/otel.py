@@ -1,0 +1,97 @@
+"""OpenTelemetry metrics of a ledger: what waits, what was delivered at which attempt, what was given up.
+
+A listener, which also observes the queue::
+
+    metrics = LedgerMetrics()
+    ledger = await Ledger.open(url, listeners=[metrics])
+    metrics.observe(ledger)
+
+Only OpenTelemetry's API is used, from the extra `otel`; without an SDK nothing is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Final
+
+from grpc_backoff import __version__
+from grpc_backoff.errors import MissingExtra
+from grpc_backoff.ledger import events
+from grpc_backoff.ledger.errors import LedgerError
+from grpc_backoff.ledger.ledger import Ledger
+from grpc_backoff.ledger.records import Queue
+from grpc_backoff.telemetry.otel import ATTEMPT, DELAYS, LAST_ATTEMPT, METHOD, REASON, SOURCE, STATUS, TARGET
+
+try:
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
+except ImportError as error:
+    raise MissingExtra("otel") from error
+
+__all__ = ["LedgerMetrics"]
+
+DELIVERED: Final = "grpc_backoff.ledger.delivered"
+RETRIES: Final = "grpc_backoff.ledger.retries"
+RETRY_DELAY: Final = "grpc_backoff.ledger.retry_delay"
+LOST: Final = "grpc_backoff.ledger.lost"
+EXHAUSTED: Final = "grpc_backoff.ledger.exhausted"
+CONFLICTS: Final = "grpc_backoff.ledger.conflicts"
+QUEUE_LENGTH: Final = "grpc_backoff.ledger.queue_length"
+OLDEST_AGE: Final = "grpc_backoff.ledger.oldest_age"
+
+_STATE: Final = "grpc_backoff.state"
+_EVERY: Final = 15.0
+
+
+class LedgerMetrics:
+    """Records a ledger's events; `observe` adds the gauges of its queue."""
+
+    def __init__(self, meter_provider: MeterProvider | None = None) -> None:
+        """Record with this provider; with the global one by default."""
+        meter = (meter_provider or get_meter_provider()).get_meter("grpc_backoff.ledger", __version__)
+        self._queue: Queue | None = None
+        self._delivered = meter.create_counter(DELIVERED, "{operation}", "Operations delivered, by attempt.")
+        self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts behind which another was planned.")
+        self._lost = meter.create_counter(LOST, "{attempt}", "Attempts whose deliverer was gone.")
+        self._exhausted = meter.create_counter(EXHAUSTED, "{operation}", "Operations that were given up.")
+        self._conflicts = meter.create_counter(CONFLICTS, "{operation}", "Operations in conflict.")
+        self._delay = meter.create_histogram(
+            RETRY_DELAY, "s", "Waits before retries.", explicit_bucket_boundaries_advisory=DELAYS
+        )
+        meter.create_observable_gauge(QUEUE_LENGTH, [self._lengths], "{operation}", "Operations, by state.")
+        meter.create_observable_gauge(OLDEST_AGE, [self._age], "s", "Age of the oldest operation that waits.")
+
+    def __call__(self, event: events.OperationEvent) -> None:
+        """Take in one event."""
+        labels = {TARGET: event.target, METHOD: event.method.removeprefix("/")}
+        attempt = str(event.attempt) if event.attempt < LAST_ATTEMPT else f"{LAST_ATTEMPT}+"
+        match event:
+            case events.OperationDelivered():
+                self._delivered.add(1, labels | {ATTEMPT: attempt})
+            case events.OperationRetried():
+                if isinstance(event, events.OperationLost):
+                    self._lost.add(1, labels)
+                self._retries.add(1, labels | {ATTEMPT: attempt})
+                self._delay.record(event.delay, labels | {SOURCE: event.source})
+            case events.OperationExhausted():
+                self._exhausted.add(1, labels | {STATUS: event.code, REASON: event.reason or "not retried"})
+            case events.OperationConflicted():
+                self._conflicts.add(1, labels | {STATUS: event.code})
+
+    def observe(self, ledger: Ledger, every: float = _EVERY) -> asyncio.Task[None]:
+        """Look at a ledger's queue every so many seconds, from now on; cancel the task to end it."""
+        return asyncio.ensure_future(self._look(ledger, every))
+
+    async def _look(self, ledger: Ledger, every: float) -> None:
+        while True:
+            with contextlib.suppress(LedgerError):  # the figures stay as they were
+                self._queue = await ledger.queue()
+            await asyncio.sleep(every)
+
+    def _lengths(self, _options: CallbackOptions) -> Iterable[Observation]:
+        queue = self._queue
+        return [Observation(number, {_STATE: state.value}) for state, number in queue.counts.items()] if queue else []
+
+    def _age(self, _options: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(self._queue.oldest)] if self._queue else []

@@ -1,0 +1,115 @@
+"""A policy's parameters for SQL, and a policy as text.
+
+PostgreSQL's functions hold no number: each call hands in what `parameters` returns (LG-3). An operation keeps its
+policy as a name or as what `policy_text` returns (LG-1).
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.jitter import Additive, Proportional, Scaled
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
+
+__all__ = ["Parameters", "parameters", "policy_text"]
+
+Parameters = dict[str, "float | int | bool | str | list[float] | None"]
+
+_LARGEST = 1e300
+"""What `BackoffPolicy` limits growth to."""
+_NOTHING = 1e-100
+"""Below it PostgreSQL could underflow, which it reports as an error; no clock tells such a time from none."""
+
+
+def parameters(policy: RetryPolicy) -> Parameters:
+    """Return what SQL has to know of a policy; see `schema/postgres/`."""
+    return {
+        **_growth(policy.backoff),
+        **_jitter(policy.backoff),
+        "cap": policy.backoff.cap,
+        "largest": _LARGEST,
+        "max_attempts": policy.max_attempts,
+        "deadline": policy.deadline,
+        "max_server_delay": policy.max_server_delay,
+        "server_delay_jitter": policy.server_delay_jitter,
+    }
+
+
+def _growth(backoff: BackoffPolicy) -> Parameters:
+    match backoff.strategy:
+        case Fixed(base):
+            return {"strategy": Fixed.name, "base": _number(base)}
+        case Linear(base):
+            return {"strategy": Linear.name, "base": _number(base)}
+        case Exponential(base, multiplier, max_exponent):
+            return {
+                "strategy": Exponential.name,
+                "base": _number(base),
+                "multiplier": multiplier,
+                "max_exponent": max_exponent,
+            }
+        case Steps(waits, multiplier):
+            return {"strategy": Steps.name, "waits": [_number(wait) for wait in waits], "multiplier": multiplier}
+        case Decorrelated(base):
+            return {"strategy": Decorrelated.name, "base": _number(base), "reach": Decorrelated.reach}
+        case other:
+            raise TypeError(
+                f"strategy={type(other).__name__}: expected one of this library's own, since SQL knows no other"
+            )
+
+
+def _jitter(backoff: BackoffPolicy) -> Parameters:
+    match backoff.jitter:
+        case Proportional(fraction, then_cap):
+            return {"jitter": Proportional.name, "part": _number(fraction), "then_cap": then_cap}
+        case Scaled(low, high):
+            return {"jitter": Scaled.name, "low": _number(low), "high": _number(high)}
+        case Additive(fraction):
+            return {"jitter": Additive.name, "part": _number(fraction)}
+        case other:
+            return {"jitter": other.name}
+
+
+def _number(number: float) -> float:
+    return number if number >= _NOTHING else 0.0
+
+
+def policy_text(policy: RetryPolicy) -> str:
+    """Return a policy as a policy string, which `RetryPolicy.parse` reads back to an equal one."""
+    words = {"max_attempts": "unlimited" if policy.max_attempts is None else str(policy.max_attempts)}
+    backoff = policy.backoff
+    if backoff.strategy != Fixed(0.0):  # retries at once are the words' own, where they name no delay
+        words |= _growth_words(backoff) | {"max_delay": _word(backoff.cap), "jitter": str(backoff.jitter)}
+    words["codes"] = " ".join(sorted(policy.codes))
+    words["server_delay_jitter"] = _word(policy.server_delay_jitter)
+    for name in ("max_server_delay", "timeout", "deadline"):
+        limit = getattr(policy, name)
+        if limit is not None:
+            words[name] = _word(limit)
+    return ", ".join(f"{name}: {word}" for name, word in words.items())
+
+
+def _growth_words(backoff: BackoffPolicy) -> dict[str, str]:
+    strategy = backoff.strategy
+    words = {"backoff": strategy.name}
+    match strategy:
+        case Steps(waits, multiplier):
+            words |= {"steps": " ".join(f"{_word(wait)}s" for wait in waits), "multiplier": _word(multiplier)}
+        case Exponential(base, multiplier, max_exponent):
+            words |= {"delay": _word(base), "multiplier": _word(multiplier)}
+            if max_exponent is not None:
+                words["max_exponent"] = str(max_exponent)
+        case Fixed(base) | Linear(base) | Decorrelated(base):
+            words["delay"] = _word(base)
+        case other:
+            raise TypeError(
+                f"strategy={type(other).__name__}: expected one of this library's own, since text knows no other"
+            )
+    return words
+
+
+def _word(number: float) -> str:
+    """Return a number without an exponent, which times as text do not have."""
+    return format(Decimal(repr(float(number))), "f")

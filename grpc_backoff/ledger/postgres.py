@@ -1,0 +1,669 @@
+"""A ledger in PostgreSQL, for any number of processes and hosts. Needs psycopg 3, from the extra `postgres`.
+
+A few connections, made when they are needed, and one more that listens. Nothing is set for a session and no statement
+is prepared, so that PgBouncer may stand between, in transaction mode too; only LISTEN does not pass it, and polling
+goes on beside it. Every time is the server's (LG-12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from grpc_backoff.calls.events import Reason, WaitSource
+from grpc_backoff.errors import MissingExtra
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError
+from grpc_backoff.ledger.parameters import parameters
+from grpc_backoff.ledger.records import (
+    Attempt,
+    Filter,
+    Lease,
+    Operation,
+    Queue,
+    Readiness,
+    Recorded,
+    Report,
+    State,
+    Submission,
+    Submitted,
+)
+from grpc_backoff.ledger.schema import migrations
+from grpc_backoff.ledger.store import (
+    COLUMNS,
+    UNFINISHED,
+    PolicyOf,
+    check_version,
+    encode_metadata,
+    operation_of,
+)
+from grpc_backoff.ledger.transitions import classify, ledger_policy, loss
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.ledger import LedgerSettings
+
+try:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+    from psycopg.pq import TransactionStatus
+except ImportError as error:
+    raise MissingExtra("postgres") from error
+
+__all__ = ["PostgresStore"]
+
+ResultT = TypeVar("ResultT")
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+Work = Callable[[Connection], Awaitable[ResultT]]
+
+_IDLE = TransactionStatus.IDLE
+_SOON = 0.5
+"""The share of the settings' `timeout` for what deliverers ask again anyway."""
+_CHANNEL = "grpc_backoff_ledger"
+_CONNECTIONS = 4
+_LOCK = 0x6772_7063  # of migrations: "grpc"
+_HEARTBEAT = 10.0
+"""Seconds after which a connection that has heard nothing is asked whether it still stands."""
+_RELISTEN = 1.0
+"""Seconds between attempts to listen again; deliverers poll meanwhile."""
+
+_TIMES = {"last_attempted_at", "next_attempt_at", "lease_until", "created", "began", "finished"}
+_COLUMNS = ", ".join(
+    f"extract(epoch FROM o.{name})::double precision" if name in _TIMES else f"o.{name}" for name in COLUMNS
+)
+_OPERATION = f"SELECT {_COLUMNS} FROM grpc_backoff.operations o"
+_INSERT = (
+    "INSERT INTO grpc_backoff.operations (id, target, method, request, metadata, policy, trace_id, idempotency_key, "
+    "state, attempts, recorded, step, refreshed, next_attempt_at, lease_token, created, began) "
+)
+_NEW = "'pending', 0, 0, 0, false, now(), 0, now(), now()"
+_ONCE = " ON CONFLICT (method, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING"
+_SUBMIT = (
+    f"{_INSERT}SELECT s.*, {_NEW} FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::bytea[], %s::text[], %s::text[], "
+    f"%s::text[], %s::text[]) s{_ONCE} RETURNING id"
+)
+_KNOWN = (
+    "SELECT o.method, o.idempotency_key, o.id FROM grpc_backoff.operations o "
+    "JOIN unnest(%s::text[], %s::text[]) k (method, key) ON o.method = k.method AND o.idempotency_key = k.key"
+)
+_CLAIM = (
+    "WITH taken AS (UPDATE grpc_backoff.operations o SET state = 'in_progress', lease_owner = %(owner)s, "
+    "lease_began = clock_timestamp(), lease_until = clock_timestamp() + make_interval(secs => %(lease)s), "
+    "lease_token = o.lease_token + 1, claimed_from = o.next_attempt_at, next_attempt_at = NULL "
+    "FROM (SELECT seq FROM grpc_backoff.operations WHERE target = %(target)s AND next_attempt_at <= now() "
+    "ORDER BY next_attempt_at, seq LIMIT %(limit)s FOR UPDATE SKIP LOCKED) due WHERE o.seq = due.seq RETURNING o.*) "
+    f"SELECT {_COLUMNS} FROM taken o ORDER BY o.seq"
+)
+_HELD = (
+    "WITH held AS (SELECT o.seq FROM grpc_backoff.operations o "
+    "JOIN unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) l (id, token) ON o.id = l.id AND o.lease_token = l.token "
+    "WHERE o.state = 'in_progress' ORDER BY o.id FOR UPDATE OF o"  # ordered: two such statements never deadlock
+)
+_EXTEND = (
+    f"{_HELD} SKIP LOCKED) UPDATE grpc_backoff.operations o "  # whoever has the lock is recording its end
+    "SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s) "
+    "FROM held WHERE o.seq = held.seq RETURNING o.id"
+)
+_NO_LEASE = "lease_owner = NULL, lease_began = NULL, lease_until = NULL, claimed_from = NULL"
+_RELEASE = (
+    f"{_HELD}) UPDATE grpc_backoff.operations o "
+    "SET state = CASE o.attempts WHEN 0 THEN 'pending' ELSE 'waiting_for_retry' END, next_attempt_at = o.claimed_from, "
+    f"{_NO_LEASE} FROM held WHERE o.seq = held.seq"
+)
+_SUCCESSES = (
+    "SELECT r.id, s.* FROM unnest(%s::uuid[], %s::bigint[]) r (id, token) "
+    "CROSS JOIN LATERAL grpc_backoff.record_success(r.id, r.token) s"
+)
+_FAILURE = "SELECT * FROM grpc_backoff.record_failure(%s, %s, %s, %s, %s::jsonb, %s::jsonb, %s)"
+_LOST = (
+    "SELECT id, policy, lease_token FROM grpc_backoff.operations WHERE lease_until <= now() "
+    "AND (%(target)s::text IS NULL OR target = %(target)s) ORDER BY lease_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED"
+)
+
+
+class PostgresStore:
+    """A store on a server; see `Store`."""
+
+    def __init__(self, url: str, settings: LedgerSettings) -> None:
+        """Connect when first asked for something; `url` is whatever libpq takes for one.
+
+        Raises:
+            LedgerUnavailableError: it is no such URL.
+        """
+        try:
+            said = conninfo_to_dict(url)
+        except psycopg.Error as error:
+            raise LedgerUnavailableError(f"database URL: {_first_line(error)}") from None
+        self._url = url
+        self._name = f"postgresql://{said.get('host', '')}/{said.get('dbname', '')}"
+        self._settings = settings
+        self._free: list[Connection] = []
+        self._places = asyncio.Semaphore(_CONNECTIONS)
+        self._listener: asyncio.Task[None] | None = None
+        self._closed = False
+
+    # Carrying out.
+
+    async def _connect(self) -> Connection:
+        seconds = self._settings.timeout
+        connecting = psycopg.AsyncConnection.connect(
+            self._url, autocommit=True, prepare_threshold=None, connect_timeout=max(2, round(seconds))
+        )
+        try:
+            return await asyncio.wait_for(connecting, seconds)
+        except TimeoutError:
+            raise LedgerUnavailableError(f"{self._name}: no connection within {seconds:g} s") from None
+        except psycopg.Error as error:
+            raise LedgerUnavailableError(f"{self._name}: cannot connect: {_first_line(error)}") from error
+
+    async def _run(self, work: Work[ResultT], share: float = 1.0) -> ResultT:
+        """Do some work on a connection, within a share of the settings' `timeout`.
+
+        What was begun is finished when the caller is cancelled. When the time is up the connection is cut: the server
+        rolls back what was not committed, and nothing here waits for it.
+        """
+        if self._closed:
+            raise LedgerUnavailableError(f"{self._name}: the ledger is closed")
+        seconds = self._settings.timeout * share
+        used: list[Connection] = []
+        task = asyncio.ensure_future(self._work(work, used))
+        task.add_done_callback(_ignore)
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+        if done:
+            return task.result()
+        if used:
+            _cut(used[0])
+        else:
+            task.cancel()
+        raise LedgerUnavailableError(f"{self._name}: no answer within {seconds:g} s")
+
+    async def _work(self, work: Work[ResultT], used: list[Connection]) -> ResultT:
+        async with self._places:
+            connection = self._free.pop() if self._free else await self._connect()
+            used.append(connection)
+            try:
+                return await self._told(connection, work)
+            finally:
+                if self._closed or connection.broken or connection.pgconn.transaction_status != _IDLE:
+                    await connection.close()
+                else:
+                    self._free.append(connection)
+
+    async def _told(self, connection: Connection, work: Work[ResultT]) -> ResultT:
+        """Do the work; say in one clear error what the server could not do."""
+        try:
+            return await work(connection)
+        except psycopg.errors.LockNotAvailable as error:
+            raise LedgerBusyError(
+                f"{self._name}: locked by another transaction for {self._settings.lock_timeout:g} s; "
+                "nothing was written"
+            ) from error
+        except psycopg.Error as error:
+            raise LedgerUnavailableError(f"{self._name}: {_first_line(error)}") from error
+
+    @contextlib.asynccontextmanager
+    async def _transaction(self, connection: Connection) -> AsyncIterator[None]:
+        """Hold a transaction whose locks are waited for no longer than `lock_timeout` (LG-2)."""
+        async with connection.transaction():
+            milliseconds = str(max(1, round(self._settings.lock_timeout * 1000)))
+            await connection.execute("SELECT set_config('lock_timeout', %s, true)", (milliseconds,))
+            yield
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._closed = True
+        if self._listener is not None:
+            self._listener.cancel()
+            await asyncio.gather(self._listener, return_exceptions=True)
+        while self._free:
+            await self._free.pop().close()
+
+    # The tables.
+
+    async def migrate(self, *, apply: bool) -> tuple[int, int]:
+        """Bring the tables to this library's version (LG-13)."""
+        known = migrations("postgres")
+        newest = known[-1].number
+
+        async def migrate(connection: Connection) -> tuple[int, int]:
+            before = await _version(connection)
+            if before == newest:
+                return before, before
+            check_version(self._name, before, newest, apply=apply)
+            async with connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+                before = await _version(connection)  # another process may have been first
+                await connection.execute("CREATE SCHEMA IF NOT EXISTS grpc_backoff")
+                await connection.execute("CREATE TABLE IF NOT EXISTS grpc_backoff.schema (version integer NOT NULL)")
+                for migration in known[before:]:
+                    await connection.execute(migration.sql)
+                    await connection.execute("DELETE FROM grpc_backoff.schema")
+                    await connection.execute("INSERT INTO grpc_backoff.schema VALUES (%s)", (migration.number,))
+            return before, newest
+
+        return await self._run(migrate)
+
+    # Submitting.
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Store operations, all or none (LG-9).
+
+        The COMMIT goes by itself: until it is sent, it is certain that nothing was stored.
+        """
+        committing = False
+
+        async def submit(connection: Connection) -> list[Submitted]:
+            nonlocal committing
+            async with connection.pipeline():
+                await connection.execute("BEGIN")
+                cursor = await connection.execute(_SUBMIT, _parameters(submissions))
+            new = {str(row[0]) for row in await cursor.fetchall()}
+            answer = await _answers(connection, submissions, new)
+            committing = True
+            await connection.execute("COMMIT")
+            return answer
+
+        try:
+            return await self._run(submit)
+        except LedgerUnavailableError as error:
+            if committing:
+                raise LedgerUnavailableError(
+                    f"{error.args[0]}; submit again with the same idempotency key", stored=None
+                ) from error
+            raise
+
+    def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
+        """Store operations in the transaction of the caller's own connection, and wake deliverers when it commits."""
+        if isinstance(connection, psycopg.AsyncConnection):
+            return self._submit_async(connection, submissions)
+        if isinstance(connection, psycopg.Connection):
+            return asyncio.to_thread(self._submit_sync, connection, submissions)
+        kind = type(connection)
+        raise TypeError(
+            f"within={kind.__module__}.{kind.__name__}: expected a psycopg connection, as the ledger is PostgreSQL; "
+            "for other drivers see Ledger.statement"
+        )
+
+    async def _submit_async(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
+        cursor = await connection.execute(_SUBMIT, _parameters(submissions))
+        new = {str(row[0]) for row in await cursor.fetchall()}
+        answers = await _answers(connection, submissions, new)
+        for target in {submission.target for submission in submissions}:
+            await connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, target))
+        return answers
+
+    def _submit_sync(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
+        new = {str(row[0]) for row in connection.execute(_SUBMIT, _parameters(submissions)).fetchall()}
+        known = connection.execute(_KNOWN, _keys(submissions)).fetchall() if len(new) < len(submissions) else []
+        for target in {submission.target for submission in submissions}:
+            connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, target))
+        return _answered(submissions, new, known)
+
+    def statement(self, submission: Submission) -> tuple[str, tuple[Any, ...]]:
+        """Return what stores an operation, for any driver that takes `$1` parameters."""
+        id_, target, method, request, metadata, policy, trace_id, key = submission
+        values = id_, target, method, request, encode_metadata(metadata), policy, trace_id, key
+        return f"{_INSERT}VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {_NEW}){_ONCE}", values
+
+    # Delivering.
+
+    async def claim(self, target: str, limit: int, owner: str, lease: float) -> list[Operation]:
+        """Take ready operations, the oldest first, past those that others are taking (LG-6)."""
+
+        async def claim(connection: Connection) -> list[Operation]:
+            given = {"owner": owner, "lease": lease, "target": target, "limit": limit}
+            return [operation_of(row) for row in await _rows(connection, _CLAIM, given)]
+
+        return await self._run(claim, _SOON)
+
+    async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
+        """Let leases end later (LG-6)."""
+
+        async def extend(connection: Connection) -> set[str]:
+            given = {**_columns(leases), "lease": lease}
+            return {str(row[0]) for row in await _rows(connection, _EXTEND, given)}
+
+        return await self._run(extend, _SOON)
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Give operations back as they were (LG-10)."""
+
+        async def release(connection: Connection) -> None:
+            await connection.execute(_RELEASE, _columns(leases))
+
+        await self._run(release, _SOON)
+
+    async def record(self, reports: Sequence[Report]) -> list[Recorded | LedgerBusyError]:
+        """Record the ends of attempts, all at once; one by one where a row is locked by somebody else (LG-2)."""
+        try:
+            told: dict[int, Recorded] = await self._run(lambda connection: self._record(connection, reports))
+        except LedgerBusyError as busy:
+            if len(reports) == 1:
+                return [busy]
+            return [(await self.record([report]))[0] for report in reports]
+        return [told.get(index) or Recorded(report.id, None) for index, report in enumerate(reports)]
+
+    async def _record(self, connection: Connection, reports: Sequence[Report]) -> dict[int, Recorded]:
+        # In the order of their ids, so that two processes never wait for each other's rows.
+        ordered = sorted(enumerate(reports), key=lambda pair: pair[1].id)
+        cursors: list[tuple[int, Any]] = []
+        async with connection.pipeline(), self._transaction(connection):
+            for index, report in ordered:
+                if report.failure is None:
+                    cursor = await connection.execute(_SUCCESSES, ([report.id], [report.token]))
+                else:
+                    cursor = await connection.execute(_FAILURE, _failure(report))
+                cursors.append((index, cursor))
+        told = {}
+        for index, cursor in cursors:
+            row = await cursor.fetchone()
+            if row is not None:
+                told[index] = _recorded(reports[index], row)
+        return told
+
+    async def lost(self, target: str | None, policy_of: PolicyOf, rng: Random, limit: int) -> list[Recorded]:
+        """End the leases that have run out (LG-6)."""
+
+        async def lost(connection: Connection) -> list[Recorded]:
+            told = []
+            async with self._transaction(connection):
+                for operation, policy, token in await _rows(connection, _LOST, {"target": target, "limit": limit}):
+                    report = loss(str(operation), token, policy_of(policy), rng.random())
+                    row = (await _rows(connection, _FAILURE, _failure(report)))[0]
+                    told.append(_recorded(report, row))
+            return told
+
+        return await self._run(lost)
+
+    async def next_due(self, target: str) -> float | None:
+        """Return in how many seconds the next operation may be claimed."""
+
+        async def due(connection: Connection) -> float | None:
+            statement = (
+                "SELECT extract(epoch FROM min(next_attempt_at) - now())::double precision "
+                "FROM grpc_backoff.operations WHERE target = %s AND next_attempt_at IS NOT NULL"
+            )
+            row = (await _rows(connection, statement, (target,)))[0]
+            return None if row[0] is None else max(0.0, row[0])
+
+        return await self._run(due, _SOON)
+
+    async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the operation's own word
+        """Write a backoff and its timestamp at once (seed 001)."""
+
+        async def write(connection: Connection) -> bool:
+            async with self._transaction(connection):
+                rows = await _rows(connection, "SELECT grpc_backoff.set_backoff(%s, %s)", (id, seconds))
+            return bool(rows[0][0])
+
+        return await self._run(write)
+
+    # Looking.
+
+    async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
+        """Tell of many operations whether they are ready (LG-5)."""
+
+        async def look(connection: Connection) -> list[Readiness]:
+            # Only where an owner has died has the time to be computed: of those the policies are handed in.
+            statement = "SELECT DISTINCT policy FROM grpc_backoff.operations WHERE lease_until <= now()"
+            named = [row[0] for row in await _rows(connection, statement, ())]
+            policies = json.dumps({name: parameters(ledger_policy(policy_of(name))) for name in named})
+            where, given = _where(which)
+            rows = await _rows(
+                connection,
+                "SELECT id, ready, extract(epoch FROM at)::double precision, why FROM grpc_backoff.ready("
+                f"ARRAY(SELECT o.id FROM grpc_backoff.operations o{where} ORDER BY o.seq LIMIT %s), %s::jsonb, 0)",
+                (*given, limit, policies),
+            )
+            return [Readiness(str(id_), *rest) for id_, *rest in rows]
+
+        return await self._run(look)
+
+    async def find(self, which: Filter, limit: int) -> list[Operation]:
+        """Return operations, the oldest first."""
+
+        async def find(connection: Connection) -> list[Operation]:
+            where, given = _where(which)
+            rows = await _rows(connection, f"{_OPERATION}{where} ORDER BY o.seq LIMIT %s", (*given, limit))
+            return [operation_of(row) for row in rows]
+
+        return await self._run(find)
+
+    async def attempts(self, id: str) -> list[Attempt]:  # noqa: A002
+        """Return an operation's attempts."""
+
+        async def read(connection: Connection) -> list[Attempt]:
+            rows = await _rows(
+                connection,
+                "SELECT number, extract(epoch FROM started)::double precision, "
+                "extract(epoch FROM ended)::double precision, code, delay, source "
+                "FROM grpc_backoff.attempts WHERE operation_id = %s ORDER BY number",
+                (id,),
+            )
+            return [
+                Attempt(number=number, started=started, ended=ended, code=code, delay=delay, source=source)
+                for number, started, ended, code, delay, source in rows
+            ]
+
+        return await self._run(read)
+
+    async def queue(self, target: str | None) -> Queue:
+        """Return what waits."""
+
+        async def look(connection: Connection) -> Queue:
+            rows = await _rows(
+                connection,
+                "SELECT state, count(*), greatest(extract(epoch FROM now() - min(created)), 0)::double precision "
+                "FROM grpc_backoff.operations "
+                "WHERE %(target)s::text IS NULL OR target = %(target)s GROUP BY state",
+                {"target": target},
+            )
+            counts = {State(state): count for state, count, _ in rows}
+            length = sum(counts.get(state, 0) for state in UNFINISHED)
+            return Queue(
+                counts, length, max((age for state, _, age in rows if State(state) in UNFINISHED), default=0.0)
+            )
+
+        return await self._run(look)
+
+    async def waiting(self, limit: int) -> int:
+        """Return how many operations are not finished."""
+
+        async def count(connection: Connection) -> int:
+            statement = (
+                "SELECT count(*) FROM (SELECT 1 FROM grpc_backoff.operations "
+                "WHERE state IN ('pending', 'waiting_for_retry', 'in_progress') LIMIT %s) w"
+            )
+            return int((await _rows(connection, statement, (limit,)))[0][0])
+
+        return await self._run(count)
+
+    # What people do.
+
+    async def begin_anew(self, ids: Sequence[str], states: Sequence[State], request: bytes | None) -> list[str]:
+        """Make operations pending again (LG-7)."""
+        return await self._changed(
+            "UPDATE grpc_backoff.operations SET state = 'pending', attempts = 0, step = 0, previous = NULL, "
+            "refreshed = false, backoff_request_seconds = NULL, next_attempt_at = now(), began = now(), "
+            "finished = NULL, request = coalesce(%s, request) WHERE id = ANY (%s::uuid[]) AND state = ANY (%s) "
+            "RETURNING id",
+            (request, list(ids), [state.value for state in states]),
+        )
+
+    async def discard(self, ids: Sequence[str]) -> list[str]:
+        """Give up operations (LG-7)."""
+        return await self._changed(
+            "UPDATE grpc_backoff.operations SET state = 'discarded', finished = now(), next_attempt_at = NULL, "
+            f"{_NO_LEASE} WHERE id = ANY (%s::uuid[]) AND state NOT IN ('succeeded', 'discarded') RETURNING id",
+            (list(ids),),
+        )
+
+    async def _changed(self, statement: str, given: Sequence[Any]) -> list[str]:
+        async def change(connection: Connection) -> list[str]:
+            async with self._transaction(connection):
+                return [str(row[0]) for row in await _rows(connection, statement, given)]
+
+        return await self._run(change)
+
+    async def prune(self, keep: float, states: Sequence[State], limit: int) -> int:
+        """Delete what finished long ago (LG-11)."""
+
+        async def prune(connection: Connection) -> int:
+            statement = (
+                "DELETE FROM grpc_backoff.operations WHERE seq IN (SELECT seq FROM grpc_backoff.operations "
+                "WHERE state = ANY (%s) AND finished <= now() - make_interval(secs => %s) LIMIT %s "
+                "FOR UPDATE SKIP LOCKED)"
+            )
+            cursor = await connection.execute(statement, ([state.value for state in states], keep, limit))
+            return cursor.rowcount
+
+        return await self._run(prune)
+
+    # Waking.
+
+    async def notify(self, target: str) -> None:
+        """Wake whoever delivers to a target (LG-12)."""
+
+        async def notify(connection: Connection) -> None:
+            await connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, target))
+
+        await self._run(notify)
+
+    def listen(self, heard: Callable[[str], None]) -> None:
+        """Have `heard` called with each target that is notified of (LG-12)."""
+        if self._listener is None:
+            self._listener = asyncio.ensure_future(self._listen(heard))
+
+    async def _listen(self, heard: Callable[[str], None]) -> None:
+        """Listen, and begin again whenever the connection is lost."""
+        while True:
+            with contextlib.suppress(LedgerError, psycopg.Error, TimeoutError, OSError):
+                await self._listen_once(heard)
+            await asyncio.sleep(_RELISTEN)
+
+    async def _listen_once(self, heard: Callable[[str], None]) -> None:
+        connection = await self._connect()
+        try:
+            await connection.execute(f"LISTEN {_CHANNEL}")
+            while True:
+                async for notification in connection.notifies(timeout=_HEARTBEAT):
+                    heard(notification.payload)
+                await asyncio.wait_for(connection.execute("SELECT 1"), self._settings.timeout)
+        finally:
+            await connection.close()
+
+
+def _failure(report: Report) -> tuple[Any, ...]:
+    """Return the arguments of `record_failure`."""
+    failure = report.failure
+    assert failure is not None, "successes go another way"
+    policy = ledger_policy(report.policy)
+    hint = failure.hint
+    kind = {
+        **classify(policy, failure, can_refresh=report.can_refresh)._asdict(),
+        "stopped": hint is not None and hint.delay is None,
+        "asked": None if hint is None else hint.delay,
+        "asked_by": None if hint is None else hint.source.value,
+        "exactly": hint is not None and hint.source is WaitSource.PUSHBACK,
+        "schedule": WaitSource.SCHEDULE.value,
+        "refresh": WaitSource.REFRESH.value,
+        "attempts": Reason.ATTEMPTS.value,
+        "deadline": Reason.DEADLINE.value,
+        "stop": Reason.STOPPED.value,
+    }
+    return (
+        report.id,
+        report.token,
+        failure.code,
+        report.details,
+        json.dumps(kind),
+        json.dumps(parameters(policy)),
+        report.draw,
+    )
+
+
+def _recorded(report: Report, row: Sequence[Any]) -> Recorded:
+    if report.failure is None:
+        _, state, attempts, live = row
+        return Recorded(report.id, State(state), attempts, "OK", live=live)
+    state, attempts, delay, source, reason, live = row
+    return Recorded(report.id, State(state), attempts, report.failure.code, delay, source, reason, live)
+
+
+def _parameters(submissions: Sequence[Submission]) -> tuple[list[Any], ...]:
+    rows = [submission._replace(metadata=encode_metadata(submission.metadata)) for submission in submissions]  # type: ignore[arg-type]
+    return tuple(list(column) for column in zip(*rows, strict=True))
+
+
+def _keys(submissions: Sequence[Submission]) -> tuple[list[str], list[str | None]]:
+    return [submission.method for submission in submissions], [submission.idempotency_key for submission in submissions]
+
+
+async def _answers(connection: Any, submissions: Sequence[Submission], new: set[str]) -> list[Submitted]:
+    known = await _rows(connection, _KNOWN, _keys(submissions)) if len(new) < len(submissions) else []
+    return _answered(submissions, new, known)
+
+
+def _answered(submissions: Sequence[Submission], new: set[str], known: Sequence[Sequence[Any]]) -> list[Submitted]:
+    first = {(method, key): str(id_) for method, key, id_ in known}
+    return [
+        Submitted(submission.id, new=True)
+        if submission.id in new
+        else Submitted(first[submission.method, submission.idempotency_key], new=False)
+        for submission in submissions
+    ]
+
+
+def _columns(leases: Sequence[Lease]) -> dict[str, Any]:
+    return {"ids": [lease.id for lease in leases], "tokens": [lease.token for lease in leases]}
+
+
+def _where(which: Filter) -> tuple[str, list[Any]]:
+    terms: list[str] = []
+    given: list[Any] = []
+    if which.ids is not None:
+        terms.append("o.id = ANY (%s::uuid[])")
+        given.append(list(which.ids))
+    if which.states:
+        terms.append("o.state = ANY (%s)")
+        given.append([state.value for state in which.states])
+    for column, value in (("target", which.target), ("method", which.method)):
+        if value is not None:
+            terms.append(f"o.{column} = %s")
+            given.append(value)
+    if which.older_than is not None:
+        terms.append("o.created <= now() - make_interval(secs => %s)")
+        given.append(which.older_than)
+    return (f" WHERE {' AND '.join(terms)}" if terms else ""), given
+
+
+async def _rows(connection: Any, statement: str, given: Any) -> list[tuple[Any, ...]]:
+    cursor = await connection.execute(statement, given)
+    rows: list[tuple[Any, ...]] = await cursor.fetchall()
+    return rows
+
+
+async def _version(connection: Connection) -> int:
+    # Not by `to_regclass`, which may answer from before a lock was had.
+    there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = 'grpc_backoff' AND tablename = 'schema'"
+    if not await _rows(connection, there, ()):
+        return 0
+    rows = await _rows(connection, "SELECT version FROM grpc_backoff.schema", ())
+    return int(rows[0][0]) if rows else 0
+
+
+def _cut(connection: Connection) -> None:
+    """Break a connection as the network would: whoever waits for it hears at once, and the server need not answer."""
+    with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as bare:
+        bare.shutdown(socket.SHUT_RDWR)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _ignore(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()

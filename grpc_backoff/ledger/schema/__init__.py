@@ -1,0 +1,28 @@
+"""The tables of a ledger, as numbered SQL files for each database (LG-13)."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import NamedTuple
+
+from grpc_backoff.record import record
+
+__all__ = ["Migration", "migrations"]
+
+
+@record
+class Migration(NamedTuple):
+    """One numbered file: the database is at version `number` once it was applied."""
+
+    number: int
+    name: str
+    sql: str
+
+
+def migrations(database: str) -> list[Migration]:
+    """Return the files of a database, `sqlite` or `postgres`, in their order."""
+    found = [file for file in files(__name__).joinpath(database).iterdir() if file.name.endswith(".sql")]
+    return [
+        Migration(int(file.name.partition("_")[0]), file.name.removesuffix(".sql"), file.read_text("utf-8"))
+        for file in sorted(found, key=lambda file: file.name)
+    ]

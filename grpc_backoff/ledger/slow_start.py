@@ -1,0 +1,30 @@
+"""How many attempts a delivery makes at a time after its channel has come back (LG-10). Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from grpc_backoff.record import record
+
+__all__ = ["Window"]
+
+
+@record
+class Window(NamedTuple):
+    """A window that begins with one attempt and grows by one with each that the server answers, as TCP's does.
+
+    Attributes:
+        limit: the most attempts at a time.
+        size: how many there may be now.
+    """
+
+    limit: int
+    size: int = 1
+
+    def grown(self) -> Window:
+        """Return the window after the server has answered."""
+        return self if self.size >= self.limit else self._replace(size=self.size + 1)
+
+    def closed(self) -> Window:
+        """Return the window after the connection was lost."""
+        return self._replace(size=1)

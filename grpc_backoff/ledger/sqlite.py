@@ -1,0 +1,641 @@
+"""A ledger in one SQLite file, for the processes of one host.
+
+One thread of its own holds the connection: WAL, `synchronous=FULL`, and every transaction that writes begins with
+`BEGIN IMMEDIATE`, so that none writes what it has read too early. The clock is the host's. Where that was set back,
+waits that began in what is now the future begin again now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError
+from grpc_backoff.ledger.records import (
+    LOST,
+    Attempt,
+    Filter,
+    Lease,
+    Operation,
+    Queue,
+    Readiness,
+    Recorded,
+    Report,
+    State,
+    Submission,
+    Submitted,
+)
+from grpc_backoff.ledger.schema import migrations
+from grpc_backoff.ledger.store import (
+    COLUMNS,
+    UNFINISHED,
+    PolicyOf,
+    check_version,
+    encode_metadata,
+    operation_of,
+    readiness,
+)
+from grpc_backoff.ledger.transitions import Change, Standing, after_failure, after_loss, after_success, ledger_policy
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.ledger import LedgerSettings
+
+__all__ = ["SQLiteStore"]
+
+ResultT = TypeVar("ResultT")
+
+_OLDEST = (3, 35, 0)  # the first with RETURNING
+_JUMP = 1.0
+"""A clock that is so many seconds behind what it has written before was set back."""
+
+_SUBMIT = (
+    "INSERT INTO ledger_operations (id, target, method, request, metadata, policy, state, attempts, recorded, step, "
+    "refreshed, next_attempt_at, trace_id, lease_token, idempotency_key, created, began) "
+    "VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', 0, 0, 0, 0, ?9, ?7, 0, ?8, ?9, ?9) "
+    "ON CONFLICT (method, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING"
+)
+_COLUMNS = ", ".join(COLUMNS)
+_OPERATION = f"SELECT {_COLUMNS} FROM ledger_operations"
+_CLAIM = (
+    "UPDATE ledger_operations SET state = 'in_progress', lease_owner = :owner, lease_began = :now, "
+    "lease_until = :now + :lease, lease_seconds = :lease, lease_token = lease_token + 1, "
+    "claimed_from = next_attempt_at, next_attempt_at = NULL WHERE seq IN ("
+    "SELECT seq FROM ledger_operations WHERE target = :target AND next_attempt_at <= :now "
+    f"ORDER BY next_attempt_at, seq LIMIT :limit) RETURNING seq, {_COLUMNS}"
+)
+_NO_LEASE = "lease_owner = NULL, lease_began = NULL, lease_until = NULL, lease_seconds = NULL, claimed_from = NULL"
+_RELEASE = (
+    "UPDATE ledger_operations SET state = CASE attempts WHEN 0 THEN 'pending' ELSE 'waiting_for_retry' END, "
+    f"next_attempt_at = claimed_from, {_NO_LEASE} WHERE id = ? AND lease_token = ? AND state = 'in_progress'"
+)
+_STANDING = (
+    "SELECT state, attempts, step, previous, refreshed, lease_token, began, recorded, lease_began "
+    "FROM ledger_operations WHERE id = ?"
+)
+
+
+class SQLiteStore:
+    """A store in one file; see `Store`."""
+
+    def __init__(self, path: str, settings: LedgerSettings, clock: Callable[[], float] = time.time) -> None:
+        """Open the file, or make it; `clock` returns the seconds since the epoch.
+
+        Raises:
+            LedgerUnavailableError: the file cannot be opened, or is no database.
+            LedgerSchemaError: the SQLite library is too old.
+        """
+        self._path = path
+        self._settings = settings
+        self._now = clock
+        if sqlite3.sqlite_version_info < _OLDEST:
+            needed = ".".join(map(str, _OLDEST))
+            raise LedgerSchemaError(f"sqlite={sqlite3.sqlite_version}: expected at least {needed}")
+        self._connection: sqlite3.Connection | None = None
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, "grpc-backoff-ledger")
+
+    # Carrying out.
+
+    async def _run(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
+        """Run on the store's thread; what was begun is finished, also when the caller is cancelled."""
+        if self._closed:
+            raise LedgerUnavailableError(f"{self._path}: the ledger is closed")
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, self._work, work))
+
+    def _work(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
+        with self._telling():
+            if self._connection is None:
+                self._connection = self._open()
+            return work(self._connection)
+
+    def _open(self) -> sqlite3.Connection:
+        uri = self._path.startswith("file:")
+        connection = sqlite3.connect(
+            self._path, timeout=self._settings.lock_timeout, isolation_level=None, uri=uri, check_same_thread=False
+        )
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Say in one clear error what SQLite could not do."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", "")
+            if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                seconds = self._settings.lock_timeout
+                raise LedgerBusyError(
+                    f"{self._path}: locked by another process for {seconds:g} s; nothing was written"
+                ) from error
+            raise LedgerUnavailableError(f"{self._path}: {_PROBLEMS.get(name, str(error))}") from error
+
+    @contextlib.contextmanager
+    def _writing(self, connection: sqlite3.Connection) -> Iterator[float]:
+        """Hold the file's lock for one transaction (LG-2); gives the time at which it was had."""
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._now()
+            connection.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise
+
+    async def close(self) -> None:
+        """Close the file, once what was begun is done."""
+
+        def close() -> None:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.get_running_loop().run_in_executor(self._thread, close)
+        self._thread.shutdown(wait=False)
+
+    # The tables.
+
+    async def migrate(self, *, apply: bool) -> tuple[int, int]:
+        """Bring the tables to this library's version (LG-13)."""
+        return await self._run(lambda connection: self._migrate(connection, apply=apply))
+
+    def _migrate(self, connection: sqlite3.Connection, *, apply: bool) -> tuple[int, int]:
+        known = migrations("sqlite")
+        before = _version(connection)
+        if before == known[-1].number:
+            return before, before
+        check_version(self._path, before, known[-1].number, apply=apply)
+        with self._writing(connection):
+            before = _version(connection)  # another process may have been first
+            connection.execute("CREATE TABLE IF NOT EXISTS ledger_schema (version INTEGER NOT NULL)")
+            for migration in known[before:]:
+                for statement in _statements(migration.sql):
+                    connection.execute(statement)
+                connection.execute("DELETE FROM ledger_schema")
+                connection.execute("INSERT INTO ledger_schema (version) VALUES (?)", (migration.number,))
+        return before, known[-1].number
+
+    # Submitting.
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Store operations, all or none (LG-9)."""
+
+        def submit(connection: sqlite3.Connection) -> list[Submitted]:
+            with self._writing(connection) as now:
+                return [_submit(connection, submission, now) for submission in submissions]
+
+        return await self._run(submit)
+
+    def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Store operations in the transaction of the caller's own connection (LG-9)."""
+        if not isinstance(connection, sqlite3.Connection):
+            kind = type(connection)
+            raise TypeError(
+                f"within={kind.__module__}.{kind.__name__}: expected a sqlite3.Connection, as the ledger is SQLite"
+            )
+        with self._telling():
+            if not connection.in_transaction:
+                connection.execute("BEGIN IMMEDIATE")
+            now = self._now()
+            return [_submit(connection, submission, now) for submission in submissions]
+
+    def statement(self, submission: Submission) -> tuple[str, tuple[Any, ...]]:
+        """Return what stores an operation, for any driver that takes `?1` parameters."""
+        return _SUBMIT, _parameters(submission, self._now())
+
+    # Delivering.
+
+    async def claim(self, target: str, limit: int, owner: str, lease: float) -> list[Operation]:
+        """Take ready operations, the oldest first (LG-6)."""
+
+        def claim(connection: sqlite3.Connection) -> list[Operation]:
+            with self._writing(connection) as now:
+                given = {"owner": owner, "now": now, "lease": lease, "target": target, "limit": limit}
+                rows = connection.execute(_CLAIM, given).fetchall()
+            return [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
+
+        return await self._run(claim)
+
+    async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
+        """Let leases end later (LG-6)."""
+
+        def extend(connection: sqlite3.Connection) -> set[str]:
+            with self._writing(connection) as now:
+                statement = (
+                    "UPDATE ledger_operations SET lease_until = ?, lease_seconds = ? "
+                    "WHERE id = ? AND lease_token = ? AND state = 'in_progress'"
+                )
+                return {
+                    each.id
+                    for each in leases
+                    if connection.execute(statement, (now + lease, lease, each.id, each.token)).rowcount
+                }
+
+        return await self._run(extend)
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Give operations back as they were (LG-10)."""
+
+        def release(connection: sqlite3.Connection) -> None:
+            with self._writing(connection):
+                connection.executemany(_RELEASE, leases)
+
+        await self._run(release)
+
+    async def record(self, reports: Sequence[Report]) -> list[Recorded | LedgerBusyError]:
+        """Record the ends of attempts (LG-2)."""
+
+        def record(connection: sqlite3.Connection) -> list[Recorded | LedgerBusyError]:
+            with self._writing(connection) as now:
+                return [self._record(connection, report, now) for report in reports]
+
+        return await self._run(record)
+
+    def _record(self, connection: sqlite3.Connection, report: Report, now: float) -> Recorded:
+        row = connection.execute(_STANDING, (report.id,)).fetchone()
+        if row is None:
+            return Recorded(report.id, None)
+        standing = _standing(row, now)
+        if report.failure is None:
+            code, change = "OK", after_success(standing, report.token)
+        else:
+            code = report.failure.code
+            change = after_failure(
+                ledger_policy(report.policy),
+                standing,
+                report.token,
+                report.failure,
+                draw=report.draw,
+                can_refresh=report.can_refresh,
+            )
+        started = row[8] if change.live and report.token is not None else None
+        end = _End(report.id, report.token, started, now, code, report.details)
+        return _write(connection, end, standing, change, row[7])
+
+    async def lost(self, target: str | None, policy_of: PolicyOf, rng: Random, limit: int) -> list[Recorded]:
+        """End the leases that have run out (LG-6)."""
+
+        def lost(connection: sqlite3.Connection) -> list[Recorded]:
+            now = self._now()
+            if not self._any_lost(connection, now):
+                return []
+            with self._writing(connection) as now:
+                _set_back(connection, now)
+                rows = connection.execute(
+                    "SELECT id, policy, lease_token FROM ledger_operations WHERE lease_until <= ? "
+                    "AND (?2 IS NULL OR target = ?2) ORDER BY lease_until LIMIT ?3",
+                    (now, target, limit),
+                ).fetchall()
+                return [self._lose(connection, *row, policy_of=policy_of, rng=rng, now=now) for row in rows]
+
+        return await self._run(lost)
+
+    def _any_lost(self, connection: sqlite3.Connection, now: float) -> bool:
+        ended = "EXISTS (SELECT 1 FROM ledger_operations WHERE lease_until <= ?1)"
+        return bool(connection.execute(f"SELECT {ended} OR {_IN_THE_FUTURE}", (now, now + _JUMP)).fetchone()[0])
+
+    def _lose(
+        self,
+        connection: sqlite3.Connection,
+        operation: str,
+        policy: str,
+        token: int,
+        *,
+        policy_of: PolicyOf,
+        rng: Random,
+        now: float,
+    ) -> Recorded:
+        row = connection.execute(_STANDING, (operation,)).fetchone()
+        standing = _standing(row, now)
+        change = after_loss(ledger_policy(policy_of(policy)), standing, draw=rng.random())
+        return _write(connection, _End(operation, token, row[8], now, LOST, None), standing, change, row[7])
+
+    async def next_due(self, target: str) -> float | None:
+        """Return in how many seconds the next operation may be claimed."""
+
+        def due(connection: sqlite3.Connection) -> float | None:
+            row = connection.execute(
+                "SELECT min(next_attempt_at) FROM ledger_operations WHERE target = ? AND next_attempt_at IS NOT NULL",
+                (target,),
+            ).fetchone()
+            return None if row[0] is None else max(0.0, row[0] - self._now())
+
+        return await self._run(due)
+
+    async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the operation's own word
+        """Write a backoff and its timestamp at once (seed 001)."""
+
+        def write(connection: sqlite3.Connection) -> bool:
+            with self._writing(connection) as now:
+                return bool(
+                    connection.execute(
+                        "UPDATE ledger_operations SET state = 'waiting_for_retry', backoff_request_seconds = ?1, "
+                        "last_attempted_at = ?2, next_attempt_at = ?2 + ?1 WHERE id = ?3 "
+                        "AND state IN ('pending', 'waiting_for_retry')",
+                        (seconds, now, id),
+                    ).rowcount
+                )
+
+        return await self._run(write)
+
+    # Looking.
+
+    async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
+        """Tell of many operations whether they are ready (LG-5)."""
+
+        def look(connection: sqlite3.Connection) -> list[Readiness]:
+            now = self._now()
+            where, given = _where(which, now)
+            rows = connection.execute(
+                "SELECT id, state, policy, step, backoff_request_seconds, last_attempted_at, next_attempt_at, "
+                f"lease_until FROM ledger_operations{where} ORDER BY seq LIMIT ?",
+                (*given, limit),
+            ).fetchall()
+            return [readiness(row, now, policy_of) for row in rows]
+
+        return await self._run(look)
+
+    async def find(self, which: Filter, limit: int) -> list[Operation]:
+        """Return operations, the oldest first."""
+
+        def find(connection: sqlite3.Connection) -> list[Operation]:
+            where, given = _where(which, self._now())
+            rows = connection.execute(f"{_OPERATION}{where} ORDER BY seq LIMIT ?", (*given, limit)).fetchall()
+            return [operation_of(row) for row in rows]
+
+        return await self._run(find)
+
+    async def attempts(self, id: str) -> list[Attempt]:  # noqa: A002
+        """Return an operation's attempts."""
+
+        def read(connection: sqlite3.Connection) -> list[Attempt]:
+            rows = connection.execute(
+                "SELECT number, started, ended, code, delay, source FROM ledger_attempts WHERE operation_id = ? "
+                "ORDER BY number",
+                (id,),
+            )
+            return [
+                Attempt(number=number, started=started, ended=ended, code=code, delay=delay, source=source)
+                for number, started, ended, code, delay, source in rows
+            ]
+
+        return await self._run(read)
+
+    async def queue(self, target: str | None) -> Queue:
+        """Return what waits."""
+
+        def look(connection: sqlite3.Connection) -> Queue:
+            rows = connection.execute(
+                "SELECT state, count(*), min(created) FROM ledger_operations WHERE ?1 IS NULL OR target = ?1 "
+                "GROUP BY state",
+                (target,),
+            ).fetchall()
+            counts = {State(state): count for state, count, _ in rows}
+            oldest = min((created for state, _, created in rows if State(state) in UNFINISHED), default=None)
+            length = sum(counts.get(state, 0) for state in UNFINISHED)
+            return Queue(counts, length, 0.0 if oldest is None else max(0.0, self._now() - oldest))
+
+        return await self._run(look)
+
+    async def waiting(self, limit: int) -> int:
+        """Return how many operations are not finished."""
+
+        def count(connection: sqlite3.Connection) -> int:
+            statement = (
+                "SELECT count(*) FROM (SELECT 1 FROM ledger_operations "
+                "WHERE state IN ('pending', 'waiting_for_retry', 'in_progress') LIMIT ?)"
+            )
+            return int(connection.execute(statement, (limit,)).fetchone()[0])
+
+        return await self._run(count)
+
+    # What people do.
+
+    async def begin_anew(self, ids: Sequence[str], states: Sequence[State], request: bytes | None) -> list[str]:
+        """Make operations pending again (LG-7)."""
+
+        def begin(connection: sqlite3.Connection) -> list[str]:
+            with self._writing(connection) as now:
+                statement = (
+                    "UPDATE ledger_operations SET state = 'pending', attempts = 0, step = 0, previous = NULL, "
+                    "refreshed = 0, backoff_request_seconds = NULL, next_attempt_at = ?1, began = ?1, finished = NULL, "
+                    f"request = coalesce(?2, request) WHERE id = ?3 AND state IN ({_texts(states)})"
+                )
+                return [each for each in ids if connection.execute(statement, (now, request, each)).rowcount]
+
+        return await self._run(begin)
+
+    async def discard(self, ids: Sequence[str]) -> list[str]:
+        """Give up operations (LG-7)."""
+
+        def discard(connection: sqlite3.Connection) -> list[str]:
+            with self._writing(connection) as now:
+                statement = (
+                    "UPDATE ledger_operations SET state = 'discarded', finished = ?, next_attempt_at = NULL, "
+                    f"{_NO_LEASE} WHERE id = ? AND state NOT IN ('succeeded', 'discarded')"
+                )
+                return [each for each in ids if connection.execute(statement, (now, each)).rowcount]
+
+        return await self._run(discard)
+
+    async def prune(self, keep: float, states: Sequence[State], limit: int) -> int:
+        """Delete what finished long ago (LG-11)."""
+
+        def prune(connection: sqlite3.Connection) -> int:
+            with self._writing(connection) as now:
+                statement = (
+                    "DELETE FROM ledger_operations WHERE seq IN (SELECT seq FROM ledger_operations "
+                    f"WHERE state IN ({_texts(states)}) AND finished <= ? LIMIT ?)"
+                )
+                return connection.execute(statement, (now - keep, limit)).rowcount
+
+        return await self._run(prune)
+
+    # Waking: the processes of one host poll.
+
+    async def notify(self, target: str) -> None:
+        """Do nothing: SQLite wakes nobody, so that the others poll."""
+
+    def listen(self, heard: Callable[[str], None]) -> None:
+        """Do nothing, as `notify` does."""
+
+
+_PROBLEMS = {
+    "SQLITE_FULL": "the disk is full",
+    "SQLITE_IOERR_WRITE": "the disk cannot be written",
+    "SQLITE_READONLY": "the file is read-only",
+    "SQLITE_READONLY_DIRECTORY": "the directory is read-only",
+    "SQLITE_READONLY_DBMOVED": "the file was moved or deleted while it was open",
+    "SQLITE_CANTOPEN": "the file cannot be opened",
+    "SQLITE_NOTADB": "the file is no SQLite database",
+    "SQLITE_CORRUPT": "the file is damaged",
+    "SQLITE_CORRUPT_INDEX": "the file is damaged",
+}
+"""What SQLite's names for problems mean to whoever reads them at night."""
+
+_IN_THE_FUTURE = (
+    "EXISTS (SELECT 1 FROM ledger_operations WHERE next_attempt_at IS NOT NULL AND last_attempted_at > ?2) "
+    "OR EXISTS (SELECT 1 FROM ledger_operations WHERE state = 'pending' AND created > ?2) "
+    "OR EXISTS (SELECT 1 FROM ledger_operations WHERE lease_until IS NOT NULL AND lease_until - lease_seconds > ?2)"
+)
+
+
+def _set_back(connection: sqlite3.Connection, now: float) -> None:
+    """Count from now what was counted from a moment that is still to come: the host's clock was set back (LG-12)."""
+    given = (now, now + _JUMP)
+    connection.execute(
+        "UPDATE ledger_operations SET last_attempted_at = ?1, "
+        "next_attempt_at = ?1 + coalesce(backoff_request_seconds, 0) "
+        "WHERE next_attempt_at IS NOT NULL AND last_attempted_at > ?2",
+        given,
+    )
+    connection.execute(
+        "UPDATE ledger_operations SET created = ?1, began = ?1, next_attempt_at = ?1 "
+        "WHERE state = 'pending' AND created > ?2",
+        given,
+    )
+    connection.execute(
+        "UPDATE ledger_operations SET lease_until = ?1 + lease_seconds "
+        "WHERE lease_until IS NOT NULL AND lease_until - lease_seconds > ?2",
+        given,
+    )
+
+
+class _End:
+    """One attempt's end, as its row will have it."""
+
+    def __init__(
+        self, operation: str, token: int | None, started: float | None, ended: float, code: str, details: str | None
+    ) -> None:
+        self.operation = operation
+        self.token = token
+        self.started = started
+        self.ended = ended
+        self.code = code
+        self.details = details
+
+
+def _write(connection: sqlite3.Connection, end: _End, standing: Standing, change: Change, recorded: int) -> Recorded:
+    """Write an attempt's row and what becomes of the operation, together (LG-2)."""
+    added = not _completed(connection, end)
+    if added:
+        connection.execute(
+            "INSERT INTO ledger_attempts (operation_id, number, token, started, ended, code, delay, source) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (end.operation, recorded + 1, end.token, end.started, end.ended, end.code, change.delay, change.source),
+        )
+    attempts = standing.attempts + added
+    told = Recorded(
+        end.operation, change.state, attempts, end.code, change.delay, change.source, change.reason, change.live
+    )
+    if not change.live and change.state is standing.state:  # the row moves on, the operation does not
+        connection.execute(
+            "UPDATE ledger_operations SET attempts = ?, recorded = ? WHERE id = ?",
+            (attempts, recorded + added, end.operation),
+        )
+        return told
+    waits = change.delay is not None
+    connection.execute(
+        "UPDATE ledger_operations SET state = ?, attempts = ?, recorded = ?, step = ?, previous = ?, refreshed = ?, "
+        "backoff_request_seconds = ?, last_attempted_at = ?, next_attempt_at = ?, code = ?, details = ?, finished = ?, "
+        f"{_NO_LEASE} WHERE id = ?",
+        (
+            change.state.value,
+            attempts,
+            recorded + added,
+            change.step,
+            change.previous,
+            change.refreshed,
+            change.delay,
+            end.ended,
+            end.ended + change.delay if change.delay is not None else None,
+            end.code,
+            end.details,
+            None if waits else end.ended,
+            end.operation,
+        ),
+    )
+    return told
+
+
+def _completed(connection: sqlite3.Connection, end: _End) -> bool:
+    """Write into the row of an attempt that was taken for lost how it ended; return whether there is one."""
+    if end.token is None:
+        return False
+    return bool(
+        connection.execute(
+            "UPDATE ledger_attempts SET code = ?, ended = ? WHERE operation_id = ? AND token = ?",
+            (end.code, end.ended, end.operation, end.token),
+        ).rowcount
+    )
+
+
+def _submit(connection: sqlite3.Connection, submission: Submission, now: float) -> Submitted:
+    if connection.execute(_SUBMIT, _parameters(submission, now)).rowcount:
+        return Submitted(submission.id, new=True)
+    row = connection.execute(
+        "SELECT id FROM ledger_operations WHERE method = ? AND idempotency_key = ?",
+        (submission.method, submission.idempotency_key),
+    ).fetchone()
+    return Submitted(row[0], new=False)
+
+
+def _parameters(submission: Submission, now: float) -> tuple[Any, ...]:
+    id_, target, method, request, metadata, policy, trace_id, key = submission
+    return id_, target, method, request, encode_metadata(metadata), policy, trace_id, key, now
+
+
+def _standing(row: Sequence[Any], now: float) -> Standing:
+    state, attempts, step, previous, refreshed, token, began = row[:7]
+    return Standing(State(state), attempts, step, previous, bool(refreshed), token, now - began)
+
+
+def _where(which: Filter, now: float) -> tuple[str, list[Any]]:
+    terms: list[str] = []
+    given: list[Any] = []
+    if which.ids is not None:
+        terms.append(f"id IN ({', '.join('?' * len(which.ids))})")
+        given += which.ids
+    if which.states:
+        terms.append(f"state IN ({_texts(which.states)})")
+    for column, value in (("target", which.target), ("method", which.method)):
+        if value is not None:
+            terms.append(f"{column} = ?")
+            given.append(value)
+    if which.older_than is not None:
+        terms.append("created <= ?")
+        given.append(now - which.older_than)
+    return (f" WHERE {' AND '.join(terms)}" if terms else ""), given
+
+
+def _texts(states: Sequence[State]) -> str:
+    return ", ".join(f"'{state.value}'" for state in states)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'ledger_schema'").fetchone()
+    row = connection.execute("SELECT version FROM ledger_schema").fetchone() if found else None
+    return 0 if row is None else int(row[0])
+
+
+def _statements(sql: str) -> Iterator[str]:
+    """Return the statements of a file, one by one: `executescript` would commit what is open."""
+    statement = ""
+    for line in sql.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

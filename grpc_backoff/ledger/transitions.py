@@ -1,0 +1,210 @@
+"""What an operation's row becomes when an attempt's end is reported: pure functions, no clock, no chance, no database.
+
+The rules of retrying are those of calls (`calls.decision`), with the row in the place of the call's memory. SQLite's
+store calls these functions; PostgreSQL's `record_failure` does the same in SQL, and the tests hold the two together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from grpc_backoff.calls.decision import FailedAttempt, Progress, Retry, decide, is_conflict, is_retryable
+from grpc_backoff.ledger.records import CLAIMABLE, LOST, Report, State
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.record import record
+
+__all__ = [
+    "Change",
+    "Standing",
+    "after_failure",
+    "after_loss",
+    "after_success",
+    "classify",
+    "fallback",
+    "ledger_policy",
+    "loss",
+]
+
+_LONGEST = 10 * 365 * 86_400.0
+"""The longest wait, in seconds, that a ledger keeps: databases end their calendars."""
+
+_TIMED_OUT = "DEADLINE_EXCEEDED"
+_UNAUTHENTICATED = "UNAUTHENTICATED"
+_LOSS = FailedAttempt(_TIMED_OUT, own_timeout=True)
+"""A lost attempt is retried whatever codes the policy names, as one that ran out of its own time is (LG-6)."""
+
+
+@record
+class Standing(NamedTuple):
+    """What of an operation's row decides what follows.
+
+    Attributes:
+        state: its state.
+        attempts: the attempts so far, in this series.
+        step: how many waits of the policy's sequence there have been.
+        previous: the last of them.
+        refreshed: whether credentials were renewed already (RT-4).
+        lease_token: that of the last claim.
+        age: the seconds since its series of attempts began.
+    """
+
+    state: State
+    attempts: int = 0
+    step: int = 0
+    previous: float | None = None
+    refreshed: bool = False
+    lease_token: int = 0
+    age: float = 0.0
+
+    def is_live(self, token: int | None) -> bool:
+        """Return whether a report under this token is about the attempt that counts.
+
+        Without a token it is about an attempt that was made without a claim: that counts while nobody has one.
+        """
+        if token is None:
+            return self.state in CLAIMABLE
+        return self.state is State.IN_PROGRESS and self.lease_token == token
+
+
+@record
+class Change(NamedTuple):
+    """What becomes of the row.
+
+    Attributes:
+        state: the state from now on.
+        step: as in `Standing`.
+        previous: as in `Standing`.
+        refreshed: as in `Standing`.
+        delay: the wait that follows; None for none.
+        source: who asked for it.
+        reason: why the policy gave up; None where it did not.
+        live: whether the report was about the attempt that counts.
+    """
+
+    state: State
+    step: int = 0
+    previous: float | None = None
+    refreshed: bool = False
+    delay: float | None = None
+    source: str | None = None
+    reason: str | None = None
+    live: bool = True
+
+
+@record
+class Kind(NamedTuple):
+    """What of a failure does not depend on the row."""
+
+    retryable: bool
+    conflict: bool
+    renews: bool
+
+
+class _Draw:
+    """A source of chance whose one number was drawn before (LG-3)."""
+
+    def __init__(self, draw: float) -> None:
+        self._draw = draw
+
+    def random(self) -> float:
+        return self._draw
+
+
+def ledger_policy(policy: RetryPolicy) -> RetryPolicy:
+    """Return a policy as a ledger follows it.
+
+    What a server asks for is bounded, by the policy's cap where nothing else is said (LG-4); and no wait is longer than
+    a database can count.
+    """
+    backoff = policy.backoff
+    if backoff.cap > _LONGEST:
+        backoff = dataclasses.replace(backoff, cap=_LONGEST)
+    most = backoff.cap if policy.max_server_delay is None else min(policy.max_server_delay, _LONGEST)
+    if backoff is policy.backoff and most == policy.max_server_delay:
+        return policy
+    return dataclasses.replace(policy, backoff=backoff, max_server_delay=most)
+
+
+def after_success(standing: Standing, token: int | None) -> Change:
+    """Return what follows from a success. A late one counts; a discarded operation stays so."""
+    discarded = standing.state is State.DISCARDED
+    return _unchanged(standing)._replace(
+        state=State.DISCARDED if discarded else State.SUCCEEDED, live=standing.is_live(token)
+    )
+
+
+def after_failure(
+    policy: RetryPolicy,
+    standing: Standing,
+    token: int | None,
+    failure: FailedAttempt,
+    *,
+    draw: float,
+    can_refresh: bool,
+) -> Change:
+    """Return what follows from a failure; a late one never moves an operation (LG-6)."""
+    if not standing.is_live(token):
+        return _unchanged(standing)
+    return _decided(policy, standing, failure, draw, can_refresh=can_refresh)
+
+
+def after_loss(policy: RetryPolicy, standing: Standing, *, draw: float) -> Change:
+    """Return what follows when a lease has ended and its owner is gone."""
+    return _decided(policy, standing, _LOSS, draw, can_refresh=False)
+
+
+def loss(operation: str, token: int, policy: RetryPolicy, draw: float) -> Report:
+    """Return the report of an attempt that nobody can report of any more."""
+    return Report(operation, token, policy, FailedAttempt(LOST), draw=draw)
+
+
+def classify(policy: RetryPolicy, failure: FailedAttempt, *, can_refresh: bool) -> Kind:
+    """Return what PostgreSQL's `record_failure` has to be told of a failure."""
+    if failure.code == LOST:
+        failure = _LOSS
+    return Kind(
+        retryable=is_retryable(policy, failure),
+        conflict=is_conflict(policy, failure),
+        renews=can_refresh and failure.code == _UNAUTHENTICATED,
+    )
+
+
+def fallback(policy: RetryPolicy, n: int) -> float:
+    """Return the wait after the n-th failure where none was recorded, as its owner died (LG-3).
+
+    That is min(growth, cap), and never less than the smallest wait that the policy could have drawn.
+    """
+    return max(policy.nominal(n), policy.bounds(n)[0])
+
+
+def _unchanged(standing: Standing) -> Change:
+    return Change(standing.state, standing.step, standing.previous, standing.refreshed, live=False)
+
+
+def _decided(
+    policy: RetryPolicy, standing: Standing, failure: FailedAttempt, draw: float, *, can_refresh: bool
+) -> Change:
+    following = decide(
+        policy,
+        Progress(standing.attempts + 1, standing.step, standing.previous, standing.refreshed),
+        failure,
+        left=None if policy.deadline is None else policy.deadline - standing.age,
+        budget_spent=False,
+        can_refresh=can_refresh,
+        rng=_Draw(draw),
+    )
+    kept = _unchanged(standing)._replace(live=True)
+    if isinstance(following, Retry):
+        progress = following.progress
+        return Change(
+            State.WAITING,
+            progress.step,
+            progress.previous,
+            progress.refreshed,
+            delay=following.delay,
+            source=following.source.value,
+        )
+    if is_conflict(policy, failure):
+        return kept._replace(state=State.CONFLICT)
+    return kept._replace(state=State.FAILED, reason=following.reason.value if following.reason else None)

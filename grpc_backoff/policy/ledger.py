@@ -1,0 +1,98 @@
+"""The limits and times of a ledger as one value; its defaults stand with the other presets (LG-14)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+from grpc_backoff.errors import OptionError
+from grpc_backoff.policy import checks
+from grpc_backoff.policy.checks import Unit
+from grpc_backoff.record import value
+
+__all__ = ["LEDGER_CHECKS", "LedgerSettings"]
+
+_KEY = re.compile(r"[0-9a-z_.-]+", re.ASCII)
+_SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "x-goog-api-key"})
+"""Metadata that only ever hold credentials: no allow-list may name them (LG-11)."""
+
+
+def _name(key: str, given: object, _unit: Unit = Unit.SECONDS) -> str:
+    if isinstance(given, str) and given:
+        return given
+    raise OptionError(key, given, "the name of a policy, or a policy string")
+
+
+def _count(key: str, given: object, _unit: Unit = Unit.SECONDS) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise OptionError(key, given, "a whole number of at least 1")
+    return given
+
+
+def _metadata(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple[str, ...]:
+    names = given.split() if isinstance(given, str) else given
+    if not isinstance(names, list | tuple):
+        raise OptionError(key, given, "a list of metadata keys")
+    for name in names:
+        if not isinstance(name, str) or not _KEY.fullmatch(name):
+            raise OptionError(key, name, "a metadata key: lower-case letters, digits and -_.")
+        if name in _SECRET:
+            raise OptionError(key, name, "keys that hold no credentials; those are never stored")
+    return tuple(names)
+
+
+LEDGER_CHECKS = {
+    "policy": _name,
+    "lock_timeout": checks.duration,
+    "timeout": checks.duration,
+    "lease": checks.duration,
+    "attempt_timeout": checks.duration,
+    "poll": checks.duration,
+    "keep": checks.duration,
+    "grace": checks.pause,
+    "concurrency": _count,
+    "max_rows": _count,
+    "max_request_bytes": _count,
+    "metadata": _metadata,
+}
+"""What each setting is held to, by its name: in the file and in Python alike."""
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class LedgerSettings:
+    """The limits and times of a ledger. Times are seconds; the file's table `[ledger]` has the same names.
+
+    Attributes:
+        policy: how operations are retried whose method has no policy of its own: a name, or a policy string.
+        lock_timeout: how long a row's lock is waited for, before `LedgerBusyError` (LG-2).
+        timeout: how long one request to the database may take as a whole.
+        lease: how long a claimed operation stays its deliverer's without being extended (LG-6).
+        attempt_timeout: the limit of one attempt where the policy has no `timeout`.
+        poll: how often the database is looked at when nothing wakes a deliverer (LG-12).
+        keep: for how long succeeded and discarded operations are kept (LG-11).
+        grace: how long running attempts may go on when a delivery ends (LG-10).
+        concurrency: how many attempts one delivery makes at a time.
+        max_rows: how many operations may wait; beyond it `submit` is refused (LG-11).
+        max_request_bytes: how large one request may be (LG-11).
+        metadata: the keys of metadata that may be stored with an operation (LG-11).
+    """
+
+    policy: str
+    lock_timeout: float
+    timeout: float
+    lease: float
+    attempt_timeout: float
+    poll: float
+    keep: float
+    grace: float
+    concurrency: int
+    max_rows: int
+    max_request_bytes: int
+    metadata: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Hold the values to what the file is held to; OptionError says which."""
+        for part in fields(self):
+            check = LEDGER_CHECKS[part.name]
+            given = getattr(self, part.name)
+            object.__setattr__(self, part.name, check(f"LedgerSettings.{part.name}", given, Unit.SECONDS))

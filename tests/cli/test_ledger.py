@@ -1,0 +1,191 @@
+"""`grpc-backoff ledger`: looking into a ledger of either kind, and acting on it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner
+from google.protobuf.wrappers_pb2 import StringValue
+
+from grpc_backoff.calls.decision import Failure
+from grpc_backoff.cli.commands import cli
+from grpc_backoff.ledger import Ledger
+from grpc_backoff.ledger.records import Report
+from grpc_backoff.policy.presets import RETRY
+from tests.ledger import conftest as databases
+
+STEPS = RETRY["steps"]
+server, url = databases.server, databases.url
+
+
+def filled(url):
+    """Return the ids of an operation that failed, one in conflict, one that succeeded and one that waits."""
+
+    async def fill():
+        async with await Ledger.open(url) as ledger:
+            prepared = [
+                ledger.prepared(
+                    "shop:443",
+                    f"/shop.Orders/{method}",
+                    StringValue(value="secret payload").SerializeToString(),
+                    idempotency_key=key,
+                )
+                for method, key in (("Place", "a"), ("Place", "b"), ("Cancel", "c"), ("Cancel", "d"))
+            ]
+            ids = [told.id for told in await ledger.submit_many(prepared)]
+            failures = [Failure("INTERNAL"), Failure("ABORTED"), None]
+            await ledger.store.record(
+                [Report(id_, None, STEPS, failure, "boom") for id_, failure in zip(ids, failures, strict=False)]
+            )
+            return ids
+
+    return asyncio.run(fill())
+
+
+def run(url, *arguments):
+    return CliRunner().invoke(cli, ["ledger", "--db", url, *arguments])
+
+
+def read(url, *arguments):
+    done = run(url, *arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_status(url):
+    """LG-7: how many there are of each state, and the age of the oldest that waits."""
+    filled(url)
+
+    document = read(url, "status")
+
+    assert document["length"] == 1
+    assert document["states"]["failed"] == document["states"]["conflict"] == document["states"]["succeeded"] == 1
+    assert 0 <= document["oldest_age"] < 60
+    assert "1 not finished, the oldest for" in run(url, "status").stdout
+    assert read(url, "status", "--target", "elsewhere")["length"] == 0
+
+
+def test_list(url):
+    """LG-7: filtered by state, target, method and age; neither payload nor metadata are shown."""
+    ids = filled(url)
+
+    def listed(*arguments):
+        return [each["id"] for each in read(url, "list", *arguments)]
+
+    assert listed() == ids
+    assert listed("--state", "failed", "--state", "conflict") == ids[:2]
+    assert listed("--method", "shop.Orders/Cancel") == listed("--method", "/shop.Orders/Cancel") == ids[2:]
+    assert listed("--target", "nowhere") == listed("--older-than", "1h") == []
+    assert listed("--limit", "1") == ids[:1]
+    output = run(url, "list").output + run(url, "list", "--json").output
+    assert ids[0] in output
+    assert "secret" not in output
+
+
+def test_show(url):
+    """LG-7, LG-11: one operation with its attempts; the payload only where --proto says how to read it."""
+    ids = filled(url)
+
+    document = read(url, "show", ids[0])
+
+    assert (document["state"], document["code"], document["details"]) == ("failed", "INTERNAL", "boom")
+    assert [attempt["code"] for attempt in document["attempts_made"]] == ["INTERNAL"]
+    assert document["request"] == {"bytes": 16}
+    text = run(url, "show", ids[0]).stdout
+    assert "16 bytes" in text
+    assert "secret" not in text
+    decoded = read(url, "show", ids[0], "--proto", "google.protobuf.wrappers_pb2:StringValue")
+    assert decoded["request"] == 'value: "secret payload"'
+    refused = run(url, "show", ids[0], "--proto", "nowhere:Order")
+    assert (refused.exit_code, "--proto nowhere:Order" in refused.output) == (2, True)
+
+
+def test_replay(url):
+    """LG-7: failed operations are replayed by id or by filter; others are not, which the exit status says."""
+    ids = filled(url)
+
+    refused = run(url, "replay", ids[0], ids[2])
+    assert (refused.exit_code, refused.stdout) == (1, "1 replayed.\n")
+    assert f"not replayed, since their state does not allow it or they are not there: {ids[2]}" in refused.output
+    assert read(url, "show", ids[0])["state"] == "pending"
+    assert run(url, "replay", "--all", "--method", "shop.Orders/Cancel").stdout == "0 replayed.\n"
+    assert run(url, "replay").exit_code == run(url, "replay", "--all", ids[0]).exit_code == 2
+    unknown = run(url, "replay", "nonsense")
+    assert (unknown.exit_code, "expected the id of an operation, a UUID" in unknown.output) == (1, True)
+
+
+def test_resolve(url, tmp_path):
+    """LG-8: a conflict is ended with another request; what is in no conflict is refused."""
+    ids = filled(url)
+    file = tmp_path / "request"
+    file.write_bytes(b"other")
+
+    assert run(url, "resolve", ids[1], "--request", str(file)).stdout == "1 resolved.\n"
+    document = read(url, "show", ids[1])
+    assert (document["state"], document["request"]) == ("pending", {"bytes": 5})
+    again = run(url, "resolve", ids[1])
+    assert (again.exit_code, "expected an operation in conflict" in again.output) == (1, True)
+
+
+def test_discard(url):
+    """LG-7: operations are given up by id or by filter, never all at once by accident."""
+    ids = filled(url)
+
+    assert run(url, "discard", ids[3]).stdout == "1 discarded.\n"
+    assert run(url, "discard", "--all").exit_code == 2
+    assert run(url, "discard", "--all", "--state", "failed").stdout == "1 discarded.\n"
+    assert read(url, "status")["states"]["discarded"] == 2
+
+
+def test_prune(url):
+    """LG-11: what ended long ago goes; failed ones only with --failed."""
+    filled(url)
+
+    assert run(url, "prune").stdout == "0 pruned.\n"
+    assert run(url, "prune", "--older-than", "0").stdout == "1 pruned.\n"
+    assert run(url, "prune", "--older-than", "0", "--failed").stdout == "2 pruned.\n"
+    assert run(url, "prune", "--older-than", "soon").exit_code == 2
+
+
+def test_watch(url):
+    """LG-7: the figures again and again; with --json one line each."""
+    filled(url)
+
+    lines = run(url, "watch", "--json", "--every", "10ms", "--times", "3").stdout.splitlines()
+
+    assert [json.loads(line)["length"] for line in lines] == [1, 1, 1]
+    assert "1 not finished" in run(url, "watch", "--times", "1").stdout
+
+
+def test_migrate(url):
+    """LG-13: `migrate` makes the tables; without them every other command says so."""
+    if "://" not in url:
+        assert "there is no such file" in run(url, "status").output
+    assert run(url, "status").exit_code == 1
+
+    assert run(url, "migrate").exit_code == 0
+
+    assert read(url, "status")["length"] == 0
+
+
+def test_what_cannot_be_opened(tmp_path):
+    """LG-9: a database that cannot be used is one line and the status 1."""
+    file = tmp_path / "ledger.db"
+    file.write_bytes(b"no database at all, but long enough to be read as one" * 99)
+
+    done = run(str(file), "status")
+
+    assert done.exit_code == 1
+    assert "the file is no SQLite database" in done.output
+    assert "Traceback" not in done.output
+    assert run("mysql://localhost/x", "status").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "list", "show", "replay", "resolve", "discard", "prune", "migrate", "watch"]
+)
+def test_help(command):
+    """LG-7: every command explains itself."""
+    assert CliRunner().invoke(cli, ["ledger", "--db", "x", command, "--help"]).exit_code == 0

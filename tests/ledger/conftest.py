@@ -1,0 +1,66 @@
+"""Stores of both kinds, each new and empty for its test."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from grpc_backoff.ledger.records import Submission
+from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.presets import LEDGER
+from tests.ledger import server as servers
+
+SETTINGS = LedgerSettings(**LEDGER)
+REQUIRED = "GRPC_BACKOFF_REQUIRE_PEERS"
+
+
+@pytest.fixture(scope="session")
+def server():
+    """One PostgreSQL for all tests of this process."""
+    if servers.binaries() is None:
+        reason = "PostgreSQL is not installed (Debian: postgresql)"
+        if os.environ.get(REQUIRED):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with servers.running() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request, tmp_path):
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        return str(tmp_path / "ledger.db")
+    return request.getfixturevalue("server").database()
+
+
+@pytest.fixture
+def settings():
+    return replace(SETTINGS, lock_timeout=2.0)
+
+
+@pytest.fixture
+async def store(url, settings):
+    """A store of each kind, with its tables."""
+    made = open_store(url, settings)
+    await made.migrate(apply=True)
+    yield made
+    await made.close()
+
+
+def open_store(url, settings=SETTINGS, **how):
+    if url.startswith("postgresql:"):
+        from grpc_backoff.ledger.postgres import PostgresStore
+
+        return PostgresStore(url, settings)
+    from grpc_backoff.ledger.sqlite import SQLiteStore
+
+    return SQLiteStore(url, settings, **how)
+
+
+def submission(id_, target="shop:443", method="/shop.Orders/Place", policy="steps", key=None, **parts):
+    """Return a submission whose id ends with a number."""
+    made = Submission(f"00000000-0000-4000-8000-{id_:012d}", target, method, b"order", (), policy, None, key)
+    return made._replace(**parts)

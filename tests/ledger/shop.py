@@ -1,0 +1,47 @@
+"""A server that answers as a test scripts it, counts what it executed, and what it was sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import grpc
+
+from tests.echo import Echo
+
+
+class Shop(Echo):
+    """Answers by `script`, from text to a list of what follows: an exception's code, seconds to take, or an answer.
+
+    `levels` has how many ran at once, itself included, as each attempt began.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.script = {}
+        self.metadata = []
+        self.keys = Counter()
+        self.running = 0
+        self.levels = []
+
+    async def Unary(self, request, context):  # noqa: N802
+        self.executed[request.text] += 1
+        sent = dict(context.invocation_metadata())
+        self.metadata.append(sent)
+        self.keys[sent.get("idempotency-key")] += 1
+        self.running += 1
+        self.levels.append(self.running)
+        try:
+            steps = self.script.get(request.text) or self.script.get("*")
+            step = steps.pop(0) if steps else None
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+            elif isinstance(step, tuple):
+                code, trailing = step
+                context.set_trailing_metadata(trailing)
+                await context.abort(code, "as scripted")
+            elif isinstance(step, grpc.StatusCode):
+                await context.abort(step, "as scripted")
+            return request
+        finally:
+            self.running -= 1

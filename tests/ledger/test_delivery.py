@@ -1,0 +1,426 @@
+"""Submitting and delivering: real servers, real channels, both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from dataclasses import replace
+
+import grpc
+import pytest
+
+from grpc_backoff import aio
+from grpc_backoff.ledger import (
+    Filter,
+    Ledger,
+    LedgerHooks,
+    OperationConflicted,
+    OperationDelivered,
+    OperationExhausted,
+    OperationRetried,
+    State,
+)
+from grpc_backoff.ledger.delivery import cut
+from tests.echo import EchoStub, Message, serving
+from tests.ledger.conftest import SETTINGS
+from tests.ledger.shop import Shop
+
+S = grpc.StatusCode
+QUICK = "max_attempts: 3, delay: 20ms"
+PATIENT = "max_attempts: unlimited, delay: 20ms, codes: UNAVAILABLE RESOURCE_EXHAUSTED INTERNAL"
+FAST = replace(SETTINGS, poll=0.1, lease=1.0, grace=2.0, policy=QUICK, concurrency=8)
+
+
+@pytest.fixture
+async def shop():
+    shop = Shop()
+    async with serving(shop) as port:
+        shop.target = f"127.0.0.1:{port}"
+        yield shop
+
+
+@contextlib.asynccontextmanager
+async def opened(url, settings=FAST, **how):
+    async with await Ledger.open(url, settings=settings, **how) as ledger:
+        yield ledger
+
+
+@contextlib.asynccontextmanager
+async def delivering(ledger, channel, **how):
+    task = asyncio.ensure_future(ledger.deliver(channel, **how))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(ledger, id_, *states):
+    """Return the operation once it is in one of these states; at most ten seconds."""
+    for _ in range(500):
+        operation = await ledger.get(id_)
+        if operation.state in states:
+            return operation
+        await asyncio.sleep(0.02)
+    raise AssertionError(operation)
+
+
+def service_config(multiplier):
+    policy = {
+        "maxAttempts": 5,
+        "initialBackoff": "0.01s",
+        "maxBackoff": "0.01s",
+        "backoffMultiplier": multiplier,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    return json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]})
+
+
+def unary(channel):
+    return EchoStub(channel).Unary
+
+
+async def test_from_submit_to_success(url, shop):
+    """LG-9, LG-10: what was submitted is delivered, with its key; the response goes to the hook and is not stored."""
+    heard = []
+    hooks = LedgerHooks(
+        on_success=lambda operation, response: heard.append((operation.id, Message.FromString(response)))
+    )
+    events = []
+    async with (
+        opened(url, hooks=hooks, listeners=[events.append]) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+    ):
+        told = await ledger.submit(unary(channel), Message(text="a"), idempotency_key="order-1")
+        operation = await until(ledger, told.id, State.SUCCEEDED)
+        attempts = await ledger.attempts(told.id)
+
+    assert heard == [(told.id, Message(text="a"))]
+    assert shop.executed == {"a": 1}
+    assert shop.metadata[0]["idempotency-key"] == "order-1"
+    assert (operation.attempts, [attempt.code for attempt in attempts]) == (1, ["OK"])
+    assert [type(event) for event in events] == [OperationDelivered]
+
+
+async def test_without_a_key_the_id_is_sent(url, shop):
+    """LG-10: every attempt carries an `idempotency-key`, the same each time; retries say how many were before."""
+    shop.script["a"] = [S.UNAVAILABLE]
+    async with (
+        opened(url) as ledger,
+        aio.insecure_channel(shop.target, options=[("grpc.enable_retries", 0)]) as channel,
+        delivering(ledger, channel),
+    ):
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        await until(ledger, told.id, State.SUCCEEDED)
+
+    assert shop.keys == {told.id: 2}
+    assert [sent.get("grpc-previous-rpc-attempts") for sent in shop.metadata] == [None, "1"]
+
+
+async def test_the_channels_retries_are_off(url, shop):
+    """LG-10: neither the channel's policy nor its service config's adds attempts to the ledger's."""
+    shop.script["a"] = [S.UNAVAILABLE] * 9
+    retrying = service_config(1)
+    for how in ({"retry": "retry: 5, delay: 10ms"}, {"options": [("grpc.service_config", retrying)]}):
+        shop.executed.clear()
+        async with (
+            opened(url) as ledger,
+            aio.insecure_channel(shop.target, **how) as channel,
+            delivering(ledger, channel),
+        ):
+            told = await ledger.submit(unary(channel), Message(text="a"))
+            operation = await until(ledger, told.id, State.FAILED)
+        assert (operation.attempts, shop.executed["a"]) == (3, 3)
+
+
+async def test_core_retries_that_cannot_be_off_are_refused(url):
+    """LG-10: a service config whose retries are left to grpc's core is refused."""
+    slower = service_config(0.5)
+    async with (
+        opened(url) as ledger,
+        aio.insecure_channel("127.0.0.1:1", options=[("grpc.service_config", slower)]) as channel,
+    ):
+        with pytest.raises(ValueError, match=r"grpc\.service_config"):
+            await ledger.deliver(channel)
+
+
+async def test_exhausted(url, shop, caplog):
+    """LG-7: when the policy gives up: failed, the hook, one WARNING; nothing is replayed unasked."""
+    heard, events = [], []
+    shop.script["a"] = [S.UNAVAILABLE] * 3
+    caplog.set_level(logging.WARNING, "grpc_backoff")
+    async with (
+        opened(url, hooks=LedgerHooks(on_exhausted=heard.append), listeners=[events.append]) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+    ):
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        operation = await until(ledger, told.id, State.FAILED)
+        await asyncio.sleep(0.3)
+        executed = shop.executed["a"]
+        assert await ledger.replay(told.id) == [told.id]
+        again = await until(ledger, told.id, State.SUCCEEDED)
+        attempts = await ledger.attempts(told.id)
+
+    assert (operation.attempts, operation.code, operation.details, executed) == (3, "UNAVAILABLE", "as scripted", 3)
+    assert [(each.id, each.state, each.code) for each in heard] == [(told.id, State.FAILED, "UNAVAILABLE")]
+    assert [type(event) for event in events] == [OperationRetried] * 2 + [OperationExhausted, OperationDelivered]
+    assert events[2].reason == "no tries are left"
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert f"operation {told.id}" in warnings[0].getMessage()
+    assert (warnings[0].operation_id, warnings[0].attempt, warnings[0].code) == (told.id, 3, "UNAVAILABLE")
+    assert (again.attempts, [attempt.number for attempt in attempts]) == (1, [1, 2, 3, 4])
+
+
+async def test_conflict(url, shop):
+    """LG-8: a conflict goes to its hook and is not retried; resolving it, with another request, ends it."""
+    heard, events = [], []
+    shop.script["a"] = [S.ABORTED]
+    async with (
+        opened(url, hooks=LedgerHooks(on_conflict=heard.append), listeners=[events.append]) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+    ):
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        await until(ledger, told.id, State.CONFLICT)
+        await ledger.resolve(told.id, request=Message(text="b").SerializeToString())
+        await until(ledger, told.id, State.SUCCEEDED)
+
+    assert [operation.state for operation in heard] == [State.CONFLICT]
+    assert [type(event) for event in events] == [OperationConflicted, OperationDelivered]
+    assert shop.executed == {"a": 1, "b": 1}
+
+
+async def test_new_credentials(url, shop):
+    """LG-8, RT-4, LG-11: on UNAUTHENTICATED the hook is asked and the attempt follows at once; nothing is stored."""
+    shop.script["a"] = [S.UNAUTHENTICATED]
+    hooks = LedgerHooks(refresh_credentials=lambda operation: [("authorization", "Bearer new")])
+    async with (
+        opened(url, replace(FAST, policy="background"), hooks=hooks) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+    ):
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        operation = await until(ledger, told.id, State.SUCCEEDED)
+        [first, _] = await ledger.attempts(told.id)
+
+    assert [sent.get("authorization") for sent in shop.metadata] == [None, "Bearer new"]
+    assert (first.delay, first.source) == (0.0, "refreshed credentials")
+    assert operation.metadata == ()
+
+
+async def test_the_servers_word(url, shop):
+    """LG-4: `retry-after` sets the wait, and the row says so."""
+    shop.script["a"] = [(S.UNAVAILABLE, (("grpc-retry-pushback-ms", "70"),))]
+    async with (
+        opened(url) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+    ):
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        await until(ledger, told.id, State.SUCCEEDED)
+        [first, second] = await ledger.attempts(told.id)
+
+    assert (first.delay, first.source) == (0.07, "grpc-retry-pushback-ms")
+    assert second.started - first.ended >= 0.069
+
+
+async def test_an_attempt_without_end(url, shop):
+    """LG-6, RT-7: an attempt is given up at its own timeout, and tried again."""
+    shop.script["a"] = [30.0]
+    async with (
+        opened(url, replace(FAST, policy=f"{QUICK}, timeout: 200ms")) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+    ):
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        await until(ledger, told.id, State.SUCCEEDED)
+        attempts = await ledger.attempts(told.id)
+
+    assert [attempt.code for attempt in attempts] == ["DEADLINE_EXCEEDED", "OK"]
+
+
+async def test_want_of_a_connection_is_no_attempt(url):
+    """LG-10: while nobody listens nothing is claimed and no attempt counts; then all is delivered."""
+    shop = Shop()
+    shop.script["*"] = [0.05] * 20
+    async with serving(shop) as port:
+        pass
+    target = f"127.0.0.1:{port}"
+    async with (
+        opened(url) as ledger,
+        aio.insecure_channel(target, options=[("grpc.initial_reconnect_backoff_ms", 50)]) as channel,
+        delivering(ledger, channel),
+    ):
+        ids = [(await ledger.submit(unary(channel), Message(text=str(n)))).id for n in range(20)]
+        await asyncio.sleep(0.5)
+        before = await ledger.queue()
+        assert not channel.connection_status().connections
+        async with serving(shop, port=port):
+            operations = [await until(ledger, id_, State.SUCCEEDED) for id_ in ids]
+
+    assert before.counts == {State.PENDING: 20}
+    assert shop.levels[0] == 1
+    assert max(shop.levels[1:3]) <= 2  # the first answer makes room for a second
+    assert {operation.attempts for operation in operations} == {1}
+    assert set(shop.executed.values()) == {1}
+
+
+async def test_ended_deliveries_give_back(url, shop):
+    """LG-10: cancelled, running attempts end within the grace and count; the rest is given back, unattempted."""
+    shop.script = {"short": [0.2], "long": [30.0]}
+    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
+        async with delivering(ledger, channel, grace=1.0):
+            short = await ledger.submit(unary(channel), Message(text="short"))
+            long = await ledger.submit(unary(channel), Message(text="long"))
+            for _ in range(100):
+                await asyncio.sleep(0.02)
+                if shop.running == 2:
+                    break
+        first, second = await ledger.get(short.id), await ledger.get(long.id)
+
+    assert (first.state, first.attempts) == (State.SUCCEEDED, 1)
+    assert (second.state, second.attempts, second.lease_owner) == (State.PENDING, 0, None)
+    assert second.next_attempt_at == second.created
+
+
+async def test_a_lease_is_extended_while_the_attempt_runs(url, shop):
+    """LG-6: an attempt longer than its lease stays its deliverer's, beside another that looks for lost ones."""
+    shop.script["a"] = [1.5]
+    async with (
+        opened(url, replace(FAST, lease=0.5)) as ledger,
+        opened(url, replace(FAST, lease=0.5)) as other,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+        delivering(other, channel),
+    ):
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        operation = await until(ledger, told.id, State.SUCCEEDED)
+
+    assert (operation.attempts, operation.lease_token, shop.executed["a"]) == (1, 1, 1)
+
+
+async def test_two_deliverers_share(url, shop):
+    """LG-6: however many deliver, each operation is delivered once."""
+    async with (
+        opened(url) as ledger,
+        opened(url) as other,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+        delivering(other, channel),
+    ):
+        prepared = [ledger.prepared(unary(channel), Message(text=str(n))) for n in range(200)]
+        await ledger.submit_many(prepared)
+        for _ in range(500):
+            if not (await ledger.queue()).length:
+                break
+            await asyncio.sleep(0.02)
+
+    assert len(shop.executed) == 200
+    assert set(shop.executed.values()) == {1}
+
+
+async def test_concurrency_is_kept(url, shop):
+    """LG-10: never more attempts at a time than `concurrency`."""
+    shop.script["*"] = [0.02] * 40
+    async with (
+        opened(url) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel, concurrency=3),
+    ):
+        await ledger.submit_many([ledger.prepared(unary(channel), Message(text=str(n))) for n in range(40)])
+        for _ in range(500):
+            if not (await ledger.queue()).length:
+                break
+            await asyncio.sleep(0.02)
+
+    assert max(shop.levels) == 3
+
+
+async def test_a_policy_that_is_not_known_here(url, shop, tmp_path):
+    """LG-1, LG-14: where a name is gone from the file, the operation is set aside with the reason, not lost."""
+    file = tmp_path / "backoff.toml"
+    file.write_text('[policies.careful]\npreset = "standard"\n')
+    async with opened(url, config=file) as ledger, aio.insecure_channel(shop.target) as channel:
+        told = await ledger.submit(unary(channel), Message(text="a"), policy="careful")
+    async with (
+        opened(url) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+    ):
+        operation = await until(ledger, told.id, State.FAILED)
+
+    assert "careful" in operation.details
+    assert not shop.executed
+
+
+async def test_hooks_and_listeners_that_raise(url, shop):
+    """LG-7, CH-11: what a hook or a listener raises is logged, and the operation's end stays what it is."""
+
+    def broken(*_):
+        raise RuntimeError("mine")
+
+    shop.script["b"] = [S.INTERNAL]
+    hooks = LedgerHooks(on_success=broken, on_exhausted=broken)
+    async with (
+        opened(url, hooks=hooks, listeners=[broken]) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+    ):
+        ids = [(await ledger.submit(unary(channel), Message(text=text))).id for text in "ab"]
+        await until(ledger, ids[0], State.SUCCEEDED)
+        await until(ledger, ids[1], State.FAILED)
+
+
+async def test_nothing_secret_is_logged(url, shop, caplog):
+    """RT-11, LG-11: no log line has a payload, a metadata value or a token, whatever happens."""
+    caplog.set_level(logging.DEBUG)
+    shop.script = {"payload-a": [S.UNAVAILABLE, S.UNAUTHENTICATED], "payload-b": [S.ABORTED]}
+    hooks = LedgerHooks(refresh_credentials=lambda _: [("authorization", "token-t")])
+    async with (
+        opened(url, replace(FAST, metadata=("x-tenant",)), hooks=hooks) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+    ):
+        method = unary(channel)
+        first = await ledger.submit(method, Message(text="payload-a"), metadata=[("x-tenant", "value-m")])
+        second = await ledger.submit(method, Message(text="payload-b"), metadata=[("x-tenant", "value-m")])
+        await until(ledger, first.id, State.SUCCEEDED)
+        await until(ledger, second.id, State.CONFLICT)
+        stored = await ledger.find(Filter())
+
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("grpc_backoff")]
+    assert any(first.id in line for line in ours)
+    assert not [line for line in ours if any(word in line for word in ("payload", "value-m", "token-t"))]
+    assert {sent["x-tenant"] for sent in shop.metadata} == {"value-m"}
+    assert "token-t" not in repr([(each.metadata, each.request) for each in stored])
+
+
+async def test_a_closed_channel_ends_its_delivery(url, shop):
+    """LG-10: whoever closes the channel is told by the delivery, as by any call."""
+    async with opened(url) as ledger:
+        channel = aio.insecure_channel(shop.target)
+        async with delivering(ledger, channel) as task:
+            await asyncio.sleep(0.05)
+            await channel.close()
+            done, _ = await asyncio.wait({task}, timeout=5)
+            assert done
+            with pytest.raises(grpc.aio.UsageError):
+                task.result()
+
+
+async def test_another_channel_is_refused(url):
+    """LG-10: grpc's own channel, or a threaded one, cannot be told to leave attempts alone."""
+    async with opened(url) as ledger:
+        with pytest.raises(TypeError, match="grpc_backoff"):
+            await ledger.deliver(grpc.insecure_channel("127.0.0.1:1"))
+
+
+def test_details_are_cut():
+    """LG-1: the server's words are kept up to 1 KiB, whole characters of them."""
+    assert cut("ä" * 600) == "ä" * 512
+    assert cut("a\x00b") == "ab"

@@ -1,0 +1,24 @@
+"""The hooks of a ledger as values; test_delivery.py has deliverers call them."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpc_backoff import OptionError
+from grpc_backoff.ledger.hooks import LedgerHooks, call_hook
+
+
+@pytest.mark.parametrize("name", ["on_success", "on_exhausted", "on_conflict", "refresh_credentials"])
+def test_what_cannot_be_called_is_refused(name):
+    """LG-7: a hook that is no function is refused when it is given, by its name."""
+    with pytest.raises(OptionError, match=rf"LedgerHooks\.{name}=7: expected a function"):
+        LedgerHooks(**{name: 7})
+
+
+async def test_functions_and_coroutine_functions():
+    """LG-7: both kinds are called, and the second is waited for."""
+
+    async def slow(number):
+        return number
+
+    assert await call_hook(slow, 1) == await call_hook(lambda number: number, 1) == 1

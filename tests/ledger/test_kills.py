@@ -1,0 +1,53 @@
+"""SIGKILL of submitter and deliverer, and many processes on one ledger: short forms of `make ledger-full`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def measured(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.ledger", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=110,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_kills(kind, request):
+    """LG-6, LG-9: killed at six moments each: nothing lost or stuck; what came twice was being acknowledged."""
+    if kind == "postgres":
+        request.getfixturevalue("server")
+
+    verdict = measured("kills", "--database", kind, "--moments", "6")
+
+    assert verdict["submitted"] > 0
+    assert (verdict["lost"], verdict["unexplained"], verdict["stuck"]) == (0, 0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_processes_share(kind, request):
+    """LG-6: however many processes claim, no operation is claimed twice within its lease, and none is left."""
+    if kind == "postgres":
+        request.getfixturevalue("server")
+
+    shared = measured("claims", "--database", kind, "--processes", "8", "--operations", "2000")
+
+    assert (shared["twice"], shared["missed"]) == (0, 0)
+
+
+@pytest.mark.slow
+def test_without_a_lock_updates_are_lost(server):
+    """LG-2, seed 001: the seed's own UPDATE loses attempts where ten fail at once: the lock is not for show."""
+    tally = measured("unlocked", "--rounds", "20")
+
+    assert tally["lost"] > 0

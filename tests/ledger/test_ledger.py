@@ -1,0 +1,254 @@
+"""The face: what `submit` takes and refuses, the policies of operations, limits, and recording by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import grpc
+import pytest
+
+from grpc_backoff import OptionError, RetryPolicy, aio
+from grpc_backoff.ledger import (
+    Filter,
+    Ledger,
+    LedgerBusyError,
+    LedgerLimitError,
+    LedgerStateError,
+    LedgerUnavailableError,
+    State,
+)
+from grpc_backoff.ledger.parameters import policy_text
+from grpc_backoff.policy.presets import RETRY
+from tests.echo import EchoStub, Message
+from tests.ledger.conftest import SETTINGS
+
+FILE = """
+[policies.careful]
+preset = "standard"
+max_delay = "10s"
+
+[methods."echo.v1.Echo"]
+retry = 2
+delay = 3
+
+[ledger]
+policy = "careful"
+lease = "1m"
+"""
+
+
+@pytest.fixture
+async def ledger(url):
+    async with await Ledger.open(url, settings=replace(SETTINGS, max_rows=5, max_request_bytes=100)) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def stub():
+    async with aio.insecure_channel("shop.example:443") as channel:
+        yield EchoStub(channel)
+
+
+async def test_a_stub_says_all(ledger, stub):
+    """LG-9: a method of a stub says target, path and serializer."""
+    told = await ledger.submit(stub.Unary, Message(text="a"))
+    operation = await ledger.get(told.id)
+
+    assert (operation.target, operation.method) == ("shop.example:443", "/echo.v1.Echo/Unary")
+    assert Message.FromString(operation.request).text == "a"
+
+
+async def test_what_submit_refuses(ledger, stub):
+    """LG-9: streams, other channels' stubs and what is no bytes are refused, and nothing is stored."""
+    plain = grpc.aio.insecure_channel("127.0.0.1:1")
+    cases = [
+        ((stub.Down, Message()), TypeError, "unary_stream: expected a unary-unary method"),
+        ((stub.Up, Message()), TypeError, "stream_unary"),
+        ((EchoStub(plain).Unary, Message()), TypeError, "expected a unary-unary method of a stub on a channel of"),
+        ((stub.Unary,), TypeError, "expected one request"),
+        (("t", "/m/m"), TypeError, "or target, method and bytes"),
+        (("t", "/m/m", "text"), TypeError, "request=str: expected bytes"),
+        (("t", "m", b""), OptionError, "method='m': expected a path"),
+    ]
+    for given, kind, message in cases:
+        with pytest.raises(kind, match=message):
+            await ledger.submit(*given)
+    await plain.close()
+    assert await ledger.find() == []
+
+
+async def test_limits(ledger):
+    """LG-11: too large a request and too many operations are refused with the limit's name; nothing is stored."""
+    with pytest.raises(LedgerLimitError, match=r"request=101 bytes: expected at most max_request_bytes \(100\)"):
+        await ledger.submit("t", "/m/m", b"x" * 101)
+    await ledger.submit_many([ledger.prepared("t", "/m/m", b"x") for _ in range(4)])
+    with pytest.raises(LedgerLimitError, match=r"2 more: expected at most max_rows \(5\)"):
+        await ledger.submit_many([ledger.prepared("t", "/m/m", b"x") for _ in range(2)])
+    [first, *_] = await ledger.find()
+    await ledger.discard(first.id)
+    await ledger.submit_many([ledger.prepared("t", "/m/m", b"x") for _ in range(2)])
+
+    assert (await ledger.queue()).length == 5
+    assert await ledger.submit_many([]) == []
+
+
+async def test_metadata_that_is_not_allowed(ledger):
+    """LG-11: metadata are stored only where the settings allow their key; the error shows no value."""
+    with pytest.raises(OptionError, match="metadata='authorization': expected keys that") as caught:
+        await ledger.submit("t", "/m/m", b"", metadata=[("authorization", "Bearer secret")])
+
+    assert "secret" not in str(caught.value)
+    assert await ledger.find() == []
+
+
+@pytest.mark.parametrize("key", ["", "ä", "a\nb", "x" * 2000, 7])
+async def test_a_key_that_cannot_be_sent(ledger, key):
+    """LG-10: a key is sent as metadata, so it has to be such a text."""
+    with pytest.raises(OptionError, match="idempotency_key="):
+        await ledger.submit("t", "/m/m", b"", idempotency_key=key)
+
+
+async def test_policies(url, tmp_path, stub):
+    """LG-1, LG-14: an argument, else the file's `[methods]`, else its `[ledger]`, else the library's own."""
+    file = tmp_path / "backoff.toml"
+    file.write_text(FILE)
+    mine = replace(RETRY["steps"], max_attempts=7)
+    async with await Ledger.open(url, config=file) as ledger:
+        assert ledger.settings.lease == 60.0
+        ids = [
+            (await ledger.submit("t", "/m/m", b"", policy="retry: 1, delay: 5s")).id,
+            (await ledger.submit("t", "/m/m", b"", policy=mine)).id,
+            (await ledger.submit("t", "/m/m", b"", policy="aggressive")).id,
+            (await ledger.submit(stub.Unary, Message())).id,
+            (await ledger.submit("t", "/m/m", b"")).id,
+        ]
+        texts = [(await ledger.get(id_)).policy for id_ in ids]
+        policies = [ledger.policy_of(text) for text in texts]
+
+    assert texts[:3] == ["retry: 1, delay: 5s", policy_text(mine), "aggressive"]
+    assert texts[4] == "careful"
+    assert RetryPolicy.parse(texts[1]) == mine
+    assert [policy.max_attempts for policy in policies] == [2, 7, 5, 3, 5]
+    assert (policies[3].nominal(1), policies[4].backoff.cap) == (3.0, 10.0)
+    async with await Ledger.open(url) as ledger:
+        assert (await ledger.get((await ledger.submit("t", "/m/m", b"")).id)).policy == "background"
+
+
+async def test_the_environments_file(url, tmp_path, monkeypatch):
+    """LG-14: without an argument the file is the environment's, as for channels."""
+    file = tmp_path / "backoff.toml"
+    file.write_text('[ledger]\npoll = "7s"\n')
+    monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(file))
+    async with await Ledger.open(url) as ledger:
+        assert ledger.settings.poll == 7.0
+
+
+async def test_a_policy_that_is_none(ledger):
+    """LG-1: an unknown policy is refused at submit, with what was probably meant."""
+    with pytest.raises(OptionError, match="did you mean 'standard'"):
+        await ledger.submit("t", "/m/m", b"", policy="standrad")
+
+
+async def test_attempts_made_by_hand(ledger):
+    """LG-2, seed 001: who makes attempts by himself records them; ten failures at once are ten attempts."""
+    told = await ledger.submit("t", "/m/m", b"", policy="steps")
+
+    done = await asyncio.gather(*(ledger.record_failure(told.id, "UNAVAILABLE", "down") for _ in range(10)))
+    after = await ledger.get(told.id)
+
+    assert sorted(each.attempts for each in done) == list(range(1, 11))
+    assert (after.attempts, len(await ledger.attempts(told.id)), after.state) == (10, 10, State.WAITING)
+    assert (await ledger.record_success(told.id)).state is State.SUCCEEDED
+    assert await ledger.set_backoff(told.id, 1.0) is False
+
+
+async def test_one_that_is_not_there(ledger):
+    """LG-7: an id of nothing is a clear error."""
+    for id_ in ("00000000-0000-4000-8000-000000000000", "nonsense"):
+        with pytest.raises(LedgerStateError, match="expected the id of an operation"):
+            await ledger.get(id_)
+    with pytest.raises(LedgerStateError, match="expected an operation in conflict"):
+        await ledger.resolve((await ledger.submit("t", "/m/m", b"")).id)
+
+
+async def test_failed_operations_are_seen_and_pruned_only_on_demand(ledger):
+    """LG-7, LG-11, seed 003: `failed_ops` are listed, and stay until somebody acts."""
+    told = await ledger.submit("t", "/m/m", b"")
+    await ledger.record_failure(told.id, "INTERNAL")
+
+    assert [operation.id for operation in await ledger.find(Filter(states=(State.FAILED,)))] == [told.id]
+    assert await ledger.prune(0.0) == 0
+    assert await ledger.prune(0.0, failed=True) == 1
+
+
+async def test_ready(ledger):
+    """LG-5: one question for many: the face asks the store, with the policies of this process."""
+    told = await ledger.submit("t", "/m/m", b"")
+
+    [readiness] = await ledger.ready(Filter(target="t"))
+
+    assert (readiness.id, readiness.ready, readiness.why) == (told.id, True, "due")
+
+
+async def test_busy_is_raised_where_one_asks(ledger, monkeypatch):
+    """LG-2: recording by hand raises what a delivery would try again."""
+
+    async def busy(_reports):
+        return [LedgerBusyError("locked")]
+
+    told = await ledger.submit("t", "/m/m", b"")
+    monkeypatch.setattr(ledger.store, "record", busy)
+    with pytest.raises(LedgerBusyError):
+        await ledger.record_failure(told.id, "UNAVAILABLE")
+
+
+async def test_urls():
+    """LG-9: what is no database that this library knows is refused."""
+    with pytest.raises(OptionError, match="expected a path, sqlite:///path or postgresql://"):
+        await Ledger.open("mysql://localhost/x")
+    with pytest.raises(OptionError, match="expected a LedgerHooks"):
+        await Ledger.open("unused.db", hooks=object())
+
+
+async def test_readiness_with_the_files_parameters(url, tmp_path):
+    """LG-3, LG-5, LG-14, seed 001: where an owner died, readiness is computed with the one file's parameters."""
+    file = tmp_path / "backoff.toml"
+    file.write_text('[policies.mine]\npreset = "steps"\nsteps = [77]\nmax_delay = "2m"\n[ledger]\npolicy = "mine"\n')
+    async with await Ledger.open(url, config=file) as ledger:
+        ids = [told.id for told in await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(3)])]
+        claimed = await ledger.store.claim("t", 3, "dead", 0.001)
+        await asyncio.sleep(0.05)
+        told = await ledger.ready(Filter(ids=tuple(ids)))
+
+    assert [(each.ready, each.why) for each in told] == [(False, "its owner is gone")] * 3
+    ends = {operation.id: operation.lease_until for operation in claimed}
+    assert all(abs(each.at - ends[each.id] - 77.0) < 0.001 for each in told)
+
+
+async def test_wake_ups_are_gathered(ledger, monkeypatch):
+    """LG-12: submits of one moment wake the other processes once."""
+    heard = []
+
+    async def notify(target):
+        heard.append(target)
+
+    monkeypatch.setattr(ledger.store, "notify", notify)
+    for target in ["t", "u"] * 10:
+        ledger._notify(target)
+    for _ in range(200):
+        await asyncio.sleep(0.01)
+        if len(heard) == 2:
+            break
+
+    assert sorted(heard) == ["t", "u"]
+
+
+async def test_a_closed_ledger(url):
+    """LG-9, CB-10: closing twice is fine; what is asked of a closed ledger is refused, and nothing is stored."""
+    ledger = await Ledger.open(url)
+    await ledger.close()
+    await ledger.close()
+
+    with pytest.raises(LedgerUnavailableError, match="the ledger is closed; nothing was stored"):
+        await ledger.submit("t", "/m/m", b"")

@@ -1,0 +1,44 @@
+"""The log lines of operations."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from grpc_backoff.ledger import events
+from grpc_backoff.ledger.log import log_operation
+
+WHAT = {
+    "operation_id": "id-1",
+    "target": "shop:443",
+    "method": "/shop.Orders/Place",
+    "attempt": 2,
+    "trace_id": "t" * 32,
+}
+FAILED = {"code": "UNAVAILABLE", "delay": 1.5, "source": "schedule"}
+LINES = [
+    (events.OperationDelivered(**WHAT), "DEBUG", "delivered at attempt 2"),
+    (events.OperationRetried(**WHAT, **FAILED), "INFO", "failed at attempt 2, UNAVAILABLE; next in 1.5 s (schedule)"),
+    (events.OperationLost(**WHAT, **FAILED), "WARNING", "attempt 2 was lost: its deliverer is gone; next in 1.5 s"),
+    (
+        events.OperationExhausted(**WHAT, code="UNAVAILABLE", reason="no tries are left"),
+        "WARNING",
+        "given up at attempt 2, UNAVAILABLE: no tries are left",
+    ),
+    (events.OperationConflicted(**WHAT, code="ABORTED"), "WARNING", "in conflict at attempt 2, ABORTED"),
+]
+
+
+@pytest.mark.parametrize(("event", "level", "line"), LINES)
+def test_lines(caplog, event, level, line):
+    """LG-7, RT-11: one line for each event, with operation id, attempt, delay, code and trace id as attributes."""
+    caplog.set_level(logging.DEBUG, "grpc_backoff")
+
+    log_operation(event)
+
+    [record] = caplog.records
+    assert record.levelname == level
+    assert record.getMessage() == f"shop:443: operation id-1 /shop.Orders/Place {line}; trace {'t' * 32}"
+    assert (record.operation_id, record.attempt, record.trace_id) == ("id-1", 2, "t" * 32)
+    assert (record.code, record.delay) == (getattr(event, "code", None), getattr(event, "delay", None))

@@ -1,0 +1,84 @@
+"""The ledger's metrics, read from OpenTelemetry's own SDK."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from grpc_backoff.ledger import (
+    Ledger,
+    OperationConflicted,
+    OperationDelivered,
+    OperationExhausted,
+    OperationLost,
+    OperationRetried,
+)
+from grpc_backoff.ledger.otel import LedgerMetrics
+
+WHAT = {"operation_id": "1", "target": "shop:443", "method": "/shop.Orders/Place"}
+
+
+@pytest.fixture
+def reader():
+    return InMemoryMetricReader()
+
+
+@pytest.fixture
+def metrics(reader):
+    provider = MeterProvider([reader])
+    yield LedgerMetrics(provider)
+    provider.shutdown()
+
+
+def read(reader):
+    """Return the values by metric and the labels that are not target and method."""
+    found = {}
+    for resource in reader.get_metrics_data().resource_metrics:
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                name = metric.name.removeprefix("grpc_backoff.ledger.")
+                for point in metric.data.data_points:
+                    labels = {k: v for k, v in point.attributes.items() if k not in ("grpc.target", "grpc.method")}
+                    found[(name, *labels.values())] = getattr(point, "value", None) or getattr(point, "sum", None)
+    return found
+
+
+def test_events(reader, metrics):
+    """LG-7, seed 003: delivered and retried by attempt, exhausted with its reason, conflicts, lost attempts, delays."""
+    metrics(OperationRetried(**WHAT, attempt=1, code="UNAVAILABLE", delay=2.0, source="schedule"))
+    metrics(OperationLost(**WHAT, attempt=2, code="LOST", delay=1.0, source="schedule"))
+    metrics(OperationDelivered(**WHAT, attempt=3))
+    metrics(OperationDelivered(**WHAT, attempt=40))
+    metrics(OperationExhausted(**WHAT, attempt=5, code="UNAVAILABLE", reason="no tries are left"))
+    metrics(OperationConflicted(**WHAT, attempt=1, code="ABORTED"))
+
+    assert read(reader) == {
+        ("retries", "1"): 1,
+        ("retries", "2"): 1,
+        ("lost",): 1,
+        ("retry_delay", "schedule"): 3.0,
+        ("delivered", "3"): 1,
+        ("delivered", "10+"): 1,
+        ("exhausted", "UNAVAILABLE", "no tries are left"): 1,
+        ("conflicts", "ABORTED"): 1,
+    }
+
+
+async def test_queue(reader, metrics, tmp_path):
+    """LG-7, seed 003: the queue's length by state, and the age of the oldest that waits."""
+    async with await Ledger.open(tmp_path / "ledger.db") as ledger:
+        await ledger.submit("t", "/m/m", b"")
+        await asyncio.sleep(0.05)
+        task = metrics.observe(ledger)
+        for _ in range(200):
+            await asyncio.sleep(0.01)
+            found = read(reader)
+            if found:
+                break
+        task.cancel()
+
+    assert found["queue_length", "pending"] == 1
+    assert 0.05 <= found["oldest_age",] < 60

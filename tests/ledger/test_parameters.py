@@ -1,0 +1,53 @@
+"""Policies as text, and as what SQL is handed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from grpc_backoff.ledger.parameters import parameters, policy_text
+from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.retry import RetryPolicy
+from tests.ledger.policies import policies
+
+
+@given(policies())
+def test_text_is_read_back(policy):
+    """LG-1: whatever policy an operation is given, its text is read back to an equal one."""
+    assert RetryPolicy.parse(policy_text(policy)) == policy
+
+
+@pytest.mark.parametrize("name", sorted(RETRY))
+def test_presets_as_text(name):
+    """LG-1: every preset survives as text."""
+    assert RetryPolicy.parse(policy_text(RETRY[name])) == RETRY[name]
+
+
+@given(policies())
+def test_parameters_are_json(policy):
+    """LG-3: what SQL is handed has the policy's own numbers, and JSON keeps each of them."""
+    made = parameters(policy)
+
+    assert json.loads(json.dumps(made)) == made
+    assert made["cap"] == policy.backoff.cap
+    assert made["strategy"] == policy.backoff.strategy.name
+    assert made["jitter"] == policy.backoff.jitter.name
+
+
+def test_a_foreign_strategy_is_refused():
+    """LG-3: a strategy that SQL does not know is refused when it is handed over, not computed in another way."""
+
+    class Mine:
+        name = "mine"
+
+        def value(self, n):
+            return 1.0
+
+    standard = RETRY["standard"]
+    foreign = replace(standard, backoff=replace(standard.backoff, strategy=Mine()))
+    for convert in (parameters, policy_text):
+        with pytest.raises(TypeError, match="strategy=Mine"):
+            convert(foreign)

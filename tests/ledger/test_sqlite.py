@@ -1,0 +1,302 @@
+"""What only SQLite's store does: one file, the host's clock, and everything that can be wrong with a file."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+import sqlite3
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.ledger import Filter, Ledger, LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, State
+from grpc_backoff.ledger.records import Report
+from grpc_backoff.policy.presets import RETRY
+from tests.ledger.conftest import SETTINGS, open_store, submission
+
+STEPS = RETRY["steps"]
+HOUR = 3600.0
+
+
+class Clock:
+    """The host's clock, in the test's hand."""
+
+    def __init__(self):
+        self.now = 1_800_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "ledger.db")
+
+
+@pytest.fixture
+async def timed(path):
+    clock = Clock()
+    store = open_store(path, SETTINGS, clock=clock)
+    await store.migrate(apply=True)
+    store.clock = clock
+    yield store
+    await store.close()
+
+
+async def waiting(store):
+    """Return an operation that failed once and waits for a second."""
+    [told] = await store.submit([submission(1)])
+    [operation] = await store.claim("shop:443", 1, "me", 30.0)
+    await store.record([Report(told.id, operation.lease_token, STEPS, FailedAttempt("UNAVAILABLE"), draw=0.5)])
+    return told.id
+
+
+async def test_durable(path):
+    """LG-9: what `submit` has returned for is synced: WAL, and synchronous=FULL."""
+    async with await Ledger.open(path) as ledger:
+        await ledger.queue()
+        connection = ledger.store._connection
+        modes = await asyncio.get_running_loop().run_in_executor(
+            ledger.store._thread,
+            lambda: [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")],
+        )
+    assert modes == ["wal", 2]
+
+
+async def test_a_clock_that_jumps_ahead(timed):
+    """LG-12: an hour ahead costs the rest of one wait: the operation is due, and its next wait is the policy's."""
+    id_ = await waiting(timed)
+
+    timed.clock.now += HOUR
+
+    assert await timed.next_due("shop:443") == 0
+    [operation] = await timed.claim("shop:443", 1, "me", 30.0)
+    [told] = await timed.record([Report(id_, operation.lease_token, STEPS, FailedAttempt("UNAVAILABLE"), draw=0.5)])
+    assert (told.delay, await timed.next_due("shop:443")) == (2.0, 2.0)
+
+
+async def test_a_clock_that_is_set_back(timed):
+    """LG-12: an hour back costs at most one delay of the policy: the wait begins anew, and a new lease with it."""
+    await waiting(timed)
+    await timed.submit([submission(2)])
+    [running] = await timed.claim("shop:443", 1, "me", 30.0)
+
+    timed.clock.now -= HOUR
+    await timed.lost(None, lambda _: STEPS, random.Random(1), 10)
+
+    assert await timed.next_due("shop:443") == 1.0
+    assert (await timed.find(Filter(ids=(running.id,)), 1))[0].lease_until == timed.clock.now + 30.0
+    timed.clock.now += 1.0
+    assert len(await timed.claim("shop:443", 9, "me", 30.0)) == 1
+
+
+async def test_what_was_submitted_before_the_clock_was_set_back(timed):
+    """LG-12: an operation that was never tried does not wait for the hour to pass again."""
+    await timed.submit([submission(1)])
+
+    timed.clock.now -= HOUR
+    await timed.lost(None, lambda _: STEPS, random.Random(1), 10)
+
+    assert await timed.next_due("shop:443") == 0
+    assert (await timed.queue(None)).oldest == 0
+
+
+async def test_busy(path):
+    """LG-2, seed 001: a lock that is not had in time is a clear error, and nothing was written; then it is had."""
+    store = open_store(path, replace(SETTINGS, lock_timeout=0.2))
+    await store.migrate(apply=True)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(LedgerBusyError, match=r"for 0\.2 s; nothing was written"):
+        await store.submit([submission(1)])
+    other.execute("COMMIT")
+    other.close()
+
+    assert await store.find(Filter(), 1) == []
+    assert (await store.submit([submission(1)]))[0].new
+    await store.close()
+
+
+async def test_in_the_callers_transaction(path):
+    """LG-9: inside a sqlite3 transaction of the caller's: committed it is there, rolled back it never was."""
+    async with await Ledger.open(path) as ledger:
+        mine = sqlite3.connect(path)
+        mine.execute("CREATE TABLE orders (id TEXT)")
+        mine.execute("INSERT INTO orders VALUES ('a')")
+        kept = await ledger.submit("t", "/m/m", b"a", within=mine)
+        assert await ledger.find() == []
+        mine.commit()
+        mine.execute("INSERT INTO orders VALUES ('b')")
+        await ledger.submit("t", "/m/m", b"b", within=mine)
+        mine.rollback()
+        await ledger.submit("t", "/m/m", b"c", within=mine)
+        mine.rollback()
+        mine.close()
+
+        assert [operation.id for operation in await ledger.find()] == [kept.id]
+        with pytest.raises(TypeError, match=r"within=builtins\.str: expected a sqlite3\.Connection"):
+            await ledger.submit("t", "/m/m", b"d", within="postgresql")
+
+
+async def test_sql_for_any_driver(path):
+    """LG-9: the statement and its parameters store an operation in anybody's transaction."""
+    async with await Ledger.open(path) as ledger:
+        prepared = ledger.prepared("t", "/m/m", b"a", idempotency_key="k")
+        other = sqlite3.connect(path)
+        other.execute(*ledger.statement(prepared))
+        other.commit()
+        other.close()
+
+        assert (await ledger.get(prepared.id)).idempotency_key == "k"
+
+
+async def test_a_full_disk(path):
+    """LG-9: a file that may not grow is one clear error; nothing is lost, and it goes on when there is room."""
+    async with await Ledger.open(path) as ledger:
+        kept = await ledger.submit("t", "/m/m", b"a")
+
+        def limit(pages):
+            ledger.store._connection.execute(f"PRAGMA max_page_count = {pages}")
+
+        def run(*given):
+            return asyncio.get_running_loop().run_in_executor(ledger.store._thread, limit, *given)
+
+        await run(1)
+        with pytest.raises(LedgerUnavailableError, match="the disk is full; nothing was stored") as caught:
+            await ledger.submit("t", "/m/m", b"x" * 500_000)
+        assert caught.value.stored is False
+        await run(1_000_000)
+        await ledger.submit("t", "/m/m", b"x" * 500_000)
+
+        assert len(await ledger.find()) == 2
+        assert (await ledger.get(kept.id)).request == b"a"
+
+
+FULL = """
+import asyncio, resource, sys
+from grpc_backoff.ledger import Ledger, LedgerUnavailableError
+
+async def main():
+    async with await Ledger.open(sys.argv[1]) as ledger:
+        await ledger.submit("t", "/m/m", b"a")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
+        try:
+            await ledger.submit("t", "/m/m", b"x" * 900_000)
+        except LedgerUnavailableError as error:
+            print(error)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        await ledger.submit("t", "/m/m", b"b")
+        print(len(await ledger.find()))
+
+asyncio.run(main())
+"""
+
+
+def test_a_disk_that_refuses_writes(path):
+    """LG-9: where the system refuses a write, the error says so; what was stored is there, and it goes on after."""
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
+    done = subprocess.run([sys.executable, "-c", FULL, path], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines() == [f"{path}: the disk cannot be written; nothing was stored", "2"]
+
+
+async def test_a_read_only_file(path):
+    """LG-9: what cannot be written says so, at the first write or when its tables are to be made."""
+    async with await Ledger.open(path) as ledger:
+        await ledger.submit("t", "/m/m", b"a")
+
+    async with await Ledger.open(f"file:{path}?mode=ro") as ledger:
+        with pytest.raises(LedgerUnavailableError, match="read-only; nothing was stored"):
+            await ledger.submit("t", "/m/m", b"b")
+        assert len(await ledger.find()) == 1
+
+
+@pytest.mark.parametrize(
+    "content", [b"no database at all, but long enough to be read as one" * 99, b"SQLite format 3\x00" * 999]
+)
+async def test_no_database(path, content):
+    """LG-9: a file that is none of ours is refused, and left as it is."""
+    Path(path).write_bytes(content)
+
+    with pytest.raises(LedgerUnavailableError, match=r"no SQLite database|damaged"):
+        await Ledger.open(path)
+    assert Path(path).read_bytes() == content
+
+
+async def test_a_damaged_file(path):
+    """LG-9: damage is said when it is met."""
+    async with await Ledger.open(path) as ledger:
+        await ledger.submit_many([ledger.prepared("t", "/m/m", b"x" * 1000) for _ in range(200)])
+    content = bytearray(Path(path).read_bytes())
+    content[4096 * 10 : 4096 * 40] = b"\xff" * 4096 * 30
+    Path(path).write_bytes(content)
+
+    async with await Ledger.open(path) as ledger:
+        with pytest.raises(LedgerUnavailableError, match="the file is damaged"):
+            await ledger.find(limit=1000)
+
+
+async def test_a_directory_that_is_not_there(tmp_path):
+    """LG-9: a path that cannot be opened is a clear error."""
+    with pytest.raises(LedgerUnavailableError, match="the file cannot be opened; nothing was stored"):
+        await Ledger.open(tmp_path / "nowhere" / "ledger.db")
+
+
+async def test_a_newer_schema(path):
+    """LG-13: tables of a newer library are refused, and left as they are."""
+    async with await Ledger.open(path):
+        pass
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE ledger_schema SET version = 99")
+
+    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 1; a newer grpc-backoff has been here"):
+        await Ledger.open(path)
+
+
+async def test_older_tables_that_are_not_to_be_migrated(path):
+    """LG-13: with `migrate=False` older tables, or none, are refused; nothing is made."""
+    with pytest.raises(LedgerSchemaError, match="run `grpc-backoff ledger migrate`"):
+        await Ledger.open(path, migrate=False)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
+async def test_ten_that_migrate_at_once(path):
+    """LG-13: migrations are applied under the lock: of ten that open a new file at once, each finds its tables."""
+    ledgers = await asyncio.gather(*(Ledger.open(path) for _ in range(10)))
+    for ledger in ledgers:
+        await ledger.submit("t", "/m/m", b"a")
+        await ledger.close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM ledger_operations").fetchone() == (10,)
+
+
+async def test_cancelled_submits_are_whole(path):
+    """LG-9: a caller that is cancelled leaves no half of anything; what was begun is finished."""
+    async with await Ledger.open(path) as ledger:
+        for _ in range(20):
+            prepared = [ledger.prepared("t", "/m/m", b"a") for _ in range(5)]
+            task = asyncio.ensure_future(ledger.submit_many(prepared))
+            await asyncio.sleep(random.uniform(0, 0.003))
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        operations = await ledger.find()
+
+    assert len(operations) % 5 == 0
+    assert {operation.state for operation in operations} <= {State.PENDING}
+
+
+async def test_nothing_is_left(path):
+    """LG-10, CB-10: a closed ledger leaves no thread."""
+    before = threading.active_count()
+    async with await Ledger.open(path) as ledger:
+        await ledger.submit("t", "/m/m", b"a")
+    await asyncio.sleep(0.1)
+    assert threading.active_count() <= before

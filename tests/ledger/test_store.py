@@ -1,0 +1,453 @@
+"""What every store does alike: one behaviour for SQLite and for PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+
+from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.calls.events import WaitSource
+from grpc_backoff.calls.server_hint import ServerHint
+from grpc_backoff.ledger.records import FINISHED, LOST, Filter, Lease, Report, State
+from grpc_backoff.ledger.store import decode_metadata, encode_metadata
+from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.retry import RetryPolicy
+from tests.ledger.conftest import open_store, submission
+
+SHOP = "shop:443"
+STEPS = RETRY["steps"]
+QUICK = RetryPolicy.parse("max_attempts: unlimited, delay: 10ms")
+UNAVAILABLE = FailedAttempt("UNAVAILABLE")
+CHANCE = random.Random(1)
+
+
+def policy_of(text):
+    return RetryPolicy.parse(text)
+
+
+async def claimed(store, limit=1, lease=30.0):
+    return await store.claim(SHOP, limit, "me", lease)
+
+
+async def submitted(store, *numbers, **parts):
+    return [told.id for told in await store.submit([submission(number, **parts) for number in numbers])]
+
+
+async def one(store, id_):
+    return (await store.find(Filter(ids=(id_,)), 1))[0]
+
+
+async def failed(store, operation, policy=STEPS, failure=UNAVAILABLE, draw=0.5, **how):
+    report = Report(operation.id, operation.lease_token, policy, failure, draw=draw, **how)
+    return (await store.record([report]))[0]
+
+
+async def test_a_row_has_every_field(store):
+    """LG-1: what was submitted is there, field by field, pending and without attempts."""
+    metadata = (("x-tenant", "a"), ("x-trace-bin", b"\x00\xff"))
+    [told] = await store.submit([submission(1, metadata=metadata, trace_id="t" * 32, key="k")])
+    operation = await one(store, told.id)
+
+    assert told.new
+    assert (operation.target, operation.method, operation.request) == (SHOP, "/shop.Orders/Place", b"order")
+    assert (operation.metadata, operation.policy, operation.state) == (metadata, "steps", State.PENDING)
+    assert (operation.attempts, operation.recorded, operation.lease_token) == (0, 0, 0)
+    assert (operation.idempotency_key, operation.trace_id) == ("k", "t" * 32)
+    assert operation.created == operation.began == operation.next_attempt_at
+    nothing = (
+        "backoff_request_seconds",
+        "last_attempted_at",
+        "code",
+        "details",
+        "lease_owner",
+        "lease_until",
+        "finished",
+    )
+    assert [getattr(operation, name) for name in nothing] == [None] * len(nothing)
+    assert "order" not in repr(operation)
+
+
+async def test_one_key_is_one_operation(store):
+    """LG-1: a second submit of a key for a method returns the first; another method has keys of its own."""
+    first = await store.submit([submission(1, key="k")])
+    again = await store.submit([submission(2, key="k"), submission(3, key="k", method="/shop.Orders/Cancel")])
+    both = await store.submit([submission(4, key="n"), submission(5, key="n")])
+
+    assert (again[0].id, again[0].new) == (first[0].id, False)
+    assert again[1].new
+    assert (both[0].new, both[1].new, both[0].id) == (True, False, both[1].id)
+
+
+async def test_oldest_first(store):
+    """LG-6: what has waited longest is claimed first, each by one owner alone."""
+    ids = [*await submitted(store, 1), *await submitted(store, 2), *await submitted(store, 3)]
+
+    first = await claimed(store, 2)
+    rest = await claimed(store, 2)
+
+    assert [operation.id for operation in first] == ids[:2]
+    assert [operation.id for operation in rest] == ids[2:]
+    assert await claimed(store) == []
+    assert (first[0].state, first[0].lease_owner, first[0].lease_token) == (State.IN_PROGRESS, "me", 1)
+    assert first[0].next_attempt_at is None
+    assert first[0].lease_until > first[0].created
+
+
+async def test_a_claim_is_for_one_target(store):
+    """LG-6, LG-10: a deliverer gets the operations of its own channel's target."""
+    await submitted(store, 1, target="other:443")
+
+    assert await claimed(store) == []
+    assert await store.next_due(SHOP) is None
+    assert await store.next_due("other:443") == 0
+
+
+async def test_a_failure_writes_everything_at_once(store):
+    """LG-1, LG-2, seed 001's third race: backoff and its timestamp are one write; next is their sum."""
+    await submitted(store, 1)
+    [operation] = await claimed(store)
+
+    told = await failed(store, operation, draw=0.5, details="down")
+    after = await one(store, operation.id)
+    [attempt] = await store.attempts(operation.id)
+
+    assert (told.state, told.attempts, told.delay, told.source, told.live) == (State.WAITING, 1, 1.0, "schedule", True)
+    assert (after.backoff_request_seconds, after.code, after.details) == (1.0, "UNAVAILABLE", "down")
+    assert after.next_attempt_at == pytest.approx(after.last_attempted_at + 1.0, abs=1e-6)
+    assert (after.lease_owner, after.lease_until) == (None, None)
+    assert (attempt.number, attempt.code, attempt.delay, attempt.source) == (1, "UNAVAILABLE", 1.0, "schedule")
+    assert operation.created <= attempt.started <= attempt.ended == after.last_attempted_at
+    assert await claimed(store) == []
+    assert 0 < await store.next_due(SHOP) <= 1
+
+
+async def test_a_retry_is_claimed_when_it_is_due(store):
+    """LG-6: after its backoff an operation is claimed again, and its sequence goes on."""
+    await submitted(store, 1)
+    [operation] = await claimed(store)
+    await failed(store, operation, QUICK)
+    await asyncio.sleep(0.05)
+
+    [again] = await claimed(store)
+    told = (await store.record([Report(again.id, again.lease_token, QUICK)]))[0]
+
+    assert (again.attempts, again.lease_token) == (1, 2)
+    assert (told.state, told.attempts, told.code) == (State.SUCCEEDED, 2, "OK")
+    assert [attempt.code for attempt in await store.attempts(again.id)] == ["UNAVAILABLE", "OK"]
+    assert (await one(store, again.id)).finished is not None
+
+
+@pytest.mark.parametrize(
+    ("failure", "state"),
+    [
+        (FailedAttempt("INVALID_ARGUMENT"), State.FAILED),
+        (FailedAttempt("ABORTED"), State.CONFLICT),
+        (FailedAttempt("ALREADY_EXISTS"), State.CONFLICT),
+    ],
+)
+async def test_final_failures(store, failure, state):
+    """LG-7, LG-8: what is not retried ends as failed or as a conflict, and stays to be seen."""
+    await submitted(store, 1)
+    [operation] = await claimed(store)
+
+    told = await failed(store, operation, failure=failure)
+
+    assert (told.state, told.delay, told.reason) == (state, None, None)
+    assert (await one(store, operation.id)).finished is not None
+    assert await store.next_due(SHOP) is None
+
+
+async def test_exhausted(store):
+    """LG-7: the last attempt that the policy allows ends the operation, and says why."""
+    policy = replace(QUICK, max_attempts=2)
+    await submitted(store, 1)
+    [operation] = await claimed(store)
+    await failed(store, operation, policy)
+    await asyncio.sleep(0.05)
+    [operation] = await claimed(store)
+
+    told = await failed(store, operation, policy)
+
+    assert (told.state, told.reason, told.attempts) == (State.FAILED, "no tries are left", 2)
+
+
+async def test_the_servers_word(store):
+    """LG-4: pushback begins the sequence anew; `retry-after` is capped and has a draw of its jitter."""
+    await submitted(store, 1, 2)
+    first, second = await claimed(store, 2)
+
+    pushed = await failed(store, first, failure=FailedAttempt("UNAVAILABLE", ServerHint(0.5, WaitSource.PUSHBACK)))
+    after = await failed(
+        store,
+        second,
+        RETRY["standard"],
+        FailedAttempt("UNAVAILABLE", ServerHint(10.0, WaitSource.RETRY_AFTER)),
+        draw=0.5,
+    )
+
+    assert (pushed.delay, pushed.source) == (0.5, "grpc-retry-pushback-ms")
+    assert (after.delay, after.source) == (12.5, "retry-after")
+
+
+async def test_a_late_success_counts(store):
+    """LG-6: a success under a lease that has ended ends the operation, also while another attempt runs."""
+    await submitted(store, 1)
+    [first] = await claimed(store, lease=0.01)
+    await asyncio.sleep(0.05)
+    await store.lost(SHOP, lambda _: QUICK, CHANCE, 10)
+    await asyncio.sleep(0.05)
+    [second] = await claimed(store)
+
+    late = (await store.record([Report(first.id, first.lease_token, QUICK)]))[0]
+    then = await failed(store, second, QUICK)
+
+    assert (late.state, late.live) == (State.SUCCEEDED, False)
+    assert (then.state, then.live, then.delay) == (State.SUCCEEDED, False, None)
+    assert [attempt.code for attempt in await store.attempts(first.id)] == ["OK", "UNAVAILABLE"]
+    assert (await one(store, first.id)).attempts == 2
+
+
+async def test_a_late_failure_reschedules_nothing(store):
+    """LG-6: a failure under an old lease says what became of the lost attempt, and leaves the running one alone."""
+    await submitted(store, 1)
+    [first] = await claimed(store, lease=0.01)
+    await asyncio.sleep(0.05)
+    [lost] = await store.lost(SHOP, lambda _: QUICK, CHANCE, 10)
+    await asyncio.sleep(0.05)
+    [second] = await claimed(store)
+
+    late = await failed(store, first, QUICK)
+    now = await one(store, first.id)
+
+    assert (lost.state, lost.code, lost.attempts, lost.delay) == (State.WAITING, LOST, 1, 0.01)
+    assert (late.state, late.live, late.delay) == (State.IN_PROGRESS, False, None)
+    assert (now.state, now.lease_token, now.attempts, now.next_attempt_at) == (
+        State.IN_PROGRESS,
+        second.lease_token,
+        1,
+        None,
+    )
+    assert [attempt.code for attempt in await store.attempts(first.id)] == ["UNAVAILABLE"]
+
+
+async def test_a_lease_that_is_extended_holds(store):
+    """LG-6: extending moves the end; of a lease that is over, it says so."""
+    await submitted(store, 1, 2)
+    first, second = await claimed(store, 2, lease=0.2)
+    leases = [Lease(first.id, first.lease_token), Lease(second.id, 99)]
+
+    assert await store.extend(leases, 30.0) == {first.id}
+    await asyncio.sleep(0.3)
+    [lost] = await store.lost(None, lambda _: QUICK, CHANCE, 10)
+    assert lost.id == second.id
+
+
+async def test_given_back_is_as_it_was(store):
+    """LG-10: an operation that is given back has no attempt more, and is the oldest again."""
+    ids = await submitted(store, 1, 2)
+    [first] = await claimed(store)
+
+    await store.release([Lease(first.id, first.lease_token)])
+    operation = await one(store, first.id)
+
+    assert (operation.state, operation.attempts, operation.lease_owner) == (State.PENDING, 0, None)
+    assert await store.attempts(first.id) == []
+    assert [again.id for again in await claimed(store, 2)] == ids
+
+
+async def test_an_old_lease_gives_nothing_back(store):
+    """LG-6: who has lost a lease cannot end the next owner's."""
+    await submitted(store, 1)
+    [first] = await claimed(store)
+
+    await store.release([Lease(first.id, first.lease_token - 1)])
+
+    assert (await one(store, first.id)).state is State.IN_PROGRESS
+
+
+async def test_backoff_and_timestamp_at_once(store):
+    """Seed 001: the two are written together; true for an operation that waits, false where there is none."""
+    [id_] = await submitted(store, 1)
+
+    assert await store.set_backoff(id_, 60.0) is True
+    assert await store.set_backoff(submission(9).id, 60.0) is False
+    operation = await one(store, id_)
+    assert operation.backoff_request_seconds == 60.0
+    assert operation.next_attempt_at == pytest.approx(operation.last_attempted_at + 60.0, abs=1e-6)
+
+
+async def test_ready(store):
+    """LG-5: one question about many operations: ready or not, since when or from when, and why."""
+    ids = await submitted(store, 1, 2, 3, 4, 5)
+    await store.set_backoff(ids[1], 60.0)
+    _, gone, done = [operation for operation in await claimed(store, 9, lease=60.0) if operation.id != ids[0]]
+    await store.release([Lease(ids[0], 1)])
+    await store.record([Report(done.id, done.lease_token, STEPS)])
+    await store.extend([Lease(gone.id, gone.lease_token)], 0.001)
+    await asyncio.sleep(0.05)
+
+    told = {each.id: each for each in await store.ready(Filter(ids=tuple(ids)), 10, policy_of)}
+
+    assert [(told[id_].ready, told[id_].why) for id_ in ids] == [
+        (True, "due"),
+        (False, "backoff"),
+        (False, "in progress"),
+        (False, "its owner is gone"),
+        (False, "succeeded"),
+    ]
+    waiting = await one(store, ids[1])
+    assert told[ids[1]].at == pytest.approx(waiting.last_attempted_at + 60.0, abs=1e-3)
+    assert told[ids[3]].at == pytest.approx((await one(store, gone.id)).lease_until + 1.0, abs=1e-3)
+    assert told[ids[4]].at is None
+    assert len(await store.ready(Filter(target=SHOP), 2, policy_of)) == 2
+
+
+async def test_where_the_owner_died_readiness_keeps_to_the_policy(store):
+    """LG-3, seed 001's second race: without a recorded backoff nothing is ready before the policy's lower bound."""
+    await submitted(store, 1)
+    [operation] = await claimed(store, lease=0.001)
+    await asyncio.sleep(0.05)
+
+    [told] = await store.ready(Filter(ids=(operation.id,)), 1, lambda _: STEPS)
+    [lost] = await store.lost(SHOP, lambda _: STEPS, CHANCE, 1)
+    after = await one(store, operation.id)
+
+    low, high = STEPS.bounds(1)
+    assert (told.ready, told.why) == (False, "its owner is gone")
+    assert low <= told.at - operation.lease_until <= high
+    assert low <= lost.delay <= high
+    assert after.next_attempt_at >= operation.lease_until + low
+
+
+@pytest.mark.parametrize("round_", range(3))
+async def test_ten_orchestrators(store, url, settings, round_):
+    """LG-2, seed 001's first race: ten that fail one step at one moment are ten attempts, next within the bounds."""
+    [id_] = await submitted(store, 1)
+    stores = [open_store(url, settings) for _ in range(10)]
+    try:
+        told = await asyncio.gather(
+            *(each.record([Report(id_, None, STEPS, UNAVAILABLE, draw=CHANCE.random())]) for each in stores)
+        )
+    finally:
+        await asyncio.gather(*(each.close() for each in stores))
+    operation = await one(store, id_)
+
+    assert sorted(each.attempts for [each] in told) == list(range(1, 11))
+    assert [attempt.number for attempt in await store.attempts(id_)] == list(range(1, 11))
+    assert (operation.attempts, operation.state) == (10, State.WAITING)
+    low, high = STEPS.bounds(10)
+    assert low <= operation.backoff_request_seconds <= high
+    assert operation.next_attempt_at == pytest.approx(
+        operation.last_attempted_at + operation.backoff_request_seconds, abs=1e-6
+    )
+
+
+async def test_begin_anew(store):
+    """LG-7, LG-8: attempts begin anew, history stays; a conflict may get another request; others are left alone."""
+    ids = await submitted(store, 1, 2)
+    first, _ = await claimed(store, 2)
+    await failed(store, first, failure=FailedAttempt("ABORTED"))
+
+    assert await store.begin_anew([ids[0]], [State.FAILED], None) == []
+    assert await store.begin_anew(ids, [State.CONFLICT], b"another") == [ids[0]]
+    operation = await one(store, ids[0])
+    assert (operation.state, operation.attempts, operation.request) == (State.PENDING, 0, b"another")
+    assert (operation.recorded, operation.finished) == (1, None)
+    [again] = await claimed(store)
+    await failed(store, again)
+    assert [attempt.number for attempt in await store.attempts(ids[0])] == [1, 2]
+    assert (await one(store, ids[0])).attempts == 1
+
+
+async def test_discard_is_final(store):
+    """LG-7: what was discarded is not claimed, and a late success does not bring it back."""
+    ids = await submitted(store, 1, 2)
+    [first] = await claimed(store)
+
+    assert sorted(await store.discard([*ids, submission(9).id])) == sorted(ids)
+    assert await store.discard(ids) == []
+    told = (await store.record([Report(first.id, first.lease_token, STEPS)]))[0]
+
+    assert (told.state, told.live) == (State.DISCARDED, False)
+    assert await claimed(store) == []
+
+
+async def test_prune(store):
+    """LG-11: finished operations go after their time with their attempts; failed ones only where somebody says so."""
+    ids = await submitted(store, 1, 2, 3)
+    first, second, _ = await claimed(store, 3)
+    await store.record([Report(first.id, first.lease_token, STEPS)])
+    await failed(store, second, failure=FailedAttempt("INTERNAL"))
+
+    assert await store.prune(60.0, [State.SUCCEEDED], 10) == 0
+    assert await store.prune(0.0, [State.SUCCEEDED, State.DISCARDED], 10) == 1
+    assert [operation.id for operation in await store.find(Filter(), 10)] == ids[1:]
+    assert await store.attempts(ids[0]) == []
+    assert await store.prune(0.0, [State.FAILED], 10) == 1
+
+
+async def test_queue(store):
+    """LG-7: how many wait, how old the oldest is, and how many there are of each state."""
+    await submitted(store, 1, 2, 3)
+    [first] = await claimed(store)
+    await store.record([Report(first.id, first.lease_token, STEPS)])
+    await asyncio.sleep(0.02)
+
+    queue = await store.queue(SHOP)
+
+    assert queue.counts == {State.SUCCEEDED: 1, State.PENDING: 2}
+    assert (queue.length, await store.waiting(100), await store.waiting(1)) == (2, 2, 1)
+    assert 0.02 <= queue.oldest < 60
+    assert (await store.queue("nowhere")).length == 0
+    assert (await store.queue(None)).length == 2
+
+
+async def test_find(store):
+    """LG-7: operations are found by state, target, method and age."""
+    ids = await submitted(store, 1)
+    await submitted(store, 2, target="other:443", method="/shop.Orders/Cancel")
+
+    async def found(**which):
+        return [operation.id for operation in await store.find(Filter(**which), 10)]
+
+    assert await found(target=SHOP) == await found(method="/shop.Orders/Place") == ids
+    assert len(await found(states=(State.PENDING,))) == 2
+    assert await found(states=tuple(FINISHED)) == await found(older_than=60.0) == await found(ids=()) == []
+
+
+async def test_a_report_of_nothing(store):
+    """LG-2: a report of an operation that was pruned says that there is none."""
+    assert (await store.record([Report(submission(1).id, None, STEPS)]))[0].state is None
+    assert (await store.record([Report(submission(1).id, None, STEPS, UNAVAILABLE)]))[0].state is None
+
+
+async def test_many_reports_at_once(store):
+    """LG-2: a batch of successes and failures is recorded together, each answered in its place."""
+    await submitted(store, *range(20))
+    operations = await claimed(store, 20)
+    reports = [
+        Report(each.id, each.lease_token, STEPS, UNAVAILABLE if index % 3 else None, draw=0.5)
+        for index, each in enumerate(reversed(operations))
+    ]
+
+    told = await store.record(reports)
+
+    assert [each.id for each in told] == [report.id for report in reports]
+    assert [each.state for each in told] == [State.WAITING if report.failure else State.SUCCEEDED for report in reports]
+
+
+async def test_migrating_twice(store, url, settings):
+    """LG-13: tables that are there are left as they are; two that migrate at once do it once."""
+    newest = (await store.migrate(apply=True))[1]
+
+    assert await store.migrate(apply=False) == (newest, newest)
+
+
+def test_metadata_as_text():
+    """LG-1: metadata survive as text, binary values too."""
+    metadata = (("a", "ä"), ("b-bin", b"\x00\xff"))
+
+    assert decode_metadata(encode_metadata(metadata)) == metadata

@@ -1,0 +1,197 @@
+"""What an operation's row becomes, case by case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.calls.events import WaitSource
+from grpc_backoff.calls.server_hint import ServerHint
+from grpc_backoff.ledger.records import FINISHED, LOST, State
+from grpc_backoff.ledger.transitions import (
+    Change,
+    Standing,
+    after_failure,
+    after_loss,
+    after_success,
+    classify,
+    fallback,
+    ledger_policy,
+)
+from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.retry import RetryPolicy
+from tests.ledger.policies import policies
+
+STEPS = ledger_policy(RETRY["steps"])
+STEPS_OF_THREE = replace(STEPS, max_attempts=3)
+RUNNING = Standing(State.IN_PROGRESS, lease_token=4)
+UNAVAILABLE = FailedAttempt("UNAVAILABLE")
+
+
+def fail(standing=RUNNING, token=4, failure=UNAVAILABLE, policy=STEPS_OF_THREE, draw=0.5, can_refresh=False):
+    return after_failure(policy, standing, token, failure, draw=draw, can_refresh=can_refresh)
+
+
+FAILURES = [
+    # failure, attempts before, -> state, delay, source, reason
+    (UNAVAILABLE, 0, State.WAITING, 1.0, "schedule", None),
+    (FailedAttempt("RESOURCE_EXHAUSTED"), 1, State.WAITING, 2.0, "schedule", None),
+    (UNAVAILABLE, 2, State.FAILED, None, None, "no tries are left"),
+    (FailedAttempt("INVALID_ARGUMENT"), 0, State.FAILED, None, None, None),
+    (FailedAttempt("ABORTED"), 0, State.CONFLICT, None, None, None),
+    (FailedAttempt("ALREADY_EXISTS"), 2, State.CONFLICT, None, None, None),
+    (FailedAttempt("DEADLINE_EXCEEDED"), 0, State.FAILED, None, None, None),
+    (FailedAttempt("DEADLINE_EXCEEDED", own_timeout=True), 0, State.WAITING, 1.0, "schedule", None),
+    (FailedAttempt("UNAUTHENTICATED"), 0, State.FAILED, None, None, None),
+    (
+        FailedAttempt("UNAVAILABLE", hint=ServerHint(None, WaitSource.PUSHBACK)),
+        0,
+        State.FAILED,
+        None,
+        None,
+        "the server asked for no retry",
+    ),
+    (
+        FailedAttempt("UNAVAILABLE", hint=ServerHint(7.0, WaitSource.PUSHBACK)),
+        0,
+        State.WAITING,
+        7.0,
+        "grpc-retry-pushback-ms",
+        None,
+    ),
+    (
+        FailedAttempt("UNAVAILABLE", hint=ServerHint(300.0, WaitSource.RETRY_AFTER)),
+        0,
+        State.WAITING,
+        60.0,
+        "retry-after",
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("failure", "attempts", "state", "delay", "source", "reason"), FAILURES)
+def test_failures(failure, attempts, state, delay, source, reason):
+    """LG-4, LG-7, LG-8: what follows from each kind of failure of the attempt that counts."""
+    change = fail(Standing(State.IN_PROGRESS, attempts=attempts, step=attempts, lease_token=4), failure=failure)
+
+    assert (change.state, change.source, change.reason, change.live) == (state, source, reason, True)
+    assert change.delay == pytest.approx(delay) if delay else change.delay is delay
+
+
+def test_the_first_unauthenticated_is_retried_at_once():
+    """LG-8, RT-4: new credentials are tried at once, and the second time by the schedule."""
+    first = fail(failure=FailedAttempt("UNAUTHENTICATED"), can_refresh=True)
+    second = fail(
+        RUNNING._replace(attempts=1, refreshed=first.refreshed),
+        failure=FailedAttempt("UNAUTHENTICATED"),
+        can_refresh=True,
+    )
+
+    assert (first.state, first.delay, first.source, first.refreshed) == (
+        State.WAITING,
+        0.0,
+        "refreshed credentials",
+        True,
+    )
+    assert (second.state, second.source) == (State.WAITING, "schedule")
+
+
+@pytest.mark.parametrize("state", list(State))
+@pytest.mark.parametrize("token", [None, 3, 4])
+def test_who_is_live(state, token):
+    """LG-6: a report moves an operation if it is of the lease that holds, or of nobody's while nobody has one."""
+    live = Standing(state, lease_token=4).is_live(token)
+
+    assert live == (
+        (state is State.IN_PROGRESS and token == 4)
+        or (token is None and state.value in ("pending", "waiting_for_retry"))
+    )
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_a_late_failure_moves_nothing(state):
+    """LG-6: a failure that comes under an old lease leaves state and schedule as they are."""
+    change = fail(Standing(state, attempts=2, step=2, previous=2.0, lease_token=5))
+
+    assert change == Change(state, 2, 2.0, live=False)
+
+
+@pytest.mark.parametrize("state", list(State))
+@pytest.mark.parametrize("token", [None, 3, 4])
+def test_a_success_counts_whenever_it_comes(state, token):
+    """LG-6: a late success counts; only what was discarded stays discarded."""
+    change = after_success(Standing(state, lease_token=4), token)
+
+    assert change.state is (State.DISCARDED if state is State.DISCARDED else State.SUCCEEDED)
+
+
+def test_a_loss_is_retried_whatever_the_codes():
+    """LG-6: an attempt whose owner is gone is retried under the policy, and counts against its attempts."""
+    policy = replace(STEPS_OF_THREE, codes=frozenset({"INTERNAL"}))
+
+    assert after_loss(policy, RUNNING, draw=0.0).delay == pytest.approx(0.9)
+    assert after_loss(policy, RUNNING._replace(attempts=2), draw=0.0).state is State.FAILED
+    assert classify(policy, FailedAttempt(LOST), can_refresh=True).retryable
+
+
+def test_the_deadline_counts_from_the_beginning_of_the_series():
+    """LG-7, RT-7: where the policy's deadline leaves no time for the wait, it gives up."""
+    policy = replace(STEPS, deadline=10.0)
+
+    assert fail(RUNNING._replace(age=8.9), policy=policy).state is State.WAITING
+    assert fail(RUNNING._replace(age=9.1), policy=policy).reason == "the deadline leaves no time for another"
+
+
+def test_a_server_is_obeyed_up_to_the_cap():
+    """LG-4: where `max_server_delay` is not set, the policy's cap bounds what a server may ask for."""
+    standard = RETRY["standard"]
+
+    assert standard.max_server_delay is None
+    assert ledger_policy(standard).max_server_delay == standard.backoff.cap == 30.0
+    assert ledger_policy(STEPS) is STEPS
+
+
+def test_no_wait_is_longer_than_a_calendar():
+    """LG-3: a policy without end gets one, so that every database can count it."""
+    endless = replace(RETRY["standard"], backoff=replace(RETRY["standard"].backoff, cap=1e300))
+
+    assert ledger_policy(endless).backoff.cap == ledger_policy(endless).max_server_delay < 4e8
+
+
+@given(policies(), st.integers(1, 30))
+def test_the_fallback_keeps_to_the_lower_bound(policy, n):
+    """LG-3: where no backoff was recorded, it is min(growth, cap), never below the policy's lower bound."""
+    wait = fallback(policy, n)
+
+    assert wait >= policy.bounds(n)[0]
+    assert wait >= policy.nominal(n)
+
+
+@given(
+    policies(),
+    st.builds(Standing, st.sampled_from(State), st.integers(0, 12), st.integers(0, 12), lease_token=st.integers(0, 5)),
+    st.none() | st.integers(0, 5),
+    st.builds(FailedAttempt, st.sampled_from(["UNAVAILABLE", "ABORTED", "INTERNAL", "UNAUTHENTICATED"])),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_invariants(policy, standing, token, failure, draw):
+    """LG-1, LG-2: only live reports move; a wait belongs to WAITING alone; a delay lies within the policy's bounds."""
+    change = after_failure(policy, standing, token, failure, draw=draw, can_refresh=True)
+
+    assert change.live == standing.is_live(token)
+    assert change.live or change.state is standing.state
+    assert (change.delay is not None) == (change.live and change.state is State.WAITING)
+    assert change.state in FINISHED | {State.WAITING} or not change.live
+    if change.source == "schedule":
+        low, high = policy.bounds(change.step)
+        assert low <= change.delay <= high
+
+
+def test_a_policy_is_read_from_text():
+    """LG-1: what an operation keeps is text; the transitions see the policy that it names."""
+    assert RetryPolicy.parse("steps") == RETRY["steps"]
