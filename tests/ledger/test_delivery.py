@@ -498,3 +498,35 @@ async def test_it_ends_though_the_database_fails(url, shop):
 
     assert done
     assert task.cancelled()
+
+
+async def test_a_connection_that_breaks_behind_a_claim(url):
+    """LG-10: an operation that was claimed and then found no connection is given back, without an attempt."""
+    shop, quick = Shop(), [("grpc.initial_reconnect_backoff_ms", 50)]
+    async with opened(url) as ledger, contextlib.AsyncExitStack() as server:
+        port = await server.enter_async_context(serving(shop))
+        async with aio.insecure_channel(f"127.0.0.1:{port}", options=quick) as channel:
+            await channel.channel_ready()
+            claim, claimed = ledger.store.claim, asyncio.Event()
+
+            async def breaking(*given):
+                taken = await claim(*given)
+                if taken and not claimed.is_set():
+                    claimed.set()
+                    await server.aclose()
+                    while channel.get_state() is grpc.ChannelConnectivity.READY:
+                        await asyncio.sleep(0.01)
+                return taken
+
+            ledger.store.claim = breaking
+            told = await ledger.submit(unary(channel), Message(text="a"))
+            async with delivering(ledger, channel):
+                await claimed.wait()
+                given_back = await until(ledger, told.id, State.PENDING)
+                async with serving(shop, port=port):
+                    after = await until(ledger, told.id, State.SUCCEEDED)
+                    attempts = await ledger.attempts(told.id)
+
+    assert (given_back.lease_token, given_back.attempts, given_back.recorded) == (1, 0, 0)
+    assert (after.attempts, [attempt.code for attempt in attempts]) == (1, ["OK"])
+    assert shop.executed == {"a": 1}
