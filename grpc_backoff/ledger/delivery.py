@@ -43,6 +43,8 @@ _DETAILS = 1024
 """Bytes of a server's words that are kept (LG-1)."""
 _MANY = 1000
 """Rows that one transaction of the housekeeping looks at."""
+_MOMENT = 0.01
+"""Seconds between two looks at whether a delivery that ends has recorded everything."""
 _BEATS = 3
 """How often a lease is extended before it could end."""
 _PRUNE_EVERY = 100.0
@@ -67,6 +69,7 @@ class Delivery:
         self._credentials: Metadata = ()
         self._wake = asyncio.Event()
         self._unrecorded = asyncio.Event()
+        self._flushing = False
         self._troubled = False
         self.target = channel.target
 
@@ -94,12 +97,9 @@ class Delivery:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        end = time.monotonic() + max(self._grace, self._settings.poll)
-        while self._ended and time.monotonic() < end:
-            with contextlib.suppress(LedgerError):
-                await self._flush()
-            if self._ended:
-                await asyncio.sleep(min(self._settings.poll, 0.1))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(self._grace, self._settings.poll)):
+                await self._recorded()
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
@@ -137,10 +137,16 @@ class Delivery:
                 await self._pause(due)
             else:  # asked for in slices: while nothing is due the channel may stop dialling (CB-14)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._channel.channel_ready(), self._settings.poll)
+                    async with asyncio.timeout(self._settings.poll):
+                        await self._channel.channel_ready()
             return []
-        settings = self._settings
-        taken = await self._store.claim(self.target, free, self._ledger.owner, settings.lease)
+        claim = asyncio.ensure_future(self._store.claim(self.target, free, self._ledger.owner, self._settings.lease))
+        try:
+            taken = await asyncio.shield(claim)
+        except asyncio.CancelledError:  # what it brings is given back
+            with contextlib.suppress(LedgerError):
+                self._held.update(Lease(operation.id, operation.lease_token) for operation in await claim)
+            raise
         if not taken:
             await self._pause(await self._store.next_due(self.target))
         return taken
@@ -149,7 +155,8 @@ class Delivery:
         """Wait until an operation is due, something is heard, or the time has come to look again (LG-12)."""
         seconds = self._settings.poll if due is None else min(due, self._settings.poll)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
 
     # Attempts.
 
@@ -293,7 +300,19 @@ class Delivery:
             except LedgerError as error:
                 await self._is_troubled(error)
 
+    async def _recorded(self) -> None:
+        """Return once every end is recorded, and told."""
+        while self._ended or self._flushing:  # noqa: ASYNC110 - two things, at the end alone
+            await asyncio.sleep(_MOMENT)
+
     async def _flush(self) -> None:
+        self._flushing = True
+        try:
+            await self._flush_batch()
+        finally:
+            self._flushing = False
+
+    async def _flush_batch(self) -> None:
         batch = self._ended[:_MANY]
         self._unrecorded.clear()
         try:

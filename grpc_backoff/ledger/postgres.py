@@ -148,11 +148,12 @@ class PostgresStore:
 
     async def _connect(self) -> Connection:
         seconds = self._settings.timeout
-        connecting = psycopg.AsyncConnection.connect(
-            self._url, autocommit=True, prepare_threshold=None, connect_timeout=max(2, round(seconds))
-        )
+        limit = max(2, round(seconds))  # libpq takes less than two for two
         try:
-            return await asyncio.wait_for(connecting, seconds)
+            async with asyncio.timeout(seconds):
+                return await psycopg.AsyncConnection.connect(
+                    self._url, autocommit=True, prepare_threshold=None, connect_timeout=limit
+                )
         except TimeoutError:
             raise LedgerUnavailableError(f"{self._name}: no connection within {seconds:g} s") from None
         except psycopg.Error as error:
@@ -550,7 +551,8 @@ class PostgresStore:
             while True:
                 async for notification in connection.notifies(timeout=_HEARTBEAT):
                     heard(notification.payload)
-                await asyncio.wait_for(connection.execute("SELECT 1"), self._settings.timeout)
+                async with asyncio.timeout(self._settings.timeout):
+                    await connection.execute("SELECT 1")
         finally:
             await connection.close()
 

@@ -16,6 +16,7 @@ from grpc_backoff.ledger import (
     Filter,
     Ledger,
     LedgerHooks,
+    LedgerUnavailableError,
     OperationConflicted,
     OperationDelivered,
     OperationExhausted,
@@ -424,3 +425,108 @@ def test_details_are_cut():
     """LG-1: the server's words are kept up to 1 KiB, whole characters of them."""
     assert cut("ä" * 600) == "ä" * 512
     assert cut("a\x00b") == "ab"
+
+
+async def test_a_claim_that_was_under_way_is_given_back(url, shop):
+    """LG-10: a delivery that ends while it claims gives back what that claim brings, without an attempt."""
+    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
+        await channel.channel_ready()
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        claim, claiming = ledger.store.claim, asyncio.Event()
+
+        async def slow(*given):
+            claiming.set()
+            await asyncio.sleep(0.2)
+            return await claim(*given)
+
+        ledger.store.claim = slow
+        async with delivering(ledger, channel):
+            await claiming.wait()
+        operation = await ledger.get(told.id)
+
+    assert (operation.state, operation.lease_token, operation.lease_owner) == (State.PENDING, 1, None)
+    assert not shop.executed
+
+
+async def test_ends_are_recorded_once_however_the_delivery_ends(url, shop):
+    """LG-2, LG-10: an end that is being recorded as the delivery ends is not recorded twice, nor another forgotten."""
+    shop.script = {"second": [0.15]}
+    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
+        await channel.channel_ready()
+        record, batches = ledger.store.record, []
+
+        async def slow(reports):
+            batches.append([report.id for report in reports])
+            await asyncio.sleep(0.3)
+            return await record(reports)
+
+        ledger.store.record = slow
+        async with delivering(ledger, channel):
+            first = await ledger.submit(unary(channel), Message(text="first"))
+            for _ in range(500):
+                await asyncio.sleep(0.01)
+                if batches:
+                    break
+            second = await ledger.submit(unary(channel), Message(text="second"))
+            for _ in range(500):
+                await asyncio.sleep(0.01)
+                if shop.executed["second"]:
+                    break
+        states = [(await ledger.get(told.id)).state for told in (first, second)]
+
+    assert batches == [[first.id], [second.id]]
+    assert states == [State.SUCCEEDED] * 2
+    assert set(shop.executed.values()) == {1}
+
+
+async def test_it_ends_though_the_database_fails(url, shop):
+    """LG-10: a delivery that is cancelled while its claim is under way ends, also where that claim fails."""
+    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
+        await channel.channel_ready()
+        claiming = asyncio.Event()
+
+        async def failing(*_):
+            claiming.set()
+            await asyncio.sleep(0.1)
+            raise LedgerUnavailableError("gone")
+
+        ledger.store.claim = failing
+        task = asyncio.ensure_future(ledger.deliver(channel))
+        await claiming.wait()
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=10)
+
+    assert done
+    assert task.cancelled()
+
+
+async def test_a_connection_that_breaks_behind_a_claim(url):
+    """LG-10: an operation that was claimed and then found no connection is given back, without an attempt."""
+    shop, quick = Shop(), [("grpc.initial_reconnect_backoff_ms", 50)]
+    async with opened(url) as ledger, contextlib.AsyncExitStack() as server:
+        port = await server.enter_async_context(serving(shop))
+        async with aio.insecure_channel(f"127.0.0.1:{port}", options=quick) as channel:
+            await channel.channel_ready()
+            claim, claimed = ledger.store.claim, asyncio.Event()
+
+            async def breaking(*given):
+                taken = await claim(*given)
+                if taken and not claimed.is_set():
+                    claimed.set()
+                    await server.aclose()
+                    while channel.get_state() is grpc.ChannelConnectivity.READY:
+                        await asyncio.sleep(0.01)
+                return taken
+
+            ledger.store.claim = breaking
+            told = await ledger.submit(unary(channel), Message(text="a"))
+            async with delivering(ledger, channel):
+                await claimed.wait()
+                given_back = await until(ledger, told.id, State.PENDING)
+                async with serving(shop, port=port):
+                    after = await until(ledger, told.id, State.SUCCEEDED)
+                    attempts = await ledger.attempts(told.id)
+
+    assert (given_back.lease_token, given_back.attempts, given_back.recorded) == (1, 0, 0)
+    assert (after.attempts, [attempt.code for attempt in attempts]) == (1, ["OK"])
+    assert shop.executed == {"a": 1}
