@@ -8,7 +8,7 @@ import time
 import uuid
 from dataclasses import dataclass
 
-from grpc_backoff.calls.decision import Failure
+from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import Filter, Report, Submission
 from grpc_backoff.policy.ledger import LedgerSettings
@@ -43,7 +43,10 @@ async def locked(url: str, rounds: int) -> Tally:
         step = str(uuid.uuid4())
         await stores[0].submit([Submission(step, "t", "/m/m", b"", (), "steps", None, None)])
         await asyncio.gather(
-            *(store.record([Report(step, None, _STEPS, Failure("UNAVAILABLE"), draw=rng.random())]) for store in stores)
+            *(
+                store.record([Report(step, None, _STEPS, FailedAttempt("UNAVAILABLE"), draw=rng.random())])
+                for store in stores
+            )
         )
         [operation] = await stores[0].find(Filter(ids=(step,)), 1)
         rows = await stores[0].attempts(step)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from google.protobuf.wrappers_pb2 import StringValue
 
-from grpc_backoff.calls.decision import Failure
+from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.cli.commands import cli
 from grpc_backoff.ledger import Ledger
 from grpc_backoff.ledger.records import Report
@@ -35,7 +35,7 @@ def filled(url):
                 for method, key in (("Place", "a"), ("Place", "b"), ("Cancel", "c"), ("Cancel", "d"))
             ]
             ids = [told.id for told in await ledger.submit_many(prepared)]
-            failures = [Failure("INTERNAL"), Failure("ABORTED"), None]
+            failures = [FailedAttempt("INTERNAL"), FailedAttempt("ABORTED"), None]
             await ledger.store.record(
                 [Report(id_, None, STEPS, failure, "boom") for id_, failure in zip(ids, failures, strict=False)]
             )

@@ -169,7 +169,7 @@ async def test_exhausted(url, shop, caplog):
     assert (operation.attempts, operation.code, operation.details, executed) == (3, "UNAVAILABLE", "as scripted", 3)
     assert [(each.id, each.state, each.code) for each in heard] == [(told.id, State.FAILED, "UNAVAILABLE")]
     assert [type(event) for event in events] == [OperationRetried] * 2 + [OperationExhausted, OperationDelivered]
-    assert events[2].reason == "no tries are left"
+    assert events[2].reason == "no attempts are left"
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert f"operation {told.id}" in warnings[0].getMessage()

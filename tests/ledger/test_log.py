@@ -22,9 +22,9 @@ LINES = [
     (events.OperationRetried(**WHAT, **FAILED), "INFO", "failed at attempt 2, UNAVAILABLE; next in 1.5 s (schedule)"),
     (events.OperationLost(**WHAT, **FAILED), "WARNING", "attempt 2 was lost: its deliverer is gone; next in 1.5 s"),
     (
-        events.OperationExhausted(**WHAT, code="UNAVAILABLE", reason="no tries are left"),
+        events.OperationExhausted(**WHAT, code="UNAVAILABLE", reason="no attempts are left"),
         "WARNING",
-        "given up at attempt 2, UNAVAILABLE: no tries are left",
+        "given up at attempt 2, UNAVAILABLE: no attempts are left",
     ),
     (events.OperationConflicted(**WHAT, code="ABORTED"), "WARNING", "in conflict at attempt 2, ABORTED"),
 ]

@@ -52,7 +52,7 @@ def test_events(reader, metrics):
     metrics(OperationLost(**WHAT, attempt=2, code="LOST", delay=1.0, source="schedule"))
     metrics(OperationDelivered(**WHAT, attempt=3))
     metrics(OperationDelivered(**WHAT, attempt=40))
-    metrics(OperationExhausted(**WHAT, attempt=5, code="UNAVAILABLE", reason="no tries are left"))
+    metrics(OperationExhausted(**WHAT, attempt=5, code="UNAVAILABLE", reason="no attempts are left"))
     metrics(OperationConflicted(**WHAT, attempt=1, code="ABORTED"))
 
     assert read(reader) == {
@@ -62,7 +62,7 @@ def test_events(reader, metrics):
         ("retry_delay", "schedule"): 3.0,
         ("delivered", "3"): 1,
         ("delivered", "10+"): 1,
-        ("exhausted", "UNAVAILABLE", "no tries are left"): 1,
+        ("exhausted", "UNAVAILABLE", "no attempts are left"): 1,
         ("conflicts", "ABORTED"): 1,
     }
 

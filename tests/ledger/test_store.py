@@ -171,7 +171,7 @@ async def test_exhausted(store):
 
     told = await failed(store, operation, policy)
 
-    assert (told.state, told.reason, told.attempts) == (State.FAILED, "no tries are left", 2)
+    assert (told.state, told.reason, told.attempts) == (State.FAILED, "no attempts are left", 2)
 
 
 async def test_the_servers_word(store):

@@ -40,7 +40,7 @@ FAILURES = [
     # failure, attempts before, -> state, delay, source, reason
     (UNAVAILABLE, 0, State.WAITING, 1.0, "schedule", None),
     (FailedAttempt("RESOURCE_EXHAUSTED"), 1, State.WAITING, 2.0, "schedule", None),
-    (UNAVAILABLE, 2, State.FAILED, None, None, "no tries are left"),
+    (UNAVAILABLE, 2, State.FAILED, None, None, "no attempts are left"),
     (FailedAttempt("INVALID_ARGUMENT"), 0, State.FAILED, None, None, None),
     (FailedAttempt("ABORTED"), 0, State.CONFLICT, None, None, None),
     (FailedAttempt("ALREADY_EXISTS"), 2, State.CONFLICT, None, None, None),
