@@ -20,7 +20,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff import aio
-from grpc_backoff.ledger import Filter, Ledger, LedgerSettings, State
+from grpc_backoff.ledger import Filter, Ledger, LedgerSettings, OperationState
 from grpc_backoff.policy.presets import LEDGER
 
 __all__ = ["Outcome", "play"]
@@ -102,7 +102,7 @@ async def _kill_again_and_again(ledger: Ledger, path: str, target: str) -> None:
         process.kill()
         await process.wait()
         counts = (await ledger.queue()).counts
-        done, running = counts.get(State.SUCCEEDED, 0), counts.get(State.IN_PROGRESS, 0)
+        done, running = counts.get(OperationState.SUCCEEDED, 0), counts.get(OperationState.IN_PROGRESS, 0)
         _tell(f"kill {kill}: {done} are delivered; {running} were on their way as the process died")
     process = await _deliverer(path, target)
     await _until(ledger, _ORDERS)
@@ -116,7 +116,7 @@ async def _deliverer(path: str, target: str) -> asyncio.subprocess.Process:
 
 async def _until(ledger: Ledger, delivered: int) -> None:
     for _ in range(600):
-        if (await ledger.queue()).counts.get(State.SUCCEEDED, 0) >= delivered:
+        if (await ledger.queue()).counts.get(OperationState.SUCCEEDED, 0) >= delivered:
             return
         await asyncio.sleep(0.05)
 

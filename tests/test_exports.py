@@ -61,6 +61,7 @@ PUBLIC = {
     "grpc_backoff.connection.clock",
     "grpc_backoff.connection.connector",
     "grpc_backoff.errors",
+    "grpc_backoff.ledger",
     "grpc_backoff.policy.presets",
     "grpc_backoff.simulation",
     "grpc_backoff.telemetry.otel",

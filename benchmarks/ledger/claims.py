@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from grpc_backoff.ledger.ledger import open_store
-from grpc_backoff.ledger.records import Report, Submission
+from grpc_backoff.ledger.records import AttemptReport, Submission
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.presets import LEDGER, RETRY
 
@@ -38,7 +38,7 @@ async def _claim(url: str) -> list[str]:
     try:
         while taken := await store.claim("t", _BATCH, "me", _LEASE):
             mine += [operation.id for operation in taken]
-            await store.record([Report(each.id, each.lease_token, RETRY["steps"]) for each in taken])
+            await store.record([AttemptReport(each.id, each.lease_token, RETRY["steps"]) for each in taken])
     finally:
         await store.close()
     return mine

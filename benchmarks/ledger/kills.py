@@ -20,7 +20,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff import aio
-from grpc_backoff.ledger import Filter, Ledger, LedgerSettings, State
+from grpc_backoff.ledger import Filter, Ledger, LedgerSettings, OperationState
 from grpc_backoff.policy.presets import LEDGER
 
 __all__ = ["Verdict", "kill"]
@@ -177,6 +177,6 @@ async def _verdict(ledger: Ledger, seen: Counter[str], written: set[str], moment
         lost=len(written - set(by_key)) + sum(1 for key in written if not seen[key]),
         twice=sum(1 for times in seen.values() if times > 1),
         unexplained=unexplained,
-        stuck=sum(1 for operation in operations if operation.state is not State.SUCCEEDED),
+        stuck=sum(1 for operation in operations if operation.state is not OperationState.SUCCEEDED),
         seconds=seconds,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.ledger.ledger import open_store
-from grpc_backoff.ledger.records import Filter, Report, Submission
+from grpc_backoff.ledger.records import AttemptReport, Filter, Submission
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.presets import LEDGER, RETRY
 
@@ -44,7 +44,7 @@ async def locked(url: str, rounds: int) -> Tally:
         await stores[0].submit([Submission(step, "t", "/m/m", b"", (), "steps", None, None)])
         await asyncio.gather(
             *(
-                store.record([Report(step, None, _STEPS, FailedAttempt("UNAVAILABLE"), draw=rng.random())])
+                store.record([AttemptReport(step, None, _STEPS, FailedAttempt("UNAVAILABLE"), draw=rng.random())])
                 for store in stores
             )
         )

@@ -20,7 +20,7 @@ from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.tables import seconds, show_table, write_json
 from grpc_backoff.errors import MissingExtra, OptionError
-from grpc_backoff.ledger import Attempt, Filter, LedgerError, Operation, Queue, State
+from grpc_backoff.ledger import Filter, LedgerError, Operation, OperationAttempt, OperationState, Queue
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 
@@ -87,7 +87,7 @@ def _told(run: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
 
 def _filter(state: Sequence[str], target: str | None, method: str | None, older_than: float | None) -> Filter:
     return Filter(
-        states=tuple(State(name) for name in state), target=target, method=_path(method), older_than=older_than
+        states=tuple(OperationState(name) for name in state), target=target, method=_path(method), older_than=older_than
     )
 
 
@@ -101,7 +101,7 @@ def _filtering(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--state",
             multiple=True,
-            type=click.Choice([state.value for state in State]),
+            type=click.Choice([state.value for state in OperationState]),
             help="In this state; may be repeated.",
         ),
         click.option("--target", metavar="TARGET", help="Of this target."),
@@ -128,14 +128,14 @@ def status(context: click.Context, target: str | None, as_json: bool) -> None:
 
 def _queue(queue: Queue) -> dict[str, Any]:
     return {
-        "states": {state.value: queue.counts.get(state, 0) for state in State},
+        "states": {state.value: queue.counts.get(state, 0) for state in OperationState},
         "length": queue.length,
         "oldest_age": queue.oldest,
     }
 
 
 def _show_queue(queue: Queue) -> None:
-    rows = [(state.value, str(queue.counts.get(state, 0))) for state in State]
+    rows = [(state.value, str(queue.counts.get(state, 0))) for state in OperationState]
     show_table("operations", ("state", "number"), rows)
     click.echo(f"{queue.length} not finished, the oldest for {seconds(queue.oldest)}.")
 
@@ -190,7 +190,7 @@ def show(context: click.Context, id_: str, proto: str | None, as_json: bool) -> 
     Its request is shown as a number of bytes, unless --proto names the message that it is.
     """
 
-    async def look(opened: Ledger) -> tuple[Operation, list[Attempt]]:
+    async def look(opened: Ledger) -> tuple[Operation, list[OperationAttempt]]:
         return await opened.get(id_), await opened.attempts(id_)
 
     operation, attempts = _within(context, look)
@@ -262,7 +262,7 @@ def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, **which
     """Have failed operations tried again: their attempts begin anew, their history stays."""
 
     async def run(opened: Ledger) -> list[str]:
-        chosen = await _chosen(opened, ids, every, _filter((State.FAILED.value,), **which))
+        chosen = await _chosen(opened, ids, every, _filter((OperationState.FAILED.value,), **which))
         return await opened.replay(*chosen)
 
     _require_choice(ids, every)

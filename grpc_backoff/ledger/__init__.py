@@ -1,6 +1,8 @@
 """The ledger: calls that outlive the process, in SQLite or PostgreSQL.
 
 `docs/ledger.md` says what it promises and what not. PostgreSQL needs the extra `postgres`; SQLite needs nothing.
+
+Internal: programs import from `grpc_backoff.ledger`.
 """
 
 from __future__ import annotations
@@ -24,14 +26,22 @@ from grpc_backoff.ledger.events import (
     OperationRetried,
 )
 from grpc_backoff.ledger.hooks import LedgerHooks
-from grpc_backoff.ledger.records import Attempt, Filter, Operation, Queue, Readiness, Recorded, State, Submitted
+from grpc_backoff.ledger.records import (
+    Filter,
+    Operation,
+    OperationAttempt,
+    OperationState,
+    Queue,
+    Readiness,
+    Recorded,
+    Submitted,
+)
 from grpc_backoff.policy.ledger import LedgerSettings
 
 if TYPE_CHECKING:
     from grpc_backoff.ledger.ledger import Ledger
 
 __all__ = [
-    "Attempt",
     "Filter",
     "Ledger",
     "LedgerBusyError",
@@ -43,16 +53,17 @@ __all__ = [
     "LedgerStateError",
     "LedgerUnavailableError",
     "Operation",
+    "OperationAttempt",
     "OperationConflicted",
     "OperationDelivered",
     "OperationEvent",
     "OperationExhausted",
     "OperationLost",
     "OperationRetried",
+    "OperationState",
     "Queue",
     "Readiness",
     "Recorded",
-    "State",
     "Submitted",
 ]
 

@@ -18,16 +18,25 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.errors import NoConnectionError
-from grpc_backoff.calls.core_words import Link, is_oversized, never_left, was_refused
-from grpc_backoff.calls.core_words import Report as CoreReport
+from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left, was_refused
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger import events
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError
 from grpc_backoff.ledger.hooks import call_hook
-from grpc_backoff.ledger.records import FINISHED, LOST, Filter, Lease, Metadata, Operation, Recorded, Report, State
-from grpc_backoff.ledger.slow_start import Window
+from grpc_backoff.ledger.records import (
+    FINISHED,
+    LOST,
+    AttemptReport,
+    Filter,
+    Lease,
+    Metadata,
+    Operation,
+    OperationState,
+    Recorded,
+)
+from grpc_backoff.ledger.slow_start import AttemptWindow
 from grpc_backoff.policy.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -61,9 +70,9 @@ class Delivery:
         self._settings = ledger.settings
         self._channel = channel
         self._grace = grace
-        self._window = Window(concurrency)
+        self._window = AttemptWindow(concurrency)
         self._running: dict[asyncio.Task[None], Lease] = {}
-        self._ended: list[tuple[Report, Operation]] = []
+        self._ended: list[tuple[AttemptReport, Operation]] = []
         self._held: set[Lease] = set()
         self._methods: dict[str, Any] = {}
         self._credentials: Metadata = ()
@@ -197,7 +206,8 @@ class Delivery:
         """Set an operation aside whose policy cannot be read here: a name that the file no longer has, say."""
         anything = self._ledger.policy_of(self._settings.policy)
         self._report(
-            operation, Report(operation.id, operation.lease_token, anything, FailedAttempt("INTERNAL"), cut(str(error)))
+            operation,
+            AttemptReport(operation.id, operation.lease_token, anything, FailedAttempt("INTERNAL"), cut(str(error))),
         )
 
     async def _call(self, operation: Operation, timeout: float) -> bytes:  # noqa: ASYNC109 - the call's own
@@ -239,7 +249,7 @@ class Delivery:
         hook = self._ledger.hooks.on_success
         if hook is not None:
             await self._ask(hook, operation, response)
-        self._report(operation, Report(operation.id, operation.lease_token, policy))
+        self._report(operation, AttemptReport(operation.id, operation.lease_token, policy))
 
     async def _failed(
         self, operation: Operation, policy: RetryPolicy, error: grpc.aio.AioRpcError, *, ran_out: bool
@@ -258,7 +268,7 @@ class Delivery:
             renewed = await self._renew(refresh, operation)
         self._report(
             operation,
-            Report(
+            AttemptReport(
                 operation.id,
                 operation.lease_token,
                 policy,
@@ -287,7 +297,7 @@ class Delivery:
 
     # Recording.
 
-    def _report(self, operation: Operation, report: Report) -> None:
+    def _report(self, operation: Operation, report: AttemptReport) -> None:
         self._ended.append((report, operation))
         self._unrecorded.set()
 
@@ -336,7 +346,10 @@ class Delivery:
         if recorded.delay is not None:
             asyncio.get_running_loop().call_later(recorded.delay, self._wake.set)
         self._ledger.emit(event_of(operation, recorded))
-        hooks = {State.FAILED: self._ledger.hooks.on_exhausted, State.CONFLICT: self._ledger.hooks.on_conflict}
+        hooks = {
+            OperationState.FAILED: self._ledger.hooks.on_exhausted,
+            OperationState.CONFLICT: self._ledger.hooks.on_conflict,
+        }
         hook = hooks.get(recorded.state)
         if hook is not None:
             after = dataclasses.replace(
@@ -360,7 +373,9 @@ class Delivery:
                 await self._find_lost()
                 if now() >= prune_at:
                     prune_at = now() + _PRUNE_EVERY
-                    await self._store.prune(self._settings.keep, [State.SUCCEEDED, State.DISCARDED], _MANY)
+                    await self._store.prune(
+                        self._settings.keep, [OperationState.SUCCEEDED, OperationState.DISCARDED], _MANY
+                    )
             await asyncio.sleep(pause)
 
     async def _find_lost(self) -> None:
@@ -397,9 +412,9 @@ def event_of(operation: Operation, recorded: Recorded) -> events.OperationEvent:
         "attempt": recorded.attempts,
         "trace_id": operation.trace_id,
     }
-    if recorded.state is State.SUCCEEDED:
+    if recorded.state is OperationState.SUCCEEDED:
         return events.OperationDelivered(**common)
-    if recorded.state is State.CONFLICT:
+    if recorded.state is OperationState.CONFLICT:
         return events.OperationConflicted(**common, code=recorded.code)
     if recorded.state in FINISHED:
         return events.OperationExhausted(**common, code=recorded.code, reason=recorded.reason)
@@ -412,9 +427,9 @@ def cut(details: str) -> str:
     return details.encode()[:_DETAILS].decode(errors="ignore").replace("\x00", "")
 
 
-def _core_report(error: grpc.aio.AioRpcError, link: Link) -> CoreReport:
+def _core_report(error: grpc.aio.AioRpcError, link: Link) -> Report:
     metadata = bool(_pairs(error.trailing_metadata()) or _pairs(error.initial_metadata()))
-    return CoreReport(error.code().name, error.details() or "", link, metadata)
+    return Report(error.code().name, error.details() or "", link, metadata)
 
 
 def _pairs(metadata: Any) -> Metadata:

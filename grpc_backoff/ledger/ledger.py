@@ -28,14 +28,14 @@ from grpc_backoff.ledger.hooks import LedgerHooks
 from grpc_backoff.ledger.log import log_operation
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import (
-    Attempt,
+    AttemptReport,
     Filter,
     Operation,
+    OperationAttempt,
+    OperationState,
     Queue,
     Readiness,
     Recorded,
-    Report,
-    State,
     Submission,
     Submitted,
 )
@@ -397,14 +397,16 @@ class Ledger:
         """
         operation = await self.get(id)
         policy = self.policy_of_any(operation.policy)
-        return await self._recorded(Report(id, None, policy, FailedAttempt(code), cut(details), draw=self.rng.random()))
+        return await self._recorded(
+            AttemptReport(id, None, policy, FailedAttempt(code), cut(details), draw=self.rng.random())
+        )
 
     async def record_success(self, id: str) -> Recorded:  # noqa: A002
         """Record that an attempt of an operation has succeeded; otherwise as `record_failure`."""
         operation = await self.get(id)
-        return await self._recorded(Report(id, None, self.policy_of_any(operation.policy)))
+        return await self._recorded(AttemptReport(id, None, self.policy_of_any(operation.policy)))
 
-    async def _recorded(self, report: Report) -> Recorded:
+    async def _recorded(self, report: AttemptReport) -> Recorded:
         [told] = await self.store.record([report])
         if isinstance(told, LedgerBusyError):
             raise told
@@ -424,10 +426,10 @@ class Ledger:
         return found[0]
 
     async def find(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Operation]:
-        """Return operations, the oldest first; `Filter(states=(State.FAILED,))` are 003's `failed_ops`."""
+        """Return operations, the oldest first; `Filter(states=(OperationState.FAILED,))` are 003's `failed_ops`."""
         return await self.store.find(which or Filter(), limit)
 
-    async def attempts(self, id: str) -> list[Attempt]:  # noqa: A002
+    async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts in their order, over all its series."""
         return await self.store.attempts(_checked(id))
 
@@ -443,7 +445,7 @@ class Ledger:
 
     async def replay(self, *ids: str) -> list[str]:
         """Have failed operations tried again: attempts begin anew, history stays. Return the ids of those that were."""
-        return self._begun_anew(await self.store.begin_anew([*map(_checked, ids)], [State.FAILED], None))
+        return self._begun_anew(await self.store.begin_anew([*map(_checked, ids)], [OperationState.FAILED], None))
 
     async def resolve(self, id: str, *, request: bytes | None = None) -> None:  # noqa: A002
         """End a conflict: the operation is tried again, with another request if one is given.
@@ -451,7 +453,7 @@ class Ledger:
         Raises:
             LedgerStateError: the operation is not in conflict.
         """
-        if not await self.store.begin_anew([_checked(id)], [State.CONFLICT], request):
+        if not await self.store.begin_anew([_checked(id)], [OperationState.CONFLICT], request):
             raise LedgerStateError(f"id={id!r}: expected an operation in conflict")
         self._begun_anew([id])
 
@@ -469,7 +471,11 @@ class Ledger:
 
         By default the settings' `keep` is meant. Failed ones and conflicts go only with `failed=True`.
         """
-        states = [State.SUCCEEDED, State.DISCARDED, *([State.FAILED, State.CONFLICT] if failed else [])]
+        states = [
+            OperationState.SUCCEEDED,
+            OperationState.DISCARDED,
+            *([OperationState.FAILED, OperationState.CONFLICT] if failed else []),
+        ]
         keep = self.settings.keep if older_than is None else older_than
         pruned = 0
         while True:

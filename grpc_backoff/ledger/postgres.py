@@ -20,15 +20,15 @@ from grpc_backoff.errors import MissingExtra
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError
 from grpc_backoff.ledger.parameters import parameters
 from grpc_backoff.ledger.records import (
-    Attempt,
+    AttemptReport,
     Filter,
     Lease,
     Operation,
+    OperationAttempt,
+    OperationState,
     Queue,
     Readiness,
     Recorded,
-    Report,
-    State,
     Submission,
     Submitted,
 )
@@ -336,7 +336,7 @@ class PostgresStore:
 
         await self._run(release, _SOON)
 
-    async def record(self, reports: Sequence[Report]) -> list[Recorded | LedgerBusyError]:
+    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError]:
         """Record the ends of attempts, all at once; one by one where a row is locked by somebody else (LG-2)."""
         try:
             told: dict[int, Recorded] = await self._run(lambda connection: self._record(connection, reports))
@@ -346,7 +346,7 @@ class PostgresStore:
             return [(await self.record([report]))[0] for report in reports]
         return [told.get(index) or Recorded(report.id, None) for index, report in enumerate(reports)]
 
-    async def _record(self, connection: Connection, reports: Sequence[Report]) -> dict[int, Recorded]:
+    async def _record(self, connection: Connection, reports: Sequence[AttemptReport]) -> dict[int, Recorded]:
         # In the order of their ids, so that two processes never wait for each other's rows.
         ordered = sorted(enumerate(reports), key=lambda pair: pair[1].id)
         cursors: list[tuple[int, Any]] = []
@@ -432,10 +432,10 @@ class PostgresStore:
 
         return await self._run(find)
 
-    async def attempts(self, id: str) -> list[Attempt]:  # noqa: A002
+    async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts."""
 
-        async def read(connection: Connection) -> list[Attempt]:
+        async def read(connection: Connection) -> list[OperationAttempt]:
             rows = await _rows(
                 connection,
                 "SELECT number, extract(epoch FROM started)::double precision, "
@@ -444,7 +444,7 @@ class PostgresStore:
                 (id,),
             )
             return [
-                Attempt(number=number, started=started, ended=ended, code=code, delay=delay, source=source)
+                OperationAttempt(number=number, started=started, ended=ended, code=code, delay=delay, source=source)
                 for number, started, ended, code, delay, source in rows
             ]
 
@@ -461,10 +461,10 @@ class PostgresStore:
                 "WHERE %(target)s::text IS NULL OR target = %(target)s GROUP BY state",
                 {"target": target},
             )
-            counts = {State(state): count for state, count, _ in rows}
+            counts = {OperationState(state): count for state, count, _ in rows}
             length = sum(counts.get(state, 0) for state in UNFINISHED)
             return Queue(
-                counts, length, max((age for state, _, age in rows if State(state) in UNFINISHED), default=0.0)
+                counts, length, max((age for state, _, age in rows if OperationState(state) in UNFINISHED), default=0.0)
             )
 
         return await self._run(look)
@@ -483,7 +483,9 @@ class PostgresStore:
 
     # What people do.
 
-    async def begin_anew(self, ids: Sequence[str], states: Sequence[State], request: bytes | None) -> list[str]:
+    async def begin_anew(
+        self, ids: Sequence[str], states: Sequence[OperationState], request: bytes | None
+    ) -> list[str]:
         """Make operations pending again (LG-7)."""
         return await self._changed(
             "UPDATE grpc_backoff.operations SET state = 'pending', attempts = 0, step = 0, previous = NULL, "
@@ -508,7 +510,7 @@ class PostgresStore:
 
         return await self._run(change)
 
-    async def prune(self, keep: float, states: Sequence[State], limit: int) -> int:
+    async def prune(self, keep: float, states: Sequence[OperationState], limit: int) -> int:
         """Delete what finished long ago (LG-11)."""
 
         async def prune(connection: Connection) -> int:
@@ -557,7 +559,7 @@ class PostgresStore:
             await connection.close()
 
 
-def _failure(report: Report) -> tuple[Any, ...]:
+def _failure(report: AttemptReport) -> tuple[Any, ...]:
     """Return the arguments of `record_failure`."""
     failure = report.failure
     assert failure is not None, "successes go another way"
@@ -586,12 +588,12 @@ def _failure(report: Report) -> tuple[Any, ...]:
     )
 
 
-def _recorded(report: Report, row: Sequence[Any]) -> Recorded:
+def _recorded(report: AttemptReport, row: Sequence[Any]) -> Recorded:
     if report.failure is None:
         _, state, attempts, live = row
-        return Recorded(report.id, State(state), attempts, "OK", live=live)
+        return Recorded(report.id, OperationState(state), attempts, "OK", live=live)
     state, attempts, delay, source, reason, live = row
-    return Recorded(report.id, State(state), attempts, report.failure.code, delay, source, reason, live)
+    return Recorded(report.id, OperationState(state), attempts, report.failure.code, delay, source, reason, live)
 
 
 def _parameters(submissions: Sequence[Submission]) -> tuple[list[Any], ...]:

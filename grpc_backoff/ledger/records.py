@@ -17,16 +17,16 @@ __all__ = [
     "CLAIMABLE",
     "FINISHED",
     "LOST",
-    "Attempt",
+    "AttemptReport",
     "Filter",
     "Lease",
     "Metadata",
     "Operation",
+    "OperationAttempt",
+    "OperationState",
     "Queue",
     "Readiness",
     "Recorded",
-    "Report",
-    "State",
     "Submission",
     "Submitted",
 ]
@@ -37,7 +37,7 @@ LOST = "LOST"
 """The code of an attempt whose deliverer was gone when its lease ended: nobody knows what became of it (LG-6)."""
 
 
-class State(enum.StrEnum):
+class OperationState(enum.StrEnum):
     """Where an operation is (LG-1)."""
 
     PENDING = "pending"
@@ -56,8 +56,10 @@ class State(enum.StrEnum):
     """Somebody gave it up."""
 
 
-CLAIMABLE = frozenset({State.PENDING, State.WAITING})
-FINISHED = frozenset({State.SUCCEEDED, State.FAILED, State.CONFLICT, State.DISCARDED})
+CLAIMABLE = frozenset({OperationState.PENDING, OperationState.WAITING})
+FINISHED = frozenset(
+    {OperationState.SUCCEEDED, OperationState.FAILED, OperationState.CONFLICT, OperationState.DISCARDED}
+)
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ class Operation:
     request: bytes = field(repr=False)
     metadata: Metadata = field(repr=False)
     policy: str
-    state: State
+    state: OperationState
     attempts: int
     recorded: int
     backoff_request_seconds: float | None
@@ -114,11 +116,11 @@ class Operation:
 
 
 @value(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One try of an operation (LG-1).
+class OperationAttempt:
+    """One attempt of an operation (LG-1).
 
     Attributes:
-        number: counted from 1 over all that was ever tried.
+        number: counted from 1 over all that were ever made.
         started: when it began; None where only its end was reported.
         ended: when its end was recorded.
         code: its status code, `OK`, or `LOST`.
@@ -170,7 +172,7 @@ class Lease(NamedTuple):
 
 
 @record
-class Report(NamedTuple):
+class AttemptReport(NamedTuple):
     """How an attempt ended.
 
     Attributes:
@@ -208,7 +210,7 @@ class Recorded(NamedTuple):
     """
 
     id: str
-    state: State | None
+    state: OperationState | None
     attempts: int = 0
     code: str = ""
     delay: float | None = None
@@ -247,7 +249,7 @@ class Filter:
     """
 
     ids: tuple[str, ...] | None = None
-    states: tuple[State, ...] = ()
+    states: tuple[OperationState, ...] = ()
     target: str | None = None
     method: str | None = None
     older_than: float | None = None
@@ -263,6 +265,6 @@ class Queue(NamedTuple):
         oldest: the age in seconds of the oldest of those; 0 where there is none.
     """
 
-    counts: dict[State, int]
+    counts: dict[OperationState, int]
     length: int
     oldest: float

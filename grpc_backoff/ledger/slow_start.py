@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from grpc_backoff.record import record
 
-__all__ = ["Window"]
+__all__ = ["AttemptWindow"]
 
 
 @record
-class Window(NamedTuple):
+class AttemptWindow(NamedTuple):
     """A window that begins with one attempt and grows by one with each that the server answers, as TCP's does.
 
     Attributes:
@@ -21,10 +21,10 @@ class Window(NamedTuple):
     limit: int
     size: int = 1
 
-    def grown(self) -> Window:
+    def grown(self) -> AttemptWindow:
         """Return the window after the server has answered."""
         return self if self.size >= self.limit else self._replace(size=self.size + 1)
 
-    def closed(self) -> Window:
+    def closed(self) -> AttemptWindow:
         """Return the window after the connection was lost."""
         return self._replace(size=1)

@@ -18,15 +18,15 @@ from typing import Any, TypeVar
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError
 from grpc_backoff.ledger.records import (
     LOST,
-    Attempt,
+    AttemptReport,
     Filter,
     Lease,
     Operation,
+    OperationAttempt,
+    OperationState,
     Queue,
     Readiness,
     Recorded,
-    Report,
-    State,
     Submission,
     Submitted,
 )
@@ -255,7 +255,7 @@ class SQLiteStore:
 
         await self._run(release)
 
-    async def record(self, reports: Sequence[Report]) -> list[Recorded | LedgerBusyError]:
+    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError]:
         """Record the ends of attempts (LG-2)."""
 
         def record(connection: sqlite3.Connection) -> list[Recorded | LedgerBusyError]:
@@ -264,7 +264,7 @@ class SQLiteStore:
 
         return await self._run(record)
 
-    def _record(self, connection: sqlite3.Connection, report: Report, now: float) -> Recorded:
+    def _record(self, connection: sqlite3.Connection, report: AttemptReport, now: float) -> Recorded:
         row = connection.execute(_STANDING, (report.id,)).fetchone()
         if row is None:
             return Recorded(report.id, None)
@@ -378,17 +378,17 @@ class SQLiteStore:
 
         return await self._run(find)
 
-    async def attempts(self, id: str) -> list[Attempt]:  # noqa: A002
+    async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts."""
 
-        def read(connection: sqlite3.Connection) -> list[Attempt]:
+        def read(connection: sqlite3.Connection) -> list[OperationAttempt]:
             rows = connection.execute(
                 "SELECT number, started, ended, code, delay, source FROM ledger_attempts WHERE operation_id = ? "
                 "ORDER BY number",
                 (id,),
             )
             return [
-                Attempt(number=number, started=started, ended=ended, code=code, delay=delay, source=source)
+                OperationAttempt(number=number, started=started, ended=ended, code=code, delay=delay, source=source)
                 for number, started, ended, code, delay, source in rows
             ]
 
@@ -403,8 +403,8 @@ class SQLiteStore:
                 "GROUP BY state",
                 (target,),
             ).fetchall()
-            counts = {State(state): count for state, count, _ in rows}
-            oldest = min((created for state, _, created in rows if State(state) in UNFINISHED), default=None)
+            counts = {OperationState(state): count for state, count, _ in rows}
+            oldest = min((created for state, _, created in rows if OperationState(state) in UNFINISHED), default=None)
             length = sum(counts.get(state, 0) for state in UNFINISHED)
             return Queue(counts, length, 0.0 if oldest is None else max(0.0, self._now() - oldest))
 
@@ -424,7 +424,9 @@ class SQLiteStore:
 
     # What people do.
 
-    async def begin_anew(self, ids: Sequence[str], states: Sequence[State], request: bytes | None) -> list[str]:
+    async def begin_anew(
+        self, ids: Sequence[str], states: Sequence[OperationState], request: bytes | None
+    ) -> list[str]:
         """Make operations pending again (LG-7)."""
 
         def begin(connection: sqlite3.Connection) -> list[str]:
@@ -451,7 +453,7 @@ class SQLiteStore:
 
         return await self._run(discard)
 
-    async def prune(self, keep: float, states: Sequence[State], limit: int) -> int:
+    async def prune(self, keep: float, states: Sequence[OperationState], limit: int) -> int:
         """Delete what finished long ago (LG-11)."""
 
         def prune(connection: sqlite3.Connection) -> int:
@@ -600,7 +602,7 @@ def _parameters(submission: Submission, now: float) -> tuple[Any, ...]:
 
 def _standing(row: Sequence[Any], now: float) -> Standing:
     state, attempts, step, previous, refreshed, token, began = row[:7]
-    return Standing(State(state), attempts, step, previous, bool(refreshed), token, now - began)
+    return Standing(OperationState(state), attempts, step, previous, bool(refreshed), token, now - began)
 
 
 def _where(which: Filter, now: float) -> tuple[str, list[Any]]:
@@ -621,7 +623,7 @@ def _where(which: Filter, now: float) -> tuple[str, list[Any]]:
     return (f" WHERE {' AND '.join(terms)}" if terms else ""), given
 
 
-def _texts(states: Sequence[State]) -> str:
+def _texts(states: Sequence[OperationState]) -> str:
     return ", ".join(f"'{state.value}'" for state in states)
 
 

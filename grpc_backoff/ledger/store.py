@@ -14,16 +14,16 @@ from typing import Any, Protocol
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError
 from grpc_backoff.ledger.records import (
     CLAIMABLE,
-    Attempt,
+    AttemptReport,
     Filter,
     Lease,
     Metadata,
     Operation,
+    OperationAttempt,
+    OperationState,
     Queue,
     Readiness,
     Recorded,
-    Report,
-    State,
     Submission,
     Submitted,
 )
@@ -72,7 +72,7 @@ COLUMNS = [
 ]
 """The columns of an operation, in the order in which `operation_of` takes them."""
 
-UNFINISHED = CLAIMABLE | {State.IN_PROGRESS}
+UNFINISHED = CLAIMABLE | {OperationState.IN_PROGRESS}
 """The states of what still waits, or runs."""
 
 
@@ -110,7 +110,7 @@ class Store(Protocol):
         """Give operations back as they were, as if they had not been claimed (LG-10)."""
         ...
 
-    async def record(self, reports: Sequence[Report]) -> list[Recorded | LedgerBusyError]:
+    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError]:
         """Record the ends of attempts, each under its row's lock (LG-2)."""
         ...
 
@@ -134,11 +134,13 @@ class Store(Protocol):
         """Return operations, the oldest first."""
         ...
 
-    async def attempts(self, id: str) -> list[Attempt]:  # noqa: A002
+    async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts in their order."""
         ...
 
-    async def begin_anew(self, ids: Sequence[str], states: Sequence[State], request: bytes | None) -> list[str]:
+    async def begin_anew(
+        self, ids: Sequence[str], states: Sequence[OperationState], request: bytes | None
+    ) -> list[str]:
         """Make operations in these states pending again, perhaps with another request; return their ids (LG-7)."""
         ...
 
@@ -146,7 +148,7 @@ class Store(Protocol):
         """Give up operations that have not succeeded; return their ids (LG-7)."""
         ...
 
-    async def prune(self, keep: float, states: Sequence[State], limit: int) -> int:
+    async def prune(self, keep: float, states: Sequence[OperationState], limit: int) -> int:
         """Delete what finished more than `keep` seconds ago in one of these states; return how many (LG-11)."""
         ...
 
@@ -177,7 +179,7 @@ def operation_of(row: Sequence[Any]) -> Operation:
     values["id"] = str(values["id"])
     values["request"] = bytes(values["request"])
     values["metadata"] = decode_metadata(values["metadata"])
-    values["state"] = State(values["state"])
+    values["state"] = OperationState(values["state"])
     return Operation(**values)
 
 
@@ -210,15 +212,15 @@ def readiness(row: Sequence[Any], now: float, policy_of: PolicyOf) -> Readiness:
     end of its lease and min(growth, cap); else there is none.
     """
     operation, name, policy, step, backoff, last, due, lease_until = row
-    state = State(name)
-    if state is State.IN_PROGRESS:
+    state = OperationState(name)
+    if state is OperationState.IN_PROGRESS:
         if lease_until > now:
             return Readiness(operation, ready=False, at=lease_until, why="in progress")
         at = lease_until + fallback(ledger_policy(policy_of(policy)), step + 1)
         return Readiness(operation, at <= now, at, "its owner is gone")
     if state not in CLAIMABLE:
         return Readiness(operation, ready=False, at=None, why=name)
-    if state is State.WAITING and backoff is not None and last is not None:
+    if state is OperationState.WAITING and backoff is not None and last is not None:
         due = last + backoff
     why = "due" if due <= now else "backoff"
     return Readiness(operation, due <= now, due, why)

@@ -10,7 +10,7 @@ import dataclasses
 from typing import NamedTuple
 
 from grpc_backoff.calls.decision import FailedAttempt, Progress, Retry, decide, is_conflict, is_retryable
-from grpc_backoff.ledger.records import CLAIMABLE, LOST, Report, State
+from grpc_backoff.ledger.records import CLAIMABLE, LOST, AttemptReport, OperationState
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
 
@@ -49,7 +49,7 @@ class Standing(NamedTuple):
         age: the seconds since its series of attempts began.
     """
 
-    state: State
+    state: OperationState
     attempts: int = 0
     step: int = 0
     previous: float | None = None
@@ -64,7 +64,7 @@ class Standing(NamedTuple):
         """
         if token is None:
             return self.state in CLAIMABLE
-        return self.state is State.IN_PROGRESS and self.lease_token == token
+        return self.state is OperationState.IN_PROGRESS and self.lease_token == token
 
 
 @record
@@ -82,7 +82,7 @@ class Change(NamedTuple):
         live: whether the report was about the attempt that counts.
     """
 
-    state: State
+    state: OperationState
     step: int = 0
     previous: float | None = None
     refreshed: bool = False
@@ -128,9 +128,9 @@ def ledger_policy(policy: RetryPolicy) -> RetryPolicy:
 
 def after_success(standing: Standing, token: int | None) -> Change:
     """Return what follows from a success. A late one counts; a discarded operation stays so."""
-    discarded = standing.state is State.DISCARDED
+    discarded = standing.state is OperationState.DISCARDED
     return _unchanged(standing)._replace(
-        state=State.DISCARDED if discarded else State.SUCCEEDED, live=standing.is_live(token)
+        state=OperationState.DISCARDED if discarded else OperationState.SUCCEEDED, live=standing.is_live(token)
     )
 
 
@@ -154,9 +154,9 @@ def after_loss(policy: RetryPolicy, standing: Standing, *, draw: float) -> Chang
     return _decided(policy, standing, _LOSS, draw, can_refresh=False)
 
 
-def loss(operation: str, token: int, policy: RetryPolicy, draw: float) -> Report:
+def loss(operation: str, token: int, policy: RetryPolicy, draw: float) -> AttemptReport:
     """Return the report of an attempt that nobody can report of any more."""
-    return Report(operation, token, policy, FailedAttempt(LOST), draw=draw)
+    return AttemptReport(operation, token, policy, FailedAttempt(LOST), draw=draw)
 
 
 def classify(policy: RetryPolicy, failure: FailedAttempt, *, can_refresh: bool) -> Kind:
@@ -198,7 +198,7 @@ def _decided(
     if isinstance(following, Retry):
         progress = following.progress
         return Change(
-            State.WAITING,
+            OperationState.WAITING,
             progress.step,
             progress.previous,
             progress.refreshed,
@@ -206,5 +206,5 @@ def _decided(
             source=following.source.value,
         )
     if is_conflict(policy, failure):
-        return kept._replace(state=State.CONFLICT)
-    return kept._replace(state=State.FAILED, reason=following.reason.value if following.reason else None)
+        return kept._replace(state=OperationState.CONFLICT)
+    return kept._replace(state=OperationState.FAILED, reason=following.reason.value if following.reason else None)

@@ -21,7 +21,7 @@ from grpc_backoff.ledger import (
     OperationDelivered,
     OperationExhausted,
     OperationRetried,
-    State,
+    OperationState,
 )
 from grpc_backoff.ledger.delivery import cut
 from tests.echo import EchoStub, Message, serving
@@ -96,7 +96,7 @@ async def test_from_submit_to_success(url, shop):
         delivering(ledger, channel),
     ):
         told = await ledger.submit(unary(channel), Message(text="a"), idempotency_key="order-1")
-        operation = await until(ledger, told.id, State.SUCCEEDED)
+        operation = await until(ledger, told.id, OperationState.SUCCEEDED)
         attempts = await ledger.attempts(told.id)
 
     assert heard == [(told.id, Message(text="a"))]
@@ -115,7 +115,7 @@ async def test_without_a_key_the_id_is_sent(url, shop):
         delivering(ledger, channel),
     ):
         told = await ledger.submit(unary(channel), Message(text="a"))
-        await until(ledger, told.id, State.SUCCEEDED)
+        await until(ledger, told.id, OperationState.SUCCEEDED)
 
     assert shop.keys == {told.id: 2}
     assert [sent.get("grpc-previous-rpc-attempts") for sent in shop.metadata] == [None, "1"]
@@ -133,7 +133,7 @@ async def test_the_channels_retries_are_off(url, shop):
             delivering(ledger, channel),
         ):
             told = await ledger.submit(unary(channel), Message(text="a"))
-            operation = await until(ledger, told.id, State.FAILED)
+            operation = await until(ledger, told.id, OperationState.FAILED)
         assert (operation.attempts, shop.executed["a"]) == (3, 3)
 
 
@@ -159,15 +159,15 @@ async def test_exhausted(url, shop, caplog):
         delivering(ledger, channel),
     ):
         told = await ledger.submit(unary(channel), Message(text="a"))
-        operation = await until(ledger, told.id, State.FAILED)
+        operation = await until(ledger, told.id, OperationState.FAILED)
         await asyncio.sleep(0.3)
         executed = shop.executed["a"]
         assert await ledger.replay(told.id) == [told.id]
-        again = await until(ledger, told.id, State.SUCCEEDED)
+        again = await until(ledger, told.id, OperationState.SUCCEEDED)
         attempts = await ledger.attempts(told.id)
 
     assert (operation.attempts, operation.code, operation.details, executed) == (3, "UNAVAILABLE", "as scripted", 3)
-    assert [(each.id, each.state, each.code) for each in heard] == [(told.id, State.FAILED, "UNAVAILABLE")]
+    assert [(each.id, each.state, each.code) for each in heard] == [(told.id, OperationState.FAILED, "UNAVAILABLE")]
     assert [type(event) for event in events] == [OperationRetried] * 2 + [OperationExhausted, OperationDelivered]
     assert events[2].reason == "no attempts are left"
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
@@ -187,11 +187,11 @@ async def test_conflict(url, shop):
         delivering(ledger, channel),
     ):
         told = await ledger.submit(unary(channel), Message(text="a"))
-        await until(ledger, told.id, State.CONFLICT)
+        await until(ledger, told.id, OperationState.CONFLICT)
         await ledger.resolve(told.id, request=Message(text="b").SerializeToString())
-        await until(ledger, told.id, State.SUCCEEDED)
+        await until(ledger, told.id, OperationState.SUCCEEDED)
 
-    assert [operation.state for operation in heard] == [State.CONFLICT]
+    assert [operation.state for operation in heard] == [OperationState.CONFLICT]
     assert [type(event) for event in events] == [OperationConflicted, OperationDelivered]
     assert shop.executed == {"a": 1, "b": 1}
 
@@ -206,7 +206,7 @@ async def test_new_credentials(url, shop):
         delivering(ledger, channel),
     ):
         told = await ledger.submit(unary(channel), Message(text="a"))
-        operation = await until(ledger, told.id, State.SUCCEEDED)
+        operation = await until(ledger, told.id, OperationState.SUCCEEDED)
         [first, _] = await ledger.attempts(told.id)
 
     assert [sent.get("authorization") for sent in shop.metadata] == [None, "Bearer new"]
@@ -223,7 +223,7 @@ async def test_the_servers_word(url, shop):
         delivering(ledger, channel),
     ):
         told = await ledger.submit(unary(channel), Message(text="a"))
-        await until(ledger, told.id, State.SUCCEEDED)
+        await until(ledger, told.id, OperationState.SUCCEEDED)
         [first, second] = await ledger.attempts(told.id)
 
     assert (first.delay, first.source) == (0.07, "grpc-retry-pushback-ms")
@@ -239,7 +239,7 @@ async def test_an_attempt_without_end(url, shop):
         delivering(ledger, channel),
     ):
         told = await ledger.submit(unary(channel), Message(text="a"))
-        await until(ledger, told.id, State.SUCCEEDED)
+        await until(ledger, told.id, OperationState.SUCCEEDED)
         attempts = await ledger.attempts(told.id)
 
     assert [attempt.code for attempt in attempts] == ["DEADLINE_EXCEEDED", "OK"]
@@ -262,9 +262,9 @@ async def test_want_of_a_connection_is_no_attempt(url):
         before = await ledger.queue()
         assert not channel.connection_status().connections
         async with serving(shop, port=port):
-            operations = [await until(ledger, id_, State.SUCCEEDED) for id_ in ids]
+            operations = [await until(ledger, id_, OperationState.SUCCEEDED) for id_ in ids]
 
-    assert before.counts == {State.PENDING: 20}
+    assert before.counts == {OperationState.PENDING: 20}
     assert shop.levels[0] == 1
     assert max(shop.levels[1:3]) <= 2  # the first answer makes room for a second
     assert {operation.attempts for operation in operations} == {1}
@@ -284,8 +284,8 @@ async def test_ended_deliveries_give_back(url, shop):
                     break
         first, second = await ledger.get(short.id), await ledger.get(long.id)
 
-    assert (first.state, first.attempts) == (State.SUCCEEDED, 1)
-    assert (second.state, second.attempts, second.lease_owner) == (State.PENDING, 0, None)
+    assert (first.state, first.attempts) == (OperationState.SUCCEEDED, 1)
+    assert (second.state, second.attempts, second.lease_owner) == (OperationState.PENDING, 0, None)
     assert second.next_attempt_at == second.created
 
 
@@ -300,7 +300,7 @@ async def test_a_lease_is_extended_while_the_attempt_runs(url, shop):
         delivering(other, channel),
     ):
         told = await ledger.submit(unary(channel), Message(text="a"))
-        operation = await until(ledger, told.id, State.SUCCEEDED)
+        operation = await until(ledger, told.id, OperationState.SUCCEEDED)
 
     assert (operation.attempts, operation.lease_token, shop.executed["a"]) == (1, 1, 1)
 
@@ -353,7 +353,7 @@ async def test_a_policy_that_is_not_known_here(url, shop, tmp_path):
         aio.insecure_channel(shop.target) as channel,
         delivering(ledger, channel),
     ):
-        operation = await until(ledger, told.id, State.FAILED)
+        operation = await until(ledger, told.id, OperationState.FAILED)
 
     assert "careful" in operation.details
     assert not shop.executed
@@ -373,8 +373,8 @@ async def test_hooks_and_listeners_that_raise(url, shop):
         delivering(ledger, channel),
     ):
         ids = [(await ledger.submit(unary(channel), Message(text=text))).id for text in "ab"]
-        await until(ledger, ids[0], State.SUCCEEDED)
-        await until(ledger, ids[1], State.FAILED)
+        await until(ledger, ids[0], OperationState.SUCCEEDED)
+        await until(ledger, ids[1], OperationState.FAILED)
 
 
 async def test_nothing_secret_is_logged(url, shop, caplog):
@@ -390,8 +390,8 @@ async def test_nothing_secret_is_logged(url, shop, caplog):
         method = unary(channel)
         first = await ledger.submit(method, Message(text="payload-a"), metadata=[("x-tenant", "value-m")])
         second = await ledger.submit(method, Message(text="payload-b"), metadata=[("x-tenant", "value-m")])
-        await until(ledger, first.id, State.SUCCEEDED)
-        await until(ledger, second.id, State.CONFLICT)
+        await until(ledger, first.id, OperationState.SUCCEEDED)
+        await until(ledger, second.id, OperationState.CONFLICT)
         stored = await ledger.find(Filter())
 
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("grpc_backoff")]
@@ -444,7 +444,7 @@ async def test_a_claim_that_was_under_way_is_given_back(url, shop):
             await claiming.wait()
         operation = await ledger.get(told.id)
 
-    assert (operation.state, operation.lease_token, operation.lease_owner) == (State.PENDING, 1, None)
+    assert (operation.state, operation.lease_token, operation.lease_owner) == (OperationState.PENDING, 1, None)
     assert not shop.executed
 
 
@@ -475,7 +475,7 @@ async def test_ends_are_recorded_once_however_the_delivery_ends(url, shop):
         states = [(await ledger.get(told.id)).state for told in (first, second)]
 
     assert batches == [[first.id], [second.id]]
-    assert states == [State.SUCCEEDED] * 2
+    assert states == [OperationState.SUCCEEDED] * 2
     assert set(shop.executed.values()) == {1}
 
 
@@ -522,9 +522,9 @@ async def test_a_connection_that_breaks_behind_a_claim(url):
             told = await ledger.submit(unary(channel), Message(text="a"))
             async with delivering(ledger, channel):
                 await claimed.wait()
-                given_back = await until(ledger, told.id, State.PENDING)
+                given_back = await until(ledger, told.id, OperationState.PENDING)
                 async with serving(shop, port=port):
-                    after = await until(ledger, told.id, State.SUCCEEDED)
+                    after = await until(ledger, told.id, OperationState.SUCCEEDED)
                     attempts = await ledger.attempts(told.id)
 
     assert (given_back.lease_token, given_back.attempts, given_back.recorded) == (1, 0, 0)

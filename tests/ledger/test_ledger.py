@@ -16,7 +16,7 @@ from grpc_backoff.ledger import (
     LedgerLimitError,
     LedgerStateError,
     LedgerUnavailableError,
-    State,
+    OperationState,
 )
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.policy.presets import RETRY
@@ -158,8 +158,8 @@ async def test_attempts_made_by_hand(ledger):
     after = await ledger.get(told.id)
 
     assert sorted(each.attempts for each in done) == list(range(1, 11))
-    assert (after.attempts, len(await ledger.attempts(told.id)), after.state) == (10, 10, State.WAITING)
-    assert (await ledger.record_success(told.id)).state is State.SUCCEEDED
+    assert (after.attempts, len(await ledger.attempts(told.id)), after.state) == (10, 10, OperationState.WAITING)
+    assert (await ledger.record_success(told.id)).state is OperationState.SUCCEEDED
     assert await ledger.set_backoff(told.id, 1.0) is False
 
 
@@ -177,7 +177,7 @@ async def test_failed_operations_are_seen_and_pruned_only_on_demand(ledger):
     told = await ledger.submit("t", "/m/m", b"")
     await ledger.record_failure(told.id, "INTERNAL")
 
-    assert [operation.id for operation in await ledger.find(Filter(states=(State.FAILED,)))] == [told.id]
+    assert [operation.id for operation in await ledger.find(Filter(states=(OperationState.FAILED,)))] == [told.id]
     assert await ledger.prune(0.0) == 0
     assert await ledger.prune(0.0, failed=True) == 1
 

@@ -15,7 +15,7 @@ from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.ledger.parameters import parameters
 from grpc_backoff.ledger.postgres import _failure as failure_arguments
-from grpc_backoff.ledger.records import CLAIMABLE, Report, State
+from grpc_backoff.ledger.records import CLAIMABLE, AttemptReport, OperationState
 from grpc_backoff.ledger.schema import migrations
 from grpc_backoff.ledger.transitions import Standing, after_failure, fallback, ledger_policy
 from grpc_backoff.policy.presets import RETRY
@@ -135,7 +135,9 @@ def random_failure(rng):
 
 def random_standing(rng):
     return Standing(
-        rng.choice([State.IN_PROGRESS, State.IN_PROGRESS, State.IN_PROGRESS, *State]),
+        rng.choice(
+            [OperationState.IN_PROGRESS, OperationState.IN_PROGRESS, OperationState.IN_PROGRESS, *OperationState]
+        ),
         rng.randrange(10),
         rng.randrange(30),
         rng.choice([None, 10 ** rng.uniform(-3, 4)]),
@@ -159,7 +161,7 @@ def test_decisions_are_equal(database):
     compared = 0
     while compared < 1000:
         policy, standing, failure = ledger_policy(random_policy(rng)), random_standing(rng), random_failure(rng)
-        report = Report(
+        report = AttemptReport(
             submission(compared).id,
             rng.choice([None, standing.lease_token, standing.lease_token, rng.randrange(3)]),
             policy,

@@ -14,8 +14,15 @@ import pytest
 
 from grpc_backoff import aio
 from grpc_backoff.calls.decision import FailedAttempt
-from grpc_backoff.ledger import Filter, Ledger, LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, State
-from grpc_backoff.ledger.records import Report
+from grpc_backoff.ledger import (
+    Filter,
+    Ledger,
+    LedgerBusyError,
+    LedgerSchemaError,
+    LedgerUnavailableError,
+    OperationState,
+)
+from grpc_backoff.ledger.records import AttemptReport
 from grpc_backoff.policy.presets import RETRY
 from tests.echo import Message, serving
 from tests.ledger import server as servers
@@ -85,7 +92,7 @@ async def test_lock_acquired_released_timed_out(url, settings):
     store = open_store(url, replace(settings, lock_timeout=0.3))
     await store.migrate(apply=True)
     await store.submit([submission(1), submission(2)])
-    reports = [Report(submission(n).id, None, STEPS, FailedAttempt("UNAVAILABLE"), draw=0.5) for n in (1, 2)]
+    reports = [AttemptReport(submission(n).id, None, STEPS, FailedAttempt("UNAVAILABLE"), draw=0.5) for n in (1, 2)]
     async with await psycopg.AsyncConnection.connect(url) as other:
         await other.execute("SELECT 1 FROM grpc_backoff.operations WHERE id = %s FOR UPDATE", (reports[0].id,))
         first, second = await store.record(reports)
@@ -96,8 +103,8 @@ async def test_lock_acquired_released_timed_out(url, settings):
 
     assert isinstance(first, LedgerBusyError)
     assert "for 0.3 s; nothing was written" in str(first)
-    assert (second.state, second.attempts) == (State.WAITING, 1)
-    assert (then.state, then.attempts) == (State.WAITING, 1)
+    assert (second.state, second.attempts) == (OperationState.WAITING, 1)
+    assert (then.state, then.attempts) == (OperationState.WAITING, 1)
     await store.close()
 
 
@@ -164,7 +171,7 @@ async def test_waiters_are_woken(url):
         await asyncio.sleep(0.5)  # it listens, and sleeps
         told = await other.submit(channel.target, METHOD, b"")
         began = time.monotonic()
-        await until(other, told.id, State.SUCCEEDED)
+        await until(other, told.id, OperationState.SUCCEEDED)
 
     assert time.monotonic() - began < 9
 
@@ -183,7 +190,7 @@ async def test_without_listening_polling_alone(url, monkeypatch):
         delivering(ledger, channel),
     ):
         told = await other.submit(channel.target, METHOD, b"")
-        await until(other, told.id, State.SUCCEEDED)
+        await until(other, told.id, OperationState.SUCCEEDED)
 
 
 @pytest.mark.parametrize("trouble", ["hang up", "cut"])
@@ -199,7 +206,7 @@ async def test_the_network_to_it_is_cut(server, url, trouble):
         aio.insecure_channel(f"127.0.0.1:{shop_port}") as channel,
         delivering(ledger, channel),
     ):
-        await until(direct, (await ledger.submit(channel.target, METHOD, b"")).id, State.SUCCEEDED)
+        await until(direct, (await ledger.submit(channel.target, METHOD, b"")).id, OperationState.SUCCEEDED)
         network.cut()
         if trouble == "hang up":
             network.hang_up()
@@ -212,13 +219,13 @@ async def test_the_network_to_it_is_cut(server, url, trouble):
         before = (await direct.get(told.id)).state
         network.mend()
         began = time.monotonic()
-        await until(direct, told.id, State.SUCCEEDED)
+        await until(direct, told.id, OperationState.SUCCEEDED)
         after = time.monotonic() - began
         stored = len(await direct.find())
 
     assert caught.value.stored is False
     assert took < QUICK.timeout + 2
-    assert before in (State.PENDING, State.IN_PROGRESS)
+    assert before in (OperationState.PENDING, OperationState.IN_PROGRESS)
     assert after < 10
     assert stored == 2
 
@@ -264,7 +271,7 @@ async def test_a_restart(server):
             delivering(ledger, channel),
         ):
             first = await ledger.submit(channel.target, METHOD, b"")
-            await until(ledger, first.id, State.SUCCEEDED)
+            await until(ledger, first.id, OperationState.SUCCEEDED)
             waiting = [
                 (await ledger.submit(channel.target, METHOD, Message(text=str(n)).SerializeToString())).id
                 for n in range(20)
@@ -276,7 +283,7 @@ async def test_a_restart(server):
             await asyncio.to_thread(own.start)
             began = time.monotonic()
             for id_ in waiting:
-                await until(ledger, id_, State.SUCCEEDED)
+                await until(ledger, id_, OperationState.SUCCEEDED)
 
         assert time.monotonic() - began < 10
 
@@ -299,7 +306,7 @@ async def test_client_clocks_change_nothing(url, monkeypatch, hours):
         delivering(ledger, channel),
     ):
         told = await ledger.submit(channel.target, METHOD, b"")
-        await until(ledger, told.id, State.SUCCEEDED)
+        await until(ledger, told.id, OperationState.SUCCEEDED)
         first, second = await ledger.attempts(told.id)
 
     assert 0.3 <= second.started - first.ended < 5

@@ -15,8 +15,15 @@ from pathlib import Path
 import pytest
 
 from grpc_backoff.calls.decision import FailedAttempt
-from grpc_backoff.ledger import Filter, Ledger, LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, State
-from grpc_backoff.ledger.records import Report
+from grpc_backoff.ledger import (
+    Filter,
+    Ledger,
+    LedgerBusyError,
+    LedgerSchemaError,
+    LedgerUnavailableError,
+    OperationState,
+)
+from grpc_backoff.ledger.records import AttemptReport
 from grpc_backoff.policy.presets import RETRY
 from tests.ledger.conftest import SETTINGS, open_store, submission
 
@@ -53,7 +60,7 @@ async def waiting(store):
     """Return an operation that failed once and waits for a second."""
     [told] = await store.submit([submission(1)])
     [operation] = await store.claim("shop:443", 1, "me", 30.0)
-    await store.record([Report(told.id, operation.lease_token, STEPS, FailedAttempt("UNAVAILABLE"), draw=0.5)])
+    await store.record([AttemptReport(told.id, operation.lease_token, STEPS, FailedAttempt("UNAVAILABLE"), draw=0.5)])
     return told.id
 
 
@@ -77,7 +84,9 @@ async def test_a_clock_that_jumps_ahead(timed):
 
     assert await timed.next_due("shop:443") == 0
     [operation] = await timed.claim("shop:443", 1, "me", 30.0)
-    [told] = await timed.record([Report(id_, operation.lease_token, STEPS, FailedAttempt("UNAVAILABLE"), draw=0.5)])
+    [told] = await timed.record(
+        [AttemptReport(id_, operation.lease_token, STEPS, FailedAttempt("UNAVAILABLE"), draw=0.5)]
+    )
     assert (told.delay, await timed.next_due("shop:443")) == (2.0, 2.0)
 
 
@@ -290,7 +299,7 @@ async def test_cancelled_submits_are_whole(path):
         operations = await ledger.find()
 
     assert len(operations) % 5 == 0
-    assert {operation.state for operation in operations} <= {State.PENDING}
+    assert {operation.state for operation in operations} <= {OperationState.PENDING}
 
 
 async def test_nothing_is_left(path):

@@ -11,7 +11,7 @@ import pytest
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
-from grpc_backoff.ledger.records import FINISHED, LOST, Filter, Lease, Report, State
+from grpc_backoff.ledger.records import FINISHED, LOST, AttemptReport, Filter, Lease, OperationState
 from grpc_backoff.ledger.store import decode_metadata, encode_metadata
 from grpc_backoff.policy.presets import RETRY
 from grpc_backoff.policy.retry import RetryPolicy
@@ -41,7 +41,7 @@ async def one(store, id_):
 
 
 async def failed(store, operation, policy=STEPS, failure=UNAVAILABLE, draw=0.5, **how):
-    report = Report(operation.id, operation.lease_token, policy, failure, draw=draw, **how)
+    report = AttemptReport(operation.id, operation.lease_token, policy, failure, draw=draw, **how)
     return (await store.record([report]))[0]
 
 
@@ -53,7 +53,7 @@ async def test_a_row_has_every_field(store):
 
     assert told.new
     assert (operation.target, operation.method, operation.request) == (SHOP, "/shop.Orders/Place", b"order")
-    assert (operation.metadata, operation.policy, operation.state) == (metadata, "steps", State.PENDING)
+    assert (operation.metadata, operation.policy, operation.state) == (metadata, "steps", OperationState.PENDING)
     assert (operation.attempts, operation.recorded, operation.lease_token) == (0, 0, 0)
     assert (operation.idempotency_key, operation.trace_id) == ("k", "t" * 32)
     assert operation.created == operation.began == operation.next_attempt_at
@@ -91,7 +91,7 @@ async def test_oldest_first(store):
     assert [operation.id for operation in first] == ids[:2]
     assert [operation.id for operation in rest] == ids[2:]
     assert await claimed(store) == []
-    assert (first[0].state, first[0].lease_owner, first[0].lease_token) == (State.IN_PROGRESS, "me", 1)
+    assert (first[0].state, first[0].lease_owner, first[0].lease_token) == (OperationState.IN_PROGRESS, "me", 1)
     assert first[0].next_attempt_at is None
     assert first[0].lease_until > first[0].created
 
@@ -114,7 +114,13 @@ async def test_a_failure_writes_everything_at_once(store):
     after = await one(store, operation.id)
     [attempt] = await store.attempts(operation.id)
 
-    assert (told.state, told.attempts, told.delay, told.source, told.live) == (State.WAITING, 1, 1.0, "schedule", True)
+    assert (told.state, told.attempts, told.delay, told.source, told.live) == (
+        OperationState.WAITING,
+        1,
+        1.0,
+        "schedule",
+        True,
+    )
     assert (after.backoff_request_seconds, after.code, after.details) == (1.0, "UNAVAILABLE", "down")
     assert after.next_attempt_at == pytest.approx(after.last_attempted_at + 1.0, abs=1e-6)
     assert (after.lease_owner, after.lease_until) == (None, None)
@@ -132,10 +138,10 @@ async def test_a_retry_is_claimed_when_it_is_due(store):
     await asyncio.sleep(0.05)
 
     [again] = await claimed(store)
-    told = (await store.record([Report(again.id, again.lease_token, QUICK)]))[0]
+    told = (await store.record([AttemptReport(again.id, again.lease_token, QUICK)]))[0]
 
     assert (again.attempts, again.lease_token) == (1, 2)
-    assert (told.state, told.attempts, told.code) == (State.SUCCEEDED, 2, "OK")
+    assert (told.state, told.attempts, told.code) == (OperationState.SUCCEEDED, 2, "OK")
     assert [attempt.code for attempt in await store.attempts(again.id)] == ["UNAVAILABLE", "OK"]
     assert (await one(store, again.id)).finished is not None
 
@@ -143,9 +149,9 @@ async def test_a_retry_is_claimed_when_it_is_due(store):
 @pytest.mark.parametrize(
     ("failure", "state"),
     [
-        (FailedAttempt("INVALID_ARGUMENT"), State.FAILED),
-        (FailedAttempt("ABORTED"), State.CONFLICT),
-        (FailedAttempt("ALREADY_EXISTS"), State.CONFLICT),
+        (FailedAttempt("INVALID_ARGUMENT"), OperationState.FAILED),
+        (FailedAttempt("ABORTED"), OperationState.CONFLICT),
+        (FailedAttempt("ALREADY_EXISTS"), OperationState.CONFLICT),
     ],
 )
 async def test_final_failures(store, failure, state):
@@ -171,7 +177,7 @@ async def test_exhausted(store):
 
     told = await failed(store, operation, policy)
 
-    assert (told.state, told.reason, told.attempts) == (State.FAILED, "no attempts are left", 2)
+    assert (told.state, told.reason, told.attempts) == (OperationState.FAILED, "no attempts are left", 2)
 
 
 async def test_the_servers_word(store):
@@ -201,11 +207,11 @@ async def test_a_late_success_counts(store):
     await asyncio.sleep(0.05)
     [second] = await claimed(store)
 
-    late = (await store.record([Report(first.id, first.lease_token, QUICK)]))[0]
+    late = (await store.record([AttemptReport(first.id, first.lease_token, QUICK)]))[0]
     then = await failed(store, second, QUICK)
 
-    assert (late.state, late.live) == (State.SUCCEEDED, False)
-    assert (then.state, then.live, then.delay) == (State.SUCCEEDED, False, None)
+    assert (late.state, late.live) == (OperationState.SUCCEEDED, False)
+    assert (then.state, then.live, then.delay) == (OperationState.SUCCEEDED, False, None)
     assert [attempt.code for attempt in await store.attempts(first.id)] == ["OK", "UNAVAILABLE"]
     assert (await one(store, first.id)).attempts == 2
 
@@ -222,10 +228,10 @@ async def test_a_late_failure_reschedules_nothing(store):
     late = await failed(store, first, QUICK)
     now = await one(store, first.id)
 
-    assert (lost.state, lost.code, lost.attempts, lost.delay) == (State.WAITING, LOST, 1, 0.01)
-    assert (late.state, late.live, late.delay) == (State.IN_PROGRESS, False, None)
+    assert (lost.state, lost.code, lost.attempts, lost.delay) == (OperationState.WAITING, LOST, 1, 0.01)
+    assert (late.state, late.live, late.delay) == (OperationState.IN_PROGRESS, False, None)
     assert (now.state, now.lease_token, now.attempts, now.next_attempt_at) == (
-        State.IN_PROGRESS,
+        OperationState.IN_PROGRESS,
         second.lease_token,
         1,
         None,
@@ -253,7 +259,7 @@ async def test_given_back_is_as_it_was(store):
     await store.release([Lease(first.id, first.lease_token)])
     operation = await one(store, first.id)
 
-    assert (operation.state, operation.attempts, operation.lease_owner) == (State.PENDING, 0, None)
+    assert (operation.state, operation.attempts, operation.lease_owner) == (OperationState.PENDING, 0, None)
     assert await store.attempts(first.id) == []
     assert [again.id for again in await claimed(store, 2)] == ids
 
@@ -265,7 +271,7 @@ async def test_an_old_lease_gives_nothing_back(store):
 
     await store.release([Lease(first.id, first.lease_token - 1)])
 
-    assert (await one(store, first.id)).state is State.IN_PROGRESS
+    assert (await one(store, first.id)).state is OperationState.IN_PROGRESS
 
 
 async def test_backoff_and_timestamp_at_once(store):
@@ -285,7 +291,7 @@ async def test_ready(store):
     await store.set_backoff(ids[1], 60.0)
     _, gone, done = [operation for operation in await claimed(store, 9, lease=60.0) if operation.id != ids[0]]
     await store.release([Lease(ids[0], 1)])
-    await store.record([Report(done.id, done.lease_token, STEPS)])
+    await store.record([AttemptReport(done.id, done.lease_token, STEPS)])
     await store.extend([Lease(gone.id, gone.lease_token)], 0.001)
     await asyncio.sleep(0.05)
 
@@ -329,7 +335,7 @@ async def test_ten_orchestrators(store, url, settings, round_):
     stores = [open_store(url, settings) for _ in range(10)]
     try:
         told = await asyncio.gather(
-            *(each.record([Report(id_, None, STEPS, UNAVAILABLE, draw=CHANCE.random())]) for each in stores)
+            *(each.record([AttemptReport(id_, None, STEPS, UNAVAILABLE, draw=CHANCE.random())]) for each in stores)
         )
     finally:
         await asyncio.gather(*(each.close() for each in stores))
@@ -337,7 +343,7 @@ async def test_ten_orchestrators(store, url, settings, round_):
 
     assert sorted(each.attempts for [each] in told) == list(range(1, 11))
     assert [attempt.number for attempt in await store.attempts(id_)] == list(range(1, 11))
-    assert (operation.attempts, operation.state) == (10, State.WAITING)
+    assert (operation.attempts, operation.state) == (10, OperationState.WAITING)
     low, high = STEPS.bounds(10)
     assert low <= operation.backoff_request_seconds <= high
     assert operation.next_attempt_at == pytest.approx(
@@ -351,10 +357,10 @@ async def test_begin_anew(store):
     first, _ = await claimed(store, 2)
     await failed(store, first, failure=FailedAttempt("ABORTED"))
 
-    assert await store.begin_anew([ids[0]], [State.FAILED], None) == []
-    assert await store.begin_anew(ids, [State.CONFLICT], b"another") == [ids[0]]
+    assert await store.begin_anew([ids[0]], [OperationState.FAILED], None) == []
+    assert await store.begin_anew(ids, [OperationState.CONFLICT], b"another") == [ids[0]]
     operation = await one(store, ids[0])
-    assert (operation.state, operation.attempts, operation.request) == (State.PENDING, 0, b"another")
+    assert (operation.state, operation.attempts, operation.request) == (OperationState.PENDING, 0, b"another")
     assert (operation.recorded, operation.finished) == (1, None)
     [again] = await claimed(store)
     await failed(store, again)
@@ -369,9 +375,9 @@ async def test_discard_is_final(store):
 
     assert sorted(await store.discard([*ids, submission(9).id])) == sorted(ids)
     assert await store.discard(ids) == []
-    told = (await store.record([Report(first.id, first.lease_token, STEPS)]))[0]
+    told = (await store.record([AttemptReport(first.id, first.lease_token, STEPS)]))[0]
 
-    assert (told.state, told.live) == (State.DISCARDED, False)
+    assert (told.state, told.live) == (OperationState.DISCARDED, False)
     assert await claimed(store) == []
 
 
@@ -379,26 +385,26 @@ async def test_prune(store):
     """LG-11: finished operations go after their time with their attempts; failed ones only where somebody says so."""
     ids = await submitted(store, 1, 2, 3)
     first, second, _ = await claimed(store, 3)
-    await store.record([Report(first.id, first.lease_token, STEPS)])
+    await store.record([AttemptReport(first.id, first.lease_token, STEPS)])
     await failed(store, second, failure=FailedAttempt("INTERNAL"))
 
-    assert await store.prune(60.0, [State.SUCCEEDED], 10) == 0
-    assert await store.prune(0.0, [State.SUCCEEDED, State.DISCARDED], 10) == 1
+    assert await store.prune(60.0, [OperationState.SUCCEEDED], 10) == 0
+    assert await store.prune(0.0, [OperationState.SUCCEEDED, OperationState.DISCARDED], 10) == 1
     assert [operation.id for operation in await store.find(Filter(), 10)] == ids[1:]
     assert await store.attempts(ids[0]) == []
-    assert await store.prune(0.0, [State.FAILED], 10) == 1
+    assert await store.prune(0.0, [OperationState.FAILED], 10) == 1
 
 
 async def test_queue(store):
     """LG-7: how many wait, how old the oldest is, and how many there are of each state."""
     await submitted(store, 1, 2, 3)
     [first] = await claimed(store)
-    await store.record([Report(first.id, first.lease_token, STEPS)])
+    await store.record([AttemptReport(first.id, first.lease_token, STEPS)])
     await asyncio.sleep(0.02)
 
     queue = await store.queue(SHOP)
 
-    assert queue.counts == {State.SUCCEEDED: 1, State.PENDING: 2}
+    assert queue.counts == {OperationState.SUCCEEDED: 1, OperationState.PENDING: 2}
     assert (queue.length, await store.waiting(100), await store.waiting(1)) == (2, 2, 1)
     assert 0.02 <= queue.oldest < 60
     assert (await store.queue("nowhere")).length == 0
@@ -414,14 +420,14 @@ async def test_find(store):
         return [operation.id for operation in await store.find(Filter(**which), 10)]
 
     assert await found(target=SHOP) == await found(method="/shop.Orders/Place") == ids
-    assert len(await found(states=(State.PENDING,))) == 2
+    assert len(await found(states=(OperationState.PENDING,))) == 2
     assert await found(states=tuple(FINISHED)) == await found(older_than=60.0) == await found(ids=()) == []
 
 
 async def test_a_report_of_nothing(store):
     """LG-2: a report of an operation that was pruned says that there is none."""
-    assert (await store.record([Report(submission(1).id, None, STEPS)]))[0].state is None
-    assert (await store.record([Report(submission(1).id, None, STEPS, UNAVAILABLE)]))[0].state is None
+    assert (await store.record([AttemptReport(submission(1).id, None, STEPS)]))[0].state is None
+    assert (await store.record([AttemptReport(submission(1).id, None, STEPS, UNAVAILABLE)]))[0].state is None
 
 
 async def test_many_reports_at_once(store):
@@ -429,14 +435,16 @@ async def test_many_reports_at_once(store):
     await submitted(store, *range(20))
     operations = await claimed(store, 20)
     reports = [
-        Report(each.id, each.lease_token, STEPS, UNAVAILABLE if index % 3 else None, draw=0.5)
+        AttemptReport(each.id, each.lease_token, STEPS, UNAVAILABLE if index % 3 else None, draw=0.5)
         for index, each in enumerate(reversed(operations))
     ]
 
     told = await store.record(reports)
 
     assert [each.id for each in told] == [report.id for report in reports]
-    assert [each.state for each in told] == [State.WAITING if report.failure else State.SUCCEEDED for report in reports]
+    assert [each.state for each in told] == [
+        OperationState.WAITING if report.failure else OperationState.SUCCEEDED for report in reports
+    ]
 
 
 async def test_migrating_twice(store, url, settings):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
-from grpc_backoff.ledger.records import FINISHED, LOST, State
+from grpc_backoff.ledger.records import FINISHED, LOST, OperationState
 from grpc_backoff.ledger.transitions import (
     Change,
     Standing,
@@ -28,7 +28,7 @@ from tests.ledger.policies import policies
 
 STEPS = ledger_policy(RETRY["steps"])
 STEPS_OF_THREE = replace(STEPS, max_attempts=3)
-RUNNING = Standing(State.IN_PROGRESS, lease_token=4)
+RUNNING = Standing(OperationState.IN_PROGRESS, lease_token=4)
 UNAVAILABLE = FailedAttempt("UNAVAILABLE")
 
 
@@ -38,19 +38,19 @@ def fail(standing=RUNNING, token=4, failure=UNAVAILABLE, policy=STEPS_OF_THREE, 
 
 FAILURES = [
     # failure, attempts before, -> state, delay, source, reason
-    (UNAVAILABLE, 0, State.WAITING, 1.0, "schedule", None),
-    (FailedAttempt("RESOURCE_EXHAUSTED"), 1, State.WAITING, 2.0, "schedule", None),
-    (UNAVAILABLE, 2, State.FAILED, None, None, "no attempts are left"),
-    (FailedAttempt("INVALID_ARGUMENT"), 0, State.FAILED, None, None, None),
-    (FailedAttempt("ABORTED"), 0, State.CONFLICT, None, None, None),
-    (FailedAttempt("ALREADY_EXISTS"), 2, State.CONFLICT, None, None, None),
-    (FailedAttempt("DEADLINE_EXCEEDED"), 0, State.FAILED, None, None, None),
-    (FailedAttempt("DEADLINE_EXCEEDED", own_timeout=True), 0, State.WAITING, 1.0, "schedule", None),
-    (FailedAttempt("UNAUTHENTICATED"), 0, State.FAILED, None, None, None),
+    (UNAVAILABLE, 0, OperationState.WAITING, 1.0, "schedule", None),
+    (FailedAttempt("RESOURCE_EXHAUSTED"), 1, OperationState.WAITING, 2.0, "schedule", None),
+    (UNAVAILABLE, 2, OperationState.FAILED, None, None, "no attempts are left"),
+    (FailedAttempt("INVALID_ARGUMENT"), 0, OperationState.FAILED, None, None, None),
+    (FailedAttempt("ABORTED"), 0, OperationState.CONFLICT, None, None, None),
+    (FailedAttempt("ALREADY_EXISTS"), 2, OperationState.CONFLICT, None, None, None),
+    (FailedAttempt("DEADLINE_EXCEEDED"), 0, OperationState.FAILED, None, None, None),
+    (FailedAttempt("DEADLINE_EXCEEDED", own_timeout=True), 0, OperationState.WAITING, 1.0, "schedule", None),
+    (FailedAttempt("UNAUTHENTICATED"), 0, OperationState.FAILED, None, None, None),
     (
         FailedAttempt("UNAVAILABLE", hint=ServerHint(None, WaitSource.PUSHBACK)),
         0,
-        State.FAILED,
+        OperationState.FAILED,
         None,
         None,
         "the server asked for no retry",
@@ -58,7 +58,7 @@ FAILURES = [
     (
         FailedAttempt("UNAVAILABLE", hint=ServerHint(7.0, WaitSource.PUSHBACK)),
         0,
-        State.WAITING,
+        OperationState.WAITING,
         7.0,
         "grpc-retry-pushback-ms",
         None,
@@ -66,7 +66,7 @@ FAILURES = [
     (
         FailedAttempt("UNAVAILABLE", hint=ServerHint(300.0, WaitSource.RETRY_AFTER)),
         0,
-        State.WAITING,
+        OperationState.WAITING,
         60.0,
         "retry-after",
         None,
@@ -77,7 +77,9 @@ FAILURES = [
 @pytest.mark.parametrize(("failure", "attempts", "state", "delay", "source", "reason"), FAILURES)
 def test_failures(failure, attempts, state, delay, source, reason):
     """LG-4, LG-7, LG-8: what follows from each kind of failure of the attempt that counts."""
-    change = fail(Standing(State.IN_PROGRESS, attempts=attempts, step=attempts, lease_token=4), failure=failure)
+    change = fail(
+        Standing(OperationState.IN_PROGRESS, attempts=attempts, step=attempts, lease_token=4), failure=failure
+    )
 
     assert (change.state, change.source, change.reason, change.live) == (state, source, reason, True)
     assert change.delay == pytest.approx(delay) if delay else change.delay is delay
@@ -93,27 +95,27 @@ def test_the_first_unauthenticated_is_retried_at_once():
     )
 
     assert (first.state, first.delay, first.source, first.refreshed) == (
-        State.WAITING,
+        OperationState.WAITING,
         0.0,
         "refreshed credentials",
         True,
     )
-    assert (second.state, second.source) == (State.WAITING, "schedule")
+    assert (second.state, second.source) == (OperationState.WAITING, "schedule")
 
 
-@pytest.mark.parametrize("state", list(State))
+@pytest.mark.parametrize("state", list(OperationState))
 @pytest.mark.parametrize("token", [None, 3, 4])
 def test_who_is_live(state, token):
     """LG-6: a report moves an operation if it is of the lease that holds, or of nobody's while nobody has one."""
     live = Standing(state, lease_token=4).is_live(token)
 
     assert live == (
-        (state is State.IN_PROGRESS and token == 4)
+        (state is OperationState.IN_PROGRESS and token == 4)
         or (token is None and state.value in ("pending", "waiting_for_retry"))
     )
 
 
-@pytest.mark.parametrize("state", list(State))
+@pytest.mark.parametrize("state", list(OperationState))
 def test_a_late_failure_moves_nothing(state):
     """LG-6: a failure that comes under an old lease leaves state and schedule as they are."""
     change = fail(Standing(state, attempts=2, step=2, previous=2.0, lease_token=5))
@@ -121,13 +123,13 @@ def test_a_late_failure_moves_nothing(state):
     assert change == Change(state, 2, 2.0, live=False)
 
 
-@pytest.mark.parametrize("state", list(State))
+@pytest.mark.parametrize("state", list(OperationState))
 @pytest.mark.parametrize("token", [None, 3, 4])
 def test_a_success_counts_whenever_it_comes(state, token):
     """LG-6: a late success counts; only what was discarded stays discarded."""
     change = after_success(Standing(state, lease_token=4), token)
 
-    assert change.state is (State.DISCARDED if state is State.DISCARDED else State.SUCCEEDED)
+    assert change.state is (OperationState.DISCARDED if state is OperationState.DISCARDED else OperationState.SUCCEEDED)
 
 
 def test_a_loss_is_retried_whatever_the_codes():
@@ -135,7 +137,7 @@ def test_a_loss_is_retried_whatever_the_codes():
     policy = replace(STEPS_OF_THREE, codes=frozenset({"INTERNAL"}))
 
     assert after_loss(policy, RUNNING, draw=0.0).delay == pytest.approx(0.9)
-    assert after_loss(policy, RUNNING._replace(attempts=2), draw=0.0).state is State.FAILED
+    assert after_loss(policy, RUNNING._replace(attempts=2), draw=0.0).state is OperationState.FAILED
     assert classify(policy, FailedAttempt(LOST), can_refresh=True).retryable
 
 
@@ -143,7 +145,7 @@ def test_the_deadline_counts_from_the_beginning_of_the_series():
     """LG-7, RT-7: where the policy's deadline leaves no time for the wait, it gives up."""
     policy = replace(STEPS, deadline=10.0)
 
-    assert fail(RUNNING._replace(age=8.9), policy=policy).state is State.WAITING
+    assert fail(RUNNING._replace(age=8.9), policy=policy).state is OperationState.WAITING
     assert fail(RUNNING._replace(age=9.1), policy=policy).reason == "the deadline leaves no time for another"
 
 
@@ -174,7 +176,9 @@ def test_the_fallback_keeps_to_the_lower_bound(policy, n):
 
 @given(
     policies(),
-    st.builds(Standing, st.sampled_from(State), st.integers(0, 12), st.integers(0, 12), lease_token=st.integers(0, 5)),
+    st.builds(
+        Standing, st.sampled_from(OperationState), st.integers(0, 12), st.integers(0, 12), lease_token=st.integers(0, 5)
+    ),
     st.none() | st.integers(0, 5),
     st.builds(FailedAttempt, st.sampled_from(["UNAVAILABLE", "ABORTED", "INTERNAL", "UNAUTHENTICATED"])),
     st.floats(0, 1, exclude_max=True),
@@ -185,8 +189,8 @@ def test_invariants(policy, standing, token, failure, draw):
 
     assert change.live == standing.is_live(token)
     assert change.live or change.state is standing.state
-    assert (change.delay is not None) == (change.live and change.state is State.WAITING)
-    assert change.state in FINISHED | {State.WAITING} or not change.live
+    assert (change.delay is not None) == (change.live and change.state is OperationState.WAITING)
+    assert change.state in FINISHED | {OperationState.WAITING} or not change.live
     if change.source == "schedule":
         low, high = policy.bounds(change.step)
         assert low <= change.delay <= high

@@ -1,4 +1,7 @@
-"""The tables of a ledger, as numbered SQL files for each database (LG-13)."""
+"""The tables of a ledger, as numbered SQL files for each database (LG-13).
+
+Internal: programs import from `grpc_backoff.ledger`.
+"""
 
 from __future__ import annotations
 
