@@ -1,6 +1,7 @@
 # The commands of a newcomer and of CI. Each sets up what it needs in .venv; only Python 3.11 or newer is taken for granted.
 PYTHON ?= python3
 OLDEST_GRPCIO ?= 1.63.0
+ACTIONLINT = v1.7.12
 BIN = .venv/bin
 OLDEST = .venv-oldest/bin
 CLIENTS = .venv-clients/bin
@@ -10,7 +11,7 @@ SHORT = tests/aio tests/connection tests/interop -m "not slow"
 
 LEDGER = kills orchestrators unlocked claims submits latency deliveries
 
-.PHONY: help demo test test-modes test-oldest test-clients check interop interop-peers interop-short interop-full interop-verify interop-official protos bench ledger-full wheel clean
+.PHONY: help demo test test-modes test-oldest test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-official protos bench ledger-full wheel clean
 
 help:
 	@echo "make demo        the channel against a server that fails in every way, with figures"
@@ -19,6 +20,7 @@ help:
 	@echo "make test-oldest the short tests on the oldest grpcio that is supported ($(OLDEST_GRPCIO))"
 	@echo "make test-clients  client libraries and tracers of others, on our channels"
 	@echo "make check       format, lint, types, layers"
+	@echo "make check-workflows  the GitHub workflows; needs Go"
 	@echo "make interop     gRPC clients of six languages before a server that fails, rule by rule; some minutes"
 	@echo "make interop-peers     builds them, and the servers of other languages"
 	@echo "make interop-short     two behaviours for each client and each server, as in CI; two minutes beside the builds"
@@ -28,7 +30,7 @@ help:
 	@echo "make protos      generated code anew, from protos/"
 	@echo "make bench       beside plain grpc.aio and others, in ten minutes; BENCH=--quick to see that it runs"
 	@echo "make ledger-full the ledger's figures: kills, races, 64 processes, rates; half an hour"
-	@echo "make wheel       build the wheel and try it in an environment of its own"
+	@echo "make wheel       build the sdist and the wheel, check both, and try the wheel in an environment of its own"
 
 .venv/made: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "grpc-backoff needs Python 3.11 or newer: make PYTHON=...")'
@@ -79,6 +81,9 @@ check: .venv/made
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+check-workflows:
+	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
+
 interop: .venv/made
 	$(BIN)/python -m interop run $(INTEROP)
 
@@ -116,7 +121,8 @@ ledger-full: .venv/made
 
 wheel: .venv/made
 	rm -rf dist .venv-wheel
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m build --outdir dist . >/dev/null
+	$(BIN)/twine check --strict dist/*
 	$(PYTHON) -m venv .venv-wheel
 	.venv-wheel/bin/python -m pip install --quiet "$$(ls dist/*.whl)[cli]"
 	cd examples && ../.venv-wheel/bin/grpc-backoff --version && ../.venv-wheel/bin/python -m demo

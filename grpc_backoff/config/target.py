@@ -17,7 +17,10 @@ from typing import Any, NamedTuple
 from grpc_backoff.errors import OptionError
 from grpc_backoff.record import record
 
-__all__ = ["DEFAULT_PORT", "Address", "Target", "names_no_port", "parse_target", "read_target"]
+__all__ = ["AF_UNIX", "DEFAULT_PORT", "Address", "Target", "names_no_port", "parse_target", "read_target"]
+
+AF_UNIX: socket.AddressFamily | None = getattr(socket, "AF_UNIX", None)
+"""The family of Unix sockets; None on Windows, where Python has none."""
 
 DEFAULT_PORT = 443
 """The port of a target that names none, in plaintext too, as in gRPC."""
@@ -45,7 +48,7 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         """Return `127.0.0.1:80`, `[::1]:80`, `unix:/path` or `unix-abstract:name`."""
-        if self.family is socket.AF_UNIX:
+        if self.family is AF_UNIX:
             path = str(self.sockaddr)
             return f"unix-abstract:{path[1:]}" if path.startswith("\0") else f"unix:{path}"
         host, port = self.sockaddr[:2]
@@ -177,13 +180,19 @@ def _unix_abstract(text: str, rest: str) -> Target:
     name = _unquote(rest)
     if not name:
         raise ValueError("no name")
-    return Target(text, _UNIX_HOST, DEFAULT_PORT, (Address(socket.AF_UNIX, f"\0{name}"),))
+    return Target(text, _UNIX_HOST, DEFAULT_PORT, (_unix_address(f"\0{name}"),))
 
 
 def _named_socket(text: str, path: str, *, absolute: bool) -> Target:
     if not path or "\0" in path or (absolute and not path.startswith("/")):
         raise ValueError("no path")
-    return Target(text, _UNIX_HOST, DEFAULT_PORT, (Address(socket.AF_UNIX, path),))
+    return Target(text, _UNIX_HOST, DEFAULT_PORT, (_unix_address(path),))
+
+
+def _unix_address(path: str) -> Address:
+    if AF_UNIX is None:
+        raise ValueError("no Unix sockets on this system")
+    return Address(AF_UNIX, path)
 
 
 _SCHEMES: Mapping[str, Callable[[str, str], Target]] = {

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from grpc_backoff.config.target import Address, Target
+from grpc_backoff.config.target import AF_UNIX, Address, Target
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.probe.stages import Certificate, Security
@@ -140,7 +140,7 @@ async def secure(
     """
     loop = asyncio.get_running_loop()
     connect: Callable[..., Any] = loop.create_connection
-    if sock.family is socket.AF_UNIX:
+    if sock.family is AF_UNIX:
         connect = loop.create_unix_connection
     how: dict[str, Any] = {"sock": sock}
     if tls is not None:

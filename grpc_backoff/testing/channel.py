@@ -22,7 +22,6 @@ import asyncio
 import contextlib
 import importlib
 import random
-import socket
 from collections.abc import Callable
 from typing import Any, Unpack
 
@@ -32,7 +31,7 @@ import grpc.aio
 from grpc_backoff.aio.channel import Channel, Interceptors, Options
 from grpc_backoff.aio.settings import ChannelSettings
 from grpc_backoff.calls.core_words import Link
-from grpc_backoff.config.target import Target, parse_target
+from grpc_backoff.config.target import AF_UNIX, Target, parse_target
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.testing.connector import ScriptedConnection, ScriptedConnector
 
@@ -216,7 +215,7 @@ class _Line:
 
     async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         for address in self._target.addresses[:1]:
-            if address.family is socket.AF_UNIX:
+            if address.family is AF_UNIX:
                 return await asyncio.open_unix_connection(address.sockaddr)
         return await asyncio.open_connection(self._target.host, self._target.port)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -79,6 +81,25 @@ def test_no_targets(text):
     with pytest.raises(OptionError, match=r": expected host\[:port\], ") as caught:
         parse_target(text)
     assert (caught.value.key, caught.value.value) == ("target", text)
+
+
+def test_without_unix_sockets():
+    """CH-10: where Python has no Unix sockets, as on Windows, other targets work; a Unix one is refused."""
+    program = """
+import socket
+del socket.AF_UNIX
+from grpc_backoff import OptionError
+from grpc_backoff.config.target import parse_target
+assert str(parse_target("127.0.0.1:1").addresses[0]) == "127.0.0.1:1"
+for text in ("unix:/run/a", "unix-abstract:a"):
+    try:
+        parse_target(text)
+    except OptionError as error:
+        assert str(error.__cause__) == "no Unix sockets on this system", error.__cause__
+    else:
+        raise AssertionError(text)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_an_embedded_null_is_no_address():

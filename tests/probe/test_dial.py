@@ -8,6 +8,7 @@ import errno
 import socket
 import ssl
 import time
+from types import SimpleNamespace
 
 import pytest
 import trustme
@@ -200,8 +201,10 @@ async def test_what_tls_agreed_on():
     assert found.certificate.not_after > dt.datetime.now(dt.UTC)
 
 
-async def test_without_tls_there_is_nothing_to_agree_on():
-    """CH-11: in plaintext the socket gets its transport, and no more."""
+async def test_without_tls_there_is_nothing_to_agree_on(monkeypatch):
+    """CH-11: in plaintext the socket gets its transport, and no more; also where Python has no Unix sockets."""
+    monkeypatch.setattr(dial, "socket", SimpleNamespace(**{**vars(socket), "AF_UNIX": None}))
+    del dial.socket.AF_UNIX
     async with FlakyFront(silent) as front, nothing_left():
         transport = (await shake_hands(front.target, None)).transport
         assert security_of(transport) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import grpc
 import pytest
@@ -50,6 +51,17 @@ async def test_my_code_survives_an_outage_of_a_minute():
     starts = [attempt.at for attempt in connector.attempts[1:]]
     assert starts[1] - starts[0] == 1.0
     assert 5 <= len(starts) <= 10
+
+
+async def test_without_unix_sockets(monkeypatch):
+    """CH-1: where Python has no Unix sockets, as on Windows, a scripted channel reaches a server by TCP."""
+    clock = FakeClock()
+    connector = ScriptedConnector(clock, [Succeeds()])
+    async with serving() as port, scripted_channel(connector, f"127.0.0.1:{port}") as channel:
+        monkeypatch.delattr(socket, "AF_UNIX")  # only now: grpcio itself needs it on Linux
+        reply = EchoStub(channel).Unary(Message(text="a"), wait_for_ready=True, timeout=600)
+        await clock.advance(1)
+        assert (await asyncio.wait_for(reply, LIMIT)).text == "a"
 
 
 async def test_deadlines_are_on_the_clock():

@@ -1,0 +1,91 @@
+"""What is published with the code: metadata, the README as PyPI shows it, workflows and commit hooks."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import grpc_backoff
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+HOME = PYPROJECT["project"]["urls"]["Homepage"]
+BLOB = f"{HOME}/blob/main/"
+CLASSIFIED = re.findall(r"Python :: (3\.\d+)", "\n".join(PYPROJECT["project"]["classifiers"]))
+TESTS = (ROOT / ".github/workflows/tests.yml").read_text("utf-8")
+LINK = re.compile(r"\[[^\]]*\]\(([^)]+)\)")
+
+
+def rendered():
+    """Return the README as it is put into the wheel's metadata."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    for rule in PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        text = re.sub(rule["pattern"], rule["replacement"], text)
+    return text
+
+
+def number(version):
+    return tuple(int(part) for part in version.split("."))
+
+
+def commands(recipe):
+    """Return the commands of a target of the Makefile."""
+    (found,) = re.findall(rf"^{recipe}:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    return [line.strip() for line in found.splitlines()]
+
+
+def test_every_link_of_the_readme_is_absolute_on_pypi():
+    """PyPI shows the README alone, so that a relative link would lead nowhere."""
+    relative = LINK.findall((ROOT / "README.md").read_text("utf-8"))
+
+    assert any(not link.startswith("http") for link in relative)
+    assert [link for link in LINK.findall(rendered()) if not link.startswith("https://")] == []
+
+
+def test_every_link_of_the_readme_leads_to_a_file():
+    """What PyPI's readers are sent to is in the repository."""
+    paths = [link.removeprefix(BLOB).partition("#")[0] for link in LINK.findall(rendered()) if link.startswith(BLOB)]
+
+    assert paths
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
+
+
+def test_pages_for_contributors_link_to_files():
+    """The same for the pages that the code host shows beside it."""
+    for page in ("CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md"):
+        links = LINK.findall((ROOT / page).read_text("utf-8"))
+        assert [link for link in links if not (link.startswith(f"{HOME}/") or (ROOT / link).is_file())] == []
+
+
+def test_the_workflow_tests_every_python_that_is_classified():
+    """A classifier is a promise; the matrix of the workflow keeps it."""
+    (matrix,) = re.findall(r"^ +python: \[(.*)\]$", TESTS, re.MULTILINE)
+
+    assert number(CLASSIFIED[0]) == number(PYPROJECT["project"]["requires-python"].removeprefix(">="))
+    assert [python.strip('" ') for python in matrix.split(",")] == CLASSIFIED
+
+
+def test_the_workflow_tests_the_oldest_grpcio():
+    """The oldest grpcio of the dependency is tested; a Python that it has no wheels for has a newer one."""
+    oldest = dict(re.findall(r'- python: "([\d.]+)"\n +oldest: ([\d.]+)', TESTS))
+    (needed,) = [each for each in PYPROJECT["project"]["dependencies"] if each.startswith("grpcio")]
+
+    assert list(oldest) == CLASSIFIED
+    assert min(oldest.values(), key=number) == needed.removeprefix("grpcio>=") + ".0"
+
+
+def test_commit_hooks_run_what_make_check_runs():
+    """Whoever uses the hooks finds what `make check` would find: the commands are the same, in the same order."""
+    hooks = re.findall(r"^ +entry: (.+)$", (ROOT / ".pre-commit-config.yaml").read_text("utf-8"), re.MULTILINE)
+
+    assert hooks == [command.replace("$(BIN)", ".venv/bin") for command in commands("check")]
+
+
+def test_the_changelog_is_dated():
+    """Every version but the unreleased one has a date, and the newest of them is the code's."""
+    unreleased, *released = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+
+    assert unreleased == "Unreleased"
+    assert released[0].startswith(f"{grpc_backoff.__version__} - ")
+    assert [each for each in released if not re.fullmatch(r"\d+\.\d+\.\d+ - \d{4}-\d\d-\d\d", each)] == []
