@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Ending", "Request", "Timeline", "Visit", "Window"]
+__all__ = ["Ending", "Lag", "Request", "Timeline", "Visit", "Window"]
 
 
 class Ending(enum.Enum):
@@ -88,6 +88,19 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """The server's event loop came back late.
+
+    Attributes:
+        at: when it did.
+        by: how late that was, in seconds.
+    """
+
+    at: float
+    by: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """All that a server saw, in order.
 
@@ -95,14 +108,14 @@ class Timeline:
         visits: the accepted connections by their number.
         refusing: when nothing listened.
         taken: when this record was taken.
-        late: by how much the server's event loop was late at most, in seconds: moments may be noted as much too late.
+        lags: when the server's event loop was late: moments may be noted as much too late.
         refused: when each connection was refused, where that can be seen; None where it cannot.
     """
 
     visits: tuple[Visit, ...]
     refusing: tuple[Window, ...] = ()
     taken: float
-    late: float = 0.0
+    lags: tuple[Lag, ...] = ()
     refused: tuple[float, ...] | None = None
 
     def dials(self, attempts: Sequence[float], closed: float) -> tuple[tuple[int, ...], int]:

@@ -8,8 +8,10 @@ is no wrong cap, and no jitter that compounds.
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +28,8 @@ _INTERVAL = 1.92
 """How much less likely the ends of an interval of 95 % are, as a logarithm."""
 _UNEXPLAINED = -3.0
 """A gap that is no likelier than that, as a logarithm, is not explained; one in the middle of its jitter has 0.9."""
+_IMPOSSIBLE = -12.0
+"""The same, for one that no noise explains."""
 _ROUNDS = 3
 _UNSURE = 0.15
 """By how much of itself a gap may miss a schedule that is not the one that was told."""
@@ -73,6 +77,19 @@ class Fit:
         """By how much of itself a gap may miss the schedule, for what the fit is not sure of."""
         return _UNSURE if self.wrong else 0.0
 
+    def unexplained(self) -> Iterator[tuple[int, float, Range]]:
+        """Yield the gaps that no simple schedule explains: the number of each, its length, and what it might be."""
+        for each in self.series:
+            known = [(n, gap) for n, gap in enumerate(each.gaps, 1) if not math.isnan(gap)]
+            if not known:
+                continue
+            likelihoods = Gaps([each]).each([self.schedule])[0]
+            for (n, gap), likelihood in zip(known, likelihoods, strict=True):
+                if likelihood < _IMPOSSIBLE:
+                    before = each.gaps[n - 2] if n > 1 else None
+                    length = self.schedule.after(n, before, each.terms)
+                    yield n, gap, self.schedule.band(length, each.terms, self.slack)
+
     def estimate(self, name: str) -> Estimate:
         """Return what the gaps say of one number of the schedule."""
         found = getattr(self.schedule, name)
@@ -84,17 +101,17 @@ class Fit:
         )
 
 
-def fit(series: Iterable[Series], terms: Terms) -> Fit:
+@functools.lru_cache(maxsize=64)
+def fit(series: tuple[Series, ...], terms: Terms) -> Fit:
     """Return the simplest explanation of some series of gaps of one client."""
-    found = tuple(series)
-    gaps, told = Gaps(found), Schedule.told(terms)
+    gaps, told = Gaps(series), Schedule.told(terms)
     if not len(gaps):
         return Fit(schedule=told)
     best = _simplest(([], *([trait] for trait in Trait)), told, gaps)
     if Trait.JITTER in best.wrong or gaps.each([best.schedule]).min() < _UNEXPLAINED:
         pairs = _simplest(itertools.combinations(Trait, 2), told, gaps)
         best = max(best, pairs, key=lambda each: each.worth)
-    return Fit(schedule=best.schedule, wrong=best.wrong, series=found)
+    return Fit(schedule=best.schedule, wrong=best.wrong, series=series)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Series:
     """The gaps of one series of attempts that all failed at once.
 
     Attributes:
-        gaps: in seconds, in order.
+        gaps: in seconds, in order; not a number for one that the judge may have noted too late to say.
         terms: what the client was told.
     """
 
@@ -118,6 +118,7 @@ class Gaps:
             (gap, n, each.gaps[n - 1] if n else np.nan, each.terms.initial, each.terms.cap, each.terms.tolerance)
             for each in series
             for n, gap in enumerate(each.gaps)
+            if not np.isnan(gap)
         ]
         table = np.array(rows, dtype=float).reshape(-1, 6)
         self._gap, self._place, self._before, self._initial, self._cap, self._tolerance = table.T
@@ -158,8 +159,9 @@ class Gaps:
             lengths = np.minimum(self._initial * _column(schedules, "initial") * grown, most * self._cap)
             compounded = np.minimum(multiplier * self._before, most * self._cap)
         lengths = np.where(place == 0, _column(schedules, "first") * lengths, lengths)
-        kept_in = (_column(schedules, "compounds") > 0) & (self._place > 0)
-        return np.where(kept_in, compounded, lengths)
+        kept_in = (_column(schedules, "compounds") > 0) & (self._place > 0) & ~np.isnan(self._before)
+        found: _Array = np.where(kept_in, compounded, lengths)
+        return found
 
 
 def _column(schedules: Sequence[Schedule], name: str) -> _Array:

@@ -72,7 +72,7 @@ class Backoff:
         if "settings" in self._habits.resets_at:
             self.attempts = 0
             self.due = self._started + self._initial
-        if self._habits.redials_at_once:
+        if self._habits.redials_at_once and reason != "goaway":
             self.due = now
         self.due = max(self.due, now + self._habits.replaces_late * self._initial)
         self._flood_on(now, reason)

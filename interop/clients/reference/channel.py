@@ -96,7 +96,7 @@ class Channel:
         """Make one attempt after another, and stay with each connection to its end."""
         await self._wanted.wait()
         await asyncio.sleep(self._habits.first_late * self._backoff.initial)
-        replaced, failed = 0.0, 0
+        replaced, failed = 0, 0
         while replaced <= self._habits.replaces:
             await self._wanted.wait()
             await asyncio.sleep(self._backoff.due - self._loop.time())
@@ -106,8 +106,8 @@ class Channel:
                 if failed == self._habits.gives_up_after or reason in self._habits.gives_up_on.split():
                     break
                 continue
-            failed, replaced = 0, replaced + 1
-            await self._live()
+            failed = 0
+            replaced += await self._live() > self._backoff.initial
         await asyncio.Event().wait()
 
     async def _attempt(self) -> str:
@@ -124,6 +124,7 @@ class Channel:
             self._connection, self._failed = connection, False
             if self._habits.strays and not self._strays:
                 self._strays.append(stray := self._new_connection())
+                self.attempts.append(self._loop.time())
                 await self._connected(stray)
         else:
             self._backoff.fail(self._loop.time(), reason)
@@ -193,8 +194,11 @@ class Channel:
         self._standing.add(task)
         task.add_done_callback(self._standing.discard)
 
-    async def _live(self) -> None:
-        """Stay with the connection until it ends, and note what that means for the next attempt."""
+    async def _live(self) -> float:
+        """Stay with the connection until it ends, and note what that means for the next attempt.
+
+        Return how long it lived, in seconds.
+        """
         connection, began = self._connection, self._loop.time()
         assert connection is not None
         reason = await asyncio.shield(connection.ended)
@@ -204,3 +208,4 @@ class Channel:
         self._backoff.lose(now, reason, counts=young and self._habits.knows_stable_after)
         self._connection = None
         self._tell()
+        return now - began

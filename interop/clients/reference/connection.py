@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
     def _taken_leave_of(self, last: int) -> None:
         """Take a GOAWAY: calls above `last` were not taken."""
         self._reason = "goaway"
-        if not self._heeds_goaway:
+        if last and not self._heeds_goaway:
             return
         self._end("goaway")
         for stream in [stream for stream in self._calls if stream > last]:
