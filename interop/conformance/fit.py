@@ -203,7 +203,7 @@ _WAYS: Final[Mapping[Trait, Sequence[_Way]]] = {
 """What can be wrong about each trait."""
 
 _FACTORS = np.geomspace(0.1, 10, 93)
-_WIDTHS: Final = np.unique(np.concatenate([np.arange(0, 0.1, 0.01), np.arange(0.1, 0.6, 0.025), [0.7, 0.8, 0.9, 1.0]]))
+_WIDTHS: Final = np.unique(np.concatenate([[0.0, 0.01, 0.03, 0.06], np.arange(0.1, 0.6, 0.05), [0.7, 1.0]]))
 _FAR: Final = {
     "initial": np.concatenate([np.geomspace(0.001, 0.1, 40), _FACTORS]),
     "first": np.concatenate([[0.0], np.geomspace(0.005, 0.1, 10), _FACTORS]),
@@ -217,4 +217,4 @@ def _near(name: str, value: float) -> np.ndarray:
     """Return numbers around one, close to each other."""
     if name in {"low", "high"}:
         return np.linspace(max(-1.0, value - 0.25), value + 0.25, 201)
-    return value * np.linspace(0.88, 1.12, 97)
+    return value * np.unique(np.concatenate([np.linspace(0.88, 1.12, 97), np.linspace(0.995, 1.005, 101)]))
