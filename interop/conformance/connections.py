@@ -138,7 +138,9 @@ def _refused(evidence: Evidence) -> Iterator[Measure]:
         yield _connections(len(evidence.visits), Range(2, math.inf))
         return
     dials = [at for at in evidence.timeline.refused if gone.begin <= at < gone.end]
-    yield attempts(dials, _TWO_GAPS, "dials that were refused")
+    yield attempts(dials, 1, "dials that were refused")
+    if dials and len(dials) < _TWO_GAPS:
+        raise NotApplicableError(f"only {len(dials)} dials were refused")
     most = 3 * evidence.terms.most_starts(gone.end - gone.begin)
     yield from measured(without_one_early(dials[:most], evidence.terms), evidence)
 

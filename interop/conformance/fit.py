@@ -24,6 +24,8 @@ __all__ = ["Estimate", "Fit", "Trait", "fit"]
 
 _CONVINCING = 9.0
 """By how much an explanation has to be more likely, as a logarithm, for each number that it changes."""
+_ALONE, _BESIDE = 6.0, 3.0
+"""The same for compounding jitter: as the only thing that is wrong, and on top of that beside another one."""
 _INTERVAL = 1.92
 """How much less likely the ends of an interval of 95 % are, as a logarithm."""
 _UNEXPLAINED = -3.0
@@ -43,6 +45,17 @@ class Trait(enum.Enum):
     CAP = "MAX_BACKOFF"
     JITTER = "JITTER"
     COMPOUNDING = "jitter in the next gap"
+
+
+def _cost(wrong: frozenset[Trait]) -> float:
+    """Return by how much more likely an explanation has to be.
+
+    Compounding has no number that could be fitted to the gaps, so that it takes less; beside another trait it is the
+    last that comes to mind.
+    """
+    if wrong == {Trait.COMPOUNDING}:
+        return _ALONE
+    return _CONVINCING * len(wrong) + (_BESIDE if Trait.COMPOUNDING in wrong else 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +142,7 @@ def _simplest(choices: Iterable[Sequence[Trait]], told: Schedule, gaps: Gaps) ->
     likelihoods = gaps.likelihoods([schedule for schedule, _ in found])
     return max(
         (
-            _Explanation(schedule, wrong, float(likelihood) - _CONVINCING * len(wrong))
+            _Explanation(schedule, wrong, float(likelihood) - _cost(wrong))
             for (schedule, wrong), likelihood in zip(found, likelihoods, strict=True)
         ),
         key=lambda each: each.worth,

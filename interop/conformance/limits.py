@@ -57,7 +57,18 @@ def _tls_limit(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _trickle_limit(evidence: Evidence) -> Iterator[Measure]:
-    yield from _limits(evidence, "trickle")
+    """Ask whether bytes make an attempt last longer than silence does, which `limit` is about."""
+    silent = [
+        _ended(visit, evidence) - visit.accepted
+        for visit in evidence.visits
+        if visit.behaviour == "silent" and _ended(visit, evidence) < evidence.over
+    ]
+    for each in _limits(evidence, "trickle"):
+        if each.since is None:
+            yield each
+            continue
+        longest = max([each.allowed.high, *(lasted + CLOSE_WITHIN for lasted in silent)])
+        yield replace(each, allowed=Range(0.0, longest))
 
 
 def _one_at_a_time(evidence: Evidence) -> Iterator[Measure]:

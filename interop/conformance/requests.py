@@ -111,8 +111,19 @@ def _repeats_refused(evidence: Evidence) -> Iterator[Measure]:
     yield _count("of these not made again", dropped, Range(0, 0))
 
 
+def _came_back(evidence: Evidence) -> Iterator[Measure]:
+    """Ask for a client that came back after the outage; `recovery` is about one that did not.
+
+    Raises:
+        NotApplicableError: it did not.
+    """
+    yield _connections(evidence, 1)
+    if len(evidence.visits) == 1:
+        raise NotApplicableError("the client did not come back")
+
+
 def _repeats_no_lost(evidence: Evidence) -> Iterator[Measure]:
-    yield _connections(evidence)
+    yield from _came_back(evidence)
     taken = [
         sum(1 for _, request in requests if request.outcome != "refused") for _, requests in _calls(evidence).each()
     ]
@@ -122,13 +133,13 @@ def _repeats_no_lost(evidence: Evidence) -> Iterator[Measure]:
 
 def _waits(evidence: Evidence) -> Iterator[Measure]:
     """One call of each worker may have entered the connection that was lost, unread."""
-    yield _connections(evidence)
+    yield from _came_back(evidence)
     never = _calls(evidence).never_seen(patient=True)
     yield _count("calls that should have waited and never came", never, Range(0, _WORKERS))
 
 
 def _accounts(evidence: Evidence) -> Iterator[Measure]:
-    yield _connections(evidence)
+    yield from _came_back(evidence)
     calls = _calls(evidence)
     numbered = sum(max(each) + 1 for each in calls.by_worker.values())
     yield _count("calls that it made and does not tell of", max(0, numbered - evidence.calls.made), Range(0, 0))

@@ -307,7 +307,7 @@ STAGINGS: Final = {
         Staging(
             scenario=Scenario.RESTART,
             script=lambda _: (
-                "rolling_restart(after=1.5) x2; settings_then_goaway(after=1.2, closes=true) x1; "
+                "rolling_restart(after=1.5) x1; settings_then_goaway(after=1.2, closes=true) x1; "
                 "rolling_restart(after=1.5)"
             ),
             seconds=lambda _terms, pace: 24.0 if pace.long else 8.0,  # whether a restart costs a call is chance

@@ -40,7 +40,6 @@ class Channel:
         self._wanted = asyncio.Event()
         self._strays: list[Connection] = []
         self._standing: set[asyncio.Task[None]] = set()
-        self._address: tuple[str, int] | None = None
         self._dialled = 0
         self.attempts: list[float] = []
 
@@ -166,9 +165,7 @@ class Channel:
         await connection.ready
 
     async def _connected(self, connection: Connection) -> None:
-        address = self._address or await resolve(self._order.target)
-        if self._habits.resolves_once:
-            self._address = address
+        address = await resolve(self._order.target)
         await self._loop.create_connection(
             lambda: connection,
             *address,

@@ -27,6 +27,8 @@ from interop.clients.peer_program import CALL_ID, METHOD, CallFailed
 __all__ = ["Connection", "NotTakenError", "headers"]
 
 _NO_MESSAGE = bytes(5)
+_TYPE, _TYPE_END, _SETTINGS = 3, 4, b"\x04"
+"""Where a frame says what it is. A server's first one is SETTINGS, or it speaks something else."""
 _SETTINGS_ACK = b"\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 
 
@@ -78,6 +80,10 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what the server says."""
         self.heard()
+        if not self.ready.done() and data[_TYPE:_TYPE_END] not in {b"", _SETTINGS}:
+            self._reason = "garbage"
+            self.abort()
+            return
         try:
             events = self._h2.receive_data(data)
         except ProtocolError:

@@ -100,7 +100,6 @@ DEFECTS: Final[Mapping[str, Defect]] = {
     "dials-after-close": _one(
         "announced-outage announced-restart announced-move", "it dials once it is closed", dials_after_close=True
     ),
-    "resolves-once": _one("announced-move", "the address of a name is asked for once", resolves_once=True),
 }
 """By name, as `--defect` takes it."""
 

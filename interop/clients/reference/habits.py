@@ -48,7 +48,6 @@ class Habits:
         strays: whether it opens a second connection beside the first, and leaves it open.
         announces: it announces one in so many of its attempts.
         dials_after_close: whether it dials once after it is closed.
-        resolves_once: whether it asks for the address of a name once.
         reports_lost: whether it tells of calls that it lost.
     """
 
@@ -88,5 +87,4 @@ class Habits:
     strays: bool = False
     announces: int = 1
     dials_after_close: bool = False
-    resolves_once: bool = False
     reports_lost: bool = True
