@@ -24,7 +24,7 @@ __all__ = ["Estimate", "Fit", "Trait", "fit"]
 
 _CONVINCING = 9.0
 """By how much an explanation has to be more likely, as a logarithm, for each number that it changes."""
-_ALONE, _BESIDE = 6.0, 3.0
+_ALONE, _BESIDE = 8.0, 3.0
 """The same for compounding jitter: as the only thing that is wrong, and on top of that beside another one."""
 _INTERVAL = 1.92
 """How much less likely the ends of an interval of 95 % are, as a logarithm."""

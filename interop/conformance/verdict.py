@@ -52,8 +52,8 @@ class Measure:
 
     @property
     def hangs_on(self) -> float:
-        """The time on which a verdict by this figure hangs, in seconds; infinity if it is none."""
-        if self.unit is not Unit.SECONDS or self.interval is not None:
+        """The time on which a verdict by this figure hangs, in seconds; infinity if it has no two ends."""
+        if self.unit is not Unit.SECONDS or self.since is None:
             return math.inf
         bound = self.allowed.high if self.seen > self.allowed.high else self.allowed.low
         return max(bound, self.seen) if bound <= 0 else bound
