@@ -11,7 +11,7 @@ SHORT = tests/aio tests/connection tests/interop -m "not slow"
 
 LEDGER = kills orchestrators unlocked claims submits latency deliveries
 
-.PHONY: help demo test test-modes test-oldest test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-official protos bench ledger-full wheel clean
+.PHONY: help demo test test-modes test-oldest test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos bench ledger-full wheel clean
 
 help:
 	@echo "make demo        the channel against a server that fails in every way, with figures"
@@ -26,6 +26,8 @@ help:
 	@echo "make interop-short     two behaviours for each client and each server, as in CI; two minutes beside the builds"
 	@echo "make interop-full      the conformance matrix: writes docs/conformance; a quarter of an hour"
 	@echo "make interop-verify    the matrix again, compared with what is there; a quarter of an hour"
+	@echo "make interop-mutants   has each defect of the reference client judged, in every scenario; half an hour"
+	@echo "make interop-mutants-short  some of them, each in its own scenarios, as in CI; a minute"
 	@echo "make interop-official  gRPC's own programs of the reconnect test; nine minutes"
 	@echo "make protos      generated code anew, from protos/"
 	@echo "make bench       beside plain grpc.aio and others, in ten minutes; BENCH=--quick to see that it runs"
@@ -105,6 +107,12 @@ interop-full: .venv/made
 
 interop-verify: .venv/made
 	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop verify docs/conformance/results.json
+
+interop-mutants: .venv/made
+	$(BIN)/python -m interop mutants $(MUTANTS)
+
+interop-mutants-short: .venv/made
+	$(BIN)/python -m interop mutants --short
 
 interop-official: .venv/made
 	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop official

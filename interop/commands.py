@@ -18,6 +18,7 @@ from interop.clients.peer import find_peers
 from interop.flaky import FlakyServer, Tls
 from interop.flaky.behaviours import BY_NAME
 from interop.flaky.control import controlled
+from interop.matrix.mutants import mutants
 from interop.matrix.run import run
 from interop.matrix.verify import verify
 from interop.official import client as official_client
@@ -53,6 +54,7 @@ def cli() -> None:
 
 
 cli.add_command(run)
+cli.add_command(mutants)
 cli.add_command(official)
 cli.add_command(servers)
 cli.add_command(verify)

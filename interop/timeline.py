@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Ending", "Request", "Timeline", "Visit", "Window"]
+__all__ = ["Ending", "Lag", "Request", "Timeline", "Visit", "Window"]
 
 
 class Ending(enum.Enum):
@@ -38,12 +38,14 @@ class Request:
         stream: its stream id.
         path: its `:path`.
         outcome: "ok", "reset", "refused" or "open".
+        call: the id that the client gave the call; empty if it gave none.
     """
 
     at: float
     stream: int
     path: str
     outcome: str
+    call: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,7 @@ class Visit:
         first_bytes: when the client's first bytes arrived.
         preface: when the HTTP/2 client preface (and, on TLS, the handshake before it) was complete.
         settings_sent: when the server's SETTINGS frame was written.
+        settings_acknowledged: when the client's acknowledgement of it arrived.
         requests: the request streams.
         ended: when the first sign of its end was seen or given.
         ending: how it ended.
@@ -70,6 +73,7 @@ class Visit:
     first_bytes: float | None = None
     preface: float | None = None
     settings_sent: float | None = None
+    settings_acknowledged: float | None = None
     requests: tuple[Request, ...] = ()
     ended: float | None = None
     ending: Ending = Ending.OPEN
@@ -84,6 +88,19 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """The server's event loop came back late.
+
+    Attributes:
+        at: when it did.
+        by: how late that was, in seconds.
+    """
+
+    at: float
+    by: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """All that a server saw, in order.
 
@@ -91,11 +108,15 @@ class Timeline:
         visits: the accepted connections by their number.
         refusing: when nothing listened.
         taken: when this record was taken.
+        lags: when the server's event loop was late: moments may be noted as much too late.
+        refused: when each connection was refused, where that can be seen; None where it cannot.
     """
 
     visits: tuple[Visit, ...]
     refusing: tuple[Window, ...] = ()
     taken: float
+    lags: tuple[Lag, ...] = ()
+    refused: tuple[float, ...] | None = None
 
     def dials(self, attempts: Sequence[float], closed: float) -> tuple[tuple[int, ...], int]:
         """Return how many connections were accepted for each attempt, and how many after a client was closed.

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from interop.clients.peer_program import METHOD, CallFailed, CallOrder, Tally, keep_busy
+from interop.clients.peer_program import CALL_ID, METHOD, CallFailed, CallOrder, Tally, keep_busy
 
 __all__ = ["call_all", "credentials"]
 
@@ -21,9 +21,9 @@ async def call_all(order: CallOrder, channel: grpc.aio.Channel) -> Tally:
     """Keep the channel busy, then close it."""
     method: Any = channel.unary_unary(METHOD)
 
-    async def call(wait_for_ready: bool) -> None:
+    async def call(wait_for_ready: bool, number: str) -> None:
         try:
-            await method(b"", wait_for_ready=wait_for_ready)
+            await method(b"", metadata=[(CALL_ID, number)], wait_for_ready=wait_for_ready)
         except grpc.aio.AioRpcError as error:
             raise CallFailed(error.code().name) from error
 

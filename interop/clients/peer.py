@@ -54,12 +54,13 @@ def find_peers(folder: Path = _FOLDER) -> list[Peer]:
 
 
 def _read(path: Path) -> Peer:
-    table = Table(path, {"configurable", "must_pass", "loud"})
+    table = Table(path, {"configurable", "must_pass", "loud", "only_by_name"})
     return Peer(
         **table.common(),
         configurable=frozenset(_setting(path, name) for name in table.texts("configurable")),
         must_pass=table.flag("must_pass"),
         loud=table.flag("loud"),
+        only_by_name=table.flag("only_by_name"),
     )
 
 

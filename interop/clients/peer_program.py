@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import platform
 import sys
@@ -14,10 +15,13 @@ from pathlib import Path
 
 import click
 
-__all__ = ["METHOD", "Announcements", "CallFailed", "CallOrder", "Tally", "command", "keep_busy"]
+__all__ = ["CALL_ID", "METHOD", "Announcements", "CallFailed", "CallOrder", "Tally", "command", "keep_busy"]
 
 METHOD = "/grpc.testing.TestService/EmptyCall"
 """What is called, with an empty message for request and for answer."""
+
+CALL_ID = "call-id"
+"""The metadata key under which a call says which it is: `WORKER-CALL`, both counted from 0."""
 
 GRACE = 1.0
 """How long running calls have when the time has passed, in seconds."""
@@ -38,6 +42,7 @@ class CallOrder:
         min_connect_timeout_ms: MIN_CONNECT_TIMEOUT.
         stable_after_ms: a connection that is lost sooner counts as a failed attempt.
         hold_ms: for how long to keep everything after the channel is closed, and then announce; None to do neither.
+        defect: what to do wrong; only the reference client can.
         began: when it was told to begin, on `time.monotonic`.
     """
 
@@ -51,6 +56,7 @@ class CallOrder:
     min_connect_timeout_ms: int | None
     stable_after_ms: int | None
     hold_ms: int | None = None
+    defect: str | None = None
     began: float = 0.0
 
     @property
@@ -107,21 +113,23 @@ def _wait_for_start() -> None:
         sys.exit(0)
 
 
-async def keep_busy(order: CallOrder, call: Callable[[bool], Awaitable[object]]) -> Tally:
+async def keep_busy(order: CallOrder, call: Callable[[bool, str], Awaitable[object]]) -> Tally:
     """Make calls until the time has passed.
 
     Args:
         order: how many, and how long.
-        call: makes one; it is told whether it should wait for READY. It raises CallFailed.
+        call: makes one; it is told whether it should wait for READY, and the call's id. It raises CallFailed.
     """
     loop = asyncio.get_running_loop()
     tally, over = Tally(), loop.time() + order.seconds
 
     async def work(number: int) -> None:
-        while loop.time() < over:
+        for made in itertools.count():
+            if loop.time() >= over:
+                return
             tally.made += 1
             try:
-                await call(number % 2 == 1)
+                await call(number % 2 == 1, f"{number}-{made}")
                 tally.ok += 1
             except CallFailed as error:
                 tally.failed[str(error)] += 1
@@ -151,6 +159,7 @@ def command(run: Callable[[CallOrder], None]) -> click.Command:
     @click.option("--min-connect-timeout-ms", type=int)
     @click.option("--stable-after-ms", type=int)
     @click.option("--hold-ms", type=int)
+    @click.option("--defect", hidden=True)
     def peer(
         target: str,
         seconds: float,
@@ -162,6 +171,7 @@ def command(run: Callable[[CallOrder], None]) -> click.Command:
         min_connect_timeout_ms: int | None,
         stable_after_ms: int | None,
         hold_ms: int | None,
+        defect: str | None,
     ) -> None:
         """Keep one channel busy, and say what became of the calls."""
         order = CallOrder(
@@ -175,6 +185,7 @@ def command(run: Callable[[CallOrder], None]) -> click.Command:
             min_connect_timeout_ms=min_connect_timeout_ms,
             stable_after_ms=stable_after_ms,
             hold_ms=hold_ms,
+            defect=defect,
         )
         _wait_for_start()
         run(replace(order, began=time.monotonic()))

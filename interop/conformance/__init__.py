@@ -15,6 +15,7 @@ from interop.conformance.connections import CONNECTIONS
 from interop.conformance.dials import DIALS
 from interop.conformance.evidence import Absent, Announced, Calls, Evidence
 from interop.conformance.limits import LIMITS
+from interop.conformance.requests import REQUESTS
 from interop.conformance.scenario import Scenario
 from interop.conformance.series import SERIES
 from interop.conformance.terms import CLOSE_WITHIN, PROTOCOL, Range, Terms
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 CLAUSES = tuple(
-    sorted((*SERIES, *LIMITS, *CONNECTIONS, *DIALS), key=lambda clause: (clause.rule[:2], int(clause.rule[3:])))
+    sorted(
+        (*SERIES, *LIMITS, *CONNECTIONS, *REQUESTS, *DIALS), key=lambda clause: (clause.rule[:2], int(clause.rule[3:]))
+    )
 )
 """Every clause, by its rule."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from interop.conformance.evidence import Absent, Evidence
+from interop.conformance.fit import fit
+from interop.conformance.gaps import LATE, resets_at_settings, series_of
 from interop.conformance.scenario import Scenario
 from interop.conformance.verdict import Measure, Outcome, Verdict
 
@@ -40,7 +42,8 @@ class Clause:
         if isinstance(evidence, Absent):
             outcome = Outcome.FAIL if evidence.fault else Outcome.NOT_APPLICABLE
             return Verdict(clause=self.name, rule=self.rule, outcome=outcome, reason=evidence.reason)
-        return verdict_on(self.name, self.rule, lambda: self.measure(evidence))
+        verdict = verdict_on(self.name, self.rule, lambda: self.measure(evidence))
+        return _inconclusive(verdict, evidence) or verdict
 
 
 def verdict_on(name: str, rule: str, measure: Callable[[], Iterable[Measure]]) -> Verdict:
@@ -53,6 +56,30 @@ def verdict_on(name: str, rule: str, measure: Callable[[], Iterable[Measure]]) -
     return Verdict(clause=name, rule=rule, outcome=Outcome.PASS if holds else Outcome.FAIL, measures=measures)
 
 
+def _inconclusive(verdict: Verdict, evidence: Evidence) -> Verdict | None:
+    """Return that there is no verdict, if all that was missed hangs on times that the judge may have noted late."""
+    if verdict.outcome is not Outcome.FAIL or not verdict.missed:
+        return None
+    lates = [(evidence.late(each.since, each.seen), each.hangs_on) for each in verdict.missed]
+    if any(late <= LATE * hangs_on for late, hangs_on in lates):
+        return None
+    late = max(late for late, _ in lates)
+    return replace(
+        verdict, outcome=Outcome.INCONCLUSIVE, reason=f"the judge was {1000 * late:.0f} ms late; {verdict.missed[0]}"
+    )
+
+
+def with_own(evidence: Mapping[Scenario, Evidence | Absent]) -> dict[Scenario, Evidence | Absent]:
+    """Return the evidence with what all of it says of the client: its own schedule, and whether SETTINGS reset it."""
+    seen = {scenario: each for scenario, each in evidence.items() if isinstance(each, Evidence)}
+    timed = [seen[scenario] for scenario in (Scenario.HANG_UP, Scenario.STEADY) if scenario in seen]
+    own = fit(tuple(series for each in timed for series in series_of(each)), timed[0].terms) if timed else None
+    found = {scenario: replace(each, own=own) for scenario, each in seen.items()}
+    resets = Scenario.RESET not in found or resets_at_settings(found[Scenario.RESET])
+    return {**evidence, **{scenario: replace(each, resets=resets) for scenario, each in found.items()}}
+
+
 def judge(evidence: Mapping[Scenario, Evidence | Absent], clauses: Iterable[Clause]) -> tuple[Verdict, ...]:
     """Return the verdict for each clause whose scenario there is evidence of, be it that there is none."""
+    evidence = with_own(evidence)
     return tuple(clause.judge(evidence[clause.scenario]) for clause in clauses if clause.scenario in evidence)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 
-from interop.conformance.clause import Clause
+from interop.conformance.clause import Clause, NotApplicableError
 from interop.conformance.evidence import Evidence
-from interop.conformance.gaps import AT_ONCE, after_service, attempts, gaps, without_one_early
+from interop.conformance.gaps import AT_ONCE, accepted, after_loss, attempts, measured, without_one_early
 from interop.conformance.scenario import Scenario
 from interop.conformance.terms import Range
 from interop.conformance.verdict import Measure, Unit
@@ -16,6 +17,7 @@ from interop.conformance.verdict import Measure, Unit
 __all__ = ["CONNECTIONS"]
 
 _TWO_GAPS = 3
+_MANY = 1000
 _SLOWEST = 4
 """A client that is flapped at may wait so many INITIAL_BACKOFFs between connections, and still counts as trying."""
 
@@ -40,40 +42,107 @@ def _resets(evidence: Evidence) -> Iterator[Measure]:
     """Leave out one connection that came early after the loss, as `_no_flood` does."""
     served = [visit for visit in evidence.visits if visit.settings_sent is not None]
     yield _connections(len(served), Range(1, math.inf), "connections that were served")
-    series = without_one_early(after_service(evidence.visits), evidence.terms) if served else ()
+    series = after_loss(evidence)
     yield attempts(series, _TWO_GAPS, "attempts seen after the loss")
-    yield from (gap.measure() for gap in gaps(series, evidence.terms)[:2])
+    yield from list(measured(series, evidence))[:2]
 
 
 def _no_flood(evidence: Evidence) -> Iterator[Measure]:
-    """Count one connection for each INITIAL_BACKOFF, and one on top.
+    """Count one connection for each INITIAL_BACKOFF, and one on top; what follows a GOAWAY is for another clause.
 
     So one may come early if the next one makes up for it: a client whose call enters a connection at the moment of its
     end cannot always help it. What comes early again and again is a flood.
     """
+    visits = evidence.visits
+    fewest = math.floor(evidence.seconds / (_SLOWEST * _initial(evidence)))
+    yield _connections(len(visits), Range(max(2, fewest), math.inf), f"connections in {evidence.lasted:.1f} s")
+    yield from _spaced(evidence, "settings_then_close")
+
+
+def _no_flood_on_goaway(evidence: Evidence) -> Iterator[Measure]:
+    yield from _spaced(evidence, "enhance_your_calm")
+
+
+def _initial(evidence: Evidence) -> float:
+    """Return the client's own INITIAL_BACKOFF, if that is shorter than what it was told."""
+    own = evidence.schedule.nominal(1, evidence.terms)
+    return min(own, evidence.terms.initial) if own > evidence.terms.tolerance else evidence.terms.initial
+
+
+def _spaced(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
+    """Yield how soon each connection followed one that was treated so, and how many did so too soon."""
     terms, visits = evidence.terms, evidence.visits
-    each = (1 - terms.jitter) * terms.initial
+    each = (1 - terms.jitter) * _initial(evidence)
     most = math.floor((evidence.seconds + terms.tolerance) / each) + 2
-    fewest = math.floor(evidence.seconds / (_SLOWEST * terms.initial))
-    yield _connections(len(visits), Range(max(2, fewest), most), f"connections in {evidence.lasted:.1f} s")
-    due = -math.inf  # when the next connection may come
-    for number, (visit, after) in enumerate(pairwise(visits[: most + 1]), 1):
+    found, due = [], -math.inf  # when the next connection may come
+    for number, (visit, after) in enumerate(pairwise(visits[: 3 * most]), 1):
         if visit.accepted >= due - terms.tolerance:  # one that came too early is no reason for the next to be later
             due = max(due, visit.accepted - each) + each
-        yield Measure(
-            what=f"gap {number}",
-            seen=after.accepted - visit.accepted,
-            allowed=Range(max(0.0, due - visit.accepted - terms.tolerance), math.inf),
-            since=visit.accepted,
-        )
+        if visit.behaviour == behaviour:
+            found.append(
+                Measure(
+                    what=f"gap {number}",
+                    seen=after.accepted - visit.accepted,
+                    allowed=Range(max(0.0, due - visit.accepted - terms.tolerance), math.inf),
+                    since=visit.accepted,
+                )
+            )
+    soon = sum(1 for gap in found if gap.missed_by)
+    yield _connections(len(found), Range(1, math.inf), f"connections after {behaviour}")
+    yield _connections(soon, Range(0, 0), f"connections in {evidence.lasted:.1f} s that came too soon")
+    yield from found
 
 
 def _stable_after(evidence: Evidence) -> Iterator[Measure]:
     """Leave out one connection that came early; it is the one on top of `_no_flood`."""
-    terms = evidence.terms
-    series = without_one_early(evidence.visits, terms)
-    yield attempts(series, terms.fewest_starts(evidence.seconds))
-    yield from (gap.measure() for gap in gaps(series, terms))
+    series = without_one_early(accepted(evidence.visits), replace(evidence.terms, initial=_initial(evidence)))
+    own = evidence.schedule.fewest_starts(evidence.seconds, evidence.terms, evidence.slack)
+    yield attempts(series, min(own, evidence.terms.fewest_starts(evidence.seconds)))
+    yield from measured(series, evidence)
+
+
+def _after(*behaviours: str) -> Callable[[Evidence], Iterator[Measure]]:
+    """Return what holds the gaps behind attempts that were treated so to the client's own schedule."""
+
+    def measure(evidence: Evidence) -> Iterator[Measure]:
+        starts = accepted(evidence.visits)
+        found = list(measured(starts, evidence))
+        treated = [place for place, visit in enumerate(evidence.visits) if visit.behaviour in behaviours]
+        yield attempts(treated, 1)
+        for place in treated:
+            visit = evidence.visits[place]
+            if place < len(found):
+                gap = found[place]
+                lasted = evidence.timeline.taken if visit.ended is None else visit.ended
+                high = max(gap.allowed.high, lasted - visit.accepted + evidence.terms.tolerance)
+                yield replace(gap, allowed=Range(gap.allowed.low, high))
+            else:
+                longest = evidence.band(place + 1).high + evidence.terms.min_connect_timeout
+                waited = evidence.over - visit.accepted
+                yield Measure(
+                    what=f"from attempt {place + 1}, the last one, to the end",
+                    seen=waited,
+                    allowed=Range(0.0, longest),
+                    since=visit.accepted,
+                )
+
+    return measure
+
+
+def _refused(evidence: Evidence) -> Iterator[Measure]:
+    """Look at the dials that the kernel refused, where they can be seen."""
+    gone = evidence.timeline.refusing[0] if evidence.timeline.refusing else None
+    if evidence.timeline.refused is None:
+        raise NotApplicableError("dials that are refused can be seen only by who may open a raw socket")
+    if gone is None or gone.end is None:
+        yield _connections(len(evidence.visits), Range(2, math.inf))
+        return
+    dials = [at for at in evidence.timeline.refused if gone.begin <= at < gone.end]
+    yield attempts(dials, 1, "dials that were refused")
+    if dials and len(dials) < _TWO_GAPS:
+        raise NotApplicableError(f"only {len(dials)} dials were refused")
+    most = 3 * evidence.terms.most_starts(gone.end - gone.begin)
+    yield from measured(without_one_early(dials[:most], evidence.terms), evidence)
 
 
 def _recovers(evidence: Evidence) -> Iterator[Measure]:
@@ -85,7 +154,7 @@ def _recovers(evidence: Evidence) -> Iterator[Measure]:
     back = [visit for visit in evidence.visits if visit.accepted >= gone.end]
     yield _connections(len(back), Range(1, math.inf), "connections after the return")
     for visit in back[:1]:
-        longest = evidence.terms.longest_gap_after(gone.end - gone.begin).high
+        longest = _longest_gap_after(gone.end - gone.begin, evidence)
         waited = visit.accepted - gone.end
         yield Measure(
             what="from the return to the next attempt", seen=waited, allowed=Range(0.0, longest), since=gone.end
@@ -94,22 +163,37 @@ def _recovers(evidence: Evidence) -> Iterator[Measure]:
     yield _calls("calls answered after the return", answered, Range(1, math.inf))
 
 
+def _longest_gap_after(seconds: float, evidence: Evidence) -> float:
+    """Return the longest gap that may be in progress so long after the start of a series."""
+    n, earliest = 1, 0.0
+    while n < _MANY:
+        earliest += evidence.band(n).low
+        if earliest > seconds:
+            break
+        n += 1
+    return max(evidence.band(each).high for each in range(1, n + 1))
+
+
 def _replaced(evidence: Evidence) -> Iterator[Measure]:
+    """Where nothing resets the backoff, which another clause says, it may still hold up the next attempt."""
     yield _connections(len(evidence.visits), Range(2, math.inf))
-    for visit, after in pairwise(evidence.visits):
-        if visit.ended is not None:
+    losses = [visit for visit in evidence.visits if visit.ended is not None and visit.ended < evidence.over]
+    for number, visit in enumerate(losses, 1):
+        assert visit.ended is not None
+        lived = visit.ended - visit.accepted
+        if lived < evidence.terms.initial + evidence.terms.tolerance:
+            continue
+        at_once = _at_once(evidence).high
+        allowed = at_once if evidence.resets else max(at_once, evidence.band(number).high - lived)
+        follow = [after.accepted for after in evidence.visits if after.number > visit.number]
+        waited = (follow[0] if follow else evidence.over) - visit.ended
+        if follow or waited > allowed:
             yield Measure(
                 what=f"from the end of connection {visit.number} to the next attempt",
-                seen=after.accepted - visit.ended,
-                allowed=_at_once(evidence),
+                seen=waited,
+                allowed=Range(-math.inf, allowed),
                 since=visit.ended,
             )
-
-
-def _loses_no_call(evidence: Evidence) -> Iterator[Measure]:
-    yield _connections(len(evidence.visits), Range(2, math.inf))
-    yield _calls("calls answered", evidence.calls.ok, Range(1, math.inf))
-    yield _calls("calls lost", evidence.calls.lost, Range(0, 0))
 
 
 def _connections(seen: int, allowed: Range, what: str = "connections") -> Measure:
@@ -164,11 +248,32 @@ CONNECTIONS = (
         measure=_replaced,
     ),
     Clause(
-        name="rolling-restart",
-        rule="CH-6",
-        scenario=Scenario.RESTART,
-        says="A server that is replaced behind a graceful GOAWAY costs no call.",
-        measure=_loses_no_call,
+        name="refused-backs-off",
+        rule="CB-4",
+        scenario=Scenario.OUTAGE,
+        says="A dial that is refused is a failed attempt, and the backoff grows.",
+        measure=_refused,
+    ),
+    Clause(
+        name="reset-backs-off",
+        rule="CB-4",
+        scenario=Scenario.FAILURES,
+        says="A connection that is reset is a failed attempt, and the backoff grows.",
+        measure=_after("accept_reset"),
+    ),
+    Clause(
+        name="garbage-backs-off",
+        rule="CB-4",
+        scenario=Scenario.FAILURES,
+        says="A server that speaks something else, be it HTTP/1.1, is a failed attempt, and the backoff grows.",
+        measure=_after("tls_garbage", "http1_answer"),
+    ),
+    Clause(
+        name="goaway-backs-off",
+        rule="CB-7",
+        scenario=Scenario.FLAPPING,
+        says="A peer that sends GOAWAY behind its SETTINGS and hangs up is dialled once per INITIAL_BACKOFF.",
+        measure=_no_flood_on_goaway,
     ),
 )
 """In the order in which they are reported."""

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from interop.conformance.terms import Terms
+from interop.conformance.fit import Fit
+from interop.conformance.schedule import Schedule
+from interop.conformance.terms import Range, Terms
 from interop.timeline import Timeline, Visit
 
 __all__ = ["Absent", "Announced", "Calls", "Evidence"]
+
+
+_NEAR = 0.02
+"""How long after a lag ends what it held up is still being noted, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +68,8 @@ class Evidence:
             were far more connections than any clause looks at. The client was not asked about its calls then, and
             `calls` counts none. None if it had all of its time.
         announced: what the client said of its dials; None for one that was not asked.
+        own: what the client's schedule was found to be; None where its gaps were not looked at.
+        resets: whether SETTINGS were found to reset its backoff.
     """
 
     terms: Terms
@@ -71,6 +79,35 @@ class Evidence:
     calls: Calls
     settled: float | None = None
     announced: Announced | None = None
+    own: Fit | None = None
+    resets: bool = True
+
+    @property
+    def schedule(self) -> Schedule:
+        """The client's own schedule as far as it was seen, which it is held to where another clause has judged it."""
+        return Schedule.told(self.terms) if self.own is None else self.own.schedule
+
+    @property
+    def slack(self) -> float:
+        """By how much of itself a gap may miss that schedule, beside jitter and tolerance."""
+        return 0.0 if self.own is None else self.own.slack
+
+    def band(self, n: int, before: float | None = None) -> Range:
+        """Return what the n-th gap of a series of this client's may be, after one that was so long.
+
+        That is what its own schedule has, or what it was told: who does right here is not held to a wrong habit.
+        """
+        schedule, told = self.schedule, self.terms.band(n)
+        own = schedule.band(schedule.after(n, before, self.terms), self.terms, self.slack)
+        return Range(min(own.low, told.low), max(own.high, told.high))
+
+    def late(self, since: float | None, lasting: float) -> float:
+        """Return by how much the server noted a moment too late at most, around the two ends of a time span."""
+        if since is None:
+            return max((lag.by for lag in self.timeline.lags), default=0.0)
+        ends = (since, since + lasting)
+        found = (lag.by for lag in self.timeline.lags if any(lag.at - lag.by <= end <= lag.at + _NEAR for end in ends))
+        return max(found, default=0.0)
 
     @property
     def visits(self) -> tuple[Visit, ...]:

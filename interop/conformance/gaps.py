@@ -1,113 +1,118 @@
-"""The gaps between the starts of one series of attempts, each held against its band.
+"""The gaps between the starts of one series of attempts, each held against the client's own schedule.
 
-A gap that is outside its band can still be what would have followed from the gap before it, had the jitter of that one
-been kept in. Then the jitter compounds, and nothing else is wrong; so each gap that misses is laid at one door only.
+Whether that schedule is the one that the client was told is asked once, of all its gaps together (`fit.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from interop.conformance.evidence import Evidence
+from interop.conformance.schedule import Series
 from interop.conformance.terms import Range, Terms
 from interop.conformance.verdict import Measure, Unit
 from interop.timeline import Visit
 
-__all__ = ["AT_ONCE", "Gap", "after_service", "attempts", "gaps", "series_by_client", "without_one_early"]
+__all__ = [
+    "AT_ONCE",
+    "LATE",
+    "accepted",
+    "after_loss",
+    "after_service",
+    "attempts",
+    "by_client",
+    "gaps",
+    "measured",
+    "resets_at_settings",
+    "series_of",
+    "without_one_early",
+]
 
 AT_ONCE = 0.5
 """The part of INITIAL_BACKOFF within which a client has done what it does at once."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """The time from one start to the next.
-
-    Attributes:
-        number: counts the gaps of a series, from 1.
-        since: the start that it begins with.
-        seconds: how long it is.
-        before: how long the gap before it is; None for the first, and where that one is not explained itself.
-        terms: what it is held to.
-    """
-
-    number: int
-    since: float
-    seconds: float
-    before: float | None
-    terms: Terms
-
-    @property
-    def band(self) -> Range:
-        """What it may be."""
-        return self.terms.band(self.number)
-
-    @property
-    def departure(self) -> float:
-        """How far it is from its length without jitter."""
-        return abs(self.seconds - self.terms.nominal(self.number))
-
-    @property
-    def fits(self) -> bool:
-        """Whether it is in its band."""
-        return self.seconds in self.band
-
-    @property
-    def compounded(self) -> bool:
-        """Whether it is outside its band, but would be right had the jitter of the gaps before been kept in."""
-        return not self.fits and self.before is not None and self.seconds in self.terms.following(self.before)
-
-    @property
-    def explained(self) -> bool:
-        """Whether it is in its band, or would be but for compounding."""
-        return self.fits or self.compounded
-
-    @property
-    def allowed(self) -> Range:
-        """What it may be where compounding jitter is not asked about."""
-        return self.terms.following(self.before) if self.compounded and self.before is not None else self.band
-
-    def measure(self, allowed: Range | None = None) -> Measure:
-        """Return the gap beside what it may be, compounding or not, or beside another range."""
-        return Measure(what=f"gap {self.number}", seen=self.seconds, allowed=allowed or self.allowed, since=self.since)
+LATE = 0.1
+"""A judge that was later than this part of a time span does not know it."""
 
 
-def gaps(visits: Sequence[Visit], terms: Terms) -> list[Gap]:
-    """Return the gaps of a series of attempts."""
-    series: list[Gap] = []
+def measured(starts: Sequence[float], evidence: Evidence) -> Iterator[Measure]:
+    """Yield each gap of a series of attempts beside what it may be."""
     before = None
-    for number, (visit, after) in enumerate(pairwise(visits), 1):
-        length = after.accepted - visit.accepted
-        gap = Gap(number=number, since=visit.accepted, seconds=length, before=before, terms=terms)
-        series.append(gap)
-        before = length if gap.explained else None
-    return series
+    for number, (start, after) in enumerate(pairwise(starts), 1):
+        length = after - start
+        yield Measure(what=f"gap {number}", seen=length, allowed=evidence.band(number, before), since=start)
+        before = length
 
 
-def attempts(series: Sequence[Visit], fewest: int, what: str = "attempts seen") -> Measure:
+def gaps(visits: Sequence[Visit], terms: Terms) -> list[Measure]:
+    """Return the gaps of a series of attempts beside what the client was told, whatever its own schedule is."""
+    return [
+        Measure(
+            what=f"gap {number}", seen=after.accepted - visit.accepted, allowed=terms.band(number), since=visit.accepted
+        )
+        for number, (visit, after) in enumerate(pairwise(visits), 1)
+    ]
+
+
+def attempts(series: Sequence[object], fewest: int, what: str = "attempts seen") -> Measure:
     """Return how many attempts there were, beside how many there have to be (IO-2)."""
     return Measure(what=what, seen=len(series), allowed=Range(fewest, math.inf), unit=Unit.ATTEMPTS)
 
 
-def without_one_early(visits: Sequence[Visit], terms: Terms) -> list[Visit]:
-    """Return a series of attempts without the first connection that came early (CB-7).
+def accepted(visits: Sequence[Visit]) -> list[float]:
+    """Return when each connection was accepted."""
+    return [visit.accepted for visit in visits]
+
+
+def without_one_early(starts: Sequence[float], terms: Terms) -> list[float]:
+    """Return a series of attempts without the first one that came early (CB-7).
 
     A client whose call enters a connection at the moment of its end cannot always prevent that one. A second early
-    connection stays in the series, and makes a gap that is too short.
+    one stays in the series, and makes a gap that is too short.
     """
-    early = [place for place, gap in enumerate(gaps(visits, terms), 1) if gap.seconds < AT_ONCE * terms.initial]
-    return [visit for place, visit in enumerate(visits) if place not in early[:1]]
+    early = [place for place, (one, two) in enumerate(pairwise(starts), 1) if two - one < AT_ONCE * terms.initial]
+    return [start for place, start in enumerate(starts) if place not in early[:1]]
 
 
 def after_service(visits: Sequence[Visit]) -> Sequence[Visit]:
-    """Return the connections that came after the last one on which the server sent SETTINGS."""
-    served = [place for place, visit in enumerate(visits, 1) if visit.settings_sent is not None]
-    return visits[served[-1] :] if served else visits
+    """Return the connections that came after the end of the last one on which the server sent SETTINGS."""
+    served = [visit for visit in visits if visit.settings_sent is not None]
+    if not served:
+        return visits
+    end = math.inf if served[-1].ended is None else served[-1].ended
+    return [visit for visit in visits if visit.accepted > served[-1].accepted and visit.accepted >= end]
 
 
-def series_by_client(visits: Sequence[Visit]) -> list[Sequence[Visit]]:
-    """Return for each client the attempts that it made after its last served connection."""
+def by_client(visits: Sequence[Visit]) -> list[list[Visit]]:
+    """Return each client's connections."""
     clients = sorted({visit.client for visit in visits})
-    return [after_service([visit for visit in visits if visit.client == client]) for client in clients]
+    return [[visit for visit in visits if visit.client == client] for client in clients]
+
+
+def series_of(evidence: Evidence) -> list[Series]:
+    """Return each client's gaps; of a flood as many as there could have been, since the others would say the same."""
+    most = 3 * evidence.terms.most_starts(evidence.seconds) + 1
+    found = [accepted(visits[:most]) for visits in by_client(evidence.visits)]
+    return [
+        Series(tuple(_gap(start, after, evidence) for start, after in pairwise(starts)), evidence.terms)
+        for starts in found
+    ]
+
+
+def _gap(start: float, after: float, evidence: Evidence) -> float:
+    """Return a gap, or that it is not known: the judge was later than a tenth of it at one of its ends."""
+    length = after - start
+    return math.nan if evidence.late(start, length) > LATE * length else length
+
+
+def after_loss(evidence: Evidence) -> list[float]:
+    """Return when the attempts after the loss of what was served began, without one that came early."""
+    served = [visit for visit in evidence.visits if visit.settings_sent is not None]
+    return without_one_early(accepted(after_service(evidence.visits)), evidence.terms) if served else []
+
+
+def resets_at_settings(evidence: Evidence) -> bool:
+    """Return whether the gaps after a loss are those of a new series, as far as they were seen."""
+    return not any(gap.missed_by for gap in list(measured(after_loss(evidence), evidence))[:2])

@@ -86,10 +86,6 @@ class Terms:
         """
         return self.around(self.nominal(n))
 
-    def following(self, gap: float) -> Range:
-        """Return what a gap may be if it had grown from the length that the one before it had, jitter and all."""
-        return self.around(min(self.multiplier * gap, self.cap))
-
     def around(self, gap: float) -> Range:
         """Return a gap's band: its jitter on both sides, and the tolerance."""
         spread = self.jitter * gap + self.tolerance

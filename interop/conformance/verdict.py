@@ -20,10 +20,11 @@ class Unit(enum.Enum):
     CALLS = "calls"
     CLIENTS = "clients"
     BACKOFFS = "backoffs"
+    TIMES = "times"
 
     def show(self, value: float) -> str:
         """Return a value in words."""
-        places = {Unit.SECONDS: 3, Unit.BACKOFFS: 2}.get(self, 0)
+        places = {Unit.SECONDS: 3, Unit.BACKOFFS: 2, Unit.TIMES: 2}.get(self, 0)
         return f"{value:.{places}f}"
 
 
@@ -37,6 +38,8 @@ class Measure:
         allowed: what it may be.
         unit: what it counts in.
         since: where a time span is measured: its beginning, on the timeline's clock; None for what is none.
+        interval: what an estimate may as well be; None for what was measured itself.
+        convicts: whether an estimate is far enough from what is allowed to count as missed.
     """
 
     what: str
@@ -44,17 +47,32 @@ class Measure:
     allowed: Range
     unit: Unit = Unit.SECONDS
     since: float | None = None
+    interval: Range | None = None
+    convicts: bool = True
+
+    @property
+    def hangs_on(self) -> float:
+        """The time on which a verdict by this figure hangs, in seconds; infinity if it has no two ends."""
+        if self.unit is not Unit.SECONDS or self.since is None:
+            return math.inf
+        bound = self.allowed.high if self.seen > self.allowed.high else self.allowed.low
+        return max(bound, self.seen) if bound <= 0 else bound
 
     @property
     def missed_by(self) -> float:
         """How far outside the allowed band the figure is; 0 inside."""
-        if self.seen in self.allowed:
+        if self.seen in self.allowed or not self.convicts:
             return 0.0
         return max(self.allowed.low - self.seen, self.seen - self.allowed.high)
 
     def __str__(self) -> str:
         """Say what was seen, what was allowed, and by how much it was missed."""
         unit = self.unit.value
+        if self.interval is not None:
+            low, high = (self.unit.show(end) for end in (self.interval.low, self.interval.high))
+            expected = self.unit.show(self.allowed.low)
+            unit = "" if self.unit is Unit.TIMES else f" {unit}"
+            return f"{self.what}: {self.unit.show(self.seen)} ({low} to {high}){unit}, expected {expected}"
         text = f"{self.what}: {self.unit.show(self.seen)} {unit}, allowed {self._allowance()}"
         if self.missed_by:
             text += f", missed by {self.unit.show(self.missed_by)} {unit}"
@@ -73,6 +91,8 @@ class Outcome(enum.Enum):
     PASS = "pass"  # noqa: S105 - no password
     FAIL = "fail"
     NOT_APPLICABLE = "not applicable"
+    INCONCLUSIVE = "inconclusive"
+    """The judge was late where it fails: no verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

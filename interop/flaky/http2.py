@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 
 from h2.config import H2Configuration
 from h2.connection import ConnectionInputs, ConnectionState, H2Connection, H2ConnectionStateMachine
@@ -19,6 +20,7 @@ from h2.events import (
     PingAckReceived,
     RemoteSettingsChanged,
     RequestReceived,
+    SettingsAcknowledged,
     StreamEnded,
     StreamReset,
 )
@@ -32,6 +34,9 @@ __all__ = ["LAST_STREAM", "Http2", "Service"]
 
 LAST_STREAM = 2**31 - 1
 """The highest id that a stream can have."""
+
+_CALL_ID = b"call-id"
+"""The header under which a client says which call a request belongs to."""
 
 _TOLERATED = 10_000
 """Streams that h2 lets through; those above the announced number are refused here, one by one."""
@@ -197,10 +202,12 @@ class Http2:
         match event:
             case RemoteSettingsChanged():
                 self._record.prefaced()
+            case SettingsAcknowledged():
+                self._record.settings_acknowledged()
             case PingAckReceived():
                 self._pong.set()
             case RequestReceived(stream_id=stream, headers=headers):
-                if not self._admit(stream, dict(headers).get(b":path", b"")):
+                if not self._admit(stream, dict(headers)):
                     return
             case DataReceived(stream_id=stream, flow_controlled_length=length) if stream not in self._open:
                 self.h2.acknowledge_received_data(length, stream)
@@ -214,9 +221,10 @@ class Http2:
                 return
         self._service.handle(self, event)
 
-    def _admit(self, stream: int, path: bytes) -> bool:
+    def _admit(self, stream: int, headers: Mapping[bytes, bytes]) -> bool:
         """Note a request; return whether the service may have it."""
-        self._record.requested(stream, path.decode(errors="backslashreplace"))
+        path, call = (headers.get(name, b"").decode(errors="backslashreplace") for name in (b":path", _CALL_ID))
+        self._record.requested(stream, path, call)
         told = stream > self._last_stream  # by GOAWAY
         if not told and len(self._open) < self._max_streams:
             self._open.add(stream)

@@ -45,9 +45,14 @@ class Record:
         """Note that the server's SETTINGS are written, to the last byte."""
         self._visit = replace(self._visit, settings_sent=self._clock())
 
-    def requested(self, stream: int, path: str) -> None:
-        """Note the HEADERS of a request."""
-        self._requests[stream] = Request(at=self._clock(), stream=stream, path=path, outcome="open")
+    def settings_acknowledged(self) -> None:
+        """Note that the client acknowledged SETTINGS; the first time counts."""
+        if self._visit.settings_acknowledged is None:
+            self._visit = replace(self._visit, settings_acknowledged=self._clock())
+
+    def requested(self, stream: int, path: str, call: str = "") -> None:
+        """Note the HEADERS of a request, and the id of its call."""
+        self._requests[stream] = Request(at=self._clock(), stream=stream, path=path, outcome="open", call=call)
 
     def settled(self, stream: int, outcome: str) -> None:
         """Note what became of a request; what was noted first stands."""

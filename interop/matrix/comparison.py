@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["TOLERANCE", "Difference", "compare", "versions_changed"]
 
-_FACTORS = {"attempts": 2.0, "calls": 4.0, "connections": 10.0, "clients": 1.0}
+_FACTORS = {"attempts": 2.0, "calls": 4.0, "connections": 10.0, "clients": 1.0, "times": 1.5}
 """By what unit. How many calls are lost depends on which were running at the moment; how fast a flood is, on whether
 a client sees each end of a connection before or after its SETTINGS."""
 _BY_CHANCE = {"jitter-does-not-compound"}
@@ -125,7 +125,7 @@ def _figures_alike(old: _Json, new: _Json) -> bool:
     if old["unit"] != new["unit"] or _too_low(old) != _too_low(new):
         return False
     if old["unit"] != "s":
-        few, many = sorted((old["seen"], new["seen"]))
+        few, many = sorted(abs(figure["seen"]) for figure in (old, new))
         return bool(many <= _FACTORS[old["unit"]] * few + 1)
     return abs(_part(old) - _part(new)) <= _PART
 

@@ -30,7 +30,7 @@ from interop.timeline import Visit
 
 __all__ = ["draw"]
 
-_BY_NUMBER = {Scenario.HANG_UP, Scenario.SLOW_FAILURE, Scenario.HANDSHAKE, Scenario.UNSTABLE}
+_BY_NUMBER = {Scenario.HANG_UP, Scenario.STEADY, Scenario.SLOW_FAILURE, Scenario.HANDSHAKE, Scenario.UNSTABLE}
 """Where all connections are attempts of one series, so that their gaps can be shown by number as well."""
 _LEFT_OUT = {"one-at-a-time", "no-pause-after-the-limit"}
 """Clauses about the attempts that another clause of their scenario has spans for."""
@@ -183,7 +183,9 @@ def _draw_allowed(axes: Axes, row: _Row, span: Measure, place: int, end: float) 
 def _draw_connections(axes: Axes, row: _Row, place: int, *, by_number: bool) -> None:
     missed = {_moment(span.since + span.seen) for span in row.spans if span.missed_by and span.since is not None}
     if by_number:
-        missed |= {_moment(gap.since + gap.seconds) for gap in gaps(row.visits, row.evidence.terms) if not gap.fits}
+        missed |= {
+            _moment((gap.since or 0.0) + gap.seen) for gap in gaps(row.visits, row.evidence.terms) if gap.missed_by
+        }
     right: list[float] = []
     wrong: list[float] = []
     for visit in row.visits:
@@ -205,7 +207,8 @@ def _moment(time: float) -> float:
 
 def _legend(rows: Sequence[_Row], scenario: Scenario) -> Iterator[Artist]:
     yield Line2D([], [], linestyle="", label="connection accepted", **_RIGHT)
-    if any(span.missed_by for row in rows for span in row.spans):
+    numbered = [gap for row in rows if scenario in _BY_NUMBER for gap in gaps(row.visits, row.evidence.terms)]
+    if any(each.missed_by for each in (*numbered, *(span for row in rows for span in row.spans))):
         yield Line2D([], [], linestyle="", label="outside what is allowed", **_WRONG)
     if any(row.stands(visit) for row in rows for visit in row.visits):
         yield Line2D([], [], color=_STANDS, lw=4, label="connection stands")
@@ -226,8 +229,8 @@ def _draw_numbers(axes: Axes, rows: Sequence[_Row]) -> None:
     for place, (row, shade, marker) in enumerate(zip(rows, cycle(_SHADES), cycle(_MARKERS), strict=False)):
         found = gaps(row.visits[: most + 1], row.evidence.terms)
         aside = _SPREAD * ((place + 0.5) / len(rows) - 0.5)  # or the points of many clients would hide each other
-        numbers = [gap.number + aside for gap in found]
-        lengths = [max(gap.seconds / row.unit, _FLOOR) for gap in found]
+        numbers = [number + aside for number in range(1, len(found) + 1)]
+        lengths = [max(gap.seen / row.unit, _FLOOR) for gap in found]
         axes.plot(numbers, lengths, marker, color=shade, ms=5, mfc="none", label=row.name)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value > _FLOOR else f"≤ {_FLOOR:g}"))

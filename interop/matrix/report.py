@@ -18,7 +18,12 @@ from interop.runner.written import machine, write
 
 __all__ = ["write_report"]
 
-_WORDS = {Outcome.PASS: "pass", Outcome.FAIL: "**fail**", Outcome.NOT_APPLICABLE: "n/a"}
+_WORDS = {
+    Outcome.PASS: "pass",
+    Outcome.FAIL: "**fail**",
+    Outcome.NOT_APPLICABLE: "n/a",
+    Outcome.INCONCLUSIVE: "inconclusive",
+}
 _TOLD = {Pace.COMPRESSED: COMPRESSED, Pace.SCALED: SCALED}
 
 _HOW_TO_READ = """\

@@ -74,8 +74,10 @@ class PeerResult:
 
     @property
     def passed(self) -> bool:
-        """Whether every clause holds. One that does not apply is not shown to hold."""
-        return not self.missing and all(verdict.outcome is Outcome.PASS for verdict in self.verdicts)
+        """Whether every clause holds, unless the judge was late. One that does not apply is not shown to hold."""
+        return not self.missing and all(
+            verdict.outcome in {Outcome.PASS, Outcome.INCONCLUSIVE} for verdict in self.verdicts
+        )
 
     def verdict_on(self, clause: Clause) -> Verdict:
         """Return what is said of it by this clause."""

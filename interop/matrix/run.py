@@ -9,7 +9,7 @@ import asyncio
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,7 +17,8 @@ import click
 
 from interop.clients.findings import read_findings
 from interop.clients.peer import Peer, find_peers
-from interop.conformance import CLAUSES, Absent, Clause, Evidence, Scenario, judge
+from interop.conformance import CLAUSES, Absent, Clause, Evidence, Outcome, Scenario, judge
+from interop.matrix.lag import LagWatch
 from interop.matrix.results import PeerResult, Results, to_json
 from interop.matrix.scenarios import STAGINGS
 from interop.matrix.schedule import AT_ONCE, Wave, waves
@@ -37,6 +38,9 @@ SHORT = [clause for clause in CLAUSES if clause.scenario in {Scenario.HANG_UP, S
 
 _OVERHEAD = 300.0
 """What a trial may take beyond its time for calls, in seconds: until all beside it are ready, and the slowest end."""
+
+_AGAIN = 2
+"""How often a trial is run again in which the judge was late where a clause fails."""
 
 Found = dict[Scenario, Evidence | Absent]
 _Record = Callable[[Trial, Evidence | Absent, Mapping[str, str]], None]
@@ -106,9 +110,19 @@ def choose_clauses(rules: Iterable[str]) -> list[Clause]:
 
 
 async def run_all(
-    peers: Sequence[Peer], clauses: Sequence[Clause], view: MatrixView, *, full: bool = False, at_once: int = AT_ONCE
+    peers: Sequence[Peer],
+    clauses: Sequence[Clause],
+    view: MatrixView,
+    *,
+    full: bool = False,
+    at_once: int = AT_ONCE,
+    loud: bool = True,
+    wanted: Mapping[str, Collection[Scenario]] | None = None,
 ) -> Results:
     """Build the peers, let each perform in the scenarios of these clauses, and judge it.
+
+    Where none of them can be `loud`, they flap side by side as well. What `wanted` has for a peer's name are the
+    scenarios that this one takes part in, where not in all.
 
     Raises:
         ManifestError: what is written of a peer's failures cannot be read.
@@ -126,7 +140,14 @@ async def run_all(
         if used:
             versions[trial.peer.name] = used
 
-    await _perform_all(list(waves(_trials(there, scenarios, found, full=full), at_once)), view, record)
+    every = _trials(there, scenarios, found, full=full)
+    trials = [trial for trial in every if wanted is None or trial.staging.scenario in wanted[trial.peer.name]]
+    await _perform_all(list(waves(trials, at_once, loud=loud)), view, record)
+    for _ in range(_AGAIN):
+        late = [trial for trial in trials if _is_inconclusive(trial, found, clauses)]
+        if not late:
+            break
+        await _perform_all(list(waves(late, at_once, loud=loud)), view, record)
     results = [
         PeerResult(
             name=peer.name,
@@ -158,14 +179,20 @@ def _trials(
                 found[peer.name][scenario] = Absent(f"the client has no such option ({option})")
 
 
+def _is_inconclusive(trial: Trial, found: Mapping[str, Found], clauses: Iterable[Clause]) -> bool:
+    """Return whether the judge was late where one of the clauses that this trial is for fails."""
+    concerned = [clause for clause in clauses if clause.scenario is trial.staging.scenario]
+    return any(each.outcome is Outcome.INCONCLUSIVE for each in judge(found[trial.peer.name], concerned))
+
+
 async def _perform_all(schedule: Sequence[Wave], view: MatrixView, record: _Record) -> None:
     """Let one wave after another perform. What takes very long goes on beside the waves that follow."""
     with tempfile.TemporaryDirectory() as folder, view.progress(schedule) as begins:
         trust = Trust.make(Path(folder))
-        async with asyncio.TaskGroup() as tasks:
+        async with LagWatch() as lags, asyncio.TaskGroup() as tasks:
             for wave in schedule:
                 begins(wave)
-                start = Start(len(wave.trials), wave.apart)
+                start = Start(len(wave.trials), wave.apart, lags)
                 running = [tasks.create_task(_perform(trial, trust, start, record)) for trial in wave.trials]
                 await asyncio.wait([running[place] for place in wave.holding], timeout=wave.limit)
 

@@ -15,7 +15,7 @@ from typing import Final
 from interop.clients.peer import Peer, Setting
 from interop.conformance import CLOSE_WITHIN, PROTOCOL, Scenario, Terms
 
-__all__ = ["COMPRESSED", "SCALED", "STAGINGS", "Pace", "Staging"]
+__all__ = ["COMPRESSED", "SCALED", "STAGINGS", "STEADY", "Pace", "Staging"]
 
 COMPRESSED: Final = replace(PROTOCOL, initial=0.2, cap=1.6, min_connect_timeout=1.0, tolerance=0.05)
 """A fifth of the protocol's INITIAL_BACKOFF; twice the least that grpcio takes.
@@ -27,6 +27,9 @@ of the gap after the next one apart, which is what a verdict needs.
 
 SCALED: Final = replace(COMPRESSED, cap=PROTOCOL.cap / 5, min_connect_timeout=PROTOCOL.min_connect_timeout / 5)
 """All of the protocol's values, divided by five."""
+
+STEADY: Final = replace(COMPRESSED, cap=2 * COMPRESSED.initial)
+"""Many gaps of the same length in little time, which show the jitter."""
 
 _OFFICIAL_LENGTH = 540.0
 """In units of INITIAL_BACKOFF, which is a second in the official test."""
@@ -74,6 +77,9 @@ class Staging:
         then: what the servers do then, after they have reset what stands.
         elsewhere: what the server does at the address that it moves to as `then` comes; None where it stays. Clients
             are given a name then.
+        clients_scaled: how many take part where all values are scaled: most of the time they sleep.
+        soon_capped: whether a client that can be told is told a MAX_BACKOFF of twice INITIAL_BACKOFF.
+        counts_refused: whether dials are looked for while nothing listens.
         floods: whether a client that makes no pause between attempts floods the server: each attempt fails at once.
     """
 
@@ -88,6 +94,9 @@ class Staging:
     serves: Callable[[Terms], float] | None = None
     then: Callable[[Terms, Pace], str] | None = None
     elsewhere: Callable[[Terms], str] | None = None
+    clients_scaled: int = 0
+    soon_capped: bool = False
+    counts_refused: bool = False
     floods: bool = False
 
     @property
@@ -101,8 +110,14 @@ class Staging:
             return Pace.SCALED if full else Pace.COMPRESSED
         return Pace.FULL if full else Pace.REAL
 
+    def clients_for(self, pace: Pace) -> int:
+        """Return how many clients take part."""
+        return self.clients_scaled or self.clients if pace is Pace.SCALED else self.clients
+
     def terms_for(self, pace: Pace) -> Terms:
         """Return what the peer is held to."""
+        if self.soon_capped and pace.told:
+            return STEADY
         return {Pace.COMPRESSED: COMPRESSED, Pace.SCALED: SCALED}.get(pace, PROTOCOL)
 
     def settings_for(self, peer: Peer, pace: Pace) -> dict[Setting, int]:
@@ -155,7 +170,7 @@ def _hang_up_seconds(terms: Terms, pace: Pace) -> float:
 
 
 def _silent_seconds(terms: Terms, pace: Pace) -> float:
-    attempts = _by_pace(compressed=5, real=2, full=8)[pace]
+    attempts = _by_pace(compressed=6, real=2, full=8)[pace]
     limits = (terms.outlasting(n) + terms.tolerance for n in range(1, int(attempts) + 1))
     return sum(limits) + CLOSE_WITHIN + _SLACK
 
@@ -191,13 +206,36 @@ def _restarts(terms: Terms) -> str:
     return f"rolling_restart(after={_lives(terms):g}, grace={terms.initial:g})"
 
 
+_WORKS_SLOWLY = "working(latency=0.05)"
+"""So that calls are under way when the connection is lost."""
+_HANGS_UP = "settings_then_close(after=0.02)"
+_HANGS_UP_AND_SAYS_SO = f"{_HANGS_UP} x4; enhance_your_calm(after=0.02) x3; "
 _ALL_LIMITS = (Setting.INITIAL, Setting.MAX, Setting.MIN_CONNECT_TIMEOUT)
 
 
 STAGINGS: Final = {
     staging.scenario: staging
     for staging in (
-        Staging(scenario=Scenario.HANG_UP, script=lambda _: "accept_close", seconds=_hang_up_seconds, floods=True),
+        Staging(
+            scenario=Scenario.HANG_UP,
+            script=lambda _: "accept_close",
+            seconds=_hang_up_seconds,
+            clients_scaled=4,
+            floods=True,
+        ),
+        Staging(
+            scenario=Scenario.STEADY,
+            script=lambda _: "accept_close",
+            seconds=_gaps(22, 6, 12),
+            soon_capped=True,
+            floods=True,
+        ),
+        Staging(
+            scenario=Scenario.FAILURES,
+            script=lambda _: "accept_reset x1; tls_garbage x1; accept_reset x1; http1_answer x1; accept_reset",
+            seconds=_gaps(5, 4, 8),
+            floods=True,
+        ),
         Staging(
             scenario=Scenario.SLOW_FAILURE,
             script=lambda terms: f"accept_close(after={0.75 * terms.initial:g})",
@@ -205,15 +243,22 @@ STAGINGS: Final = {
         ),
         Staging(
             scenario=Scenario.SILENT,
-            script=lambda _: "silent",
+            script=lambda terms: f"silent x1; trickle(lasts={3 * terms.min_connect_timeout:g}) x1; silent",
             seconds=_silent_seconds,
-            needs=(Setting.INITIAL, Setting.MAX, Setting.MIN_CONNECT_TIMEOUT),
+            needs=_ALL_LIMITS,
+        ),
+        Staging(
+            scenario=Scenario.TLS_SILENT,
+            script=lambda _: "silent(tls=false)",
+            seconds=lambda terms, _: 2 * (terms.min_connect_timeout + terms.tolerance) + CLOSE_WITHIN + _SLACK,
+            needs=_ALL_LIMITS,
+            tls=True,
         ),
         Staging(
             scenario=Scenario.SLOW_SETTINGS,
             script=lambda terms: f"slow_settings(delay={0.7 * terms.min_connect_timeout:g})",
             seconds=lambda terms, _: terms.min_connect_timeout + 2 * _SLACK,
-            needs=(Setting.INITIAL, Setting.MAX, Setting.MIN_CONNECT_TIMEOUT),
+            needs=_ALL_LIMITS,
         ),
         Staging(
             scenario=Scenario.HANDSHAKE,
@@ -231,7 +276,7 @@ STAGINGS: Final = {
         Staging(
             scenario=Scenario.FLAPPING,
             # So soon that nothing has come of the connection, and so late that every client has heard of SETTINGS.
-            script=lambda _: "settings_then_close(after=0.02)",
+            script=lambda _: f"{_HANGS_UP_AND_SAYS_SO * 3}{_HANGS_UP}",
             seconds=_in_initials(20, 10, 30),
             floods=True,
         ),
@@ -253,14 +298,18 @@ STAGINGS: Final = {
         ),
         Staging(
             scenario=Scenario.OUTAGE,
-            script=lambda _: "working",
+            script=lambda _: _WORKS_SLOWLY,
             seconds=_outage_seconds,
             serves=_lives,
-            then=lambda terms, pace: f"refuse for {_outage(terms, pace):g}; working",
+            then=lambda terms, pace: f"refuse for {_outage(terms, pace):g}; {_WORKS_SLOWLY}",
+            counts_refused=True,
         ),
         Staging(
             scenario=Scenario.RESTART,
-            script=lambda _: "rolling_restart(after=1.5)",
+            script=lambda _: (
+                "rolling_restart(after=1.5) x1; settings_then_goaway(after=1.2, closes=true) x1; "
+                "rolling_restart(after=1.5)"
+            ),
             seconds=lambda _terms, pace: 24.0 if pace.long else 8.0,  # whether a restart costs a call is chance
             compressible=False,
         ),

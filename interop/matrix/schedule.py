@@ -7,7 +7,8 @@ Trials come in waves. The members of a wave load first and then begin, and the n
 2. Floods: clients without any backoff, before servers that fail at once. A flood is not timed closely, and ends after
    three hundred connections.
 3. Servers that hang up behind their SETTINGS, one at a time: nearly every client floods them.
-4. What is timed closely, some at a time: compressed time, where a twentieth of a second counts, and what has to follow
+4. The long series of scaled time: most of the time they sleep, so that there may be many.
+5. What is timed closely, some at a time: compressed time, where a twentieth of a second counts, and what has to follow
    at once.
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from interop.conformance import Scenario
+from interop.matrix.scenarios import Pace
 from interop.matrix.trial import Trial
 
 __all__ = ["AT_ONCE", "Wave", "waves"]
@@ -31,6 +33,8 @@ AT_ONCE = 4 * _CORES
 _APART = 1.0 / _CORES
 """A process that has just begun takes a core for about so long: its first TLS handshake, on a virtual machine."""
 
+_MINUTE = 60.0
+"""What takes longer in scaled time sleeps through most of it."""
 _LONG = 300.0
 """A client that sleeps through more than this, in seconds, does not hold up the next wave."""
 _HOLDS_UP = 240.0
@@ -50,7 +54,7 @@ class Wave:
     @property
     def apart(self) -> float:
         """How many seconds lie between their beginnings: the more there are, the more would be late for the others."""
-        return _APART if len(self.trials) > AT_ONCE else 0.0
+        return _APART if _processes(self.trials) > AT_ONCE else 0.0
 
     @property
     def seconds(self) -> float:
@@ -82,17 +86,28 @@ class _Kind(enum.Enum):
     REAL = enum.auto()
     FLOOD = enum.auto()
     FLAPPING = enum.auto()
+    SCALED = enum.auto()
     CLOSE = enum.auto()
 
 
-_AT_ONCE_OF = {_Kind.REAL: 40 * _CORES, _Kind.FLOOD: 2 * _CORES, _Kind.FLAPPING: 1, _Kind.CLOSE: AT_ONCE}
+_AT_ONCE_OF = {
+    _Kind.REAL: 40 * _CORES,
+    _Kind.FLOOD: 2 * _CORES,
+    _Kind.FLAPPING: 1,
+    _Kind.SCALED: 16 * _CORES,
+    _Kind.CLOSE: AT_ONCE,
+}
 """How many processes of a kind perform side by side. Those in real time sleep; what limits them is memory."""
 
 
-def waves(trials: Iterable[Trial], at_once: int = AT_ONCE) -> Iterator[Wave]:
-    """Yield the waves; of what is compressed, so many processes are in one."""
+def waves(trials: Iterable[Trial], at_once: int = AT_ONCE, *, loud: bool = True) -> Iterator[Wave]:
+    """Yield the waves; of what is compressed, so many processes are in one.
+
+    Where no client is `loud`, so many also stand side by side before servers that hang up behind their SETTINGS.
+    """
     ordered = sorted(trials, key=lambda trial: -trial.seconds)
-    for kind, most in (_AT_ONCE_OF | {_Kind.CLOSE: at_once}).items():
+    several = {_Kind.CLOSE: at_once} if loud else {_Kind.CLOSE: at_once, _Kind.FLAPPING: at_once}
+    for kind, most in (_AT_ONCE_OF | several).items():
         yield from _filled((trial for trial in ordered if _kind(trial) is kind), most)
 
 
@@ -101,6 +116,8 @@ def _kind(trial: Trial) -> _Kind:
         return _Kind.FLAPPING
     if _floods(trial):
         return _Kind.FLOOD
+    if trial.pace is Pace.SCALED and trial.seconds > _MINUTE:
+        return _Kind.SCALED
     return _Kind.CLOSE if trial.pace.told or not trial.staging.compressible else _Kind.REAL
 
 
@@ -108,9 +125,13 @@ def _filled(trials: Iterable[Trial], at_once: int) -> Iterator[Wave]:
     """Yield waves of so many processes, or of one trial that has more."""
     wave: list[Trial] = []
     for trial in trials:
-        if wave and sum(each.staging.clients for each in wave) + trial.staging.clients > at_once:
+        if wave and _processes([*wave, trial]) > at_once:
             yield Wave(wave)
             wave = []
         wave.append(trial)
     if wave:
         yield Wave(wave)
+
+
+def _processes(trials: Iterable[Trial]) -> int:
+    return sum(trial.clients for trial in trials)

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +17,9 @@ from interop.clients.peer import Peer
 from interop.clients.peer_process import Account, PeerError, PeerProcess
 from interop.conformance import Announced, Calls, Evidence
 from interop.flaky import FlakyServer, Tls
+from interop.flaky.dials import watch_dials
 from interop.flaky.names import NameServer
+from interop.matrix.lag import LagWatch
 from interop.matrix.scenarios import Pace, Staging
 from interop.timeline import Timeline
 
@@ -54,11 +56,13 @@ class Start:
     """The line at which those who perform side by side wait for each other, to set out one after another.
 
     Attributes:
+        lags: what knows when our own event loop was late; None if nothing does.
         loading: what a peer holds while it loads. Runtimes that warm up all at once take longer than one may.
     """
 
-    def __init__(self, parties: int, apart: float = 0.0) -> None:
-        """Wait for so many, and let them go so many seconds apart."""
+    def __init__(self, parties: int, apart: float = 0.0, lags: LagWatch | None = None) -> None:
+        """Wait for so many, and let them go so many seconds apart; `lags` knows when our own event loop was late."""
+        self.lags = lags
         self._line = asyncio.Barrier(parties)
         self._gate = asyncio.Lock()
         self._apart = apart
@@ -99,6 +103,11 @@ class Trial:
     pace: Pace
 
     @property
+    def clients(self) -> int:
+        """How many processes take part."""
+        return self.staging.clients_for(self.pace)
+
+    @property
     def seconds(self) -> float:
         """For how long calls are made."""
         return self.staging.seconds(self.staging.terms_for(self.pace), self.pace)
@@ -118,12 +127,17 @@ class Trial:
             house = await self._house(servers[0], epoch, stack)
             targets = [server.target for server in servers] if house is None else [house.target]
             peers = await self._assemble(targets, trust, start, stack)
+            dials = stack.enter_context(watch_dials(servers[0].port)) if self.staging.counts_refused else None
             wanted = loop.time() - epoch
             for peer in peers:
                 peer.begin()
             accounts, settled = await self._play(servers, peers, house)
             seen = servers if house is None else [*servers, house.server]
-            timeline = _merged([server.timeline() for server in seen])
+            timeline = replace(
+                _merged([server.timeline() for server in seen]),
+                lags=() if start.lags is None else start.lags.since(epoch + wanted, epoch),
+                refused=None if dials is None else tuple(at - epoch for at in dials.seen),
+            )
         evidence = Evidence(
             terms=self.staging.terms_for(self.pace),
             timeline=timeline,
@@ -152,11 +166,11 @@ class Trial:
 
     @property
     def _clients(self) -> range:
-        return range(1, self.staging.clients + 1)
+        return range(1, self.clients + 1)
 
     def _server(self, number: int, epoch: float, trust: Trust) -> FlakyServer:
         script = self.staging.script(self.staging.terms_for(self.pace))
-        client = f"client {number}" if self.staging.clients > 1 else ""
+        client = f"client {number}" if self.clients > 1 else ""
         return FlakyServer(script, trust.tls if self.staging.tls else None, client=client, epoch=epoch)
 
     async def _house(self, server: FlakyServer, epoch: float, stack: AsyncExitStack) -> _House | None:

@@ -13,7 +13,7 @@ AnyProgram = TypeVar("AnyProgram", bound=Program)
 
 
 def choose(programs: Sequence[AnyProgram], flag: str, given: Iterable[str]) -> list[AnyProgram]:
-    """Return the programs of these names, or of these folders; all of them if there are none.
+    """Return the programs of these names, or of these folders; without any, all that do not wait to be named.
 
     Args:
         programs: those that there are.
@@ -27,7 +27,9 @@ def choose(programs: Sequence[AnyProgram], flag: str, given: Iterable[str]) -> l
     for name in sorted(wanted):
         if not any(name in (program.name, program.folder.name) for program in programs):
             raise ValueError(f"{flag}={name}: expected one of {', '.join(program.name for program in programs)}")
-    return [program for program in programs if not wanted or wanted & {program.name, program.folder.name}]
+    if not wanted:
+        return [program for program in programs if not program.only_by_name]
+    return [program for program in programs if wanted & {program.name, program.folder.name}]
 
 
 def split(given: Iterable[str]) -> set[str]:

@@ -36,6 +36,7 @@ class Program:
         modules: the Python modules that it needs.
         programs: the programs that it needs.
         build: how to build it.
+        only_by_name: whether it takes part only where it is asked for by name.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Program:
     modules: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     build: tuple[tuple[str, ...], ...] = ()
+    only_by_name: bool = False
 
     @property
     def missing(self) -> str:

@@ -15,6 +15,7 @@ WORDS = {
     Outcome.PASS: Text("pass", style="green"),
     Outcome.FAIL: Text("FAIL", style="bold red"),
     Outcome.NOT_APPLICABLE: Text("n/a", style="dim"),
+    Outcome.INCONCLUSIVE: Text("late", style="yellow"),
 }
 """How an outcome is shown."""
 

@@ -12,7 +12,7 @@ from connectrpc.protocol import ProtocolType
 from protobuf.wkt import Empty
 from pyqwest import Client, HTTPTransport, HTTPVersion
 
-from interop.clients.peer_program import METHOD, CallFailed, CallOrder, Tally, command, keep_busy
+from interop.clients.peer_program import CALL_ID, METHOD, CallFailed, CallOrder, Tally, command, keep_busy
 
 _SERVICE, _, _NAME = METHOD.strip("/").partition("/")
 _METHOD = MethodInfo(
@@ -33,10 +33,10 @@ async def _run(order: CallOrder) -> Tally:
     async with HTTPTransport(tls_ca_cert=order.ca, http_version=HTTPVersion.HTTP2) as transport:
         client = ConnectClient(f"{scheme}://{order.target}", protocol=ProtocolType.GRPC, http_client=Client(transport))
 
-        async def call(_wait_for_ready: bool) -> None:
+        async def call(_wait_for_ready: bool, number: str) -> None:
             """Make one call; it has no way of waiting for READY."""
             try:
-                await client.execute_unary(request=Empty(), method=_METHOD)
+                await client.execute_unary(request=Empty(), method=_METHOD, headers={CALL_ID: number})
             except ConnectError as error:
                 name = error.code.name
                 raise CallFailed(_CODES.get(name, name)) from error

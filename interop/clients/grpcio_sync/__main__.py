@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import grpc
 
-from interop.clients.peer_program import GRACE, METHOD, CallOrder, Tally, command
+from interop.clients.peer_program import CALL_ID, GRACE, METHOD, CallOrder, Tally, command
 
 
 def _channel(order: CallOrder) -> grpc.Channel:
@@ -31,15 +32,17 @@ class _Workers:
 
     def work(self, number: int) -> None:
         """Call until the time has passed."""
-        while time.monotonic() < self._over:
+        for made in itertools.count():
+            if time.monotonic() >= self._over:
+                return
             with self._lock:
                 self.tally.made += 1
-            self._call_once(wait_for_ready=number % 2 == 1)
+            self._call_once(f"{number}-{made}", wait_for_ready=number % 2 == 1)
             time.sleep(self._order.pause)
 
-    def _call_once(self, *, wait_for_ready: bool) -> None:
+    def _call_once(self, name: str, *, wait_for_ready: bool) -> None:
         try:
-            self._call(b"", wait_for_ready=wait_for_ready)
+            self._call(b"", metadata=[(CALL_ID, name)], wait_for_ready=wait_for_ready)
         except grpc.RpcError as error:
             with self._lock:
                 if not self._cut_off:

@@ -11,7 +11,7 @@ from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.encoding.base import CodecBase
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
-from interop.clients.peer_program import METHOD, CallFailed, CallOrder, Tally, command, keep_busy
+from interop.clients.peer_program import CALL_ID, METHOD, CallFailed, CallOrder, Tally, command, keep_busy
 
 
 class _Bytes(CodecBase):
@@ -43,10 +43,10 @@ async def _run(order: CallOrder) -> Tally:
     async with Channel(host, int(port), ssl=secret, codec=_Bytes()) as channel:
         method: UnaryUnaryMethod[bytes, bytes] = UnaryUnaryMethod(channel, METHOD, bytes, bytes)
 
-        async def call(_wait_for_ready: bool) -> None:
+        async def call(_wait_for_ready: bool, number: str) -> None:
             """Make one call; it has no way of waiting for READY."""
             try:
-                await method(b"")
+                await method(b"", metadata={CALL_ID: number})
             except GRPCError as error:
                 raise CallFailed(error.status.name) from error
             except (StreamTerminatedError, OSError) as error:

@@ -80,11 +80,6 @@ def test_longest_gap_after_an_outage():
     assert PROTOCOL.longest_gap_after(1e6) == PROTOCOL.band(12)
 
 
-def test_gap_that_follows_is_capped():
-    """CB-5: what follows from a jittered MAX_BACKOFF is no longer than MAX_BACKOFF, jittered."""
-    assert made.TERMS.following(1.9) == made.TERMS.around(1.6)
-
-
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

@@ -13,6 +13,7 @@ from tests.interop_suite.conformance import made
 FLOOD = made.right_client() | {
     Scenario.FLAPPING: made.flapping((0.01,) * 390),
     Scenario.HANG_UP: made.series((0.001,) * 500),
+    Scenario.STEADY: made.series((0.001,) * 500, terms=made.STEADY),
     Scenario.UNSTABLE: Absent("the client has no such option"),
     Scenario.HANDSHAKE: Absent("it ended with status 1", fault=True),
 }

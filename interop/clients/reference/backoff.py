@@ -1,0 +1,97 @@
+"""When the reference client dials: the protocol's arithmetic, written out a second time."""
+
+from __future__ import annotations
+
+import random
+
+from interop.clients.peer_program import CallOrder
+from interop.clients.reference.habits import Habits
+
+__all__ = ["Backoff"]
+
+_INITIAL_MS, _MAX_MS, _MIN_CONNECT_TIMEOUT_MS = 1000, 120_000, 20_000
+_SEED = 4
+_AT_ONCE = 0.005
+
+
+class Backoff:
+    """One series of attempts after another. Moments are the event loop's seconds.
+
+    Attributes:
+        attempts: how many there were in this series.
+        due: when the next attempt may start.
+        limit: until when the attempt that started last may go on; None is for ever.
+    """
+
+    def __init__(self, order: CallOrder, habits: Habits) -> None:
+        """Begin the first series."""
+        self._habits = habits
+        self._initial = habits.initial * (order.initial_ms or _INITIAL_MS) / 1000
+        self._cap = habits.cap * (order.max_ms or _MAX_MS) / 1000
+        self.min_connect_timeout = (order.min_connect_timeout_ms or _MIN_CONNECT_TIMEOUT_MS) / 1000
+        self._timeout = habits.timeout if order.ca is None else habits.timeout_of_tls
+        self._rng = random.Random(_SEED if habits.seeded else None)
+        self._last = 0.0
+        self._gap = 0.0
+        self._started = 0.0
+        self.attempts = 0
+        self.due = 0.0
+        self.limit: float | None = None
+
+    @property
+    def initial(self) -> float:
+        """INITIAL_BACKOFF, in seconds."""
+        return self._initial
+
+    def start(self, now: float) -> None:
+        """Note the start of an attempt."""
+        self.attempts += 1
+        if self._habits.restarts_after and self.attempts > self._habits.restarts_after:
+            self.attempts = 1
+        self._started = now
+        self._gap = self._draw()
+        self.due = now + self._gap
+        timeout = now + self._timeout * self.min_connect_timeout
+        limit = max(timeout, now + self._gap) if self._habits.lasts_with_backoff else timeout
+        self.limit = limit if self._timeout else None
+
+    def fail(self, now: float, reason: str) -> None:
+        """Note how an attempt failed: "refused", "reset", "garbage", "limit", or another word."""
+        if reason == "limit":
+            self.due = now + self._gap if self._habits.pauses_after_limit else max(now, self.due)
+        elif self._habits.from_end:
+            self.due = now + self._gap
+        if reason in self._habits.doubles_on.split():
+            self.due = self._started + 2 * self._gap
+        self._flood_on(now, reason)
+
+    def lose(self, now: float, reason: str, *, counts: bool) -> None:
+        """Note the loss of a connection; where it `counts` as a failed attempt, the series goes on."""
+        if counts:
+            return
+        if "settings" in self._habits.resets_at:
+            self.attempts = 0
+            self.due = self._started + self._initial
+        if self._habits.redials_at_once and reason != "goaway":
+            self.due = now
+        self.due = max(self.due, now + self._habits.replaces_late * self._initial)
+        self._flood_on(now, reason)
+
+    def handshaken(self) -> None:
+        """Note the end of a TLS handshake."""
+        if "tls" in self._habits.resets_at:
+            self.attempts = 1
+            self.due = self._started + self._draw()
+
+    def _flood_on(self, now: float, reason: str) -> None:
+        if reason in self._habits.floods_on.split():
+            self.due = now + _AT_ONCE
+
+    def _draw(self) -> float:
+        """Return the gap after the attempt that starts now."""
+        habits, n = self._habits, self.attempts
+        plain = self._initial * (habits.multiplier ** (n - 1) + habits.added * (n - 1))
+        if habits.compounds and n > 1:
+            plain = habits.multiplier * self._last
+        self._last = min(plain, self._cap) * (1 + self._rng.uniform(habits.lowest, habits.highest))
+        return 0.0 if habits.skips_first and n == 1 else self._last

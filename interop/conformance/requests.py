@@ -1,0 +1,187 @@
+"""Clauses about calls, counted by the server: every request says which call it belongs to.
+
+A worker counts its calls, so that a number which the server never sees is a call that never left the client.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from interop.conformance.clause import Clause, NotApplicableError
+from interop.conformance.evidence import Evidence
+from interop.conformance.scenario import Scenario
+from interop.conformance.terms import Range
+from interop.conformance.verdict import Measure, Unit
+from interop.timeline import Request
+
+__all__ = ["REQUESTS"]
+
+_REFUSING = "settings_then_goaway"
+"""The behaviour that takes no call."""
+_WORKERS = 4
+_ENOUGH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """What the server saw of each call: for each worker, the requests of each of its calls by number."""
+
+    by_worker: Mapping[int, Mapping[int, Sequence[tuple[str, Request]]]]
+
+    def never_seen(self, *, wait_for_ready: bool | None = None) -> int:
+        """Return how many calls never came, of all workers or of those that wait for READY or do not."""
+        return sum(
+            max(calls) + 1 - len(calls)
+            for worker, calls in self.by_worker.items()
+            if wait_for_ready is None or (worker % 2 == 1) is wait_for_ready
+        )
+
+    def last_ones(self) -> set[tuple[int, int]]:
+        """Return the last call of each worker, which the end of the trial may have cut short."""
+        return {(worker, max(calls)) for worker, calls in self.by_worker.items()}
+
+    def each(self) -> Iterator[tuple[tuple[int, int], Sequence[tuple[str, Request]]]]:
+        """Yield each call's worker and number, and its requests with the behaviour of their connection."""
+        for worker, calls in self.by_worker.items():
+            for number, requests in calls.items():
+                yield (worker, number), requests
+
+
+def _calls(evidence: Evidence) -> _Calls:
+    """Return the calls by their ids.
+
+    Raises:
+        NotApplicableError: the client gives its calls none.
+    """
+    found: defaultdict[int, defaultdict[int, list[tuple[str, Request]]]]
+    found = defaultdict(lambda: defaultdict(list))
+    requests = [(visit.behaviour, request) for visit in evidence.timeline.visits for request in visit.requests]
+    for behaviour, request in requests:
+        worker, _, number = request.call.partition("-")
+        if worker.isdecimal() and number.isdecimal():
+            found[int(worker)][int(number)].append((behaviour, request))
+    if requests and not found:
+        raise NotApplicableError("the client does not number its calls")
+    return _Calls(found)
+
+
+def _count(what: str, seen: int, allowed: Range) -> Measure:
+    return Measure(what=what, seen=seen, allowed=allowed, unit=Unit.CALLS)
+
+
+def _connections(evidence: Evidence, fewest: int = _ENOUGH) -> Measure:
+    return Measure(
+        what="connections", seen=len(evidence.visits), allowed=Range(fewest, math.inf), unit=Unit.CONNECTIONS
+    )
+
+
+def _loses_none(evidence: Evidence) -> Iterator[Measure]:
+    """Count what was not answered, but for calls that a server did not take, and the last one of each worker."""
+    yield _connections(evidence)
+    try:
+        calls = _calls(evidence)
+    except NotApplicableError:  # its own word has to do
+        yield _count("calls answered", evidence.calls.ok, Range(1, math.inf))
+        yield _count("calls lost", evidence.calls.lost, Range(0, 0))
+        return
+    answered = [_answered(requests) for _, requests in calls.each()]
+    yield _count("calls answered", sum(answered), Range(1, math.inf))
+    last = calls.last_ones()
+    lost = [
+        call
+        for call, requests in calls.each()
+        if not _answered(requests) and call not in last and not any(where == _REFUSING for where, _ in requests)
+    ]
+    yield _count("calls lost", len(lost) + calls.never_seen(), Range(0, 0))
+
+
+def _answered(requests: Sequence[tuple[str, Request]]) -> bool:
+    return any(request.outcome == "ok" for _, request in requests)
+
+
+def _repeats_refused(evidence: Evidence) -> Iterator[Measure]:
+    yield _connections(evidence)
+    calls = _calls(evidence)
+    refused = [requests for _, requests in calls.each() if any(where == _REFUSING for where, _ in requests)]
+    yield _count("calls that a server did not take", len(refused), Range(1, math.inf))
+    dropped = sum(1 for requests in refused if not _answered(requests))
+    yield _count("of these not made again", dropped, Range(0, 0))
+
+
+def _came_back(evidence: Evidence) -> Iterator[Measure]:
+    """Ask for a client that came back after the outage; `recovery` is about one that did not.
+
+    Raises:
+        NotApplicableError: it did not.
+    """
+    yield _connections(evidence, 1)
+    if len(evidence.visits) == 1:
+        raise NotApplicableError("the client did not come back")
+
+
+def _repeats_no_lost(evidence: Evidence) -> Iterator[Measure]:
+    yield from _came_back(evidence)
+    taken = [
+        sum(1 for _, request in requests if request.outcome != "refused") for _, requests in _calls(evidence).each()
+    ]
+    yield _count("calls that a server took", len(taken), Range(1, math.inf))
+    yield _count("calls that were made again though a server had taken them", sum(n > 1 for n in taken), Range(0, 0))
+
+
+def _waits(evidence: Evidence) -> Iterator[Measure]:
+    """One call of each worker may have entered the connection that was lost, unread."""
+    yield from _came_back(evidence)
+    never = _calls(evidence).never_seen(wait_for_ready=True)
+    yield _count("calls that should have waited and never came", never, Range(0, _WORKERS))
+
+
+def _accounts(evidence: Evidence) -> Iterator[Measure]:
+    yield from _came_back(evidence)
+    calls = _calls(evidence)
+    numbered = sum(max(each) + 1 for each in calls.by_worker.values())
+    yield _count("calls that it made and does not tell of", max(0, numbered - evidence.calls.made), Range(0, 0))
+    answered = sum(_answered(requests) for _, requests in calls.each())
+    yield _count("answers that it tells of and did not get", max(0, evidence.calls.ok - answered), Range(0, 0))
+
+
+REQUESTS = (
+    Clause(
+        name="rolling-restart",
+        rule="CH-6",
+        scenario=Scenario.RESTART,
+        says="A server that is replaced behind a graceful GOAWAY costs no call.",
+        measure=_loses_none,
+    ),
+    Clause(
+        name="refused-is-repeated",
+        rule="CH-7",
+        scenario=Scenario.RESTART,
+        says="A call that a GOAWAY says was not taken is made again.",
+        measure=_repeats_refused,
+    ),
+    Clause(
+        name="lost-is-not-repeated",
+        rule="CH-7",
+        scenario=Scenario.OUTAGE,
+        says="A call that the server may have taken is not made again.",
+        measure=_repeats_no_lost,
+    ),
+    Clause(
+        name="waits-for-ready",
+        rule="CH-3",
+        scenario=Scenario.OUTAGE,
+        says="A wait-for-ready call outlasts failed attempts.",
+        measure=_waits,
+    ),
+    Clause(
+        name="accounts-for-calls",
+        rule="CH-7",
+        scenario=Scenario.OUTAGE,
+        says="Every call ends with an answer or an error: none is left out of the client's own account.",
+        measure=_accounts,
+    ),
+)
+"""In the order in which they are reported."""

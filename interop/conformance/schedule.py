@@ -1,0 +1,168 @@
+"""A client's schedule of attempts, by its numbers: what a gap would be, and how well gaps go with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from interop.conformance.terms import Range, Terms
+
+__all__ = ["Gaps", "Schedule", "Series"]
+
+_PRECISE, _USUAL, _LATE = 0.2, 0.5, 0.02
+"""Noise: the deviation of a moment in units of the tolerance, that of a late one, and the share of late ones."""
+_HARDLY = 1e-9
+"""What density a gap has where the schedule leaves it none."""
+_NARROWEST = 2e-3
+"""The width of no jitter at all, as a part of a gap: an event loop's timers are no better."""
+_MOST = 10_000
+"""More attempts than any scenario has."""
+
+_Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The gaps of one series of attempts that all failed at once.
+
+    Attributes:
+        gaps: in seconds, in order; not a number for one that the judge may have noted too late to say.
+        terms: what the client was told.
+    """
+
+    gaps: tuple[float, ...]
+    terms: Terms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How far apart a client starts its attempts, relative to what it was told. The default is the protocol's.
+
+    Attributes:
+        initial: INITIAL_BACKOFF, in units of what it was told.
+        first: the first gap, in units of INITIAL_BACKOFF.
+        multiplier: MULTIPLIER.
+        added: what each gap has on top of the one before, in units of INITIAL_BACKOFF.
+        period: after so many gaps the series begins anew; 0 is never.
+        cap: MAX_BACKOFF, in units of what it was told.
+        low: the lowest jitter, as a part of the gap.
+        high: the highest jitter.
+        compounds: whether a gap grows from the jittered length of the one before.
+    """
+
+    initial: float = 1.0
+    first: float = 1.0
+    multiplier: float = 1.6
+    added: float = 0.0
+    period: int = 0
+    cap: float = 1.0
+    low: float = -0.2
+    high: float = 0.2
+    compounds: bool = False
+
+    @classmethod
+    def told(cls, terms: Terms) -> Schedule:
+        """Return the schedule of a client that does as it was told."""
+        return cls(multiplier=terms.multiplier, low=-terms.jitter, high=terms.jitter)
+
+    def nominal(self, n: int, terms: Terms) -> float:
+        """Return the n-th gap of a series without jitter, in seconds; `n` counts from 1."""
+        place = (n - 1) % self.period if self.period else n - 1
+        most = self.cap * terms.cap
+        if place * np.log(self.multiplier) > _LARGE:
+            return most
+        length = min(most, terms.initial * self.initial * (self.multiplier**place + self.added * place))
+        return length * self.first if place == 0 else length
+
+    def after(self, n: int, before: float | None, terms: Terms) -> float:
+        """Return the n-th gap without jitter of its own, where the one before it was so long."""
+        if not self.compounds or before is None:
+            return self.nominal(n, terms)
+        return min(self.multiplier * before, self.cap * terms.cap)
+
+    def band(self, length: float, terms: Terms, slack: float = 0.0) -> Range:
+        """Return what a gap may be whose length without jitter is this: its jitter, the tolerance and `slack` of it."""
+        low, high = length * (1 + self.low - slack), length * (1 + self.high + slack)
+        return Range(max(0.0, low - terms.tolerance), high + terms.tolerance)
+
+    def fewest_starts(self, seconds: float, terms: Terms, slack: float = 0.0) -> int:
+        """Return how many attempts that fail at once the client starts at least in that time."""
+        starts, elapsed, before = 1, 0.0, None
+        while starts < _MOST:
+            before = self.band(self.after(starts, before, terms), terms, slack).high
+            elapsed += before
+            if elapsed > seconds:
+                break
+            starts += 1
+        return starts
+
+    def changed(self, **numbers: float | bool) -> Schedule:
+        """Return the schedule with other numbers."""
+        return replace(self, **numbers)  # type: ignore[arg-type]
+
+
+_LARGE = 60.0
+"""The logarithm of what no backoff grows to."""
+
+
+class Gaps:
+    """Some series of gaps, and how likely they are by one schedule or another."""
+
+    def __init__(self, series: Iterable[Series]) -> None:
+        """Take the gaps."""
+        rows = [
+            (gap, n, each.gaps[n - 1] if n else np.nan, each.terms.initial, each.terms.cap, each.terms.tolerance)
+            for each in series
+            for n, gap in enumerate(each.gaps)
+            if not np.isnan(gap)
+        ]
+        table = np.array(rows, dtype=float).reshape(-1, 6)
+        self._gap, self._place, self._before, self._initial, self._cap, self._tolerance = table.T
+
+    def __len__(self) -> int:
+        """Return how many gaps there are."""
+        return len(self._gap)
+
+    def likelihoods(self, schedules: Sequence[Schedule], shift: _Array | float = 0.0) -> _Array:
+        """Return for each schedule the logarithm of how likely the gaps are; see `each`."""
+        found: _Array = self.each(schedules, shift).sum(axis=1)
+        return found
+
+    def each(self, schedules: Sequence[Schedule], shift: _Array | float = 0.0) -> _Array:
+        """Return for each schedule and gap the logarithm of how likely it is by jitter and by the noise of moments.
+
+        Args:
+            schedules: some.
+            shift: what each gap is longer for another reason, in seconds.
+        """
+        lengths = self._lengths(schedules)
+        low, high = (_column(schedules, name) for name in ("low", "high"))
+        width = np.maximum(lengths * (high - low), _NARROWEST * lengths + 1e-6)
+        away = self._gap - shift - lengths * (1 + (low + high) / 2)
+        density = np.full_like(width, _HARDLY)
+        for share, noise in ((1 - _LATE, _PRECISE), (_LATE, _USUAL)):
+            deviation = noise * self._tolerance
+            inside = ndtr((away + width / 2) / deviation) - ndtr((away - width / 2) / deviation)
+            density += share * inside / width * np.maximum(self._gap, self._tolerance)
+        found: _Array = np.log(density)
+        return found
+
+    def _lengths(self, schedules: Sequence[Schedule]) -> _Array:
+        period, multiplier, most = (_column(schedules, name) for name in ("period", "multiplier", "cap"))
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            place = np.where(period > 0, self._place % np.maximum(period, 1), self._place)
+            grown = multiplier**place + _column(schedules, "added") * place
+            lengths = np.minimum(self._initial * _column(schedules, "initial") * grown, most * self._cap)
+            compounded = np.minimum(multiplier * self._before, most * self._cap)
+        lengths = np.where(place == 0, _column(schedules, "first") * lengths, lengths)
+        kept_in = (_column(schedules, "compounds") > 0) & (self._place > 0) & ~np.isnan(self._before)
+        found: _Array = np.where(kept_in, compounded, lengths)
+        return found
+
+
+def _column(schedules: Sequence[Schedule], name: str) -> _Array:
+    return np.array([[float(getattr(each, name))] for each in schedules])

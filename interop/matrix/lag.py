@@ -1,0 +1,48 @@
+"""When our own event loop was late: then what servers noted was late as well, and no client is to blame."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from interop.timeline import Lag
+
+__all__ = ["LagWatch"]
+
+_EVERY = 0.005
+"""How often it looks, in seconds; a shorter lag is not seen."""
+_NOTED = 0.004
+"""The shortest lag that is kept."""
+
+
+class LagWatch:
+    """Looks at the running event loop while its context is open."""
+
+    def __init__(self) -> None:
+        """Have seen none."""
+        self._lags: list[Lag] = []
+
+    async def __aenter__(self) -> Self:
+        """Begin."""
+        self._task = asyncio.create_task(self._look())
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        """End."""
+        self._task.cancel()
+
+    def since(self, begin: float, epoch: float) -> tuple[Lag, ...]:
+        """Return the lags from a moment on, counted from `epoch`; both are on the event loop's clock."""
+        return tuple(Lag(at=lag.at - epoch, by=lag.by) for lag in self._lags if lag.at >= begin)
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _EVERY
+            await asyncio.sleep(_EVERY)
+            late = loop.time() - due
+            if late > _NOTED:
+                self._lags.append(Lag(at=due + late, by=late))

@@ -1,0 +1,170 @@
+"""`python -m interop mutants`: the judge is judged. Each defect of the reference client has to be seen, and only it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from interop.clients.peer import Peer, find_peers
+from interop.clients.reference.defects import DEFECTS, Defect
+from interop.conformance import CLAUSES, Outcome, Scenario
+from interop.matrix.results import PeerResult
+from interop.matrix.run import run_all
+from interop.matrix.view import MatrixView
+from interop.runner.choice import split
+from interop.runner.until_told import run_to_the_end
+from interop.runner.written import machine, write
+
+__all__ = ["Judged", "mutants"]
+
+_RIGHT = "none"
+_SHORT = (
+    _RIGHT,
+    "initial-double",
+    "multiplier-2.0",
+    "cap-half",
+    "jitter-none",
+    "from-end",
+    "reset-at-tls",
+    "reset-never",
+    "timeout-double",
+    "goaway-flood",
+    "refused-flood",
+    "reset-flood",
+    "refused-streams-fail",
+    "reports-none-lost",
+)
+"""What `--short` looks at: one defect for each way of judging."""
+_AT_ONCE = 16
+_TIMED = (Scenario.HANG_UP, Scenario.STEADY)
+"""What a client's own schedule is taken from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What was said of one defect, over all rounds.
+
+    Attributes:
+        name: the defect's; "none" is the right client.
+        expected: the clauses that have to see it.
+        rounds: how often it was judged.
+        seen: how often one of these failed, and no other.
+        others: how often each other clause failed.
+        inconclusive: how many verdicts were none, for a judge that was late.
+    """
+
+    name: str
+    expected: tuple[str, ...]
+    rounds: int
+    seen: int
+    others: Mapping[str, int]
+    inconclusive: int
+
+    @property
+    def right(self) -> bool:
+        """Whether no other clause failed, and the right one did each time."""
+        return not self.others and self.seen == self.rounds
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        others = "".join(f", {clause} {count} times" for clause, count in self.others.items())
+        late = f", {self.inconclusive} inconclusive" if self.inconclusive else ""
+        expected = " ".join(self.expected) or "no clause"
+        return f"{self.name}: {expected} in {self.seen} of {self.rounds}{others}{late}"
+
+
+@click.command()
+@click.option("--defects", "names", multiple=True, metavar="NAME", help="Only this one; may be given again.")
+@click.option("--rounds", type=click.IntRange(min=1), default=1, help="How often each is judged.")
+@click.option("--full", is_flag=True, help="As long as the full run; without it small defects need not be seen.")
+@click.option("--own", is_flag=True, help="Only the scenarios of the clause that has to see the defect.")
+@click.option("--short", is_flag=True, help="Some defects, each in its own scenarios: for each change.")
+@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write what was found here.")
+@click.option("--at-once", type=click.IntRange(min=2), default=_AT_ONCE, help="How many processes.")
+@click.pass_context
+def mutants(
+    context: click.Context,
+    names: tuple[str, ...],
+    rounds: int,
+    full: bool,
+    own: bool,
+    short: bool,
+    file: Path | None,
+    at_once: int,
+) -> None:
+    """Have each defect of the reference client judged, and the right client too.
+
+    The exit status is 0 if each defect failed the clause that has to see it and no other, and the right client none.
+    """
+    chosen = _chosen(_SHORT if short else names)
+    judged: dict[str, list[PeerResult]] = {name: [] for name in chosen}
+    for _ in range(rounds):
+        results = run_to_the_end(
+            run_all(
+                [_peer(name) for name in chosen],
+                CLAUSES,
+                MatrixView(),
+                full=full,
+                at_once=at_once,
+                loud=False,
+                wanted={name: _own_scenarios(name) for name in chosen} if own or short else None,
+            )
+        )
+        for result in results.peers:
+            judged[result.name].append(result)
+    found = [_judged(name, results) for name, results in judged.items()]
+    for each in found:
+        click.echo(str(each))
+    wrong = [each for each in found if not each.right and (each.others or _has_to_be_seen(each, full=full))]
+    click.echo(f"{len(found)} judged, {len(wrong)} wrong: {', '.join(each.name for each in wrong) or 'none'}")
+    if file is not None:
+        write({"machine": machine(), "full": full, "defects": [_plain(each) for each in found]}, file)
+    context.exit(1 if wrong else 0)
+
+
+def _has_to_be_seen(judged: Judged, *, full: bool) -> bool:
+    return full or judged.name == _RIGHT or not DEFECTS[judged.name].full
+
+
+def _plain(judged: Judged) -> dict[str, Any]:
+    return {name: getattr(judged, name) for name in Judged.__slots__}
+
+
+def _chosen(given: Iterable[str]) -> list[str]:
+    wanted, known = split(given), [_RIGHT, *DEFECTS]
+    for name in sorted(wanted):
+        if name not in known:
+            raise click.ClickException(f"--defects={name}: expected one of {', '.join(known)}")
+    return [name for name in known if not wanted or name in wanted]
+
+
+def _own_scenarios(name: str) -> set[Scenario]:
+    expected = DEFECTS[name].clauses if name in DEFECTS else ()
+    return {clause.scenario for clause in CLAUSES if clause.name in expected} | set(_TIMED)
+
+
+def _peer(name: str) -> Peer:
+    reference = next(peer for peer in find_peers() if peer.name == "reference")
+    if name == _RIGHT:
+        return replace(reference, name=name)
+    return replace(reference, name=name, command=(*reference.command, "--defect", name))
+
+
+def _judged(name: str, results: Sequence[PeerResult]) -> Judged:
+    defect = DEFECTS.get(name, Defect(clauses=(), says="", changes={}))
+    failed = [{verdict.clause for verdict in result.verdicts if verdict.outcome is Outcome.FAIL} for result in results]
+    others = Counter(clause for each in failed for clause in each.difference(defect.clauses))
+    seen = sum(not each.difference(defect.clauses) and bool(each) == bool(defect.clauses) for each in failed)
+    return Judged(
+        name=name,
+        expected=defect.clauses,
+        rounds=len(results),
+        seen=seen,
+        others=dict(others),
+        inconclusive=sum(each.outcome is Outcome.INCONCLUSIVE for result in results for each in result.verdicts),
+    )

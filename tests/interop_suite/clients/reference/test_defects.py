@@ -1,0 +1,72 @@
+"""The reference client's table of defects: each changes something, and names clauses that there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from interop.clients.peer_program import CallOrder
+from interop.clients.reference.backoff import Backoff
+from interop.clients.reference.defects import DEFECTS, habits_with
+from interop.clients.reference.habits import Habits
+
+ORDER = CallOrder(
+    target="127.0.0.1:1",
+    seconds=1.0,
+    workers=1,
+    pause=0.02,
+    ca=None,
+    initial_ms=200,
+    max_ms=1600,
+    min_connect_timeout_ms=1000,
+    stable_after_ms=None,
+)
+
+
+def gaps(habits, count=12):
+    """Return the gaps of a series of attempts that fail at once."""
+    backoff, now, found = Backoff(ORDER, habits), 0.0, []
+    for _ in range(count):
+        backoff.start(now)
+        backoff.fail(now + 0.001, "closed")
+        found.append(backoff.due - now)
+        now = backoff.due
+    return found
+
+
+def test_there_are_forty_defects_and_each_is_one():
+    """IO-4: at least forty, no two the same, and none that is no change."""
+    changed = [habits_with(name) for name in DEFECTS]
+    assert len(changed) >= 40
+    assert len(set(changed)) == len(changed)
+    assert Habits() not in changed
+
+
+def test_no_defect_is_the_right_client():
+    """IO-4: without a defect, each habit has the value of the protocol."""
+    assert habits_with(None) == Habits()
+
+
+def test_a_defect_that_there_is_not():
+    """IO-4: a wrong name is an error that names the right ones."""
+    with pytest.raises(ValueError, match=r"^--defect=none: expected one of initial-half, "):
+        habits_with("none")
+
+
+def test_the_right_schedule():
+    """CB-2, CB-5: 1, 1.6, 2.56 and so on up to the cap, each moved by a fifth at most."""
+    nominal = [min(1.6, 0.2 * 1.6**n) for n in range(12)]
+    found = gaps(Habits())
+    assert all(abs(gap / length - 1) <= 0.2 for gap, length in zip(found, nominal, strict=True))
+    assert gaps(replace(Habits(), lowest=0.0, highest=0.0)) == pytest.approx(nominal)
+
+
+def test_a_limit_is_the_longer_of_two():
+    """CB-3: MIN_CONNECT_TIMEOUT, or the backoff."""
+    backoff = Backoff(ORDER, replace(Habits(), lowest=0.0, highest=0.0))
+    limits = []
+    for _ in range(6):
+        backoff.start(0.0)
+        limits.append(backoff.limit)
+    assert limits == pytest.approx([1.0, 1.0, 1.0, 1.0, 1.31072, 1.6])

@@ -1,0 +1,104 @@
+"""The fit of a schedule, on gaps that the reference client's own arithmetic makes: which number is wrong."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from interop.clients.peer_program import CallOrder
+from interop.clients.reference.backoff import Backoff
+from interop.clients.reference.defects import DEFECTS, habits_with
+from interop.conformance.fit import Trait, fit
+from interop.conformance.schedule import Schedule, Series
+from tests.interop_suite.conformance import made
+
+SCALED = replace(made.TERMS, cap=24.0)
+TRAITS = {
+    "first-gap": Trait.INITIAL,
+    "growth": Trait.GROWTH,
+    "cap": Trait.CAP,
+    "jitter": Trait.JITTER,
+    "jitter-does-not-compound": Trait.COMPOUNDING,
+}
+WRONG = (
+    "initial-0.8",
+    "first-gap-none",
+    "multiplier-1.5",
+    "multiplier-1.7",
+    "cap-0.85",
+    "cap-1.15",
+    "jitter-10",
+    "jitter-30",
+)
+SEEN_BY_CHANCE = ("jitter-compounds",)
+
+
+def series(habits, terms, seconds, rng):
+    """Return gaps as a server would see them: each connection is some milliseconds late."""
+    order = CallOrder(
+        target="127.0.0.1:1",
+        seconds=1.0,
+        workers=1,
+        pause=0.02,
+        ca=None,
+        initial_ms=round(1000 * terms.initial),
+        max_ms=round(1000 * terms.cap),
+        min_connect_timeout_ms=1000,
+        stable_after_ms=None,
+    )
+    backoff, now, starts = Backoff(order, habits), 0.0, []
+    backoff._rng = rng
+    while now <= seconds:
+        starts.append(now + rng.expovariate(300))
+        backoff.start(now)
+        backoff.fail(now, "closed")
+        now = max(now + 0.001, backoff.due)
+    return Series(tuple(after - start for start, after in pairwise(starts))[:300], terms)
+
+
+def full(name, seed):
+    """Return what the full run sees: four clients, and one that is told a low MAX_BACKOFF."""
+    habits, rng = habits_with(name), random.Random(seed)
+    found = [series(habits, SCALED, 108.0, rng) for _ in range(4)]
+    return (*found, series(habits, made.STEADY, 20.0, rng))
+
+
+@pytest.mark.parametrize("name", [None, *WRONG, *SEEN_BY_CHANCE])
+def test_what_is_wrong_is_known_and_nothing_else(name):
+    """CB-2, CB-5: in the full run, one wrong number is named, and no other, however small."""
+    expected = set() if name is None else {TRAITS[DEFECTS[name].clauses[0]]}
+    assert fit(full(name, seed=1), SCALED).wrong == expected
+
+
+def test_estimates_have_intervals():
+    """CB-5: a number comes with what it may as well be, which has the true one in it."""
+    found = fit(full("multiplier-1.45", seed=3), SCALED).estimate("multiplier")
+    assert found.interval.low <= found.value <= found.interval.high
+    assert found.interval.low < found.interval.high
+    assert 1.42 < found.interval.low - 0.005 < 1.45 < found.interval.high + 0.005 < 1.48
+
+
+def test_nothing_seen_is_nothing_wrong():
+    """IO-4: without gaps there is no other schedule than the one that was told."""
+    assert fit((), made.TERMS).schedule == Schedule.told(made.TERMS)
+    assert fit((Series((), made.TERMS),), made.TERMS).wrong == frozenset()
+
+
+def test_unknown_gaps_are_left_out():
+    """IO-4: a gap that the judge noted late says nothing, and those behind it keep their numbers."""
+    known = full(None, seed=5)
+    gaps = [math.nan if place == 2 else gap for place, gap in enumerate(known[0].gaps)]
+    assert fit((Series(tuple(gaps), SCALED), *known[1:]), SCALED).wrong == frozenset()
+
+
+def test_a_gap_that_no_schedule_explains_is_named():
+    """CB-5: one gap of many that is far off is no other MULTIPLIER; it is named all the same."""
+    known = full(None, seed=6)
+    gaps = [3 * gap if place == 4 else gap for place, gap in enumerate(known[0].gaps)]
+    found = fit((Series(tuple(gaps), SCALED), *known[1:]), SCALED)
+    assert found.wrong == frozenset()
+    assert [n for n, _, _ in found.unexplained()] == [5]

@@ -1,0 +1,102 @@
+"""`python -m interop mutants`: what is judged, and what counts as right."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from interop.clients.reference.defects import DEFECTS
+from interop.commands import cli
+from interop.conformance import CLAUSES, Outcome, Verdict
+from interop.matrix import mutants as mutants_module
+from tests.interop_suite.matrix.results import RIGHT, results
+
+NAMES = {clause.name for clause in CLAUSES}
+
+
+def failing(*clauses, outcome=Outcome.FAIL):
+    return tuple(
+        replace(verdict, outcome=outcome) if verdict.clause in clauses else verdict for verdict in RIGHT.verdicts
+    )
+
+
+def command(monkeypatch, verdicts, *arguments):
+    asked = []
+
+    async def run_all(peers, clauses, _view, **options):
+        asked.append(options)
+        return results(*(replace(RIGHT, name=peer.name, verdicts=verdicts(peer)) for peer in peers), clauses=clauses)
+
+    monkeypatch.setattr(mutants_module, "run_all", run_all)
+    return CliRunner().invoke(cli, ["mutants", *arguments]), asked
+
+
+def as_expected(peer):
+    return RIGHT.verdicts if peer.name == "none" else failing(*DEFECTS[peer.name].clauses)
+
+
+def test_each_defect_names_clauses_that_there_are():
+    """IO-4: what has to see a defect is a clause of the table."""
+    assert {clause for defect in DEFECTS.values() for clause in defect.clauses} <= NAMES
+
+
+def test_every_clause_has_a_defect_that_it_sees():
+    """IO-4: no clause is there that no defect fails."""
+    without = NAMES - {clause for defect in DEFECTS.values() for clause in defect.clauses}
+    # A client that gave up before SETTINGS would be one with a shorter limit, which is for another clause.
+    assert without == {"waits-for-settings"}
+
+
+def test_all_as_expected(monkeypatch, tmp_path):
+    """IO-4: the exit status is 0 if each defect failed its clause alone, and the right client none."""
+    file = tmp_path / "found.json"
+    result, _ = command(monkeypatch, as_expected, "--rounds", "2", "--json", str(file))
+    assert result.exit_code == 0, result.output
+    assert "none: no clause in 2 of 2\n" in result.output
+    assert "cap-half: cap in 2 of 2\n" in result.output
+    assert f"{len(DEFECTS) + 1} judged, 0 wrong: none\n" in result.output
+    assert json.loads(file.read_text())["defects"][0]["name"] == "none"
+
+
+def test_another_clause_is_a_wrong_verdict(monkeypatch):
+    """IO-4: a defect that fails a second clause is named, and so is that."""
+    result, _ = command(monkeypatch, lambda _: failing("cap", "growth"), "--defects", "cap-half")
+    assert result.exit_code == 1
+    assert result.output == "cap-half: cap in 0 of 1, growth 1 times\n1 judged, 1 wrong: cap-half\n"
+
+
+@pytest.mark.parametrize(("options", "status"), [([], 0), (["--full"], 1)])
+def test_a_small_defect_need_not_be_seen_in_short_time(monkeypatch, options, status):
+    """IO-4: it takes the full run to see what is small; in compressed time it may be missed."""
+    result, asked = command(monkeypatch, lambda _: RIGHT.verdicts, "--defects", "cap-0.85", *options)
+    assert result.exit_code == status
+    assert asked[0]["full"] is bool(options)
+
+
+def test_inconclusive_verdicts_are_counted(monkeypatch):
+    """IO-4: a judge that was late has not failed anybody, and says how often it was."""
+    late = failing("growth", outcome=Outcome.INCONCLUSIVE)
+    result, _ = command(monkeypatch, lambda _: late, "--defects", "none")
+    assert result.output.startswith("none: no clause in 1 of 1, 1 inconclusive\n")
+    assert result.exit_code == 0
+
+
+def test_own_scenarios_are_those_of_the_clause(monkeypatch):
+    """IO-4: --own plays what the clause reads, and what shows the client's schedule."""
+    _, asked = command(monkeypatch, as_expected, "--defects", "reset-never", "--own")
+    assert {each.label for each in asked[0]["wanted"]["reset-never"]} == {"hang_up", "steady", "reset"}
+
+
+def test_a_defect_that_there_is_not(monkeypatch):
+    """IO-4: a wrong name is one line that names the right ones."""
+    result, _ = command(monkeypatch, as_expected, "--defects", "nothing")
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: --defects=nothing: expected one of none, initial-half, ")
+
+
+def test_verdicts_are_those_of_the_suite():
+    """IO-4: the made results that these tests change are real verdicts, all of which hold."""
+    assert all(isinstance(each, Verdict) and each.outcome is Outcome.PASS for each in RIGHT.verdicts)
