@@ -61,7 +61,7 @@ class Channel:
             connection.abort()
 
     async def call(self, number: str, *, wait_for_ready: bool) -> None:
-        """Make a call with this id; a wait_for_ready one waits for a connection however many attempts fail.
+        """Make a call with this id; a wait-for-ready one waits for a connection however many attempts fail.
 
         Raises:
             CallFailed: it failed.
