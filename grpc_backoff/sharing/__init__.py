@@ -1,0 +1,1 @@
+"""What the channels of one process share: the schedules of targets, by key. No face of the library stands in here."""
