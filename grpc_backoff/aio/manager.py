@@ -87,6 +87,7 @@ class ConnectionManager(Generic[ConnectionT]):
         self._watchers: list[asyncio.Future[bool]] = []
         self._news: deque[ConnectionEvent | None] = deque(maxlen=_MOST_NEWS)
         self._news_due = False
+        self._to_tell: list[ConnectionEvent | None] = []
 
     # What the channel asks.
 
@@ -186,6 +187,9 @@ class ConnectionManager(Generic[ConnectionT]):
                 self._step(self._inputs.popleft())
         finally:
             self._stepping = False
+            told, self._to_tell = self._to_tell, []
+            for event in told:
+                self._membership.tell_others(event)
 
     def _step(self, given: m.Input) -> None:
         if self._state.phase is m.Phase.CLOSED:
@@ -228,7 +232,7 @@ class ConnectionManager(Generic[ConnectionT]):
             case m.Emit():
                 self.emit(effect.event)
             case m.TellOthers():
-                self._membership.tell_others(effect.event)
+                self._to_tell.append(effect.event)  # told when all is done: a connection may be over as it is made
 
     # What other managers of the key tell (SH-3).
 
@@ -276,6 +280,8 @@ class ConnectionManager(Generic[ConnectionT]):
 
     async def _run(self, limit: float, number: int) -> None:
         # It knows itself by a number: a task that one of its own frames holds is garbage for the collector (CB-10).
+        if self._is_running(number):
+            self._feed(m.AttemptBegan())
         try:
             connection = await self._connector.connect(limit)
         except ConnectError as error:
@@ -295,7 +301,12 @@ class ConnectionManager(Generic[ConnectionT]):
     async def _live(self, connection: ConnectionT) -> None:
         self._attempt = None
         self.connection = connection
-        self._feed(m.AttemptSucceeded())
+        loss = connection.loss()
+        if loss is not None:  # it is over already, and nobody is to be told that all is well
+            self._inputs.append(m.AttemptSucceeded())
+            self._lost(connection, loss)
+        else:
+            self._feed(m.AttemptSucceeded())
         self._lost(connection, await connection.lost())
         await connection.watch_redials(self._redialled)
 

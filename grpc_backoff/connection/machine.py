@@ -39,6 +39,7 @@ from grpc_backoff.record import record, value
 __all__ = [
     "AbandonAttempt",
     "ArmTimer",
+    "AttemptBegan",
     "AttemptFailed",
     "AttemptSucceeded",
     "CancelTimer",
@@ -171,6 +172,11 @@ class ConnectionWanted(NamedTuple):
 
 
 @record
+class AttemptBegan(NamedTuple):
+    """The shell has come to the attempt that it was to start; on a loop with much to do that is later."""
+
+
+@record
 class AttemptSucceeded(NamedTuple):
     """The attempt in flight received SETTINGS."""
 
@@ -237,6 +243,7 @@ class ScheduleChanged(NamedTuple):
 
 Input = (
     ConnectionWanted
+    | AttemptBegan
     | AttemptSucceeded
     | AttemptFailed
     | TimerFired
@@ -381,6 +388,13 @@ class Machine:
         told = _tell_others(state, event) if key.failing else []
         return state, [Emit(event), ArmTimer(wake), StartAttempt(number, limit - now), *told]
 
+    def _began(self, state: MachineState, _given: AttemptBegan, now: float, _rng: Random) -> Step:
+        key = state.key.dialling(state.member, now)
+        if key is state.key:
+            return state, []
+        state = state._replace(key=key)
+        return state, _tell_others(state)
+
     def _sleep(self, state: MachineState, phase: Phase, now: float) -> Step:
         """Wait for the next start, or for the moment at which the channel is idle if that comes first (CB-14)."""
         at = min(max(now, state.key.opens(state.member)), state.asked + self.policy.idle_timeout)
@@ -403,7 +417,7 @@ class Machine:
             ready_since=now,
             failure=None,
             connections=state.connections + 1,
-            key=before.succeeded(),
+            key=before.succeeded(state.started, self.policy.initial_backoff),
         )
         connected = events.Connected(
             target=self.target,
@@ -506,7 +520,8 @@ class Machine:
             state, effects = self._back_off(state, now, rng)
             effects = [FailCalls(), *told, *effects]
         else:
-            state = self._attended(state._replace(key=state.key.lost(self._guarded(state))), now, busy=given.busy)
+            key = state.key.lost(self._guarded(state), now)
+            state = self._attended(state._replace(key=key), now, busy=given.busy)
             state, effects = self._let_go(state, now, rng, busy=given.busy)
         lost = events.Disconnected(
             target=self.target,
@@ -652,6 +667,7 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.HOLDING, ResetRequested): Machine._reset,
     (Phase.HOLDING, CloseRequested): Machine._close,
     (Phase.CONNECTING, ConnectionWanted): Machine._noted,
+    (Phase.CONNECTING, AttemptBegan): Machine._began,
     (Phase.CONNECTING, AttemptSucceeded): Machine._succeeded,
     (Phase.CONNECTING, AttemptFailed): Machine._failed,
     (Phase.CONNECTING, TimerFired): Machine._limit_reached,
@@ -672,6 +688,7 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.BACKOFF, ResetRequested): Machine._reset,
     (Phase.BACKOFF, CloseRequested): Machine._close,
     (Phase.RETRYING, ConnectionWanted): Machine._noted,
+    (Phase.RETRYING, AttemptBegan): Machine._began,
     (Phase.RETRYING, AttemptSucceeded): Machine._succeeded,
     (Phase.RETRYING, AttemptFailed): Machine._failed,
     (Phase.RETRYING, TimerFired): Machine._limit_reached,

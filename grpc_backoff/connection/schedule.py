@@ -21,11 +21,12 @@ __all__ = ["BEAT", "HEAD_START", "STALLED_AFTER", "Health", "Schedule"]
 
 _NEVER = -math.inf
 
-HEAD_START = 0.1
-"""How long the others wait for the first dialler of a key of which nothing is known, in seconds.
+HEAD_START = 0.25
+"""How long after one dial the next may follow while nothing is known of a key, in seconds.
 
 Long enough for a refusal to be heard of, so that a hundred managers that want a connection at the same moment do not
-all dial a server that is not there; short enough that nobody notices it where the server is slow.
+all dial a server that is not there; short enough that nobody notices it where the server is slow. The first success
+lets all go.
 """
 STALLED_AFTER = 1.0
 """How long a manager that has the turn may give no sign of life, in seconds, once the next start is due."""
@@ -61,6 +62,7 @@ class Schedule(NamedTuple):
         asked: when anybody last asked for a connection, as far as the key was told.
         reset: whether the backoff was reset and no attempt has started, failed or succeeded since (CB-9).
         reset_dial: when an attempt last started because of a reset, unless one has succeeded since.
+        young: whether the last connection that the peer ended had not lasted for INITIAL_BACKOFF from its start.
         members: how many managers the key has.
     """
 
@@ -75,6 +77,7 @@ class Schedule(NamedTuple):
     asked: float = _NEVER
     reset: bool = False
     reset_dial: float = _NEVER
+    young: bool = False
     members: int = 1
 
     @property
@@ -113,7 +116,7 @@ class Schedule(NamedTuple):
         return max(self.free, self.reset_dial + initial_backoff)
 
     def begun(self, member: int, attempt: int, now: float, deadline: float, lease: float) -> Schedule:
-        """Note a start. In backoff it is a turn; the first of a key of which nothing is known has a head start."""
+        """Note a start. In backoff it is a turn; while nothing is known of the key, it has a head start."""
         reset_dial = now if self.reset else self.reset_dial
         if self.failing:
             return self._replace(
@@ -126,9 +129,15 @@ class Schedule(NamedTuple):
                 reset_dial=reset_dial,
             )
         begun = self._replace(reset=False, reset_dial=reset_dial)
-        if self.health is Health.UNKNOWN and self.turn is None:
-            return begun._replace(turn=member, lease=now + HEAD_START)
-        return begun
+        if self.health is Health.UNKNOWN:
+            return begun._replace(turn=member, lease=now + STALLED_AFTER)
+        return begun._replace(young=False) if self.health is Health.WELL else begun
+
+    def dialling(self, member: int, now: float) -> Schedule:
+        """Note that the event loop has come to an attempt: the head start counts from here."""
+        if self.health is not Health.UNKNOWN or self.turn != member:
+            return self
+        return self._replace(lease=now + HEAD_START)
 
     def failed(
         self, member: int, failure: Failure, attempt: int, started: float, deadline: float, initial_backoff: float
@@ -154,25 +163,31 @@ class Schedule(NamedTuple):
             reset=False,
         )
 
-    def succeeded(self) -> Schedule:
-        """End the backoff (SH-4). What is left of it is SH-5's: no start right behind one that failed."""
+    def succeeded(self, started: float, initial_backoff: float) -> Schedule:
+        """End the backoff (SH-4). What is left of it is SH-5's: no start right behind one that failed.
+
+        Where the connection before this one ended young, the others wait to see whether this one does: a peer that
+        sends SETTINGS and hangs up would be dialled by all of them at each success.
+        """
+        proven = started + initial_backoff if self.young else self.free
         return self._replace(
             health=Health.WELL,
             attempt=0,
-            deadline=self.free,
+            deadline=max(self.free, proven),
             failure=None,
             turn=None,
             reset=False,
             reset_dial=_NEVER,
         )
 
-    def lost(self, free: float) -> Schedule:
+    def lost(self, free: float, now: float) -> Schedule:
         """Note that the peer has ended a connection, after whose start no other begins before `free`."""
         return self._replace(
             health=Health.FAILING if self.failing else Health.UNKNOWN,
             free=max(self.free, free),
             deadline=max(self.deadline, free),
             reset=False,
+            young=now < free,
         )
 
     def held(self, seconds: float) -> Schedule:

@@ -26,6 +26,7 @@ from grpc_backoff.policy.strategy import Exponential
 REFUSED = Failure(Stage.TCP, "refused")
 INPUTS = {
     m.ConnectionWanted: m.ConnectionWanted(),
+    m.AttemptBegan: m.AttemptBegan(),
     m.AttemptSucceeded: m.AttemptSucceeded(),
     m.AttemptFailed: m.AttemptFailed(REFUSED),
     m.TimerFired: m.TimerFired(),

@@ -170,14 +170,19 @@ def test_side_by_side_while_nothing_is_wrong():
 
 
 def test_the_first_of_all_has_a_head_start():
-    """SH-3: of a key of which nothing is known, one dials first; the others a moment later, all at once."""
+    """SH-3: of a key of which nothing is known, one dials first, each other a moment later; a success lets all go."""
     process = Process(managers=5)
     for manager in process.managers:
         manager.want()
     assert process.starts == [100.0]
     assert {manager.state.state for manager in process.managers} == {State.CONNECTING}
+    process.run(0.5)  # its loop has much to do
+    process.managers[0].feed(m.AttemptBegan())
     process.run(HEAD_START + 0.01)
-    assert process.starts == [100.0] + [100.0 + HEAD_START] * 4
+    assert process.starts == [100.0, 100.5 + HEAD_START]
+    process.managers[0].succeed()
+    process.deliver()
+    assert process.starts[2:] == [process.now] * 3
 
 
 def test_one_attempt_for_all_in_backoff():
@@ -219,7 +224,9 @@ def test_attempts_beside_the_first_failure_are_given_up():
     process.run(2)
     for manager in process.managers:
         manager.want()
-    process.run(HEAD_START + 0.01)
+    for manager in process.managers:
+        manager.feed(m.AttemptBegan())
+        process.run(HEAD_START + 0.01)
     assert [manager.attempt is not None for manager in process.managers] == [True] * 3
     process.managers[1].fail()
     process.deliver()
