@@ -1,7 +1,7 @@
 """What a server sees of a program that makes many channels, and what those cost (SH-1 to SH-8).
 
-Plain channels are made as programs make them, with grpcio's shared subchannels. Every subject has its own peer, in a
-process of its own, and its turn alone. A worker that got no answer waits for about a tenth of a second before it
+Plain channels are made as programs make them, with grpcio's shared subchannels. Every subject has its own peer, each
+in a process of its own; where dials are counted, both run at the same time. A worker that got no answer waits for about a tenth of a second before it
 goes on, as programs do. "Overlap" is a program of which some channel is open at any time; "closed first" is one that closes each
 channel before it waits, so that nothing but SH-5 remembers the failure.
 """
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import grpc
 import grpc.aio
 
-from benchmarks.apart import in_child, serving
+from benchmarks.apart import at_once, in_child, serving
 from benchmarks.benchmark import CONTROL, OURS, PLAIN, Benchmark, Effort, Goal, Measure, Of, Row
 from benchmarks.measure import by_itself, by_round, turns
 from benchmarks.peers import Place, echoing, failing, hanging_up, hanging_up_with_tls, visited
@@ -117,12 +117,15 @@ def call_on_each(subject: str, place: Place) -> tuple[float, float]:
 
 
 def _dials(case, peer, program, seconds, size, measure, *, tls) -> list[Row]:
-    counts = {}
-    for subject in SUBJECTS:
-        with serving(peer) as served:
-            place = served.target if isinstance(served.target, Place) else Place(served.target, b"" if tls else None)
-            span = in_child(program, subject, place, seconds, size.workers)
-            counts[subject] = [served.ask(span)]
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(serving(peer)) for _ in SUBJECTS]
+        places = [
+            served.target if isinstance(served.target, Place) else Place(served.target, b"" if tls else None)
+            for served in peers
+        ]
+        work = [(subject, place, seconds, size.workers) for subject, place in zip(SUBJECTS, places, strict=True)]
+        spans = at_once(program, work)
+        counts = {subject: [served.ask(span)] for subject, served, span in zip(SUBJECTS, peers, spans, strict=True)}
     return by_itself(case, measure, counts)
 
 
