@@ -108,7 +108,9 @@ async def visited(tls: bool) -> AsyncIterator[Served]:
     credentials = grpc.ssl_server_credentials([pair]) if tls else None
     async with echo.serving(credentials=credentials) as port, FlakyFront(upstream=("127.0.0.1", port)) as front:
         root = authority.cert_pem.bytes() if tls else None
-        yield Served(Place(front.target, root), lambda span: sum(span[0] <= visit.at < span[1] for visit in front.visits))
+        yield Served(
+            Place(front.target, root), lambda span: sum(span[0] <= visit.at < span[1] for visit in front.visits)
+        )
 
 
 @contextlib.asynccontextmanager

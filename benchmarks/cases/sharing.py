@@ -1,9 +1,9 @@
 """What a server sees of a program that makes many channels, and what those cost (SH-1 to SH-8).
 
 Plain channels are made as programs make them, with grpcio's shared subchannels. Every subject has its own peer, each
-in a process of its own; where dials are counted, both run at the same time. A worker that got no answer waits for about a tenth of a second before it
-goes on, as programs do. "Overlap" is a program of which some channel is open at any time; "closed first" is one that closes each
-channel before it waits, so that nothing but SH-5 remembers the failure.
+in a process of its own; where dials are counted, both run at the same time. A worker that got no answer waits for about
+a tenth of a second before it goes on, as programs do. "Overlap" is a program of which some channel is open at any time;
+"closed first" is one that closes each channel before it waits, so that nothing but SH-5 remembers the failure.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -66,7 +66,7 @@ class Size:
 
 
 SIZES = {
-    Effort.FULL: Size(8.0, 10.0, 16, 15, 500, 100_000),
+    Effort.FULL: Size(8.0, 10.0, 16, 5, 500, 100_000),
     Effort.QUICK: Size(1.5, 1.5, 16, 3, 50, 500),
     Effort.TINY: Size(0.2, 0.2, 2, 2, 10, 20),
 }
@@ -241,7 +241,7 @@ def _pause() -> float:
 
 def _open(subject: str, place: Place) -> grpc.aio.Channel:
     # As a program has it that makes all anew for each request.
-    make = aio if subject != PLAIN and subject != CONTROL else grpc.aio
+    make = aio if subject not in (PLAIN, CONTROL) else grpc.aio
     options = [("grpc.use_local_subchannel_pool", 1)] if subject == OWN else []
     if place.root is None:
         return make.insecure_channel(place.target, options)
@@ -346,7 +346,7 @@ def make_and_close(channels: int) -> int:
 
 
 def _descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 BENCHMARK = Benchmark(

@@ -446,7 +446,8 @@ class Machine:
     def _show_life(self, state: MachineState, now: float, wake: float) -> Step:
         """Go on with the attempt, and show the managers that wait for it that this one has not stalled (SH-3)."""
         if state.dials_in_turn and state.key.shared:
-            state = state._replace(key=state.key.alive(state.member, now + STALLED_AFTER))
+            lease = max(now, state.planned) + STALLED_AFTER
+            state = state._replace(key=state.key.alive(state.member, lease))
         elif now < state.limit:
             wake = state.limit
         return state, [ArmTimer(wake)]
@@ -496,8 +497,9 @@ class Machine:
         key = state.key
         if not key.failing:
             return state, []
-        if key.turn == state.member:  # somebody has reset the backoff
-            return state._replace(attempt=key.attempt, planned=key.deadline), []
+        if key.turn == state.member:  # somebody has reset the backoff, or has come to wait for this attempt
+            state = state._replace(attempt=key.attempt, planned=key.deadline)
+            return self._show_life(state, now, min(state.limit, max(state.planned, now + BEAT)))
         assert key.failure is not None, "a key in backoff knows why"
         state = self._count_failure(state, key.failure)._replace(failure=key.failure)
         given_up = self._failure_event(state, key.failure, now)

@@ -13,7 +13,7 @@ import itertools
 import os
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 from weakref import WeakMethod
@@ -128,6 +128,8 @@ class Registry:
             entry.members[number] = WeakMethod(hear, lambda _: gone.append((entry, number))), home
             entry.homes[home] += 1
             entry.schedule = entry.schedule.joined()
+            diallers = [entry.schedule.turn] if entry.schedule.failing else []
+        self._pass_on(entry, diallers, None)  # whoever dials alone shows no life until there is somebody to see it
         return Membership(self, entry, number)
 
     def tell(self, entry: _Entry, teller: int, news: Any) -> None:
@@ -135,9 +137,14 @@ class Registry:
         if len(entry.members) <= 1:
             return
         with self.lock:
-            others = [(number, hear()) for number, (hear, _) in entry.members.items() if number != teller]
+            others = [number for number in entry.members if number != teller]
+        self._pass_on(entry, others, news)
+
+    def _pass_on(self, entry: _Entry, numbers: Iterable[int | None], news: Any) -> None:
         lost = []
-        for number, hear in others:
+        for number in numbers:
+            member = entry.members.get(number) if number is not None else None
+            hear = None if member is None else member[0]()
             try:
                 if hear is not None:
                     hear(news)
@@ -166,9 +173,9 @@ class Registry:
                 self._remembered.move_to_end(key)
                 self._sweep(now)
 
-    def _drop(self, entry: _Entry, number: int) -> None:
-        member = entry.members.pop(number, None)
-        if member is None:
+    def _drop(self, entry: _Entry, number: int | None) -> None:
+        member = None if number is None else entry.members.pop(number, None)
+        if number is None or member is None:
             return
         home = member[1]
         entry.homes[home] -= 1

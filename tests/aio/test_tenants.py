@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import random
 import threading
 import time
+from itertools import pairwise
 
 import grpc
 import grpc.aio
@@ -21,6 +21,7 @@ from tests.echo import Echo, EchoStub, Message, serving
 
 FAST = [("grpc.initial_reconnect_backoff_ms", 500), ("grpc_backoff.jitter", 0.0)]
 SLOW = [("grpc.initial_reconnect_backoff_ms", 60_000)]
+RETRY = "retry: 2, delay: 10ms"
 OWN = [("grpc.use_local_subchannel_pool", 1)]
 TLS = grpc.ssl_channel_credentials()
 IDLE, READY = grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.READY
@@ -172,7 +173,9 @@ async def test_close_ends_the_channels_own_calls(grace):
         assert [await call.code() for call in own] == [grpc.StatusCode.CANCELLED] * 4
         assert [call.done() for call in others] == [False] * 4
         service.let_go.set()
-        assert [await call.code() for call in others] == [grpc.StatusCode.OK] * 4
+        unary, down, up, both = others
+        assert ((await unary).text, (await up).text) == ("x", "")
+        assert [len([response async for response in call]) for call in (down, both)] == [1, 1]
         await second.close()
 
 
@@ -212,7 +215,6 @@ async def test_a_dropped_channel_leaves_the_others_alone(front):
     await asyncio.gather(called(kept), called(dropped))
     with pytest.warns(ResourceWarning, match="unclosed channel"):
         del dropped
-        gc.collect()
     await asyncio.sleep(0.05)
     await called(kept)
     assert len(front.visits) == 1
@@ -252,7 +254,9 @@ async def test_events_reach_every_channel_and_one_log(front, caplog):
     assert {event.attempt_id for events in heard for event in events[:2]} == {heard[0][0].attempt_id}
     assert heard[0][0].channel is not heard[1][0].channel
     assert sorted(events[-1].lived is None for events in heard) == [False, True]
-    assert [record.getMessage().partition(" ")[2] for record in caplog.records].count("attempt 1, for at most 20 s") == 1
+    assert [record.getMessage().partition(" ")[2] for record in caplog.records].count(
+        "attempt 1, for at most 20 s"
+    ) == 1
 
 
 async def test_interceptors_and_retries_are_the_channels_own(front):
@@ -267,12 +271,13 @@ async def test_interceptors_and_retries_are_the_channels_own(front):
 
     counting = Counting()
     async with (
-        aio.insecure_channel(front.target, interceptors=[counting], retry="retry: 2, delay: 10ms") as first,
-        aio.insecure_channel(front.target) as second,
+        aio.insecure_channel(front.target, retry=RETRY) as retrying,
+        aio.insecure_channel(front.target, interceptors=[counting], retry=RETRY) as first,
+        aio.insecure_channel(front.target, retry={"another.Service/Method": RETRY}) as second,
     ):
-        assert first._manager is second._manager
-        await called(first)
-        await called(second)
+        assert first._manager is retrying._manager
+        for channel in (retrying, first, second):
+            await called(channel)
     assert counting.seen == 1
 
 
@@ -290,7 +295,7 @@ async def test_a_channel_for_each_request():
                 assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         times = [visit.at for visit in front.visits]
         assert len(times) >= 3
-        assert all(later - earlier > 0.45 for earlier, later in zip(times, times[1:], strict=False))
+        assert all(later - earlier > 0.45 for earlier, later in pairwise(times))
 
 
 @pytest.mark.parametrize("tls", [False, True])
@@ -355,41 +360,40 @@ async def test_a_server_that_starts_behind_the_failure():
 
 async def test_who_asks_in_backoff_fails_with_the_others():
     """SH-3: a channel that is made while the key is in backoff has its state and last error as soon as it asks."""
-    async with FlakyFront(accept_close) as front:
-        async with aio.insecure_channel(front.target, SLOW) as first, aio.insecure_channel(front.target, SLOW) as second:
-            with pytest.raises(aio.NoConnectionError) as of_first:
-                await called(first)
-            assert second.get_state() is IDLE
-            with pytest.raises(aio.NoConnectionError) as of_second:
-                await called(second)
-            assert of_second.value.details() == of_first.value.details()
-            assert of_second.value.status.last_error.stage is Stage.SETTINGS
-            waiting = asyncio.ensure_future(called(second, wait_for_ready=True))
-            await asyncio.sleep(0.1)
-            assert not waiting.done()
-            waiting.cancel()
-            assert len(front.visits) == 1
+    async with (
+        FlakyFront(accept_close) as front,
+        aio.insecure_channel(front.target, SLOW) as first,
+        aio.insecure_channel(front.target, SLOW) as second,
+    ):
+        with pytest.raises(aio.NoConnectionError) as of_first:
+            await called(first)
+        assert second.get_state() is IDLE
+        with pytest.raises(aio.NoConnectionError) as of_second:
+            await called(second)
+        assert of_second.value.details() == of_first.value.details()
+        assert of_second.value.status.last_error.stage is Stage.SETTINGS
+        waiting = asyncio.ensure_future(called(second, wait_for_ready=True))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        waiting.cancel()
+        assert len(front.visits) == 1
 
 
 async def test_a_success_wakes_the_others(front):
     """SH-4: when one channel connects, every other of the key that sleeps dials at once."""
     front.behaviour = accept_close
     options = [("grpc.initial_reconnect_backoff_ms", 300), ("grpc_backoff.multiplier", 1000.0)]
-    async with contextlib.AsyncExitStack() as stack:
-        channels = [
-            await stack.enter_async_context(aio.insecure_channel(front.target, options, listeners=[]))
-            for _ in range(1)
-        ]
+    async with aio.insecure_channel(front.target, options) as channel:
         loops = [Elsewhere(front.target, options) for _ in range(3)]
         try:
-            await state(channels[0], FAILING)
+            await state(channel, FAILING)
             for loop in loops:
                 loop.want()
             await until(lambda: all(loop.status.state is State.TRANSIENT_FAILURE for loop in loops))
-            await until(lambda: channels[0].connection_status().next_attempt_in > 10)  # the second failed, for minutes
+            await until(lambda: channel.connection_status().next_attempt_in > 10)  # the second has failed
             front.behaviour = healthy
-            channels[0].reset_connect_backoff()
-            await state(channels[0], READY)
+            channel.reset_connect_backoff()
+            await state(channel, READY)
             await until(lambda: all(loop.status.state is State.READY for loop in loops))
         finally:
             for loop in loops:
@@ -419,18 +423,18 @@ async def test_loops_in_threads_dial_by_one_schedule():
 async def test_a_loop_that_ends_leaves_the_turn():
     """SH-3: a loop that is closed without a word, its attempt in flight, does not keep the others from dialling."""
     async with FlakyFront(accept_close) as front:
+        gone = Elsewhere(front.target, FAST)
+        gone.want()
+        await until(lambda: gone.status.state is State.TRANSIENT_FAILURE)
+        front.behaviour = silent
+        await until(lambda: gone.channel._manager._state.in_flight)
         async with aio.insecure_channel(front.target, FAST) as channel:
-            await state(channel, FAILING)
-            front.behaviour = silent
-            gone = Elsewhere(front.target, FAST)
-            gone.want()
-            await until(lambda: gone.status.state is State.TRANSIENT_FAILURE)
-            await until(lambda: channel.connection_status().in_flight)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await called(channel)
             gone.abandon()
             front.behaviour = accept_close
             seen = len(front.visits)
-            if not channel._manager._state.in_flight:
-                await until(lambda: len(front.visits) > seen)
+            await until(lambda: len(front.visits) > seen)
 
 
 async def test_a_reset_reaches_other_channels():
@@ -470,16 +474,16 @@ class Elsewhere:
 
     def __init__(self, target, options):
         self.heard = []
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        made = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(target, options, made)), daemon=True)
         self._thread.start()
-        self.channel = self._run(self._make(target, options))
+        assert made.wait(20)
 
-    async def _make(self, target, options):
-        return aio.insecure_channel(target, options, listeners=[self.heard.append])
-
-    def _run(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+    async def _live(self, target, options, made):
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self.channel = aio.insecure_channel(target, options, listeners=[self.heard.append])
+        made.set()
+        await self._stop.wait()
 
     def want(self):
         self._loop.call_soon_threadsafe(self.channel.get_state, True)
@@ -489,14 +493,11 @@ class Elsewhere:
         return self.channel.connection_status()
 
     def end(self):
-        self._run(self.channel.close())
+        asyncio.run_coroutine_threadsafe(self.channel.close(), self._loop).result(20)
         self.abandon()
 
     def abandon(self):
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        """End the loop without a word to the channel."""
+        self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(20)
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
-        self._loop.close()
-        self.channel.closing = True
+        self.channel.closing = True  # no ResourceWarning

@@ -65,7 +65,7 @@ def test_other_credentials_by_identity():
 
 @pytest.mark.parametrize("name", ["grpc.use_local_subchannel_pool", b"grpc.use_local_subchannel_pool"])
 def test_a_pool_of_its_own(name):
-    """SH-1: with a subchannel pool of its own a channel shares nothing, as in grpcio; the first of two options holds."""
+    """SH-1: with a subchannel pool of its own a channel shares nothing, as in grpcio; the first of two holds."""
     assert key(options=[(name, 1)]) is None
     assert key(options=[(name, 0), (name, 1)]) is not None
 
