@@ -34,6 +34,7 @@ __all__ = ["BENCHMARK"]
 
 SUBJECTS = (PLAIN, OURS)
 OWN = "grpc_backoff.aio, connections of their own"
+SPEEDS = (PLAIN, OURS, OWN, CONTROL)
 PAUSE = 0.1
 CHANNELS = 10
 
@@ -55,6 +56,7 @@ class Size:
         rounds: how often speeds are measured, each subject once in every round.
         calls: how many calls a round has.
         made: how many channels are made and closed.
+        kinds: with TLS or without, where dials are counted.
     """
 
     short: float
@@ -63,12 +65,13 @@ class Size:
     rounds: int
     calls: int
     made: int
+    kinds: tuple[bool, ...] = (False, True)
 
 
 SIZES = {
     Effort.FULL: Size(8.0, 10.0, 16, 5, 500, 100_000),
     Effort.QUICK: Size(1.5, 1.5, 16, 3, 50, 500),
-    Effort.TINY: Size(0.2, 0.2, 2, 2, 10, 20),
+    Effort.TINY: Size(0.2, 0.2, 2, 2, 10, 20, (False,)),
 }
 
 
@@ -76,7 +79,7 @@ def run(effort: Effort) -> Iterator[Row]:
     """Measure everything."""
     size = SIZES[effort]
     yield from _connections()
-    for tls in (False, True):
+    for tls in size.kinds:
         kind = "TLS" if tls else "insecure"
         for name, program, seconds, measure in PROGRAMS:
             seconds = size.short if seconds == "short" else size.long  # noqa: PLW2901 - by its name until here
@@ -86,7 +89,7 @@ def run(effort: Effort) -> Iterator[Row]:
             case = f"{kind}, SETTINGS and hang up, {name}, {size.long:g} s"
             yield from _dials(case, hangs_up, program, size.long, size, CLOSED_FIRST, tls=tls)
     yield from _speed("a channel for each request", one_by_one, size)
-    yield from _speed(f"{CHANNELS} channels, {size.workers} calls at a time", side_by_side, size, OWN)
+    yield from _speed(f"{CHANNELS} channels, {size.workers} calls at a time", side_by_side, size)
     yield from _left(size)
 
 
@@ -266,11 +269,10 @@ def _threaded(work: Callable[[], None], workers: int) -> tuple[float, float]:
 # Healthy servers.
 
 
-def _speed(case: str, program: Callable[..., float], size: Size, *more: str) -> list[Row]:
-    subjects = (PLAIN, OURS, *more, CONTROL)
-    samples: dict[str, list[float]] = {subject: [] for subject in subjects}
+def _speed(case: str, program: Callable[..., float], size: Size) -> list[Row]:
+    samples: dict[str, list[float]] = {subject: [] for subject in SPEEDS}
     with serving(echoing) as peer:
-        for subject in turns(subjects, size.rounds):
+        for subject in turns(SPEEDS, size.rounds):
             samples[subject].append(in_child(program, subject, Place(peer.target), size.calls, size.workers))
     return by_round(case, SPEED, samples, PLAIN)
 

@@ -76,8 +76,6 @@ class ConnectionManager(Generic[ConnectionT]):
         self._clock = clock
         self._rng = rng
         self._loop = loop
-        self._membership = schedules.join(key, self.hear, loop, clock.now())
-        self._state = m.MachineState(key=self._membership.schedule, member=self._membership.number)
         self._inputs: deque[m.Input] = deque()
         self._stepping = False
         self._timer: TimerHandle | None = None
@@ -88,6 +86,9 @@ class ConnectionManager(Generic[ConnectionT]):
         self._news: deque[ConnectionEvent | None] = deque(maxlen=_MOST_NEWS)
         self._news_due = False
         self._to_tell: list[ConnectionEvent | None] = []
+        # Last: from here on other threads may tell it news.
+        self._membership = schedules.join(key, self.hear, loop, clock.now())
+        self._state = m.MachineState(key=self._membership.schedule, member=self._membership.number)
 
     # What the channel asks.
 
