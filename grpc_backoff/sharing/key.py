@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import grpc
 
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.record import record
 
 __all__ = ["Key", "key_of"]
 
@@ -19,27 +18,36 @@ _PEMS = ("_pem_root_certificates", "_private_key", "_certificate_chain")
 _digests: WeakKeyDictionary[grpc.ChannelCredentials, Hashable] = WeakKeyDictionary()
 
 
-@record
-class Key(NamedTuple):
+class Key:
     """What two channels have in common that dial the same thing in the same way.
 
-    Attributes:
-        target: as it was given.
-        security: None for insecure; a digest of the PEMs for TLS; other credentials themselves, by their identity.
-        policy: how to connect.
-        options: those of grpcio's that reach the core.
-        compression: the channels'.
+    Its parts are the target as it was given; None for insecure, a digest of the PEMs for TLS, and other credentials by
+    their identity; the connect policy; the options of grpcio's that reach the core; and the compression. Tables are
+    asked for it several times for each channel, so its hash is computed once.
     """
 
-    target: str
-    security: Hashable
-    policy: ConnectPolicy
-    options: tuple[tuple[Any, Any], ...]
-    compression: Hashable
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, *parts: Hashable) -> None:
+        """Take the parts, the target first.
+
+        Raises:
+            TypeError: a part has no hash.
+        """
+        self._parts = parts
+        self._hash = hash(parts)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare all parts."""
+        return isinstance(other, Key) and self._hash == other._hash and self._parts == other._parts
+
+    def __hash__(self) -> int:
+        """Return what was computed."""
+        return self._hash
 
     def __repr__(self) -> str:
         """Show nothing of credentials, nor of options, which can hold secrets."""
-        return f"Key({self.target!r})"
+        return f"Key({self._parts[0]!r})"
 
 
 def key_of(
@@ -56,12 +64,10 @@ def key_of(
     """
     options = tuple(options)
     security = None if credentials is None else _security(credentials)
-    key = Key(target, security, policy, options, compression)
     try:
-        hash(key)
+        return None if _has_own_pool(options) else Key(target, security, policy, options, compression)
     except TypeError:
         return None
-    return None if _has_own_pool(options) else key
 
 
 def _has_own_pool(options: Sequence[tuple[Any, Any]]) -> bool:
