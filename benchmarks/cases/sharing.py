@@ -56,7 +56,8 @@ class Size:
         rounds: how often speeds are measured, each subject once in every round.
         calls: how many calls a round has.
         made: how many channels are made and closed.
-        kinds: with TLS or without, where dials are counted.
+        kinds: with TLS or without.
+        most: how many programs of each sort.
     """
 
     short: float
@@ -66,26 +67,27 @@ class Size:
     calls: int
     made: int
     kinds: tuple[bool, ...] = (False, True)
+    most: int = 4
 
 
 SIZES = {
     Effort.FULL: Size(8.0, 10.0, 16, 5, 500, 100_000),
     Effort.QUICK: Size(1.5, 1.5, 16, 3, 50, 500),
-    Effort.TINY: Size(0.2, 0.2, 2, 2, 10, 20, (False,)),
+    Effort.TINY: Size(0.2, 0.2, 2, 1, 10, 20, (False,), 1),
 }
 
 
 def run(effort: Effort) -> Iterator[Row]:
     """Measure everything."""
     size = SIZES[effort]
-    yield from _connections()
+    yield from _connections(size)
     for tls in size.kinds:
         kind = "TLS" if tls else "insecure"
-        for name, program, seconds, measure in PROGRAMS:
+        for name, program, seconds, measure in (*OVERLAP[: size.most], *NO_OVERLAP[: size.most]):
             seconds = size.short if seconds == "short" else size.long  # noqa: PLW2901 - by its name until here
             yield from _dials(f"{kind}, {name}, {seconds:g} s", failing, program, seconds, size, measure, tls=tls)
         hangs_up = hanging_up_with_tls if tls else hanging_up
-        for name, program in (("16 workers", in_tasks), ("16 threads", in_threads)):
+        for name, program in (("16 workers", in_tasks), ("16 threads", in_threads))[: size.most]:
             case = f"{kind}, SETTINGS and hang up, {name}, {size.long:g} s"
             yield from _dials(case, hangs_up, program, size.long, size, CLOSED_FIRST, tls=tls)
     yield from _speed("a channel for each request", one_by_one, size)
@@ -96,8 +98,8 @@ def run(effort: Effort) -> Iterator[Row]:
 # Connections of several channels.
 
 
-def _connections() -> Iterator[Row]:
-    for tls in (False, True):
+def _connections(size: Size) -> Iterator[Row]:
+    for tls in size.kinds:
         counts = {}
         for subject in SUBJECTS:
             with serving(visited, tls) as peer:
@@ -202,11 +204,13 @@ def one_in_runs(subject: str, place: Place, seconds: float, _workers: int) -> tu
     return begin, time.monotonic()
 
 
-PROGRAMS = (
+OVERLAP = (
     ("channel made anew", made_anew, "short", OVERLAPPING),
     ("16 workers", in_tasks, "long", OVERLAPPING),
     ("16 threads", in_threads, "long", OVERLAPPING),
     ("16 threads, asyncio.run for each", in_runs, "long", OVERLAPPING),
+)
+NO_OVERLAP = (
     ("16 workers", in_tasks_closed_first, "long", CLOSED_FIRST),
     ("one worker", one_worker, "long", CLOSED_FIRST),
     ("one worker, asyncio.run for each", one_in_runs, "long", CLOSED_FIRST),

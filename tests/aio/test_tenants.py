@@ -390,7 +390,7 @@ async def test_a_success_wakes_the_others(front):
             for loop in loops:
                 loop.want()
             await until(lambda: all(loop.status.state is State.TRANSIENT_FAILURE for loop in loops))
-            await until(lambda: channel.connection_status().next_attempt_in > 10)  # the second has failed
+            await until(lambda: (channel.connection_status().next_attempt_in or 0) > 10)  # the second has failed
             front.behaviour = healthy
             channel.reset_connect_backoff()
             await state(channel, READY)

@@ -60,7 +60,7 @@ EXPECTED = {
     ),
     "delays": (1, {delays.ONE: delays.LIBRARIES, delays.OF_MANY: (delays.SIMULATOR, delays.CONTROL, *delays.PEERS)}),
     "sharing": (
-        {sharing.CONNECTIONS: 2, sharing.OVERLAPPING: 4, sharing.CLOSED_FIRST: 5, sharing.SPEED: 2, sharing.LEFT: 1},
+        {sharing.CONNECTIONS: 1, sharing.OVERLAPPING: 1, sharing.CLOSED_FIRST: 2, sharing.SPEED: 2, sharing.LEFT: 1},
         {
             **dict.fromkeys((sharing.CONNECTIONS, sharing.OVERLAPPING, sharing.CLOSED_FIRST), sharing.SUBJECTS),
             sharing.SPEED: sharing.SPEEDS,
