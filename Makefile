@@ -24,7 +24,7 @@ help:
 	@echo "make interop-verify    the matrix again, compared with what is there; a quarter of an hour"
 	@echo "make interop-official  gRPC's own programs of the reconnect test; nine minutes"
 	@echo "make protos      generated code anew, from protos/"
-	@echo "make bench       beside plain grpc.aio and others, in ten minutes; BENCH=--quick to see that it runs"
+	@echo "make bench       beside plain grpc.aio and others, in a quarter of an hour; BENCH=--quick to see that it runs"
 	@echo "make wheel       build the wheel and try it in an environment of its own"
 
 .venv/made: pyproject.toml

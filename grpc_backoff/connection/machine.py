@@ -445,12 +445,13 @@ class Machine:
 
     def _show_life(self, state: MachineState, now: float, wake: float) -> Step:
         """Go on with the attempt, and show the managers that wait for it that this one has not stalled (SH-3)."""
-        if state.dials_in_turn and state.key.shared:
-            lease = max(now, state.planned) + STALLED_AFTER
-            state = state._replace(key=state.key.alive(state.member, lease))
-        elif now < state.limit:
-            wake = state.limit
-        return state, [ArmTimer(wake)]
+        if not (state.dials_in_turn and state.key.shared):
+            return state, [ArmTimer(state.limit if now < state.limit else wake)]
+        before, lease = state.key.lease, max(now, state.planned) + STALLED_AFTER
+        state = state._replace(key=state.key.alive(state.member, lease))
+        # One that began alone has a lease up to its limit, and whoever came to wait for it sleeps until then.
+        told = _tell_others(state) if lease < before else []
+        return state, [ArmTimer(wake), *told]
 
     def _after_failure(self, state: MachineState, failure: Failure, now: float, rng: Random, *, busy: bool) -> Step:
         """CB-4: sleep until `current_deadline`, not at all if it has passed, then start the next attempt."""

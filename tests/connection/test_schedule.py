@@ -354,6 +354,25 @@ def test_a_dialler_that_is_gone_loses_its_turn():
     assert len(process.starts) > count
 
 
+def test_a_dialler_that_began_alone_shows_life_to_who_comes():
+    """SH-3: a turn that began while nobody else was there is as short as any other's once somebody waits for it."""
+    process = Process(managers=1)
+    alone = process.managers[0]
+    alone.want()
+    process.run(0.5, "fail")
+    process.run(1.0)
+    began = process.starts[-1]
+    assert alone.attempt == began
+    other = process.join()
+    other.want()
+    alone.mail = True  # as the registry has it: whoever joins is news to the dialler
+    process.run(10)
+    assert process.starts[-1] == began, "it is silent, and not stalled"
+    alone.stalled = True
+    process.run(2 * STALLED_AFTER)
+    assert other.attempt is not None
+
+
 def test_a_reset_reaches_the_key():
     """SH-6: whichever channel resets, the key dials; a second reset waits for INITIAL_BACKOFF, and is not dropped."""
     process = Process(managers=3, idle_timeout=float("inf"))
