@@ -125,7 +125,6 @@ class Process:
         self.leave(manager)
 
     def started(self, manager, before):
-        assert self.now >= before.deadline - SOON, "dialled before the key's deadline"
         self.starts.append(self.now)
 
     def deliver(self):
@@ -431,11 +430,14 @@ class Interleavings(RuleBasedStateMachine):
         self.process = Process(managers=2, idle_timeout=float("inf"))
         self.process.rng = random.Random(seed)
         self.process.started = self.started
-        self.reset_since_failure = False
+        self.reset_since_failure = self.resetting = False
 
     def started(self, manager, before):
         process = self.process
-        assert process.now >= before.deadline - SOON, "dialled before the key's deadline"
+        deadline = before.deadline
+        if self.resetting:  # SH-6: the step that resets may also dial
+            deadline = min(deadline, before.reset_dial + 1.0)
+        assert process.now >= deadline - SOON, "dialled before the key's deadline"
         if before.failing and before.turn not in (None, manager.state.member):
             assert process.now >= before.lease - SOON, "dialled in another's turn"
         if process.failed_starts and not self.reset_since_failure:
@@ -478,8 +480,9 @@ class Interleavings(RuleBasedStateMachine):
     def reset(self, place):
         manager = self.at(place)
         if manager and not manager.stalled:
-            self.reset_since_failure = True
+            self.reset_since_failure = self.resetting = True
             manager.feed(m.ResetRequested())
+            self.resetting = False
 
     @rule(place=places)
     def close(self, place):
