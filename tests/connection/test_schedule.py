@@ -450,25 +450,19 @@ class Interleavings(RuleBasedStateMachine):
     @rule()
     def make(self):
         if len(self.process.managers) < 6:
-            self.process.join()
+            self.process.join().want()
 
     @rule(place=places)
     def want(self, place):
         if manager := self.at(place):
             manager.want()
 
-    @rule(place=places)
-    def fail(self, place):
-        manager = self.at(place)
-        if manager and manager.attempt is not None and not manager.stalled:
-            manager.fail()
-            self.reset_since_failure = False
-
-    @rule(place=places)
-    def succeed(self, place):
-        manager = self.at(place)
-        if manager and manager.attempt is not None and not manager.stalled:
-            manager.succeed()
+    @rule(place=places, outcome=st.sampled_from(["fail", "fail", "succeed"]))
+    def end_attempt(self, place, outcome):
+        dialling = [one for one in self.process.managers if one.attempt is not None and not one.stalled]
+        if dialling:
+            self.reset_since_failure &= outcome != "fail"
+            getattr(dialling[place % len(dialling)], outcome)()
 
     @rule(place=places)
     def lose(self, place):
@@ -484,21 +478,17 @@ class Interleavings(RuleBasedStateMachine):
             manager.feed(m.ResetRequested())
             self.resetting = False
 
-    @rule(place=places)
-    def close(self, place):
+    @rule(place=places, closed=st.booleans(), luck=st.integers(0, 2))
+    def leave(self, place, closed, luck):
+        """Closed in good order, or with its loop and without a word; not so often that nobody is left."""
         manager = self.at(place)
-        if manager and not manager.stalled:
-            self.process.close(manager)
+        if manager and not luck and not (closed and manager.stalled):
+            (self.process.close if closed else self.process.leave)(manager)
 
-    @rule(place=places)
-    def vanish(self, place):
-        """Its loop is closed, and it says no word."""
-        if manager := self.at(place):
-            self.process.leave(manager)
-
-    @rule(place=places)
-    def stall(self, place):
-        if manager := self.at(place):
+    @rule(place=places, luck=st.integers(0, 2))
+    def stall(self, place, luck):
+        manager = self.at(place)
+        if manager and not luck:
             manager.stalled = True
 
     @rule(place=places)
