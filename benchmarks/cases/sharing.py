@@ -340,6 +340,7 @@ def make_and_close(channels: int) -> int:
             if number % 10 == 0:  # until it has failed, so that there is something to remember
                 await channel.wait_for_state_change(grpc.ChannelConnectivity.CONNECTING)
             await channel.close()
+        del first, channel  # else two managers would be left
         await asyncio.sleep(0.5)
         gc.collect()
         managers = sum(type(one).__name__ == "ConnectionManager" for one in gc.get_objects())
