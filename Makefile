@@ -30,7 +30,7 @@ help:
 	@echo "make interop-mutants-short  some of them, each in its own scenarios, as in CI; a minute"
 	@echo "make interop-official  gRPC's own programs of the reconnect test; nine minutes"
 	@echo "make protos      generated code anew, from protos/"
-	@echo "make bench       beside plain grpc.aio and others, in ten minutes; BENCH=--quick to see that it runs"
+	@echo "make bench       beside plain grpc.aio and others, in a quarter of an hour; BENCH=--quick to see that it runs"
 	@echo "make ledger-full the ledger's figures: kills, races, 64 processes, rates; half an hour"
 	@echo "make wheel       build the sdist and the wheel, check both, and try the wheel in an environment of its own"
 

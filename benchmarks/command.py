@@ -37,7 +37,7 @@ def _with_place(_context: click.Context, _parameter: click.Parameter, file: Path
 def main(names: tuple[str, ...], effort: str | None, file: Path | None, plots: Path | None, into: Path | None) -> None:
     """Measure this library beside grpc.aio and others, in one run.
 
-    NAMES are some of the benchmarks, by default all: that takes up to ten minutes, on a machine that has nothing else
+    NAMES are some of the benchmarks, by default all: that takes a quarter of an hour, on a machine with nothing else
     to do. What comes out is a result, whatever it is: the exit status is 0 unless something breaks.
     """
     view = View()

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import grpc
 import grpc.aio
+import trustme
 
 from benchmarks.apart import Served
 from grpc_backoff.testing.front import Behaviour, FlakyFront, accept_close, healthy, settings_then_close
 from tests import echo
 
-__all__ = ["Outage", "Returns", "echoing", "failing", "failing_calls", "going_away", "hanging_up"]
+__all__ = [
+    "Outage",
+    "Place",
+    "Returns",
+    "echoing",
+    "failing",
+    "failing_calls",
+    "going_away",
+    "hanging_up",
+    "hanging_up_with_tls",
+    "visited",
+]
+
+_SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # an empty frame
 
 
 @contextlib.asynccontextmanager
@@ -75,6 +90,47 @@ async def _counting(behaviour: Behaviour) -> AsyncIterator[Served]:
             return sum(begin <= visit.at < end for visit in front.visits)
 
         yield Served(front.target, connections)
+
+
+class Place(NamedTuple):
+    """Where a server is, and whom its certificate is to be believed; None without TLS."""
+
+    target: str
+    root: bytes | None = None
+
+
+@contextlib.asynccontextmanager
+async def visited(tls: bool) -> AsyncIterator[Served]:
+    """Answer, and count connections."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    pair = issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes()
+    credentials = grpc.ssl_server_credentials([pair]) if tls else None
+    async with echo.serving(credentials=credentials) as port, FlakyFront(upstream=("127.0.0.1", port)) as front:
+        root = authority.cert_pem.bytes() if tls else None
+        yield Served(
+            Place(front.target, root), lambda span: sum(span[0] <= visit.at < span[1] for visit in front.visits)
+        )
+
+
+@contextlib.asynccontextmanager
+async def hanging_up_with_tls() -> AsyncIterator[Served]:
+    """Send SETTINGS over TLS and hang up, and count connections."""
+    authority, accepted = trustme.CA(), []
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)
+    context.set_alpn_protocols(["h2"])
+
+    def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.append(asyncio.get_running_loop().time())
+        writer.write(_SETTINGS)
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=context)
+    async with server:
+        target = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        place = Place(target, authority.cert_pem.bytes())
+        yield Served(place, lambda span: sum(span[0] <= at < span[1] for at in accepted))
 
 
 @dataclass(frozen=True, slots=True)

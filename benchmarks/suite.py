@@ -19,6 +19,7 @@ from benchmarks.cases import (
     lateness,
     recovery,
     retry,
+    sharing,
     waiting,
 )
 
@@ -26,7 +27,20 @@ __all__ = ["BENCHMARKS", "Result", "Run", "run"]
 
 BENCHMARKS: dict[str, Benchmark] = {
     module.BENCHMARK.name: module.BENCHMARK
-    for module in (calls, waiting, fail_fast, hang_up, attempt, fleet, lateness, recovery, retry, delays, importing)
+    for module in (
+        calls,
+        waiting,
+        fail_fast,
+        hang_up,
+        sharing,
+        attempt,
+        fleet,
+        lateness,
+        recovery,
+        retry,
+        delays,
+        importing,
+    )
 }
 
 

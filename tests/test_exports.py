@@ -26,6 +26,7 @@ EMPTY = {
     "grpc_backoff.connection",
     "grpc_backoff.policy",
     "grpc_backoff.probe",
+    "grpc_backoff.sharing",
     "grpc_backoff.telemetry",
 }
 

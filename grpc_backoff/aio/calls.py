@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.aio.hooks import Hooks
+from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.calls.budget import RetryTokens
-from grpc_backoff.calls.events import CallEvent
 from grpc_backoff.calls.machine import ChannelClosing
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.connection.clock import Clock
@@ -36,8 +36,7 @@ class Calls:
         tokens: what is left of the target's budget; None for no limit.
         replay_limit: how many bytes of a stream's requests are kept.
         stands_in: whether the core leaves calls that a GOAWAY refused to us (RT-10).
-        emit: tells the channel's listeners.
-        listeners: the listeners; the first is the log.
+        listeners: the channel's.
         wall_clock: returns the seconds since the epoch, for servers that say a date.
         closing: whether the channel is closing.
     """
@@ -53,8 +52,7 @@ class Calls:
         tokens: RetryTokens | None,
         replay_limit: int,
         stands_in: bool,
-        emit: Callable[[CallEvent], None],
-        listeners: Sequence[Any],
+        listeners: Listeners,
     ) -> None:
         """Keep them; no call is known yet."""
         self.pending = pending
@@ -65,8 +63,8 @@ class Calls:
         self.tokens = tokens
         self.replay_limit = replay_limit
         self.stands_in = stands_in
-        self.emit = emit
-        self.listeners = listeners
+        self.emit = listeners.hear_of_call
+        self._listeners = listeners
         self.wall_clock = time.time
         self.closing = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,7 +74,7 @@ class Calls:
     @property
     def observed(self) -> bool:
         """Whether anybody but the log listens."""
-        return len(self.listeners) > 1
+        return len(self._listeners.given) > 0
 
     def warn_of(self, method: str, policy: RetryPolicy, *, bounded: bool) -> None:
         """Warn, once for each method, of what of a policy makes calls that go on and on (RT-1)."""

@@ -20,20 +20,26 @@ from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.hooks import Hooks
-from grpc_backoff.aio.loops import ended_at_home, is_here, refuse_elsewhere
-from grpc_backoff.aio.manager import ConnectionManager, Listener
+from grpc_backoff.aio.listeners import Listener, Listeners
+from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time, refuse_elsewhere
+from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES, MultiCallable
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.settings import ChannelSettings
+from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
 from grpc_backoff.calls.budget import tokens_of
 from grpc_backoff.calls.hooks import RetryHooks
 from grpc_backoff.config.methods import Retry, read_call_policies
 from grpc_backoff.config.options import read_options
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, read_target
+from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.errors import OptionError
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.sharing.key import Key, key_of
 from grpc_backoff.telemetry.log import log_event
 
 __all__ = ["Channel", "Interceptors", "Options", "insecure_channel", "retrying", "secure_channel"]
@@ -71,9 +77,9 @@ class Channel(grpc.aio.Channel):
         target = read_target(target)
         listeners = _listeners(settings.pop("listeners", ()))
         rng, clock = settings.pop("rng", None), settings.pop("clock", None)
-        retry_hooks = settings.pop("retry_hooks", None)
         policy, config = settings.pop("policy", None), settings.pop("config", None)
         retry, retry_budget = settings.pop("retry", None), settings.pop("retry_budget", None)
+        retry_hooks = settings.pop("retry_hooks", None)
         if settings:
             raise TypeError(f"{next(iter(settings))}: expected one of {', '.join(ChannelSettings.__annotations__)}")
         if rng is not None:
@@ -100,27 +106,26 @@ class Channel(grpc.aio.Channel):
         self._stream_stream_interceptors = intercepting["stream_stream"]
         self._secure = credentials is not None
         self._service_config = self.call_policies.service_config
-        loop = _working_loop()
-        clock = clock or LoopClock(loop)
-        rng = rng or _CHANCE
-        self.loop = loop
+        self.loop = loop = _working_loop()
         """The event loop that it belongs to."""
-        self._clock = clock
-        if connector is None:
-            connector = core.CoreConnector(target, credentials, core_options, compression, policy, clock, loop)
-        self._connector: Connector[CallConnection] = connector
-        self._pending = PendingCalls(_with_port(target), loop)
-        self._manager: ConnectionManager[CallConnection] = ConnectionManager(
-            Machine(target, policy),
-            self._connector,
-            self._pending,
-            clock=clock,
-            rng=rng,
-            listeners=(log_event, *listeners),
-            loop=loop,
+        shares = connector is None and clock is None and rng is None and keeps_time(loop)  # SH-1
+        key = key_of(target, credentials, policy, core_options, compression) if shares else None
+        self._clock = clock = clock or LoopClock(loop)
+        rng = rng or _CHANCE
+        how = target, credentials, core_options, compression, policy
+        # SH-2: TLS has managers of its own, as in grpcio.
+        shared = shared_manager(
+            None if credentials is not None else key,
+            loop,
+            lambda: _share_manager(*how, connector, clock, rng, loop, key),
         )
-        # A call that waits keeps the channel alive, and the channel the manager; the other way round would be a cycle.
-        self._pending.manager = weakref.proxy(self._manager)
+        self._connector: Connector[CallConnection] = shared.connector
+        self._manager: ConnectionManager[CallConnection] = shared.manager
+        self._listeners = Listeners(listeners, loop)
+        self._pending = PendingCalls(_with_port(target), loop)
+        self._share = Share(shared, self._pending, self._listeners)
+        # A call that waits keeps the channel alive, and the channel its share; the other way round would be a cycle.
+        self._pending.manager = weakref.proxy(self._share)
         budget = self.call_policies.budget
         self._calls = Calls(
             pending=self._pending,
@@ -131,8 +136,7 @@ class Channel(grpc.aio.Channel):
             tokens=tokens_of(target, budget) if budget else None,
             replay_limit=self.call_policies.replay_limit,
             stands_in=self.call_policies.stand_in(),
-            emit=self._manager.emit,
-            listeners=self._manager.listeners,
+            listeners=self._listeners,
         )
         self.target = target
         self.closing = False
@@ -141,7 +145,7 @@ class Channel(grpc.aio.Channel):
 
     def connection_status(self) -> ConnectionStatus:
         """Return what the channel is doing: state, attempt, last error, time to the next attempt (CH-11)."""
-        return self._manager.status()
+        return self._share.status()
 
     def reset_connect_backoff(self) -> None:
         """Forget the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
@@ -149,7 +153,7 @@ class Channel(grpc.aio.Channel):
         For when something else knows that the network or the server is back. Safe in every state, from any thread,
         any number of times; after `close` it does nothing.
         """
-        self._manager.reset()
+        self._share.reset()
 
     def add_listener(self, listener: Listener) -> None:
         """Have `listener` called with every event of the connection and of retried calls from now on.
@@ -158,11 +162,11 @@ class Channel(grpc.aio.Channel):
         OptionError if it is none.
         """
         _check_listener("listener", listener)
-        self._manager.listeners.append(listener)
+        self._listeners.given.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
         """Take a listener away again; ValueError if it is not there."""
-        self._manager.listeners.remove(listener)
+        self._listeners.given.remove(listener)
 
     # grpc.aio.Channel
 
@@ -198,11 +202,10 @@ class Channel(grpc.aio.Channel):
             if grace:
                 await self._pending.emptied(grace)
         finally:
-            self._manager.close()
+            self._share.leave()
             self._pending.cancel()
             left = max(0.0, end - self._clock.now()) or None
-            await asyncio.gather(self._front.close(left), self._connector.close(left))
-            await self._manager.closed()
+            await asyncio.gather(self._front.close(left), self._share.end_calls(left))
             await self._calls.closed()
             self._polling = None
 
@@ -212,11 +215,11 @@ class Channel(grpc.aio.Channel):
         self.closing = True
         with contextlib.suppress(RuntimeError):  # the loop is closed: what was there has ended with it
             self._calls.close()
-            self._manager.close()
+            self._share.leave()
             self._pending.cancel()
         await self._front.close(None)
         with contextlib.suppress(RuntimeError, ValueError):  # tasks of a loop that stands still cannot be waited for
-            await self._connector.close(None)
+            await self._share.end_calls(None)
         self._polling = None
 
     def __del__(self) -> None:
@@ -224,7 +227,7 @@ class Channel(grpc.aio.Channel):
         if self.closing:
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all that we had there
-            self.loop.call_soon_threadsafe(self._manager.close)  # whichever thread collects the garbage
+            self.loop.call_soon_threadsafe(self._share.drop)  # whichever thread collects the garbage
         # Last: a program may have warnings raised as errors.
         warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
@@ -232,10 +235,10 @@ class Channel(grpc.aio.Channel):
         """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""
         if not is_here(self.loop):
             return self._get_state_elsewhere(try_to_connect)
-        self._manager.live_connection()  # tells the machine if it is gone
-        state = self._manager.state
+        self._share.look()
+        state = self._share.state
         if try_to_connect and not self.closing:
-            self._manager.want()
+            self._share.want()
         return grpc.ChannelConnectivity[state.name]
 
     def _get_state_elsewhere(self, try_to_connect: bool) -> grpc.ChannelConnectivity:
@@ -243,15 +246,15 @@ class Channel(grpc.aio.Channel):
             if not self.loop.is_running():
                 self.refuse_elsewhere()  # whoever polls for READY here would poll for ever
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self.loop.call_soon_threadsafe(self._manager.want)
-        return grpc.ChannelConnectivity[self._manager.state.name]
+                self.loop.call_soon_threadsafe(self._share.want)
+        return grpc.ChannelConnectivity[self._share.state.name]
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
         """Return once the state is another than the one given."""
         self.refuse_if_closed()
         self.refuse_elsewhere()
-        self._manager.live_connection()
-        await self._manager.wait_for_state_change(State[last_observed_state.name])
+        self._share.look()
+        await self._share.wait_for_state_change(State[last_observed_state.name])
 
     async def channel_ready(self) -> None:
         """Return once the channel is READY, connecting if need be. There is no limit: wrap it in a timeout."""
@@ -402,6 +405,29 @@ def secure_channel(
         interceptors,
         **settings,
     )
+
+
+def _share_manager(
+    target: str,
+    credentials: grpc.ChannelCredentials | None,
+    options: Options,
+    compression: grpc.Compression | None,
+    policy: ConnectPolicy,
+    connector: Any,
+    clock: Clock,
+    rng: Random,
+    loop: asyncio.AbstractEventLoop,
+    key: Key | None,
+) -> SharedManager:
+    """Return a connection manager of a channel, or of several, with all that it needs."""
+    if connector is None:
+        connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
+    machine, shares = Machine(target, policy), Shares()
+    told = log_event, shares.hear
+    manager: ConnectionManager[CallConnection] = ConnectionManager(
+        machine, connector, shares, clock=clock, rng=rng, listeners=told, loop=loop, key=key
+    )
+    return SharedManager(target, manager, connector, shares, machine.channel)
 
 
 MultiCallableT = TypeVar("MultiCallableT")

@@ -20,8 +20,8 @@ class CallConnection(Connection, Protocol):
         """A channel of grpc's own that has this connection."""
         ...
 
-    def began(self, call: grpc.aio.Call) -> None:
-        """Count a call that was just made on that channel."""
+    def began(self, call: grpc.aio.Call, owner: object) -> None:
+        """Count a call that was just made on that channel, and whose it is."""
         ...
 
     def link(self) -> Link:

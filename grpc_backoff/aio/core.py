@@ -21,7 +21,7 @@ import importlib
 import math
 import re
 import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import Context
 from functools import lru_cache
 from typing import Any
@@ -142,8 +142,8 @@ class CoreChannel:
         """Take over a fresh channel."""
         self.channel = channel
         self.state = channel.get_state
-        self.calls: weakref.WeakSet[grpc.aio.Call] = weakref.WeakSet()
-        """Every call that was made here and that somebody still holds, finished or not."""
+        self.calls: weakref.WeakKeyDictionary[grpc.aio.Call, object] = weakref.WeakKeyDictionary()
+        """Every call that was made here and that somebody still holds, finished or not, and whose it is."""
         self.running = 0
         self.retired = False
         self.last_state: grpc.ChannelConnectivity | None = None
@@ -182,23 +182,48 @@ class CoreChannel:
         """Close it, after `grace` seconds for its calls to end. Nothing of it is left in the core then."""
         self.last_state = self.state()
         await self.channel.close(grace)
-        await self._let_go_of_calls()
+        await _let_go_of(self.calls)
         if self._watches:
             await asyncio.wait(self._watches, timeout=_LAST_NOTICE)
 
-    async def _let_go_of_calls(self) -> None:
-        """Have every call that somebody holds let go of the core's channel (CB-10).
+    async def end_calls(self, owner: object, grace: float | None) -> None:
+        """End one owner's calls, after waiting for them `grace` seconds at most; the channel stays open for others."""
+        own = [call for call, whose in self.calls.items() if whose is owner]
+        running = [call for call in own if not call.done()]
+        if running:
+            await _ended(running, grace or 0.0, self._loop)
+        for call in running:
+            call.cancel()
+        await _let_go_of(own)
 
-        A call whose write has failed has grpcio's status: in front of the server's, which is waited for, or over it.
-        """
-        held = [call for call in self.calls if not let_go(call)]
-        for _ in range(_POLLS):
-            if not held:
-                return
-            await asyncio.sleep(_POLL)
-            held = [call for call in held if not let_go(call)]
-        for call in held:
-            let_go(call, stand_in=True)
+
+async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.AbstractEventLoop) -> None:
+    """Return once the calls have ended, after `within` seconds at the latest."""
+    running, ended = set(calls), loop.create_future()
+
+    def end(call: grpc.aio.Call) -> None:
+        running.discard(call)
+        if not running and not ended.done():
+            ended.set_result(None)
+
+    for call in tuple(running):
+        call.add_done_callback(end)
+    await asyncio.wait([ended], timeout=within)
+
+
+async def _let_go_of(calls: Iterable[grpc.aio.Call]) -> None:
+    """Have calls that somebody holds let go of the core's channel (CB-10).
+
+    A call whose write has failed has grpcio's status: in front of the server's, which is waited for, or over it.
+    """
+    held = [call for call in calls if not let_go(call)]
+    for _ in range(_POLLS):
+        if not held:
+            return
+        await asyncio.sleep(_POLL)
+        held = [call for call in held if not let_go(call)]
+    for call in held:
+        let_go(call, stand_in=True)
 
 
 class CoreConnection:
@@ -251,11 +276,11 @@ class CoreConnection:
         """Return when a call was last made or running here."""
         return self._now() if self.core.running else self._left
 
-    def began(self, call: grpc.aio.Call) -> None:
-        """Count a call that was just made on this connection's channel."""
+    def began(self, call: grpc.aio.Call, owner: object) -> None:
+        """Count a call that was just made on this connection's channel, and whose it is."""
         core = self.core
         core.running += 1
-        core.calls.add(call)
+        core.calls[call] = owner
         call.add_done_callback(self._ended)
 
     def _ended(self, call: grpc.aio.Call) -> None:
@@ -424,6 +449,10 @@ class CoreConnector:
         channels, self._open = self._open, set()
         await asyncio.gather(*(core.close(grace) for core in channels), *self._tasks)
 
+    async def end_calls(self, owner: object, grace: float | None) -> None:
+        """End the calls of one channel of several, after `grace` seconds; the connections stay (SH-7)."""
+        await asyncio.gather(*(core.end_calls(owner, grace) for core in self._open))
+
     def note_life(self, seconds: float) -> None:
         """Remember how long the last connection lived, in seconds."""
         self._last_life = seconds
@@ -510,7 +539,7 @@ class CoreConnector:
         try:
             ask: Callable[..., Any] = core.channel.unary_unary(_EXPLAIN_METHOD)
             question = ask(request, wait_for_ready=False, timeout=_EXPLAIN_TIMEOUT)
-            core.calls.add(question)
+            core.calls[question] = None
             await question
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:

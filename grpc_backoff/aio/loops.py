@@ -7,15 +7,18 @@ works everywhere.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any
 
 from grpc_backoff.errors import WrongLoopError
 
-__all__ = ["ended_at_home", "is_here", "raise_soon", "refuse_elsewhere"]
+__all__ = ["ended_at_home", "is_here", "keeps_time", "raise_soon", "refuse_elsewhere"]
 
 _LOOK = 0.1
 """How often, in seconds, to look whether the other loop still runs."""
+_LATE = 60.0
+"""By how much a loop's time may be behind: uvloop keeps that of the moment at which its turn began."""
 
 
 def is_here(home: asyncio.AbstractEventLoop) -> bool:
@@ -24,6 +27,11 @@ def is_here(home: asyncio.AbstractEventLoop) -> bool:
         return asyncio.get_running_loop() is home
     except RuntimeError:
         return False
+
+
+def keeps_time(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether the loop's clock is the machine's, which all loops have in common, and not a clock of its own."""
+    return abs(loop.time() - time.monotonic()) < _LATE
 
 
 def refuse_elsewhere(home: asyncio.AbstractEventLoop, target: str) -> None:

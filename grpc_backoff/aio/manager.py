@@ -10,33 +10,25 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Hashable, Sequence
 from contextvars import Context
+from dataclasses import replace
 from typing import Any, Generic, Protocol
 
-from grpc_backoff.aio.loops import raise_soon
+from grpc_backoff.aio.listeners import Event, Listener, tell
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector, Loss
-from grpc_backoff.connection.events import ConnectionStatus, Failure, Stage, State
+from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, Stage, State
 from grpc_backoff.policy.backoff import Random
+from grpc_backoff.sharing.registry import SCHEDULES, Registry
 
-__all__ = ["ConnectionManager", "Listener", "Pending"]
+__all__ = ["ConnectionManager", "Pending"]
 
 _LOG = logging.getLogger(__name__)
 
-
-class Event(Protocol):
-    """What a listener is told: an event of the connection, or of a call that is retried."""
-
-    @property
-    def target(self) -> str:
-        """The channel's target as it was given."""
-        ...
-
-
-Listener = Callable[[Any], object]
-"""Called on the event loop with each event; what it returns is ignored and what it raises is logged."""
+_MOST_NEWS = 64
+"""How much news is kept for a loop that does not run at the moment: the latest, which is what counts."""
 
 
 class Pending(Protocol):
@@ -68,8 +60,13 @@ class ConnectionManager(Generic[ConnectionT]):
         rng: Random,
         listeners: Sequence[Listener] = (),
         loop: asyncio.AbstractEventLoop,
+        key: Hashable | None = None,
+        schedules: Registry = SCHEDULES,
     ) -> None:
-        """Put the parts together; nothing happens before a connection is wanted."""
+        """Put the parts together; nothing happens before a connection is wanted.
+
+        Managers with the same `key` dial by one schedule (SH-3); with None, a manager has one to itself.
+        """
         self.listeners: list[Listener] = list(listeners)
         self.connection: ConnectionT | None = None
         """The connection that calls may use; None unless READY. It may have died a moment ago: ask `alive`."""
@@ -79,14 +76,19 @@ class ConnectionManager(Generic[ConnectionT]):
         self._clock = clock
         self._rng = rng
         self._loop = loop
-        self._state = m.MachineState()
         self._inputs: deque[m.Input] = deque()
         self._stepping = False
         self._timer: TimerHandle | None = None
         self._attempt: asyncio.Task[None] | None = None
         self._attempts = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._watchers: list[asyncio.Future[None]] = []
+        self._watchers: list[asyncio.Future[bool]] = []
+        self._news: deque[ConnectionEvent | None] = deque(maxlen=_MOST_NEWS)
+        self._news_due = False
+        self._to_tell: list[ConnectionEvent | None] = []
+        # Last: from here on other threads may tell it news.
+        self._membership = schedules.join(key, self.hear, loop, clock.now())
+        self._state = m.MachineState(key=self._membership.schedule, member=self._membership.number)
 
     # What the channel asks.
 
@@ -104,12 +106,16 @@ class ConnectionManager(Generic[ConnectionT]):
         return ConnectionStatus(
             state=self.state,
             attempt=state.attempt,
-            in_flight=state.in_flight,
+            in_flight=state.in_flight or state.awaits_turn,
             last_error=state.failure,
             next_attempt_in=None if start is None else max(0.0, start - self._clock.now()),
             ready_since=state.ready_since,
             connections=state.connections,
         )
+
+    def now(self) -> float:
+        """Return the time on the manager's clock."""
+        return self._clock.now()
 
     def want(self) -> None:
         """Ask for a connection; harmless when there is one or one is on its way."""
@@ -132,10 +138,15 @@ class ConnectionManager(Generic[ConnectionT]):
         """Return once the state is, or has been, another than `last`."""
         if self.state is not last:
             return
-        changed = self._loop.create_future()
+        while not await self.next_change():
+            pass
+
+    async def next_change(self) -> bool:
+        """Return once somebody wakes the watchers: True if the state has changed."""
+        changed: asyncio.Future[bool] = self._loop.create_future()
         self._watchers.append(changed)
         try:
-            await changed
+            return await changed
         finally:
             if changed in self._watchers:
                 self._watchers.remove(changed)
@@ -155,6 +166,7 @@ class ConnectionManager(Generic[ConnectionT]):
     def close(self) -> None:
         """Stop for good (CB-10): no timer, no attempt, no event afterwards. Running calls are not touched."""
         self._feed(m.CloseRequested())
+        self._membership.leave(self._clock.now(), self._machine.policy.initial_backoff)
         self.listeners.clear()
         for task in self._tasks:
             task.cancel()
@@ -176,24 +188,31 @@ class ConnectionManager(Generic[ConnectionT]):
                 self._step(self._inputs.popleft())
         finally:
             self._stepping = False
+            told, self._to_tell = self._to_tell, []
+            for event in told:
+                self._membership.tell_others(event)
 
     def _step(self, given: m.Input) -> None:
         if self._state.phase is m.Phase.CLOSED:
             return  # closed is final; what was on its way comes too late
-        before = self._state.state
-        self._state, effects = self._machine.step(self._state, given, self._clock.now(), self._rng)
+        before, now, membership = self._state.state, self._clock.now(), self._membership
+        with membership.lock:
+            state = self._state._replace(key=membership.schedule)
+            self._state, effects = self._machine.step(state, given, now, self._rng)
+            membership.schedule = self._state.key
         if self._state.phase is not m.Phase.READY:
             self.connection = None
         for effect in effects:
             self._carry_out(effect)
         if self._state.state is not before:
-            self._wake_watchers()
+            self.wake_watchers(changed=True)
 
-    def _wake_watchers(self) -> None:
+    def wake_watchers(self, *, changed: bool) -> None:
+        """Have everybody look anew who watches the state; `changed` says whether it is the manager's that changed."""
         watchers, self._watchers = self._watchers, []
-        for changed in watchers:
-            if not changed.done():
-                changed.set_result(None)
+        for watcher in watchers:
+            if not watcher.done():
+                watcher.set_result(changed)
 
     def _carry_out(self, effect: m.Effect) -> None:
         match effect:
@@ -213,6 +232,29 @@ class ConnectionManager(Generic[ConnectionT]):
                 self._pending.fail()
             case m.Emit():
                 self.emit(effect.event)
+            case m.TellOthers():
+                self._to_tell.append(effect.event)  # told when all is done: a connection may be over as it is made
+
+    # What other managers of the key tell (SH-3).
+
+    def hear(self, news: ConnectionEvent | None) -> None:
+        """Take in that the schedule has changed, and by which event; from any thread.
+
+        Raises:
+            RuntimeError: the event loop is closed.
+        """
+        self._news.append(news)
+        if not self._news_due:
+            self._news_due = True
+            self._loop.call_soon_threadsafe(self._take_in_news, context=Context())
+
+    def _take_in_news(self) -> None:
+        self._news_due = False
+        while self._news:
+            event = self._news.popleft()
+            if event is not None:
+                self.emit(replace(event, channel=self._machine.channel, elsewhere=True))
+        self._feed(m.ScheduleChanged())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         # In a context of its own: it outlives the call that happened to start it, and must keep nothing of it alive.
@@ -223,13 +265,7 @@ class ConnectionManager(Generic[ConnectionT]):
 
     def emit(self, event: Event) -> None:
         """Tell the listeners."""
-        for listener in tuple(self.listeners):
-            try:
-                Context().run(listener, event)
-            except (KeyboardInterrupt, SystemExit) as error:
-                raise_soon(error, self._loop)  # not from here, where the rest of a step would be lost
-            except BaseException:  # noqa: BLE001 - CH-11: whatever it is, it is the listener's
-                _LOG.exception("a listener of the channel to %s raised", event.target)
+        tell(self.listeners, event, self._loop)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -245,6 +281,8 @@ class ConnectionManager(Generic[ConnectionT]):
 
     async def _run(self, limit: float, number: int) -> None:
         # It knows itself by a number: a task that one of its own frames holds is garbage for the collector (CB-10).
+        if self._is_running(number):
+            self._feed(m.AttemptBegan())
         try:
             connection = await self._connector.connect(limit)
         except ConnectError as error:
@@ -264,7 +302,12 @@ class ConnectionManager(Generic[ConnectionT]):
     async def _live(self, connection: ConnectionT) -> None:
         self._attempt = None
         self.connection = connection
-        self._feed(m.SettingsReceived())
+        loss = connection.loss()
+        if loss is not None:  # it is over already, and nobody is to be told that all is well
+            self._inputs.append(m.SettingsReceived())
+            self._lost(connection, loss)
+        else:
+            self._feed(m.SettingsReceived())
         self._lost(connection, await connection.lost())
         await connection.watch_redials(self._redialled)
 

@@ -76,6 +76,7 @@ class MultiCallable:
         self._channel = channel
         self._loop = channel.loop
         self._manager = channel._manager
+        self._owner = channel._share.key
         self._method = method
         self._interceptors = LISTS[self.arity]
         self._signature = (request_serializer, response_deserializer, registered)
@@ -129,7 +130,7 @@ class MultiCallable:
 
     def _bind(self) -> CallConnection | None:
         """Make grpc's multicallable on the connection that stands now, and return that; None if there is none."""
-        connection = self._manager.live_connection()
+        connection = self._channel._share.connection()
         if connection is not None and connection is not self._connection:
             self._direct = self._on_connection(connection)
         self._connection = connection
@@ -242,7 +243,7 @@ class MultiCallable:
             wait_for_ready=False,
             compression=arguments.compression,
         )
-        connection.began(call)
+        connection.began(call, self._owner)
         return call
 
     def _of_bytes(self) -> MultiCallable:
@@ -313,7 +314,7 @@ class _OneRequest(MultiCallable):
             wait_for_ready=False,
             compression=compression,
         )
-        connection.began(call)
+        connection.began(call, self._owner)
         return call
 
 

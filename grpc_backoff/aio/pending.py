@@ -60,8 +60,21 @@ class PendingCalls:
 
     def add(self, call: Call) -> None:
         """Keep the call, and keep it alive, until it leaves; ask for a connection."""
-        self._waiting[call] = None
+        failing = self.manager.state is State.TRANSIENT_FAILURE
         self.manager.want()
+        self._waiting[call] = None
+        if not failing and self.manager.state is State.TRANSIENT_FAILURE:
+            # SH-3: whoever asks for a connection while the key is in backoff has the same failure, at once.
+            self._loop.call_soon(self._fail_one, call)
+
+    def _fail_one(self, call: Call) -> None:
+        if call in self._waiting:
+            self._note_resolved()
+            call.feed(self.no_connection())
+
+    def _note_resolved(self) -> None:
+        error = self.manager.status().last_error
+        self._resolved = self._resolved or (error is not None and error.stage is not Stage.RESOLVE)
 
     def discard(self, call: Call) -> None:
         """Forget a call that has a connection, or has ended."""
@@ -82,8 +95,7 @@ class PendingCalls:
 
     def fail(self) -> None:
         """Tell the waiting calls that a dial failed, which only wait-for-ready calls outlast (CH-3)."""
-        error = self.manager.status().last_error
-        self._resolved = self._resolved or (error is not None and error.stage is not Stage.RESOLVE)
+        self._note_resolved()
         for call in tuple(self._waiting):
             call.feed(self.no_connection())
 

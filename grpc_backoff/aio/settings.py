@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from grpc_backoff.aio.manager import Listener
+from grpc_backoff.aio.listeners import Listener
 from grpc_backoff.calls.hooks import RetryHooks
 from grpc_backoff.config.file import Config
 from grpc_backoff.config.methods import Retry

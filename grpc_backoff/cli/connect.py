@@ -296,7 +296,7 @@ class Watch:
         elif self._log.ended == self._request.attempts and isinstance(event, AttemptFailed | Connected):
             self.stop("stopped")
             # Now: the machine may have asked for the next attempt already, and that is one too many.
-            self.channel._manager.close()  # noqa: SLF001 - `close` of the channel waits a turn
+            self.channel._share.leave()  # noqa: SLF001 - `close` of the channel waits a turn
 
     def stop(self, word: str) -> None:
         """Let `until_stopped` return; `word` says why in the summary."""

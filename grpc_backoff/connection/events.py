@@ -85,12 +85,18 @@ class ConnectionEvent:
         at: when it happened, on the channel's monotonic clock.
         attempt: which attempt of the current series it belongs to; 1 is the first.
         channel: the same for all events of one channel; another channel to the same target has another.
+        attempt_id: which attempt it is about, or whose connection: the same wherever in the process it is told (SH-7).
+            Empty before the first attempt.
+        elsewhere: whether that attempt is another's, whose backoff this channel shares: of a channel with TLS, or on
+            another event loop (SH-3).
     """
 
     target: str
     at: float
     attempt: int
     channel: ChannelKey = field(default_factory=ChannelKey, repr=False, compare=False)
+    attempt_id: str = field(default="", compare=False)
+    elsewhere: bool = field(default=False, compare=False)
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -166,7 +172,7 @@ class ConnectionStatus:
     Attributes:
         state: the state that `get_state` reports.
         attempt: the number of the attempt in flight, else of the last one; 0 before the first.
-        in_flight: whether an attempt is running.
+        in_flight: whether an attempt is running; in backoff, that of any channel which shares it (SH-3).
         last_error: why the last attempt failed or the last connection ended; None once a new one is READY.
         next_attempt_in: seconds until the next attempt may start; None when none is planned.
         ready_since: when READY began, on the channel's clock: what `Connected.at` says of it. READY has lasted for

@@ -13,11 +13,16 @@ How an attempt, its gap and its limit hang together (times are starts, the gaps 
     |<--- limit: max(current_deadline, start + MIN_CONNECT_TIMEOUT) --->|
 
 An attempt that outlives its `current_deadline` is followed by the next without a pause.
+
+The backoff itself is the key's (`schedule.py`): the state that a step begins with holds the key's schedule as it stands
+at that moment, and the state that it ends with what has become of it. A channel that shares with nobody has a schedule
+to itself.
 """
 
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -25,6 +30,7 @@ from typing import Any, NamedTuple
 
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ChannelKey, Failure, Stage, State
+from grpc_backoff.connection.schedule import BEAT, STALLED_AFTER, Health, Schedule
 from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
@@ -34,6 +40,7 @@ from grpc_backoff.record import record, value
 __all__ = [
     "AbandonAttempt",
     "ArmTimer",
+    "AttemptBegan",
     "CancelTimer",
     "CloseRequested",
     "ConnectFailed",
@@ -49,8 +56,10 @@ __all__ = [
     "Phase",
     "ReleaseCalls",
     "ResetRequested",
+    "ScheduleChanged",
     "SettingsReceived",
     "StartAttempt",
+    "TellOthers",
     "TimerFired",
     "transitions",
 ]
@@ -59,6 +68,8 @@ _NEVER = -math.inf
 
 _OUTCOME_WITHIN = 0.25
 """How long after its limit an attempt is asked again for an outcome that is on its way."""
+
+_serials = itertools.count(1)
 
 
 class Phase(enum.Enum):
@@ -69,13 +80,13 @@ class Phase(enum.Enum):
     IDLE = enum.auto()
     """No connection, and none is wanted."""
     HOLDING = enum.auto()
-    """A connection is wanted; the last one was lost so soon that the next start has to wait (CB-7)."""
+    """A connection is wanted, and its first attempt has to wait for a moment (CB-7, SH-5)."""
     CONNECTING = enum.auto()
     """The first attempt of a series is in flight."""
     READY = enum.auto()
     """SETTINGS arrived and the connection stands."""
     BACKOFF = enum.auto()
-    """An attempt failed; asleep until `current_deadline`."""
+    """An attempt failed, this manager's or another's of its key; asleep until the next turn is free."""
     RETRYING = enum.auto()
     """An attempt after a failed one is in flight. The channel still shows TRANSIENT_FAILURE (gRFC A62)."""
     CLOSED = enum.auto()
@@ -100,28 +111,32 @@ class MachineState(NamedTuple):
     Attributes:
         phase: where it is.
         attempt: the number of the latest attempt in its series; 0 when the next start begins a new one.
-        started: when the latest attempt started.
-        deadline: the seed's `current_deadline`: no attempt starts before it.
+        attempt_id: what the latest attempt is called in its events.
+        starts: how many attempts it has made.
+        started: when its latest attempt started.
+        planned: the seed's `current_deadline`, as its latest attempt set it.
         limit: when the attempt in flight is over at the latest.
         ready_since: when READY began; None when not READY.
         asked: when an RPC last asked for anything, as far as the machine was told.
         failure: why the last attempt failed or the last connection ended; None while READY.
         connections: how many connections were made.
-        reset: whether the backoff was reset and no attempt has started, failed or succeeded since (CB-9).
-        reset_dial: when an attempt last started because of a reset, unless one has succeeded since.
+        key: the schedule of its key, as it stood at the latest step.
+        member: by which number that schedule knows it.
     """
 
     phase: Phase = Phase.IDLE
     attempt: int = 0
+    attempt_id: str = ""
+    starts: int = 0
     started: float = _NEVER
-    deadline: float = _NEVER
+    planned: float = _NEVER
     limit: float = _NEVER
     ready_since: float | None = None
     asked: float = _NEVER
     failure: Failure | None = None
     connections: int = 0
-    reset: bool = False
-    reset_dial: float = _NEVER
+    key: Schedule = Schedule()
+    member: int = 0
 
     @property
     def state(self) -> State:
@@ -134,14 +149,34 @@ class MachineState(NamedTuple):
         return self.phase in (Phase.CONNECTING, Phase.RETRYING)
 
     @property
+    def dials_in_turn(self) -> bool:
+        """Whether this manager's attempt is the one that its key has in flight while in backoff (SH-3)."""
+        return self.in_flight and self.key.failing and self.key.turn == self.member
+
+    @property
+    def awaits_turn(self) -> bool:
+        """Whether another manager's attempt is in flight for this one too."""
+        return self.phase is Phase.BACKOFF and self.key.failing and self.key.turn is not None
+
+    @property
+    def deadline(self) -> float:
+        """When the next attempt may start, as things stand."""
+        return self.planned if self.in_flight or self.phase is Phase.READY else self.key.deadline
+
+    @property
     def next_start(self) -> float | None:
         """When the next attempt is planned; None when none is."""
-        return self.deadline if self.phase in (Phase.HOLDING, Phase.BACKOFF) else None
+        return self.key.deadline if self.phase in (Phase.HOLDING, Phase.BACKOFF) else None
 
 
 @record
 class ConnectionWanted(NamedTuple):
     """An RPC, or somebody with `try_to_connect`, asks for a connection."""
+
+
+@record
+class AttemptBegan(NamedTuple):
+    """The shell has come to the attempt that it was to start; on a loop with much to do that is later."""
 
 
 @record
@@ -204,8 +239,14 @@ class CloseRequested(NamedTuple):
     """The channel is closed."""
 
 
+@record
+class ScheduleChanged(NamedTuple):
+    """Another manager has changed the key's schedule."""
+
+
 Input = (
     ConnectionWanted
+    | AttemptBegan
     | SettingsReceived
     | ConnectFailed
     | TimerFired
@@ -213,6 +254,7 @@ Input = (
     | CoreRedialled
     | ResetRequested
     | CloseRequested
+    | ScheduleChanged
 )
 
 
@@ -234,8 +276,22 @@ class FailCalls(NamedTuple):
     """There is no connection: fail the waiting calls that do not outlast a failure (CH-3)."""
 
 
+@record
+class TellOthers(NamedTuple):
+    """Tell the other managers of the key that its schedule has changed, and their listeners of this event if any."""
+
+    event: events.ConnectionEvent | None = None
+
+
 Effect = (
-    StartAttempt | AbandonAttempt | ArmTimer | CancelTimer | ReleaseCalls | FailCalls | Emit[events.ConnectionEvent]
+    StartAttempt
+    | AbandonAttempt
+    | ArmTimer
+    | CancelTimer
+    | ReleaseCalls
+    | FailCalls
+    | Emit[events.ConnectionEvent]
+    | TellOthers
 )
 Step = tuple[MachineState, list[Effect]]
 
@@ -247,6 +303,7 @@ class Machine:
     target: str
     policy: ConnectPolicy
     channel: ChannelKey = field(default_factory=ChannelKey, repr=False, compare=False)
+    serial: int = field(default_factory=_serials.__next__, repr=False, compare=False)
 
     def step(self, state: MachineState, given: Input, now: float, rng: Random) -> Step:
         """Return the state after `given`, and what the shell has to do, in this order.
@@ -262,107 +319,181 @@ class Machine:
     # Starting and waiting.
 
     def _wanted(self, state: MachineState, _given: ConnectionWanted, now: float, rng: Random) -> Step:
-        return self._dial(state._replace(asked=now), now, rng)
+        key = state.key
+        nobody_dials = key.turn is None or now >= key.lease
+        if key.failing and nobody_dials and now - key.asked >= self.policy.idle_timeout:
+            state = state._replace(key=key.forgotten())  # CB-14: a new series
+        return self._dial(_asked(state, now), now, rng)
 
     def _noted(self, state: MachineState, _given: ConnectionWanted, now: float, _rng: Random) -> Step:
-        return state._replace(asked=now), []
+        return _asked(state, now), []
 
     def _dial(self, state: MachineState, now: float, rng: Random) -> Step:
-        """Begin a series: at once (CB-1), or when the flood guard allows (CB-7)."""
-        if now < state.deadline:
-            return self._sleep(state, Phase.HOLDING)
-        return self._start(state, now, rng, Phase.CONNECTING)
+        """Begin a series: at once (CB-1), or when the key's schedule allows (CB-7, SH-5)."""
+        return self._go_on(state._replace(phase=Phase.HOLDING), now, rng)
+
+    def _go_on(self, state: MachineState, now: float, rng: Random) -> Step:
+        """Dial, or sleep on. A key in backoff is in backoff for whoever asks (SH-3)."""
+        key, holding = state.key, state.phase is Phase.HOLDING
+        if now >= key.opens(state.member):
+            return self._start(state, now, rng, Phase.CONNECTING if holding else Phase.RETRYING)
+        if not key.failing:
+            return self._sleep(state, state.phase, now)
+        news: list[Effect] = [FailCalls()] if holding or key.failure is not state.failure else []
+        state = state._replace(failure=key.failure, attempt=key.attempt)
+        state, effects = self._sleep(state, Phase.BACKOFF, now)
+        return state, news + effects
 
     def _start(self, state: MachineState, now: float, rng: Random, phase: Phase) -> Step:
-        number = state.attempt + 1
-        previous = state.deadline - state.started if state.attempt else None
+        key = state.key
+        number = key.attempt + 1
+        previous = key.deadline - key.started if key.attempt else None
         gap = self.policy.gap(number, rng, previous)  # CB-2, CB-5
-        deadline, limit = now + gap, now + self.policy.limit(gap)  # CB-3
-        reset_dial = now if state.reset else state.reset_dial
+        planned, limit = now + gap, now + self.policy.limit(gap)  # CB-3
+        lease = limit + 2 * _OUTCOME_WITHIN
+        if key.shared:
+            lease = min(lease, planned + STALLED_AFTER)
         state = state._replace(
             phase=phase,
             attempt=number,
+            attempt_id=f"{self.serial}.{state.starts + 1}",
+            starts=state.starts + 1,
             started=now,
-            deadline=deadline,
+            planned=planned,
             limit=limit,
-            reset=False,
-            reset_dial=reset_dial,
+            key=key.begun(state.member, number, now, planned, lease),
         )
-        started = events.AttemptStarted(
-            target=self.target, channel=self.channel, at=now, attempt=number, limit=limit - now
+        event = events.AttemptStarted(
+            target=self.target,
+            channel=self.channel,
+            at=now,
+            attempt=number,
+            attempt_id=state.attempt_id,
+            limit=limit - now,
         )
-        return state, [Emit(started), ArmTimer(limit), StartAttempt(number, limit - now)]
+        # SH-3: from its deadline on the others wait for this attempt alone, and are shown that it lives.
+        wake = min(limit, planned) if key.shared and key.failing else limit
+        told = _tell_others(state, event) if key.failing else []
+        return state, [Emit(event), ArmTimer(wake), StartAttempt(number, limit - now), *told]
 
-    def _sleep(self, state: MachineState, phase: Phase) -> Step:
-        """Wait for `current_deadline`, or for the moment at which the channel is idle if that comes first (CB-14)."""
-        at = min(state.deadline, state.asked + self.policy.idle_timeout)
+    def _began(self, state: MachineState, _given: AttemptBegan, now: float, _rng: Random) -> Step:
+        key = state.key.dialling(state.member, now)
+        if key is state.key:
+            return state, []
+        state = state._replace(key=key)
+        return state, _tell_others(state)
+
+    def _sleep(self, state: MachineState, phase: Phase, now: float) -> Step:
+        """Wait for the next start, or for the moment at which the channel is idle if that comes first (CB-14)."""
+        at = min(max(now, state.key.opens(state.member)), state.asked + self.policy.idle_timeout)
         return state._replace(phase=phase), [ArmTimer(at)]
 
     def _woken(self, state: MachineState, given: TimerFired, now: float, rng: Random) -> Step:
         """Go on after a wait. However late the wake-up is, it leads to one attempt (CB-12)."""
         state = self._attended(state, now, busy=given.busy)
         if self._is_idle(state, now):
-            return self._fresh(state._replace(phase=Phase.IDLE)), []
-        if now < state.deadline:
-            return self._sleep(state, state.phase)
-        return self._start(state, now, rng, Phase.CONNECTING if state.phase is Phase.HOLDING else Phase.RETRYING)
+            return self._rest(state, now), []
+        return self._go_on(state, now, rng)
 
     # The end of an attempt.
 
     def _succeeded(self, state: MachineState, _given: SettingsReceived, now: float, _rng: Random) -> Step:
         """Be READY: SETTINGS arrived, and nothing earlier is success (CB-6)."""
+        before = state.key
         state = state._replace(
             phase=Phase.READY,
             ready_since=now,
             failure=None,
             connections=state.connections + 1,
-            reset=False,
-            reset_dial=_NEVER,
+            key=before.succeeded(state.started, self.policy.initial_backoff),
         )
         connected = events.Connected(
             target=self.target,
             channel=self.channel,
             at=now,
             attempt=state.attempt,
+            attempt_id=state.attempt_id,
             took=now - state.started,
             connections=state.connections,
         )
-        return state, [CancelTimer(), Emit(connected), ReleaseCalls()]
+        told = [] if before.health is Health.WELL else _tell_others(state, connected)  # SH-4
+        return state, [CancelTimer(), Emit(connected), ReleaseCalls(), *told]
 
     def _failed(self, state: MachineState, given: ConnectFailed, now: float, rng: Random) -> Step:
         return self._after_failure(state, given.failure, now, rng, busy=given.busy)
 
     def _limit_reached(self, state: MachineState, given: TimerFired, now: float, rng: Random) -> Step:
         if now < state.limit:
-            return state, [ArmTimer(state.limit)]
+            return self._show_life(state, now, min(state.limit, now + BEAT))
         if given.decided:
-            return state, [ArmTimer(now + _OUTCOME_WITHIN)]  # CB-3: it came in time, and the loop was late
+            return self._show_life(state, now, now + _OUTCOME_WITHIN)  # CB-3: it came in time, and the loop was late
         failure = Failure(Stage.SETTINGS, "no SETTINGS frame within the attempt's time limit")  # CH-4: the same text
         state, effects = self._after_failure(state, failure, now, rng, busy=given.busy)
         return state, [AbandonAttempt(), *effects]
 
+    def _show_life(self, state: MachineState, now: float, wake: float) -> Step:
+        """Go on with the attempt, and show the managers that wait for it that this one has not stalled (SH-3)."""
+        if not (state.dials_in_turn and state.key.shared):
+            return state, [ArmTimer(state.limit if now < state.limit else wake)]
+        before, lease = state.key.lease, max(now, state.planned) + STALLED_AFTER
+        state = state._replace(key=state.key.alive(state.member, lease))
+        # One that began alone has a lease up to its limit, and whoever came to wait for it sleeps until then.
+        told = _tell_others(state) if lease < before else []
+        return state, [ArmTimer(wake), *told]
+
     def _after_failure(self, state: MachineState, failure: Failure, now: float, rng: Random, *, busy: bool) -> Step:
         """CB-4: sleep until `current_deadline`, not at all if it has passed, then start the next attempt."""
-        state = self._attended(state._replace(failure=failure, reset=False), now, busy=busy)
-        failed = events.AttemptFailed(
+        before = state.key
+        state = self._attended(self._count_failure(state, failure), now, busy=busy)
+        failed = self._failure_event(state, failure, now)
+        effects: list[Effect] = [Emit(failed), FailCalls()]
+        state, more = self._back_off(state, now, rng)
+        told = _tell_others(state, failed) if not before.failing or before.turn == state.member else []
+        return state, [*effects, *told, *more]
+
+    def _count_failure(self, state: MachineState, failure: Failure) -> MachineState:
+        key = state.key.failed(
+            state.member, failure, state.attempt, state.started, state.planned, self.policy.initial_backoff
+        )
+        return state._replace(failure=failure, key=key)
+
+    def _failure_event(self, state: MachineState, failure: Failure, now: float) -> events.AttemptFailed:
+        return events.AttemptFailed(
             target=self.target,
             channel=self.channel,
             at=now,
             attempt=state.attempt,
+            attempt_id=state.attempt_id,
             failure=failure,
             took=now - state.started,
-            retry_in=max(0.0, state.deadline - now),
+            retry_in=max(0.0, state.key.deadline - now),
         )
-        effects: list[Effect] = [Emit(failed), FailCalls()]
-        state, more = self._back_off(state, now, rng)
-        return state, effects + more
 
     def _back_off(self, state: MachineState, now: float, rng: Random) -> Step:
         if self._is_idle(state, now):
-            return self._fresh(state._replace(phase=Phase.IDLE)), [CancelTimer()]
-        if now < state.deadline:
-            return self._sleep(state, Phase.BACKOFF)
-        return self._start(state, now, rng, Phase.RETRYING)
+            return self._rest(state, now), [CancelTimer()]
+        return self._go_on(state._replace(phase=Phase.BACKOFF), now, rng)
+
+    # What other managers of the key do (SH-3).
+
+    def _told_asleep(self, state: MachineState, _given: ScheduleChanged, now: float, rng: Random) -> Step:
+        if self._is_idle(state, now):
+            return self._rest(state, now), [CancelTimer()]
+        return self._go_on(state, now, rng)
+
+    def _told_in_flight(self, state: MachineState, _given: ScheduleChanged, now: float, rng: Random) -> Step:
+        """Give the attempt up if the key is in backoff and the turn is another's, or nobody's."""
+        key = state.key
+        if not key.failing:
+            return state, []
+        if key.turn == state.member:  # somebody has reset the backoff, or has come to wait for this attempt
+            state = state._replace(attempt=key.attempt, planned=key.deadline)
+            return self._show_life(state, now, min(state.limit, max(state.planned, now + BEAT)))
+        assert key.failure is not None, "a key in backoff knows why"
+        state = self._count_failure(state, key.failure)._replace(failure=key.failure)
+        given_up = self._failure_event(state, key.failure, now)
+        state, effects = self._go_on(state._replace(phase=Phase.BACKOFF), now, rng)
+        return state, [AbandonAttempt(), Emit(given_up), FailCalls(), *effects]
 
     # The end of a connection.
 
@@ -372,19 +503,23 @@ class Machine:
         # CB-8: opt-in; without it every SETTINGS frame resets the backoff, as the protocol says.
         counts = lived < self.policy.stable_after and not given.served and not given.graceful
         failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {given.reason}")
-        state = state._replace(ready_since=None, failure=failure, asked=max(state.asked, given.used), reset=False)
-        state = self._attended(state, now, busy=given.busy)
-        attempt = state.attempt
+        attempt, attempt_id = state.attempt, state.attempt_id
+        state = state._replace(ready_since=None, failure=failure, asked=max(state.asked, given.used))
         if counts:
+            state = self._attended(self._count_failure(state, failure), now, busy=given.busy)
+            told = _tell_others(state)
             state, effects = self._back_off(state, now, rng)
-            effects = [FailCalls(), *effects]
+            effects = [FailCalls(), *told, *effects]
         else:
+            key = state.key.lost(self._guarded(state), now)
+            state = self._attended(state._replace(key=key), now, busy=given.busy)
             state, effects = self._let_go(state, now, rng, busy=given.busy)
         lost = events.Disconnected(
             target=self.target,
             channel=self.channel,
             at=now,
             attempt=attempt,
+            attempt_id=attempt_id,
             failure=failure,
             lived=lived,
             counted_as_failure=counts,
@@ -394,20 +529,31 @@ class Machine:
 
     def _let_go(self, state: MachineState, now: float, rng: Random, *, busy: bool) -> Step:
         """Be without a connection; the next call dials, or an eager channel itself does (CB-7)."""
-        state = self._fresh(state._replace(phase=Phase.IDLE))
+        state = state._replace(phase=Phase.IDLE, attempt=0)
         if (busy or self.policy.reconnect is Reconnect.EAGER) and not self._is_idle(state, now):
             return self._dial(state, now, rng)
         return state, []
 
     def _redialled(self, state: MachineState, _given: CoreRedialled, now: float, _rng: Random) -> Step:
         """CB-7: announce a dial that could not be prevented. Where the next one has to wait, it takes its place."""
-        told = Emit(events.CoreRedial(target=self.target, channel=self.channel, at=now, attempt=max(1, state.attempt)))
+        told = Emit(
+            events.CoreRedial(
+                target=self.target,
+                channel=self.channel,
+                at=now,
+                attempt=max(1, state.attempt),
+                attempt_id=state.attempt_id,
+            )
+        )
         if state.in_flight or now >= state.deadline:
             return state, [told]
-        state = state._replace(deadline=state.deadline + self.policy.initial_backoff)
+        initial = self.policy.initial_backoff
+        if state.phase is Phase.READY:
+            return state._replace(planned=state.planned + initial), [told]
+        state = state._replace(key=state.key.held(initial))
         if state.next_start is None:
             return state, [told]
-        state, effects = self._sleep(state, state.phase)
+        state, effects = self._sleep(state, state.phase, now)
         return state, [told, *effects]
 
     def _retry_in(self, state: MachineState, now: float) -> float | None:
@@ -415,68 +561,64 @@ class Machine:
             return 0.0
         return None if state.next_start is None else max(0.0, state.next_start - now)
 
-    def _fresh(self, state: MachineState) -> MachineState:
-        """Let the next start begin a new series, one INITIAL_BACKOFF after the last start at the earliest (CB-7).
+    def _guarded(self, state: MachineState) -> float:
+        """Return when a new series may begin: one INITIAL_BACKOFF after the last start (CB-7).
 
         The backoff is reset, so a deadline that an earlier, longer backoff had set does not outlive it.
         """
-        deadline = state.deadline
         if state.attempt > 1:
-            deadline = min(deadline, state.started + self.policy.initial_backoff)
-        return state._replace(attempt=0, deadline=deadline)
+            return min(state.planned, state.started + self.policy.initial_backoff)
+        return state.planned
 
     # Reset and close.
 
-    def _reset_waiting(self, state: MachineState, _given: ResetRequested, now: float, rng: Random) -> Step:
-        """CB-9: a sleeping channel dials at once, or when INITIAL_BACKOFF has passed since the last reset's dial."""
-        if state.reset:
+    def _reset(self, state: MachineState, _given: ResetRequested, now: float, rng: Random) -> Step:
+        """CB-9, SH-6: reset the key. Who sleeps dials at once, or INITIAL_BACKOFF after the last reset's dial."""
+        key, before = state.key, state.attempt
+        if key.reset:
             return state, []
-        state, effects = self._reset_idle(state, _given, now, rng)
-        if now < state.deadline:
-            state, more = self._sleep(state, state.phase)
+        if key.failing and key.turn is not None:  # the attempt in flight goes on, as the first of a new series
+            state = state._replace(key=key.reset_in_flight(self.policy.gap(1, rng)))
+            if state.dials_in_turn:
+                state = state._replace(attempt=1, planned=state.key.deadline)
+        elif state.in_flight:
+            planned = state.started + self.policy.gap(1, rng)
+            state = state._replace(attempt=1, planned=planned, key=key._replace(reset=True))
         else:
-            phase = Phase.CONNECTING if state.phase is Phase.HOLDING else Phase.RETRYING
-            state, more = self._start(state, now, rng, phase)
-        return state, [*effects, *more]
-
-    def _reset_in_flight(self, state: MachineState, _given: ResetRequested, now: float, rng: Random) -> Step:
-        """CB-9: the attempt in flight goes on, under its limit, as the first of a new series."""
-        if state.reset:
-            return state, []
-        deadline = state.started + self.policy.gap(1, rng)
-        return self._reset(state, now, attempt=1, deadline=deadline)
-
-    def _reset_ready(self, state: MachineState, _given: ResetRequested, now: float, _rng: Random) -> Step:
-        if state.reset:
-            return state, []
-        deadline = self._fresh(state).deadline  # also forgets what stable_after would have gone on from
-        return self._reset(state, now, attempt=1, deadline=deadline)
-
-    def _reset_idle(self, state: MachineState, _given: ResetRequested, now: float, _rng: Random) -> Step:
-        """CB-9: the next start is as free as the last reset's dial lets it be."""
-        if state.reset:
-            return state, []
-        deadline = min(state.deadline, state.reset_dial + self.policy.initial_backoff)
-        return self._reset(state, now, attempt=0, deadline=deadline)
-
-    def _reset(self, before: MachineState, now: float, *, attempt: int, deadline: float) -> Step:
-        after = before._replace(attempt=attempt, deadline=deadline, reset=True)
-        reset = events.BackoffReset(
+            state = state._replace(attempt=0, key=key.reset_asleep(self.policy.initial_backoff))
+        if state.phase is Phase.READY:  # also forgets what stable_after would have gone on from
+            state = state._replace(planned=self._guarded(state._replace(attempt=before)), attempt=1)
+        event = events.BackoffReset(
             target=self.target,
             channel=self.channel,
             at=now,
-            attempt=before.attempt,
-            retry_in=None if after.in_flight else self._retry_in(after, now),
+            attempt=state.attempt,
+            attempt_id=state.attempt_id,
+            retry_in=None if state.in_flight else self._retry_in(state, now),
         )
-        return after, [Emit(reset)]
+        effects: list[Effect] = [Emit(event), *_tell_others(state, event)]
+        if state.next_start is not None:
+            state, more = self._go_on(state, now, rng)
+            effects += more
+        return state, effects
 
     def _close(self, state: MachineState, _given: CloseRequested, now: float, _rng: Random) -> Step:
         effects: list[Effect] = [CancelTimer()]
+        key = state.key
         if state.in_flight:
             effects.append(AbandonAttempt())
+            state = state._replace(key=key.given_up(state.member))
         lived = None if state.ready_since is None else now - state.ready_since
-        closed = events.Closed(target=self.target, channel=self.channel, at=now, attempt=state.attempt, lived=lived)
-        return state._replace(phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed)]
+        closed = events.Closed(
+            target=self.target,
+            channel=self.channel,
+            at=now,
+            attempt=state.attempt,
+            attempt_id=state.attempt_id,
+            lived=lived,
+        )
+        told = [] if state.key is key else _tell_others(state)
+        return state._replace(phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed), *told]
 
     def _ignored(self, state: MachineState, _given: Input, _now: float, _rng: Random) -> Step:
         return state, []
@@ -485,10 +627,25 @@ class Machine:
 
     def _attended(self, state: MachineState, now: float, *, busy: bool) -> MachineState:
         """Count a call that waits as asking all the while."""
-        return state._replace(asked=now) if busy else state
+        return _asked(state, now) if busy else state
 
     def _is_idle(self, state: MachineState, now: float) -> bool:
         return now - state.asked >= self.policy.idle_timeout
+
+    def _rest(self, state: MachineState, now: float) -> MachineState:
+        """Stop dialling; the backoff ends with it unless another manager of the key goes on."""
+        key = state.key
+        if now - key.asked >= self.policy.idle_timeout:
+            key = key.forgotten()
+        return state._replace(phase=Phase.IDLE, attempt=0, key=key)
+
+
+def _asked(state: MachineState, now: float) -> MachineState:
+    return state._replace(asked=now, key=state.key._replace(asked=max(now, state.key.asked)))
+
+
+def _tell_others(state: MachineState, event: events.ConnectionEvent | None = None) -> list[Effect]:
+    return [TellOthers(event)] if state.key.shared else []
 
 
 _Handler = Callable[[Machine, MachineState, Any, float, Random], Step]
@@ -496,38 +653,47 @@ _Handler = Callable[[Machine, MachineState, Any, float, Random], Step]
 _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.IDLE, ConnectionWanted): Machine._wanted,
     (Phase.IDLE, CoreRedialled): Machine._redialled,
-    (Phase.IDLE, ResetRequested): Machine._reset_idle,
+    (Phase.IDLE, ScheduleChanged): Machine._ignored,
+    (Phase.IDLE, ResetRequested): Machine._reset,
     (Phase.IDLE, CloseRequested): Machine._close,
     (Phase.HOLDING, ConnectionWanted): Machine._noted,
     (Phase.HOLDING, TimerFired): Machine._woken,
     (Phase.HOLDING, CoreRedialled): Machine._redialled,
-    (Phase.HOLDING, ResetRequested): Machine._reset_waiting,
+    (Phase.HOLDING, ScheduleChanged): Machine._told_asleep,
+    (Phase.HOLDING, ResetRequested): Machine._reset,
     (Phase.HOLDING, CloseRequested): Machine._close,
     (Phase.CONNECTING, ConnectionWanted): Machine._noted,
+    (Phase.CONNECTING, AttemptBegan): Machine._began,
     (Phase.CONNECTING, SettingsReceived): Machine._succeeded,
     (Phase.CONNECTING, ConnectFailed): Machine._failed,
     (Phase.CONNECTING, TimerFired): Machine._limit_reached,
     (Phase.CONNECTING, CoreRedialled): Machine._redialled,
-    (Phase.CONNECTING, ResetRequested): Machine._reset_in_flight,
+    (Phase.CONNECTING, ScheduleChanged): Machine._told_in_flight,
+    (Phase.CONNECTING, ResetRequested): Machine._reset,
     (Phase.CONNECTING, CloseRequested): Machine._close,
     (Phase.READY, ConnectionWanted): Machine._noted,
     (Phase.READY, ConnectionLost): Machine._lost,
     (Phase.READY, CoreRedialled): Machine._redialled,
-    (Phase.READY, ResetRequested): Machine._reset_ready,
+    (Phase.READY, ScheduleChanged): Machine._ignored,
+    (Phase.READY, ResetRequested): Machine._reset,
     (Phase.READY, CloseRequested): Machine._close,
     (Phase.BACKOFF, ConnectionWanted): Machine._noted,
     (Phase.BACKOFF, TimerFired): Machine._woken,
     (Phase.BACKOFF, CoreRedialled): Machine._redialled,
-    (Phase.BACKOFF, ResetRequested): Machine._reset_waiting,
+    (Phase.BACKOFF, ScheduleChanged): Machine._told_asleep,
+    (Phase.BACKOFF, ResetRequested): Machine._reset,
     (Phase.BACKOFF, CloseRequested): Machine._close,
     (Phase.RETRYING, ConnectionWanted): Machine._noted,
+    (Phase.RETRYING, AttemptBegan): Machine._began,
     (Phase.RETRYING, SettingsReceived): Machine._succeeded,
     (Phase.RETRYING, ConnectFailed): Machine._failed,
     (Phase.RETRYING, TimerFired): Machine._limit_reached,
     (Phase.RETRYING, CoreRedialled): Machine._redialled,
-    (Phase.RETRYING, ResetRequested): Machine._reset_in_flight,
+    (Phase.RETRYING, ScheduleChanged): Machine._told_in_flight,
+    (Phase.RETRYING, ResetRequested): Machine._reset,
     (Phase.RETRYING, CloseRequested): Machine._close,
     (Phase.CLOSED, CoreRedialled): Machine._ignored,
+    (Phase.CLOSED, ScheduleChanged): Machine._ignored,
     (Phase.CLOSED, ResetRequested): Machine._ignored,
     (Phase.CLOSED, CloseRequested): Machine._ignored,
 }

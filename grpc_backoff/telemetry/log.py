@@ -25,10 +25,10 @@ FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id", "op
 
 
 def log_event(event: ConnectionEvent | CallEvent) -> None:
-    """Log one event of a channel's connection or of a call."""
+    """Log one event of a channel's connection or of a call; one of another connection's is logged there (SH-7)."""
     if isinstance(event, CallEvent):
         _log_call(event)
-    else:
+    elif not event.elsewhere:
         _log_connection(event)
 
 

@@ -103,6 +103,8 @@ class _Connections:
         target = _canonical(event.target)
         self._channels.note(event, target)
         labels: Labels = {TARGET: target}
+        if not self._channels.is_news(event):
+            return  # SH-7
         match event:
             case events.AttemptFailed():
                 self._failed.add(1, labels)

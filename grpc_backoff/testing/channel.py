@@ -149,7 +149,7 @@ class _ServedConnection:
     def retire(self) -> None:
         self.scripted.retire()
 
-    def began(self, call: grpc.aio.Call) -> None:
+    def began(self, call: grpc.aio.Call, owner: object) -> None:  # noqa: ARG002 - one channel's alone
         self._running += 1
         call.add_done_callback(self._ended)
 

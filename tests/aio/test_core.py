@@ -222,7 +222,7 @@ async def test_retired_connections_end_with_their_calls():
         dialler = connector(f"127.0.0.1:{port}")
         connection = await dialler.connect(5.0)
         call = connection.channel.stream_stream("/echo.v1.Echo/Both")()
-        connection.began(call)
+        connection.began(call, connection)
         await call.write(b"")
         connection.retire()
         await asyncio.sleep(0.05)
@@ -285,7 +285,7 @@ async def test_idle_connections_end_by_the_cores_own_rule():
         dialler = core.CoreConnector(front.target, None, options, None, policy, LoopClock(loop), loop)
         connection = await dialler.connect(5.0)
         call = connection.channel.unary_unary("/echo.v1.Echo/Unary")(b"", timeout=0.1)
-        connection.began(call)
+        connection.began(call, connection)
         await asyncio.sleep(0.05)
         time.sleep(0.12)  # noqa: ASYNC251 - the loop is late
         loss = await asyncio.wait_for(connection.lost(), 10)

@@ -17,6 +17,7 @@ from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.connection.events import Stage
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.policy.presets import CONNECT
+from grpc_backoff.sharing.registry import Registry
 from grpc_backoff.testing import Fails, FakeClock, Hangs, ScriptedConnector, Succeeds
 
 
@@ -408,3 +409,30 @@ async def test_a_sleeping_manager_is_held_by_its_timer_only():
     del parts
     gc.collect()
     assert ref() is None
+
+
+class Talkative(Registry):
+    """A registry of which another manager, in another thread, has news at once."""
+
+    def join(self, key, hear, home, now):
+        place = super().join(key, hear, home, now)
+        hear(None)
+        return place
+
+
+async def test_news_at_once():
+    """SH-3: news can come, from another thread, before the manager is quite made."""
+    clock = FakeClock()
+    manager = ConnectionManager(
+        Machine("target", CONNECT),
+        ScriptedConnector(clock, [Succeeds()]),
+        Gate(),
+        clock=clock,
+        rng=random.Random(1),
+        loop=asyncio.get_running_loop(),
+        key="key",
+        schedules=Talkative(),
+    )
+    await asyncio.sleep(0)
+    assert manager.state is State.IDLE
+    manager.close()

@@ -19,6 +19,7 @@ from grpc_backoff.aio.call import CALLS, Terms
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.core import CoreConnection
 from grpc_backoff.aio.hooks import Hooks
+from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.calls.machine import CallMachine
 from grpc_backoff.connection.events import Stage, State
@@ -307,8 +308,7 @@ def on_a_clock_in_hand(clock, policy=None, hooks=None, **how):
         tokens=None,
         replay_limit=0,
         stands_in=False,
-        emit=lambda _event: None,
-        listeners=[],
+        listeners=Listeners((), loop),
     )
     machine = CallMachine("target", "/method", policy, **how)
     return CALLS["unary_unary"](Terms(calls, machine, lambda _seconds, _metadata: None, 64.0, None))

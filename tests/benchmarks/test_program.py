@@ -28,6 +28,7 @@ from benchmarks.cases import (
     lateness,
     recovery,
     retry,
+    sharing,
     waiting,
 )
 from benchmarks.command import main
@@ -58,6 +59,14 @@ EXPECTED = {
         },
     ),
     "delays": (1, {delays.ONE: delays.LIBRARIES, delays.OF_MANY: (delays.SIMULATOR, delays.CONTROL, *delays.PEERS)}),
+    "sharing": (
+        {sharing.CONNECTIONS: 1, sharing.OVERLAPPING: 1, sharing.CLOSED_FIRST: 2, sharing.SPEED: 2, sharing.LEFT: 1},
+        {
+            **dict.fromkeys((sharing.CONNECTIONS, sharing.OVERLAPPING, sharing.CLOSED_FIRST), sharing.SUBJECTS),
+            sharing.SPEED: sharing.SPEEDS,
+            sharing.LEFT: [OURS],
+        },
+    ),
     "import": (1, {importing.TIME: (PLAIN, importing.OVER)}),
 }
 """By benchmark: in how many cases, what is measured of whom."""
@@ -71,7 +80,8 @@ def test_every_row_is_there(name):
 
     cases, measured = EXPECTED[name]
     found = Counter((row.measure, row.subject) for row in rows)
-    assert found == {(measure, subject): cases for measure, subjects in measured.items() for subject in subjects}
+    count = cases if isinstance(cases, dict) else dict.fromkeys(measured, cases)
+    assert found == {(measure, subject): count[measure] for measure in measured for subject in measured[measure]}
     for row in rows:
         assert row.samples
         assert all(map(math.isfinite, row.samples))

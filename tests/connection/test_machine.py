@@ -26,6 +26,7 @@ from grpc_backoff.policy.strategy import Exponential
 REFUSED = Failure(Stage.TCP, "refused")
 INPUTS = {
     m.ConnectionWanted: m.ConnectionWanted(),
+    m.AttemptBegan: m.AttemptBegan(),
     m.SettingsReceived: m.SettingsReceived(),
     m.ConnectFailed: m.ConnectFailed(REFUSED),
     m.TimerFired: m.TimerFired(),
@@ -561,7 +562,7 @@ def test_resets_are_spaced_and_none_is_lost(steps):
             asked += [] if before.in_flight else [now]
         else:
             driver.feed(m.ConnectFailed(REFUSED, busy=True), now)
-        if len(driver.starts) > starts and not before.in_flight and (before.reset or now in asked):
+        if len(driver.starts) > starts and not before.in_flight and (before.key.reset or now in asked):
             dials.append(now)
 
     assert all(later - earlier >= 1.0 - 1e-9 for earlier, later in itertools.pairwise(dials))

@@ -63,7 +63,9 @@ USES = {use.__name__: use for use in (idle, ready, streaming, waiting, outlastin
 
 
 async def use_once(use, target, refs):
-    channel = aio.insecure_channel(REFUSED if use is failing else target)
+    # SH-5: the next loop's channel to the same target would wait for INITIAL_BACKOFF.
+    options = [("grpc.initial_reconnect_backoff_ms", 1)]
+    channel = aio.insecure_channel(REFUSED if use is failing else target, options)
     refs[:] = [weakref.ref(channel), weakref.ref(channel._manager), weakref.ref(channel._connector)]
     await use(channel, target)
     await channel.close()

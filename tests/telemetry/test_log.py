@@ -184,9 +184,16 @@ def test_percent_signs(caplog):
 def test_nothing_sensitive(kind):
     """RT-11: events have nothing to log that is sensitive: numbers, names, codes, and the failure in words."""
     connections = {"channel", "limit", "failure", "retry_in", "connections", "lived", "counted_as_failure"}
+    shared = {"attempt_id", "elsewhere"}
     of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id", "call_id"}
 
-    assert {field.name for field in fields(kind)} <= {"target", "at", "attempt", "took"} | connections | of_calls
+    assert {field.name for field in fields(kind)} <= {
+        "target",
+        "at",
+        "attempt",
+        "took",
+        *shared,
+    } | connections | of_calls
 
 
 def test_a_recovery_at_the_first_attempt_is_info(caplog):

@@ -16,6 +16,7 @@ from tests.echo import EchoStub, Message, serving
 from tests.telemetry.reading import run
 
 QUICK = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
+OWN = [("grpc.use_local_subchannel_pool", 1)]
 SLOW = [("grpc.initial_reconnect_backoff_ms", 600_000), ("grpc.max_reconnect_backoff_ms", 600_000)]
 A94_DISCONNECT_ERRORS = {
     "subchannel shutdown",
@@ -131,7 +132,7 @@ async def test_several_channels_to_one_server(reading, metrics):
     """CH-11: one listener serves many channels; their connections add up, and each leaves with its channel."""
     async with serving() as port, asyncio.timeout(60):
         target, where = f"127.0.0.1:{port}", (f"dns:///127.0.0.1:{port}",)
-        channels = [aio.insecure_channel(target, listeners=[metrics]) for _ in range(5)]
+        channels = [aio.insecure_channel(target, OWN, listeners=[metrics]) for _ in range(5)]
         await asyncio.gather(*(channel.channel_ready() for channel in channels))
         assert reading.values(otel.OPEN_CONNECTIONS) == {where: 5}
         for left in (4, 3, 2, 1):
@@ -141,6 +142,20 @@ async def test_several_channels_to_one_server(reading, metrics):
         assert reading.values(otel.OPEN_CONNECTIONS) == {}
         assert reading.values(otel.SUCCEEDED) == {where: 5}
         assert reading.values(otel.DISCONNECTIONS) == {("subchannel shutdown", *where): 5}
+
+
+async def test_channels_that_share_a_connection(reading, metrics):
+    """SH-7: a connection that five channels share is one, until the last of them is closed; its attempt is one too."""
+    async with serving() as port, asyncio.timeout(60):
+        target, where = f"127.0.0.1:{port}", (f"dns:///127.0.0.1:{port}",)
+        channels = [aio.insecure_channel(target, listeners=[metrics]) for _ in range(5)]
+        await asyncio.gather(*(channel.channel_ready() for channel in channels))
+        for _ in range(5):
+            assert reading.values(otel.OPEN_CONNECTIONS) == {where: 1}
+            await channels.pop().close()
+        assert reading.values(otel.OPEN_CONNECTIONS) == {}
+        assert reading.values(otel.SUCCEEDED) == {where: 1}
+        assert reading.values(otel.DISCONNECTIONS) == {("subchannel shutdown", *where): 1}
 
 
 async def test_a_listener_that_came_late(reading, metrics):
@@ -219,7 +234,9 @@ async def test_a_reader_in_its_thread(reading, metrics):
         async with serving() as port, asyncio.timeout(60):
             where = (f"dns:///127.0.0.1:{port}",)
             for _ in range(10):
-                channels = [aio.insecure_channel(f"127.0.0.1:{port}", QUICK, listeners=[metrics]) for _ in range(5)]
+                channels = [
+                    aio.insecure_channel(f"127.0.0.1:{port}", [*QUICK, *OWN], listeners=[metrics]) for _ in range(5)
+                ]
                 await asyncio.gather(*(channel.channel_ready() for channel in channels))
                 await asyncio.gather(*(channel.close() for channel in channels))
     finally:

@@ -1,0 +1,211 @@
+"""The channels of one connection manager (SH-2, SH-7).
+
+Insecure channels of one event loop with the same key have one manager, and so one connection. Each of them has a
+share in it: calls, listeners and a state of its own, and it can be closed without the others' noticing. Every other
+channel has a manager to itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.listeners import Listeners
+from grpc_backoff.aio.manager import ConnectionManager, Pending
+from grpc_backoff.connection.connector import Connector
+from grpc_backoff.connection.events import ChannelKey, Closed, ConnectionEvent, ConnectionStatus, State
+
+__all__ = ["Share", "SharedManager", "Shares", "shared_manager"]
+
+
+class Shares:
+    """All shares of a manager, as the manager sees them: where calls wait, and what is told."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.all: dict[Share, None] = {}
+
+    def __len__(self) -> int:
+        """Return how many calls wait, on all channels."""
+        return sum(len(share.pending) for share in self.all)
+
+    def release(self) -> None:
+        """Let all waiting calls go."""
+        for share in tuple(self.all):
+            share.pending.release()
+
+    def fail(self) -> None:
+        """Fail the waiting calls of channels that have asked for a connection: each has some, or has had."""
+        for share in tuple(self.all):
+            share.pending.fail()
+
+    def hear(self, event: ConnectionEvent) -> None:
+        """Tell every channel's listeners, each under its channel's own key."""
+        for share in tuple(self.all):
+            if share.listeners.given:
+                own = event if event.channel is share.key else replace(event, channel=share.key)
+                share.listeners.hear(own)
+
+
+class SharedManager:
+    """One manager with its connector and its shares."""
+
+    def __init__(
+        self,
+        target: str,
+        manager: ConnectionManager[CallConnection],
+        connector: Connector[CallConnection],
+        shares: Shares,
+        key: ChannelKey,
+    ) -> None:
+        """Begin without a share; `key` is what the manager's events have as their channel."""
+        self.target = target
+        self.manager = manager
+        self.connector = connector
+        self.shares = shares
+        self.key: ChannelKey | None = key
+        self.users: set[Share] = set()
+        """The shares, and those that have left and whose calls are still to end."""
+
+
+class Share:
+    """One channel's part in a connection manager."""
+
+    def __init__(self, shared: SharedManager, pending: Pending, listeners: Listeners) -> None:
+        """Join the others."""
+        self.pending = pending
+        self.listeners = listeners
+        first, shared.key = shared.key, None
+        self.key = first or ChannelKey()
+        """What the channel's events have as their `channel`."""
+        self._shared = shared
+        self._manager = shared.manager
+        self._asked = False
+        self._closed = False
+        shared.shares.all[self] = None
+        shared.users.add(self)
+
+    @property
+    def state(self) -> State:
+        """The channel's state at this moment; IDLE until it has asked for a connection once (SH-7)."""
+        if self._closed:
+            return State.SHUTDOWN
+        return self._manager.state if self._asked else State.IDLE
+
+    def status(self) -> ConnectionStatus:
+        """Return what the channel is doing (CH-11). Safe in any thread."""
+        status = self._manager.status()
+        if self._asked and not self._closed:
+            return status
+        return ConnectionStatus(
+            state=self.state,
+            attempt=status.attempt if self._asked else 0,
+            in_flight=False,
+            last_error=status.last_error if self._asked else None,
+            next_attempt_in=None,
+            ready_since=None,
+            connections=status.connections if self._asked else 0,
+        )
+
+    def want(self) -> None:
+        """Ask for a connection; harmless when there is one or one is on its way."""
+        if not self._closed:
+            self._manager.want()
+            self._ask()
+
+    def connection(self) -> CallConnection | None:
+        """Return the connection for a call if it stands at this moment."""
+        connection = self._manager.live_connection()
+        if connection is not None and not self._asked:
+            self._ask()
+        return connection
+
+    def look(self) -> None:
+        """Tell the manager of a connection that does not stand any more."""
+        self._manager.live_connection()
+
+    def _ask(self) -> None:
+        if not self._asked:
+            self._asked = True
+            self._manager.wake_watchers(changed=False)
+
+    async def wait_for_state_change(self, last: State) -> None:
+        """Return once the state is, or has been, another than `last`."""
+        while self.state is last:
+            asked = self._asked
+            if await self._manager.next_change() and asked:
+                return
+
+    def reset(self) -> None:
+        """Forget the key's backoff (SH-6)."""
+        self._manager.reset()
+
+    # Leaving.
+
+    def leave(self) -> None:
+        """Want no connection any more, and hear of nothing; the last share closes the manager (CB-10)."""
+        if self._closed:
+            return
+        shared, self._closed = self._shared, True
+        if len(shared.shares.all) == 1:
+            self._manager.close()
+        else:
+            self._say_closed()
+            self._manager.wake_watchers(changed=False)
+        shared.shares.all.pop(self, None)
+        self.listeners.close()
+
+    def drop(self) -> None:
+        """Leave without a word: the channel is gone, or its event loop is."""
+        self.leave()
+        self._shared.users.discard(self)
+
+    def _say_closed(self) -> None:
+        now, attempt = self._manager.now(), self.status().attempt
+        self.listeners.hear_of_call(
+            Closed(target=self._shared.target, channel=self.key, at=now, attempt=attempt, lived=None)
+        )
+
+    async def end_calls(self, grace: float | None) -> None:
+        """End the channel's calls, and no other's, after `grace` seconds; the last one out ends the connection."""
+        shared = self._shared
+        connector: Any = shared.connector
+        try:
+            if shared.users - {self}:
+                await connector.end_calls(self.key, grace)
+        finally:
+            shared.users.discard(self)
+        if not shared.users:
+            await connector.close(grace)
+            await self._manager.closed()
+
+
+_shared_managers: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[Hashable, SharedManager]] = (
+    WeakKeyDictionary()
+)
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_shared_managers.clear)  # SH-8
+
+
+def shared_manager(
+    key: Hashable | None, loop: asyncio.AbstractEventLoop, make: Callable[[], SharedManager]
+) -> SharedManager:
+    """Return the manager of a key on this loop, made if there is none; one to itself for None.
+
+    Only the channels keep it: with the last of them it goes.
+    """
+    if key is None:
+        return make()
+    here = _shared_managers.get(loop)
+    if here is None:
+        here = _shared_managers[loop] = WeakValueDictionary()
+    shared = here.get(key)
+    if shared is None or shared.manager.state is State.SHUTDOWN:
+        shared = here[key] = make()
+    return shared

@@ -1,0 +1,38 @@
+"""CH-11: whom an event is told to, and what a listener can do to the others: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from grpc_backoff.aio.listeners import Listeners, tell
+from grpc_backoff.calls.events import CallSucceeded
+from grpc_backoff.connection.events import Closed
+
+CLOSED = Closed(target="target", at=1.0, attempt=1, lived=None)
+
+
+def raises(_event):
+    raise ValueError("mine")
+
+
+async def test_each_is_told(caplog):
+    """CH-11: a listener that raises is logged, and the others hear all the same."""
+    heard = []
+    tell([heard.append, raises, heard.append], CLOSED, asyncio.get_running_loop())
+    assert heard == [CLOSED, CLOSED]
+    assert "a listener of the channel to target raised" in caplog.text
+
+
+async def test_nothing_after_close(caplog):
+    """CB-10: a channel that is closed tells and logs nothing of its calls."""
+    caplog.set_level(logging.DEBUG, logger="grpc_backoff")
+    heard = []
+    listeners = Listeners([heard.append], asyncio.get_running_loop())
+    success = CallSucceeded(target="target", method="/m", call_id="1", at=1.0, attempt=2, took=1.0)
+    listeners.hear_of_call(success)
+    assert (len(heard), len(caplog.records)) == (1, 1)
+    listeners.close()
+    listeners.hear_of_call(success)
+    listeners.hear(CLOSED)
+    assert (len(heard), len(caplog.records)) == (1, 1)

@@ -1,0 +1,503 @@
+"""Channels with one schedule, and channels with one connection, on real sockets and real event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import threading
+import time
+from itertools import pairwise
+
+import grpc
+import grpc.aio
+import pytest
+
+from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, Stage, State, aio
+from grpc_backoff.sharing.registry import SCHEDULES
+from grpc_backoff.testing.front import FlakyFront, accept_close, healthy, settings_then_close, silent
+from tests.echo import Echo, EchoStub, Message, serving
+
+FAST = [("grpc.initial_reconnect_backoff_ms", 500), ("grpc_backoff.jitter", 0.0)]
+SLOW = [("grpc.initial_reconnect_backoff_ms", 60_000)]
+RETRY = "retry: 2, delay: 10ms"
+OWN = [("grpc.use_local_subchannel_pool", 1)]
+TLS = grpc.ssl_channel_credentials()
+IDLE, READY = grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.READY
+FAILING = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
+
+class Slow(Echo):
+    """Answers nothing before it is let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.running = 0
+        self.let_go = asyncio.Event()
+
+    async def wait(self):
+        self.running += 1
+        await self.let_go.wait()
+
+    async def Unary(self, request, context):  # noqa: N802
+        await self.wait()
+        return request
+
+    async def Down(self, request, context):  # noqa: N802
+        await self.wait()
+        yield request
+
+    async def Up(self, request_iterator, context):  # noqa: N802
+        await self.wait()
+        return Message()
+
+    async def Both(self, request_iterator, context):  # noqa: N802
+        await self.wait()
+        yield Message()
+
+
+@pytest.fixture
+async def front():
+    """A front that counts connections, before a server that answers."""
+    async with serving() as port, FlakyFront(upstream=("127.0.0.1", port)) as front:
+        yield front
+
+
+async def until(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come about"
+        await asyncio.sleep(0.01)
+
+
+async def called(channel, **how):
+    return await EchoStub(channel).Unary(Message(text="x"), timeout=20, **how)
+
+
+async def state(channel, wanted):
+    async with asyncio.timeout(20):
+        while (now := channel.get_state(try_to_connect=True)) is not wanted:
+            await channel.wait_for_state_change(now)
+
+
+# One connection (SH-2, SH-7).
+
+
+async def test_one_connection_for_insecure_channels(front):
+    """SH-2: insecure channels of one loop with the same key have one connection, as in grpcio."""
+    async with contextlib.AsyncExitStack() as stack:
+        channels = [await stack.enter_async_context(aio.insecure_channel(front.target)) for _ in range(10)]
+        await asyncio.gather(*map(called, channels))
+        assert len(front.visits) == 1
+        assert len({id(channel._manager) for channel in channels}) == 1
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"options": OWN},
+        {"options": [("grpc.keepalive_time_ms", 70_000)]},
+        {"compression": grpc.Compression.Gzip},
+        {"rng": random.Random(1)},
+    ],
+    ids=["own pool", "options", "compression", "rng"],
+)
+async def test_connections_of_their_own(front, how):
+    """SH-1: another key, or a generator of its own, is a connection of its own."""
+    async with aio.insecure_channel(front.target) as first, aio.insecure_channel(front.target, **how) as second:
+        await asyncio.gather(called(first), called(second))
+        assert len(front.visits) == 2
+
+
+async def test_tls_has_connections_of_its_own(front):
+    """SH-2: channels with TLS have managers of their own, and one schedule by their PEMs."""
+    front.behaviour = accept_close
+    async with contextlib.AsyncExitStack() as stack:
+        channels = [
+            await stack.enter_async_context(aio.secure_channel(front.target, grpc.ssl_channel_credentials()))
+            for _ in range(5)
+        ]
+        assert len({id(channel._manager) for channel in channels}) == 5
+        for channel in channels:
+            await state(channel, FAILING)
+        assert len(front.visits) == 1
+        assert {channel.connection_status().attempt for channel in channels} == {1}
+
+
+async def test_idle_until_asked(front):
+    """SH-7: a channel is IDLE until it has asked for a connection once, whatever the others have."""
+    async with aio.insecure_channel(front.target) as first, aio.insecure_channel(front.target) as second:
+        await called(first)
+        assert (first.get_state(), second.get_state()) == (READY, IDLE)
+        status = second.connection_status()
+        assert (status.state, status.connections, status.ready_since) == (State.IDLE, 0, None)
+        watch = asyncio.ensure_future(second.wait_for_state_change(IDLE))
+        await asyncio.sleep(0.05)
+        assert not watch.done()
+        assert second.get_state(try_to_connect=True) is IDLE
+        await asyncio.wait_for(watch, 5)
+        assert second.get_state() is READY
+        assert second.connection_status() == first.connection_status()
+        assert len(front.visits) == 1
+
+
+async def test_a_call_asks(front):
+    """SH-7: a call on a channel whose neighbour is READY goes out at once, and the channel is READY from then on."""
+    async with aio.insecure_channel(front.target) as first, aio.insecure_channel(front.target) as second:
+        await called(first)
+        await called(second)
+        assert second.get_state() is READY
+
+
+@pytest.mark.parametrize("grace", [None, 0.2])
+async def test_close_ends_the_channels_own_calls(grace):
+    """SH-7: closing one channel ends its calls, of all arities, and no call of its neighbour's."""
+    service = Slow()
+    async with serving(service) as port:
+        first, second = aio.insecure_channel(f"127.0.0.1:{port}"), aio.insecure_channel(f"127.0.0.1:{port}")
+
+        def begin(channel):
+            stub = EchoStub(channel)
+            return [
+                stub.Unary(Message(text="x")),
+                stub.Down(Message(text="x", count=1)),
+                stub.Up(iter([Message(text="x")])),
+                stub.Both(iter([Message(text="x")])),
+            ]
+
+        own, others = begin(first), begin(second)
+        await until(lambda: service.running == 8)
+        await asyncio.wait_for(first.close(grace), 20)
+        assert [call.done() for call in own] == [True] * 4
+        assert [await call.code() for call in own] == [grpc.StatusCode.CANCELLED] * 4
+        assert [call.done() for call in others] == [False] * 4
+        service.let_go.set()
+        unary, down, up, both = others
+        assert ((await unary).text, (await up).text) == ("x", "")
+        assert [len([response async for response in call]) for call in (down, both)] == [1, 1]
+        await second.close()
+
+
+async def test_grace_is_the_channels_own():
+    """SH-7: a call in its channel's grace is not ended by a neighbour that closes without one, last of all."""
+    service = Slow()
+    async with serving(service) as port:
+        first, second = aio.insecure_channel(f"127.0.0.1:{port}"), aio.insecure_channel(f"127.0.0.1:{port}")
+        call, other = EchoStub(first).Unary(Message(text="x")), EchoStub(second).Unary(Message(text="y"))
+        await until(lambda: service.running == 2)
+        closing = asyncio.ensure_future(first.close(20))
+        await asyncio.sleep(0.05)
+        await second.close()
+        assert (call.done(), other.done()) == (False, True)
+        service.let_go.set()
+        assert (await call).text == "x"
+        await closing
+
+
+async def test_the_last_channel_closes_the_connection(front):
+    """SH-7, CB-10: the connection stands until the last of its channels is closed, and no longer."""
+    channels = [aio.insecure_channel(front.target) for _ in range(3)]
+    await asyncio.gather(*map(called, channels))
+    for channel in channels[:2]:
+        await channel.close()
+        await asyncio.sleep(0.05)
+        assert front.visits[0].ended is None
+        await called(channels[2])
+    await channels[2].close()
+    await until(lambda: front.visits[0].ended is not None)
+    assert len(front.visits) == 1
+
+
+async def test_a_dropped_channel_leaves_the_others_alone(front):
+    """SH-7, CB-10: a channel that is dropped without `close` takes nothing from its neighbour."""
+    kept, dropped = aio.insecure_channel(front.target), aio.insecure_channel(front.target)
+    await asyncio.gather(called(kept), called(dropped))
+    with pytest.warns(ResourceWarning, match="unclosed channel"):
+        del dropped
+    await asyncio.sleep(0.05)
+    await called(kept)
+    assert len(front.visits) == 1
+    await kept.close()
+    await until(lambda: front.visits[0].ended is not None)
+
+
+async def test_a_channel_after_the_last(front):
+    """SH-2: a channel that is made as the last of its key closes, even by a listener, has a connection that stands."""
+    made = []
+
+    def hear(event):
+        if isinstance(event, Closed) and not made:
+            made.append(aio.insecure_channel(front.target))
+
+    async with aio.insecure_channel(front.target, listeners=[hear]) as channel:
+        await called(channel)
+    await called(made[0])
+    await made[0].close()
+    assert len(front.visits) == 2
+
+
+async def test_events_reach_every_channel_and_one_log(front, caplog):
+    """SH-7: each channel hears of the attempt under a key of its own, by one id; the log has it once."""
+    caplog.set_level(logging.DEBUG, logger="grpc_backoff")
+    heard = [], []
+    async with (
+        aio.insecure_channel(front.target, listeners=[heard[0].append]) as first,
+        aio.insecure_channel(front.target, listeners=[heard[1].append]) as second,
+    ):
+        await called(first)
+        await called(second)
+    for events in heard:
+        assert [type(event) for event in events] == [AttemptStarted, Connected, Closed]
+        assert len({event.channel for event in events}) == 1
+        assert not any(event.elsewhere for event in events)
+    assert {event.attempt_id for events in heard for event in events[:2]} == {heard[0][0].attempt_id}
+    assert heard[0][0].channel is not heard[1][0].channel
+    assert sorted(events[-1].lived is None for events in heard) == [False, True]
+    assert [record.getMessage().partition(" ")[2] for record in caplog.records].count(
+        "attempt 1, for at most 20 s"
+    ) == 1
+
+
+async def test_interceptors_and_retries_are_the_channels_own(front):
+    """SH-7: what one channel intercepts or retries is nothing to its neighbour."""
+
+    class Counting(grpc.aio.UnaryUnaryClientInterceptor):
+        seen = 0
+
+        async def intercept_unary_unary(self, continuation, client_call_details, request):
+            self.seen += 1
+            return await continuation(client_call_details, request)
+
+    counting = Counting()
+    async with (
+        aio.insecure_channel(front.target, retry=RETRY) as retrying,
+        aio.insecure_channel(front.target, interceptors=[counting], retry=RETRY) as first,
+        aio.insecure_channel(front.target, retry={"another.Service/Method": RETRY}) as second,
+    ):
+        assert first._manager is retrying._manager
+        for channel in (retrying, first, second):
+            await called(channel)
+    assert counting.seen == 1
+
+
+# One schedule (SH-3 to SH-6, SH-8).
+
+
+async def test_a_channel_for_each_request():
+    """SH-5: a client that makes a channel for each request dials a server that fails once per INITIAL_BACKOFF."""
+    async with FlakyFront(accept_close) as front:
+        begin = time.monotonic()
+        while time.monotonic() < begin + 2:
+            async with aio.insecure_channel(front.target, FAST) as channel:
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await called(channel)
+                assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        times = [visit.at for visit in front.visits]
+        assert len(times) >= 3
+        assert all(later - earlier > 0.45 for earlier, later in pairwise(times))
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_channels_that_overlap_have_one_backoff(tls):
+    """SH-3, SH-5: who makes a channel before it closes the last one dials by the backoff as it has grown."""
+    async with FlakyFront(accept_close) as front:
+        options = [*FAST, ("grpc_backoff.multiplier", 100.0)]
+
+        def make():
+            if tls:
+                return aio.secure_channel(front.target, grpc.ssl_channel_credentials(), options)
+            return aio.insecure_channel(front.target, options)
+
+        channel, begin = make(), time.monotonic()
+        while time.monotonic() < begin + 2:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await called(channel)
+            old, channel = channel, make()
+            await state(channel, FAILING)
+            await old.close()
+            await asyncio.sleep(0.02)
+        await channel.close()
+        assert len(front.visits) == 2
+
+
+async def test_a_healthy_client_is_not_slowed(front):
+    """SH-5: a connection that we closed leaves nothing behind, however long INITIAL_BACKOFF is."""
+    async with asyncio.timeout(30):
+        for _ in range(20):
+            async with aio.insecure_channel(front.target, SLOW) as channel:
+                await called(channel)
+    assert len(front.visits) == 20
+
+
+async def test_a_peer_that_hangs_up_is_remembered():
+    """SH-5: also where each channel is closed, a peer that sends SETTINGS and hangs up is dialled no more often."""
+    async with FlakyFront(settings_then_close(0)) as front:
+        begin = time.monotonic()
+        while time.monotonic() < begin + 2:
+            async with aio.insecure_channel(front.target, FAST) as channel:
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    await EchoStub(channel).Unary(Message(text="x"), timeout=1)
+        assert len(front.visits) <= 6
+
+
+async def test_a_server_that_starts_behind_the_failure():
+    """SH-5: who starts the server and then makes a channel waits at most INITIAL_BACKOFF, and the call goes through."""
+    async with serving() as port, FlakyFront(upstream=("127.0.0.1", port)) as front:
+        await front.refuse()
+        async with aio.insecure_channel(front.target) as channel:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await called(channel)
+        await front.listen()
+        async with aio.insecure_channel(front.target) as channel:
+            begin = time.monotonic()
+            call = asyncio.ensure_future(called(channel))
+            await asyncio.sleep(0)
+            assert channel.get_state() is grpc.ChannelConnectivity.CONNECTING
+            await call
+            assert time.monotonic() - begin < 5  # INITIAL_BACKOFF is one second; the rest is for a slow machine
+
+
+async def test_who_asks_in_backoff_fails_with_the_others():
+    """SH-3: a channel that is made while the key is in backoff has its state and last error as soon as it asks."""
+    async with (
+        FlakyFront(accept_close) as front,
+        aio.insecure_channel(front.target, SLOW) as first,
+        aio.insecure_channel(front.target, SLOW) as second,
+    ):
+        with pytest.raises(aio.NoConnectionError) as of_first:
+            await called(first)
+        assert second.get_state() is IDLE
+        with pytest.raises(aio.NoConnectionError) as of_second:
+            await called(second)
+        assert of_second.value.details() == of_first.value.details()
+        assert of_second.value.status.last_error.stage is Stage.SETTINGS
+        waiting = asyncio.ensure_future(called(second, wait_for_ready=True))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        waiting.cancel()
+        assert len(front.visits) == 1
+
+
+async def test_a_success_wakes_the_others(front):
+    """SH-4: when one channel connects, every other of the key that sleeps dials at once."""
+    front.behaviour = accept_close
+    options = [("grpc.initial_reconnect_backoff_ms", 300), ("grpc_backoff.multiplier", 1000.0)]
+    async with aio.insecure_channel(front.target, options) as channel:
+        loops = [Elsewhere(front.target, options) for _ in range(3)]
+        try:
+            await state(channel, FAILING)
+            for loop in loops:
+                loop.want()
+            await until(lambda: all(loop.status.state is State.TRANSIENT_FAILURE for loop in loops))
+            await until(lambda: (channel.connection_status().next_attempt_in or 0) > 10)  # the second has failed
+            front.behaviour = healthy
+            channel.reset_connect_backoff()
+            await state(channel, READY)
+            await until(lambda: all(loop.status.state is State.READY for loop in loops))
+        finally:
+            for loop in loops:
+                loop.end()
+
+
+async def test_loops_in_threads_dial_by_one_schedule():
+    """SH-3: loops of several threads have one attempt in flight in backoff, and all have its failure."""
+    async with FlakyFront(accept_close) as front:
+        loops = [Elsewhere(front.target, FAST) for _ in range(4)]
+        try:
+            loops[0].want()
+            await until(lambda: loops[0].status.state is State.TRANSIENT_FAILURE)
+            for loop in loops:
+                loop.want()
+            await asyncio.sleep(2)
+            assert 2 <= len(front.visits) <= 4
+            assert {loop.status.state for loop in loops} == {State.TRANSIENT_FAILURE}
+            ids = {event.attempt_id for event in loops[3].heard if isinstance(event, AttemptFailed)}
+            assert any(event.elsewhere for loop in loops for event in loop.heard)
+            assert len(ids) >= 1
+        finally:
+            for loop in loops:
+                loop.end()
+
+
+async def test_a_loop_that_ends_leaves_the_turn():
+    """SH-3: a loop that is closed without a word, its attempt in flight, does not keep the others from dialling."""
+    async with FlakyFront(accept_close) as front:
+        gone = Elsewhere(front.target, FAST)
+        gone.want()
+        await until(lambda: gone.status.state is State.TRANSIENT_FAILURE)
+        front.behaviour = silent
+        await until(lambda: gone.channel._manager._state.in_flight)
+        async with aio.insecure_channel(front.target, FAST) as channel:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await called(channel)
+            gone.abandon()
+            front.behaviour = accept_close
+            seen = len(front.visits)
+            await until(lambda: len(front.visits) > seen)
+
+
+async def test_a_reset_reaches_other_channels():
+    """SH-6: a reset on a channel that has asked for nothing makes the key dial, and all hear of it."""
+    async with FlakyFront(accept_close) as front:
+        heard = []
+        async with (
+            aio.secure_channel(front.target, TLS, SLOW, listeners=[heard.append]) as asleep,
+            aio.secure_channel(front.target, TLS, SLOW) as other,
+        ):
+            await state(asleep, FAILING)
+            assert len(front.visits) == 1
+            other.reset_connect_backoff()
+            await until(lambda: len(front.visits) == 2)
+            assert other.get_state() is IDLE
+            (reset,) = [event for event in heard if isinstance(event, BackoffReset)]
+            assert reset.elsewhere
+
+
+async def test_many_channels_leave_nothing():
+    """SH-8: channels that were made, asked and closed leave no manager, no task and no key beyond the memory."""
+    before = len(SCHEDULES)
+    async with FlakyFront(accept_close) as front:
+        for _ in range(200):
+            channel = aio.insecure_channel(front.target, [("grpc.initial_reconnect_backoff_ms", 1)])
+            channel.get_state(try_to_connect=True)
+            await channel.close()
+        await asyncio.sleep(0.1)
+    async with aio.insecure_channel("127.0.0.1:9"):
+        pass  # whoever comes sweeps
+    assert len(SCHEDULES) <= before
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+class Elsewhere:
+    """A channel on an event loop in a thread of its own."""
+
+    def __init__(self, target, options):
+        self.heard = []
+        made = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(target, options, made)), daemon=True)
+        self._thread.start()
+        assert made.wait(20)
+
+    async def _live(self, target, options, made):
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self.channel = aio.insecure_channel(target, options, listeners=[self.heard.append])
+        made.set()
+        await self._stop.wait()
+
+    def want(self):
+        self._loop.call_soon_threadsafe(self.channel.get_state, True)
+
+    @property
+    def status(self):
+        return self.channel.connection_status()
+
+    def end(self):
+        asyncio.run_coroutine_threadsafe(self.channel.close(), self._loop).result(20)
+        self.abandon()
+
+    def abandon(self):
+        """End the loop without a word to the channel."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(20)
+        self.channel.closing = True  # no ResourceWarning

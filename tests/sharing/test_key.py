@@ -1,0 +1,81 @@
+"""SH-1: which channels share a schedule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import grpc
+import pytest
+import trustme
+
+from grpc_backoff.policy.presets import CONNECT
+from grpc_backoff.sharing.key import key_of
+
+ROOT = trustme.CA().cert_pem.bytes()
+ISSUED = trustme.CA().issue_cert("client.example")
+PAIR = ISSUED.private_key_pem.bytes(), ISSUED.cert_chain_pems[0].bytes()
+OPTIONS = (("grpc.keepalive_time_ms", 1000),)
+
+
+def key(target="server:1", credentials=None, policy=CONNECT, options=OPTIONS, compression=None):
+    return key_of(target, credentials, policy, options, compression)
+
+
+def test_same():
+    """SH-1: channels that dial the same thing in the same way have one key, also as equal values made twice."""
+    assert key() == key(policy=replace(CONNECT), options=list(OPTIONS))
+    assert hash(key()) == hash(key(policy=replace(CONNECT)))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"target": "server:2"},
+        {"credentials": grpc.ssl_channel_credentials()},
+        {"policy": replace(CONNECT, min_connect_timeout=5)},
+        {"options": ()},
+        {"options": (("grpc.keepalive_time_ms", 2000),)},
+        {"compression": grpc.Compression.Gzip},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_different(other):
+    """SH-1: target, security, policy, options and compression each make another key."""
+    assert key() != key(**other)
+
+
+def test_tls_by_its_pems():
+    """SH-1: credentials that are made anew for each channel have one key where their PEMs are the same."""
+    assert key(credentials=grpc.ssl_channel_credentials(ROOT)) == key(credentials=grpc.ssl_channel_credentials(ROOT))
+    assert key(credentials=grpc.ssl_channel_credentials()) == key(credentials=grpc.ssl_channel_credentials())
+    mutual = [key(credentials=grpc.ssl_channel_credentials(ROOT, *PAIR)) for _ in range(2)]
+    assert mutual[0] == mutual[1]
+    assert mutual[0] != key(credentials=grpc.ssl_channel_credentials(ROOT))
+    assert key(credentials=grpc.ssl_channel_credentials(b"a")) != key(credentials=grpc.ssl_channel_credentials(b"b"))
+
+
+def test_other_credentials_by_identity():
+    """SH-1: of other credentials nothing is known but which they are."""
+    token = grpc.access_token_call_credentials("secret")
+    made = [grpc.composite_channel_credentials(grpc.ssl_channel_credentials(ROOT), token) for _ in range(2)]
+    assert key(credentials=made[0]) == key(credentials=made[0])
+    assert key(credentials=made[0]) != key(credentials=made[1])
+    assert key(credentials=grpc.local_channel_credentials()) != key(credentials=grpc.local_channel_credentials())
+
+
+@pytest.mark.parametrize("name", ["grpc.use_local_subchannel_pool", b"grpc.use_local_subchannel_pool"])
+def test_a_pool_of_its_own(name):
+    """SH-1: with a subchannel pool of its own a channel shares nothing, as in grpcio; the first of two holds."""
+    assert key(options=[(name, 1)]) is None
+    assert key(options=[(name, 0), (name, 1)]) is not None
+
+
+def test_an_option_that_cannot_be_compared():
+    """SH-1: a value that has no hash makes a channel that shares nothing, and no error."""
+    assert key(options=[("grpc.something", [1])]) is None
+
+
+def test_it_shows_nothing_secret():
+    """CH-10: neither PEMs nor options are in a key's text."""
+    text = repr(key(credentials=grpc.ssl_channel_credentials(ROOT, *PAIR), options=[("grpc.secret", "hidden")]))
+    assert text == "Key('server:1')"

@@ -1,0 +1,159 @@
+"""SH-8: the table of schedules: who is in it, for how long, and from how many threads."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+
+import pytest
+
+from grpc_backoff.connection.schedule import Health
+from grpc_backoff.sharing.registry import MOST_REMEMBERED, SCHEDULES, Registry
+
+INITIAL = 1.0
+
+
+class Loop:
+    def __init__(self):
+        self.closed = False
+
+    def is_closed(self):
+        return self.closed
+
+
+class Manager:
+    def __init__(self, registry, key="key", home=None, now=0.0):
+        self.home = home or Loop()
+        self.heard = []
+        self.place = registry.join(key, self.hear, self.home, now)
+
+    def hear(self, news):
+        if self.home.closed:
+            raise RuntimeError("Event loop is closed")
+        self.heard.append(news)
+
+    def leave(self, now=0.0):
+        self.place.leave(now, INITIAL)
+
+    def fail(self, at):
+        """Have an attempt fail that started at this time."""
+        with self.place.lock:
+            begun = self.place.schedule.begun(self.place.number, 1, at, at + INITIAL, at + 20)
+            self.place.schedule = begun.failed(self.place.number, None, 1, at, at + INITIAL, INITIAL)
+
+
+def test_one_schedule_for_a_key():
+    """SH-3: managers with one key have one schedule; others, and those without a key, have others."""
+    registry = Registry()
+    first, second, other = Manager(registry), Manager(registry), Manager(registry, "other")
+    alone = [Manager(registry, None), Manager(registry, None)]
+    first.fail(10.0)
+    assert second.place.schedule.failing
+    assert second.place.schedule.members == 2
+    assert not any(manager.place.schedule.failing for manager in (other, *alone))
+    assert len(registry) == 2
+
+
+def test_news_goes_to_all_others():
+    """SH-3: what one tells, every other manager of the key hears, and nobody else."""
+    registry = Registry()
+    managers, other = [Manager(registry) for _ in range(3)], Manager(registry, "other")
+    managers[0].place.tell_others("news")
+    assert [manager.heard for manager in (*managers, other)] == [[], ["news"], ["news"], []]
+
+
+def test_a_closed_loop_is_no_member():
+    """SH-3: whose loop is closed is taken out when there is news, or when the next manager comes."""
+    registry = Registry()
+    first, second = Manager(registry), Manager(registry)
+    second.home.closed = True
+    first.place.tell_others(None)
+    assert first.place.schedule.members == 1
+    first.home.closed = True
+    assert Manager(registry).place.schedule.members == 1
+
+
+def test_a_lost_manager_is_no_member():
+    """SH-8: the table keeps no manager alive, and takes out those that were dropped."""
+    registry = Registry()
+    kept, dropped = Manager(registry), Manager(registry)
+    del dropped
+    gc.collect()
+    Manager(registry, "other")
+    assert kept.place.schedule.members == 1
+
+
+def test_a_healthy_key_is_forgotten_at_once():
+    """SH-5: where nothing failed, nothing is remembered."""
+    registry = Registry()
+    manager = Manager(registry)
+    manager.leave()
+    manager.leave()
+    assert len(registry) == 0
+
+
+def test_a_failure_is_remembered_for_initial_backoff():
+    """SH-5, SH-8: after the last manager a key's failed start is remembered until INITIAL_BACKOFF has passed since."""
+    registry = Registry()
+    manager = Manager(registry)
+    manager.fail(10.0)
+    manager.leave(10.1)
+    again = Manager(registry, now=10.5)
+    assert again.place.schedule.deadline == 11.0
+    assert again.place.schedule.health is Health.UNKNOWN
+    again.leave(10.6)
+    assert len(registry) == 1
+    Manager(registry, "other", now=11.0).leave(11.0)
+    assert len(registry) == 0
+
+
+def test_the_table_is_bounded():
+    """SH-8: however many keys fail, so many are remembered and no more."""
+    registry = Registry()
+    for number in range(3 * MOST_REMEMBERED):
+        manager = Manager(registry, number)
+        manager.fail(0.0)
+        manager.leave(0.0)
+    assert len(registry) == MOST_REMEMBERED
+    Manager(registry, "other", now=2.0).leave(2.0)
+    assert len(registry) == 0
+
+
+def test_many_threads():
+    """SH-3, SH-8: members that come, fail, tell and go in eight threads leave an empty table and no wrong count."""
+    registry, errors = Registry(), []
+
+    def work(number):
+        try:
+            for turn in range(300):
+                manager = Manager(registry, turn % 3, now=float(turn))
+                manager.fail(float(turn))
+                manager.place.tell_others(number)
+                assert manager.place.schedule.members >= 1
+                manager.leave(float(turn))
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    Manager(registry, "last", now=1000.0).leave(1000.0)
+    assert len(registry) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_begins_anew():
+    """SH-8: a child has an empty table, and a lock that nobody holds."""
+    kept = Manager(SCHEDULES, "of the parent")
+    with SCHEDULES.lock:  # as another thread may at that moment
+        child = os.fork()
+        if child == 0:
+            free = SCHEDULES.lock.acquire(blocking=False)
+            os._exit(0 if free and len(SCHEDULES) == 0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    kept.leave()
