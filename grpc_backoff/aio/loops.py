@@ -17,7 +17,7 @@ __all__ = ["ended_at_home", "is_here", "keeps_time", "raise_soon", "refuse_elsew
 
 _LOOK = 0.1
 """How often, in seconds, to look whether the other loop still runs."""
-_LATE = 60.0
+_LATE = 90.0
 """By how much a loop's time may be behind: uvloop keeps that of the moment at which its turn began."""
 
 
