@@ -180,8 +180,11 @@ class CoreChannel:
 
     async def close(self, grace: float | None = None) -> None:
         """Close it, after `grace` seconds for its calls to end. Nothing of it is left in the core then."""
+        running = [call for call in self.calls if not call.done()]
+        if grace and running:  # grpcio's own grace, before 1.8x, does not find every call
+            await _ended(running, grace, self._loop)
         self.last_state = self.state()
-        await self.channel.close(grace)
+        await self.channel.close()
         await _let_go_of(self.calls)
         if self._watches:
             await asyncio.wait(self._watches, timeout=_LAST_NOTICE)

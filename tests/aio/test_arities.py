@@ -246,8 +246,6 @@ async def test_close(method, style, phase):
 @pytest.mark.parametrize("behaviours", [[], [fails()]], ids=["first attempt", "later attempt"])
 async def test_close_with_grace(method, behaviours):
     """CB-10: a call that runs may end within the grace, requests that are still to be sent included."""
-    if method in {"Down", "Both"} and not hasattr(grpc.aio._channel.Channel, "_register_call"):
-        pytest.skip("grpcio gave streams of responses no grace before 1.8x")
     go_on = asyncio.Event()
 
     async def requests():
