@@ -141,7 +141,9 @@ class Call(Answering):
                     continue  # the end is final; what was on its way comes too late
                 try:
                     self._step(given)
-                except Exception as error:  # noqa: BLE001 - of a generator or a clock of the program's own
+                except Exception as error:  # of a generator or a clock of the program's own
+                    if self._outcome is not None:
+                        raise
                     self._break_off(error)
         finally:
             self._stepping = False
@@ -156,9 +158,10 @@ class Call(Answering):
     def _break_off(self, error: Exception) -> None:
         """End with this error: half a step is done, and nothing else would ever end the call."""
         self._state = self._state._replace(phase=m.CallPhase.DONE)
-        if self._outcome is None:
-            self._abandon()
-            self._settle(error)
+        attempt, self._attempt = self._attempt, None  # or the caller would be told of its cancellation
+        self._settle(error)
+        if attempt is not None:
+            attempt.cancel()
 
     def _moved(self, before: m.CallPhase, now: m.CallPhase) -> None:
         if before is now:

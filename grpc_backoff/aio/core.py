@@ -179,25 +179,32 @@ class CoreChannel:
             await self.channel.wait_for_state_change(state)
 
     async def close(self, grace: float | None = None) -> None:
-        """Close it, after `grace` seconds for its calls to end. Nothing of it is left in the core then."""
+        """Close it, after `grace` seconds for its calls to end. Nothing of it is left in the core then.
+
+        Cancelling this ends the grace, and closes nevertheless: nobody else would.
+        """
         running = [call for call in self.calls if not call.done()]
-        if grace and running:  # grpcio's own grace, before 1.8x, does not find every call
-            await _ended(running, grace, self._loop)
-        self.last_state = self.state()
-        await self.channel.close()
-        await _let_go_of(self.calls)
-        if self._watches:
-            await asyncio.wait(self._watches, timeout=_LAST_NOTICE)
+        try:
+            if grace and running:  # grpcio's own grace, before 1.8x, does not find every call
+                await _ended(running, grace, self._loop)
+        finally:
+            self.last_state = self.state()
+            await self.channel.close()
+            await _let_go_of(self.calls)
+            if self._watches:
+                await asyncio.wait(self._watches, timeout=_LAST_NOTICE)
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
         """End one owner's calls, after waiting for them `grace` seconds at most; the channel stays open for others."""
         own = [call for call, whose in self.calls.items() if whose is owner]
         running = [call for call in own if not call.done()]
-        if running:
-            await _ended(running, grace or 0.0, self._loop)
-        for call in running:
-            call.cancel()
-        await _let_go_of(own)
+        try:
+            if running:
+                await _ended(running, grace or 0.0, self._loop)
+        finally:
+            for call in running:
+                call.cancel()
+            await _let_go_of(own)
 
 
 async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.AbstractEventLoop) -> None:

@@ -23,6 +23,7 @@ from google.rpc.error_details_pb2 import DebugInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource, aio
+from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.policy.checks import STATUS_CODES
 from grpc_backoff.testing.front import FlakyFront, silent
 from tests.aio.retry_service import CODE, HANG, METHOD, Chance, Say, answered, failing, peer, retried
@@ -619,3 +620,35 @@ async def test_a_generator_that_raises(peer, ask):
     assert await answered(client.call("b")) == "b"
     async with asyncio.timeout(30):
         await client.channel.close()
+
+
+class BreakingClock(LoopClock):
+    """The loop's clock, which raises once when it is broken."""
+
+    broken = False
+
+    def __init__(self, loop):
+        super().__init__(loop)
+        self.now = self._time
+
+    def _time(self):
+        if self.broken:
+            self.broken = False
+            raise ZeroDivisionError("no time")
+        return self._loop.time()
+
+
+async def test_a_clock_that_raises(peer):
+    """CH-1: an error of the program's own clock ends the call with it, and its attempt, which runs, as well."""
+    clock = BreakingClock(asyncio.get_running_loop())
+    client = peer.client("retry: 2, delay: 10ms", clock=clock)
+    peer.service.scripts["a"] = [HANG]
+    call = client.call()
+    await peer.service.until(1)
+    clock.broken = True
+    assert call.cancel()
+    async with asyncio.timeout(30):
+        with pytest.raises(ZeroDivisionError, match="no time"):
+            await call
+        while not peer.service.cancelled:
+            await asyncio.sleep(0.01)

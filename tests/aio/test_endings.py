@@ -309,3 +309,23 @@ async def test_a_call_keeps_its_channel_until_it_ends(script):
         assert gone() is None
         assert call.done()
         assert len(peer.service.tries["a"]) == 2
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "shared"])
+async def test_close_that_is_cancelled(others):
+    """CB-10: to cancel `close` ends its grace; the calls end, and nothing stays open that nobody can close any more."""
+    service = RetryService(always=HANG)
+    async with peer_of(service, secure=False) as peer:
+        channel, *_ = [peer.client().channel for _ in range(1 + others)]
+        call = EchoStub(channel).Unary(Message(text="a"))
+        await service.until(1)
+        closing = asyncio.create_task(channel.close(60))
+        await asyncio.sleep(0.05)
+        closing.cancel()
+        async with asyncio.timeout(30):
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            assert await call.code() is CODE.CANCELLED
+            while not service.cancelled:
+                await asyncio.sleep(0.01)
+        assert channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
