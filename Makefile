@@ -14,7 +14,7 @@ LEDGER = kills orchestrators unlocked claims submits latency deliveries
 .PHONY: help demo test test-modes test-oldest test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos bench ledger-full wheel clean
 
 help:
-	@echo "make demo        the channel against a server that fails in every way, with figures"
+	@echo "make demo        a channel against a server that fails in every way, with figures; then the ledger"
 	@echo "make test        all tests"
 	@echo "make test-modes  the short tests under uvloop, Python's development mode and without asserts (-O)"
 	@echo "make test-oldest the short tests on the oldest grpcio that is supported ($(OLDEST_GRPCIO))"
@@ -26,8 +26,8 @@ help:
 	@echo "make interop-short     two behaviours for each client and each server, as in CI; two minutes beside the builds"
 	@echo "make interop-full      the conformance matrix: writes docs/conformance; a quarter of an hour"
 	@echo "make interop-verify    the matrix again, compared with what is there; a quarter of an hour"
-	@echo "make interop-mutants   has each defect of the reference client judged, in every scenario; half an hour"
-	@echo "make interop-mutants-short  some of them, each in its own scenarios, as in CI; a minute"
+	@echo "make interop-mutants   has each defect of the reference client judged, in every scenario; MUTANTS=--full for the long run"
+	@echo "make interop-mutants-short  some of them, each in its own scenarios, as in CI"
 	@echo "make interop-official  gRPC's own programs of the reconnect test; nine minutes"
 	@echo "make protos      generated code anew, from protos/"
 	@echo "make bench       beside plain grpc.aio and others, in a quarter of an hour; BENCH=--quick to see that it runs"

@@ -109,7 +109,7 @@ class Timeline:
         refusing: when nothing listened.
         taken: when this record was taken.
         lags: when the server's event loop was late: moments may be noted as much too late.
-        refused: when each connection was refused, where that can be seen; None where it cannot.
+        refused: when each dial reached the port, accepted or not, where that can be seen; None where it cannot.
     """
 
     visits: tuple[Visit, ...]

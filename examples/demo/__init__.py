@@ -1,4 +1,4 @@
-"""The whole of it on real servers, in half a minute, with checks at the end: `make demo`, or `grpc-backoff demo`.
+"""The demo: real servers, half a minute, checks at the end. `make demo`, or `grpc-backoff demo`.
 
 It begins here; the service stands in `orders.py`, the traffic in `traffic.py`, what happens to the servers in
 `script.py`, and what is said of it at the end in `report.py`. Those need packages that this module looks for first.

@@ -1,4 +1,4 @@
-"""`grpc-backoff demo`, for who has a checkout: the demo itself is `examples/demo`, and in no wheel."""
+"""`grpc-backoff demo`, for people with a checkout; the demo itself is `examples/demo` and in no wheel."""
 
 from __future__ import annotations
 

@@ -11,11 +11,15 @@ from interop.conformance.gaps import LATE, resets_at_settings, series_of
 from interop.conformance.scenario import Scenario
 from interop.conformance.verdict import Measure, Outcome, Verdict
 
-__all__ = ["Clause", "NotApplicableError", "judge", "verdict_on"]
+__all__ = ["Clause", "NotApplicableError", "TooLateError", "judge", "verdict_on"]
 
 
 class NotApplicableError(Exception):
     """A clause says nothing about this evidence, and why."""
+
+
+class TooLateError(Exception):
+    """The judge was too late to measure anything, so that there is no verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,8 @@ def verdict_on(name: str, rule: str, measure: Callable[[], Iterable[Measure]]) -
         measures = tuple(measure())
     except NotApplicableError as error:
         return Verdict(clause=name, rule=rule, outcome=Outcome.NOT_APPLICABLE, reason=str(error))
+    except TooLateError as error:
+        return Verdict(clause=name, rule=rule, outcome=Outcome.INCONCLUSIVE, reason=str(error))
     holds = len(measures) > 0 and not any(each.missed_by for each in measures)
     return Verdict(clause=name, rule=rule, outcome=Outcome.PASS if holds else Outcome.FAIL, measures=measures)
 

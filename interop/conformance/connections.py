@@ -146,7 +146,7 @@ def _refused(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _recovers(evidence: Evidence) -> Iterator[Measure]:
-    """Refused connections are not seen, so the gap that the return falls into is the longest one possible."""
+    """Refused connections are not always seen, so the longest possible gap is allowed where the return falls."""
     gone = evidence.timeline.refusing[0] if evidence.timeline.refusing else None
     if gone is None or gone.end is None:  # it did not come to an outage: there was no connection
         yield _connections(len(evidence.visits), Range(2, math.inf))

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from interop.conformance.clause import Clause, NotApplicableError
+from interop.conformance.clause import Clause, NotApplicableError, TooLateError
 from interop.conformance.evidence import Evidence
 from interop.conformance.fit import Fit, Trait
 from interop.conformance.gaps import accepted, after_service, attempts, by_client, measured, series_of
@@ -49,11 +49,23 @@ def _trait(trait: Trait, fewest: int = _TWO_GAPS) -> Callable[[Evidence], Iterab
     def measure(evidence: Evidence) -> Iterator[Measure]:
         yield attempts(evidence.visits, fewest)
         if evidence.own is not None and len(evidence.visits) >= fewest:
+            _refuse_late(evidence.own, fewest - 1)
             if trait not in evidence.own.wrong:
                 _refuse_unseen(trait, evidence.own, evidence)
             yield from _NUMBERS[trait](evidence.own, evidence.terms)
 
     return measure
+
+
+def _refuse_late(own: Fit, fewest: int) -> None:
+    """Give no verdict by gaps that the judge noted too late.
+
+    Raises:
+        TooLateError: fewer than `fewest` are left.
+    """
+    known = sum(not math.isnan(gap) for each in own.series for gap in each.gaps)
+    if known < fewest:
+        raise TooLateError(f"the judge noted all gaps late but {known}")
 
 
 def _refuse_unseen(trait: Trait, own: Fit, evidence: Evidence) -> None:
@@ -134,7 +146,7 @@ def _jitter(own: Fit, terms: Terms) -> Iterator[Measure]:
     yield from (side.measure(own, terms, wrong=Trait.JITTER in own.wrong) for side in _JITTER)
 
 
-def _compounding(own: Fit, terms: Terms) -> Iterator[Measure]:
+def _compounding(own: Fit, _terms: Terms) -> Iterator[Measure]:
     """Show, where jitter compounds, the gaps that it has carried away."""
     if Trait.COMPOUNDING not in own.wrong:
         return
@@ -144,7 +156,6 @@ def _compounding(own: Fit, terms: Terms) -> Iterator[Measure]:
             band = alone.band(alone.nominal(n, each.terms), each.terms)
             yield Measure(what=f"gap {n}", seen=gap, allowed=band)
     yield Measure(what="clients whose jitter enters the next gap", seen=1, allowed=Range(0, 0), unit=Unit.CLIENTS)
-    del terms
 
 
 _NUMBERS: Final[Mapping[Trait, Callable[[Fit, Terms], Iterator[Measure]]]] = {

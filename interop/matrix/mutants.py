@@ -101,6 +101,8 @@ def mutants(
 
     The exit status is 0 if each defect failed the clause that has to see it and no other, and the right client none.
     """
+    if short and (names or full):
+        raise click.UsageError("--short goes with neither --defects nor --full")
     chosen = _chosen(_SHORT if short else names)
     judged: dict[str, list[PeerResult]] = {name: [] for name in chosen}
     for _ in range(rounds):
@@ -159,7 +161,11 @@ def _judged(name: str, results: Sequence[PeerResult]) -> Judged:
     defect = DEFECTS.get(name, Defect(clauses=(), says="", changes={}))
     failed = [{verdict.clause for verdict in result.verdicts if verdict.outcome is Outcome.FAIL} for result in results]
     others = Counter(clause for each in failed for clause in each.difference(defect.clauses))
-    seen = sum(not each.difference(defect.clauses) and bool(each) == bool(defect.clauses) for each in failed)
+    passed = [any(verdict.outcome is Outcome.PASS for verdict in result.verdicts) for result in results]
+    seen = sum(
+        judged and not each.difference(defect.clauses) and bool(each) == bool(defect.clauses)
+        for judged, each in zip(passed, failed, strict=True)
+    )
     return Judged(
         name=name,
         expected=defect.clauses,

@@ -336,3 +336,12 @@ def test_refused_dials_that_cannot_be_seen():
     by_name = {verdict.clause: verdict for verdict in judge({Scenario.OUTAGE: made.outage(refused=None)}, CLAUSES)}
     assert by_name["refused-backs-off"].outcome is Outcome.NOT_APPLICABLE
     assert "raw socket" in by_name["refused-backs-off"].reason
+
+
+def test_a_judge_that_was_always_late_gives_no_verdict():
+    """IO-4: gaps that were all noted late convict nobody, and acquit nobody: the trial is to be run again."""
+    flood = made.series((0.02,) * 12, seconds=4.0)
+    late = tuple(Lag(at=visit.accepted + 0.001, by=0.5) for visit in flood.visits)
+    flood = replace(flood, timeline=replace(flood.timeline, lags=late))
+    found = outcomes({Scenario.HANG_UP: flood})
+    assert {found["first-gap"], found["growth"]} == {Outcome.INCONCLUSIVE}

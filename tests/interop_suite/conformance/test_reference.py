@@ -34,7 +34,7 @@ def failed(evidence):
 def test_a_series_of_the_library_passes(terms):
     """CB-2, CB-5, IO-2: with any luck, with jitter on the first gap or without, the algorithm is recognised.
 
-    Of a correct client one number in ten thousand is taken for wrong, so that none of these is.
+    Forty seeds; none may be taken for wrong.
     """
     for seed in range(40):
         found = gaps(terms, seed, terms.first_capped + 3, jitter_first=seed % 2 == 0)
@@ -59,4 +59,4 @@ def test_any_gap_that_is_far_off_is_caught(seed, factor, place):
     found = gaps(made.TERMS, seed, 8, jitter_first=False)
     found[place - 1] = factor * made.TERMS.nominal(place)
     missed = failed({Scenario.HANG_UP: made.series(found, seconds=20.0)})
-    assert set(missed) - {"keeps-trying"}
+    assert missed
