@@ -180,32 +180,57 @@ class ConnectionManager(Generic[ConnectionT]):
     def _feed(self, given: m.Input) -> None:
         """Step the machine. An effect may lead to further inputs: they wait until the effects before are done."""
         self._inputs.append(given)
+        self._drain()
+
+    def _drain(self) -> None:
         if self._stepping:
             return
         self._stepping = True
         try:
-            while self._inputs:
-                self._step(self._inputs.popleft())
+            while self._inputs and self._step(self._inputs[0]):
+                pass
         finally:
             self._stepping = False
             told, self._to_tell = self._to_tell, []
             for event in told:
                 self._membership.tell_others(event)
 
-    def _step(self, given: m.Input) -> None:
-        if self._state.phase is m.Phase.CLOSED:
-            return  # closed is final; what was on its way comes too late
-        before, now, membership = self._state.state, self._clock.now(), self._membership
+    def _step(self, given: m.Input) -> bool:
+        """Take the first input in; return False where that has to wait for another manager's step in this thread."""
+        membership = self._membership
         with membership.lock:
-            state = self._state._replace(key=membership.schedule)
-            self._state, effects = self._machine.step(state, given, now, self._rng)
-            membership.schedule = self._state.key
+            if membership.stepping:
+                self._loop.call_soon_threadsafe(self._drain)
+                return False
+            membership.stepping = True
+            try:
+                self._inputs.popleft()
+                before, effects = self._state.state, self._decide(given)
+            finally:
+                membership.stepping = False
         if self._state.phase is not m.Phase.READY:
             self.connection = None
         for effect in effects:
             self._carry_out(effect)
         if self._state.state is not before:
             self.wake_watchers(changed=True)
+        return True
+
+    def _decide(self, given: m.Input) -> Sequence[m.Effect]:
+        if self._state.phase is m.Phase.CLOSED:
+            return ()  # closed is final; what was on its way comes too late
+        now, membership = self._clock.now(), self._membership
+        state = self._state._replace(key=membership.schedule)
+        try:
+            self._state, effects = self._machine.step(state, given, now, self._rng)
+        except Exception:
+            if self._timer is not None or not (state.in_flight or state.next_start is not None):
+                raise
+            # Of a generator of the program's own. Nothing else would ever wake this manager.
+            _LOG.exception("a step of the connection to %s raised", self._machine.target)
+            return (m.ArmTimer(now + self._machine.policy.initial_backoff),)
+        membership.schedule = self._state.key
+        return effects
 
     def wake_watchers(self, *, changed: bool) -> None:
         """Have everybody look anew who watches the state; `changed` says whether it is the manager's that changed."""
@@ -243,6 +268,8 @@ class ConnectionManager(Generic[ConnectionT]):
         Raises:
             RuntimeError: the event loop is closed.
         """
+        if self._loop.is_closed():
+            raise RuntimeError("the event loop is closed")
         self._news.append(news)
         if not self._news_due:
             self._news_due = True
@@ -254,7 +281,7 @@ class ConnectionManager(Generic[ConnectionT]):
             event = self._news.popleft()
             if event is not None:
                 self.emit(replace(event, channel=self._machine.channel, elsewhere=True))
-        self._feed(m.ScheduleChanged())
+        self._feed(m.ScheduleChanged(busy=len(self._pending) > 0))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         # In a context of its own: it outlives the call that happened to start it, and must keep nothing of it alive.

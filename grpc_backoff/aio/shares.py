@@ -173,16 +173,17 @@ class Share:
 
     async def end_calls(self, grace: float | None) -> None:
         """End the channel's calls, and no other's, after `grace` seconds; the last one out ends the connection."""
-        shared = self._shared
+        shared, manager = self._shared, self._manager
         connector: Any = shared.connector
+        end = manager.now() + (grace or 0.0)
         try:
             if shared.users - {self}:
                 await connector.end_calls(self.key, grace)
         finally:
             shared.users.discard(self)
         if not shared.users:
-            await connector.close(grace)
-            await self._manager.closed()
+            await connector.close(max(0.0, end - manager.now()) or None)
+            await manager.closed()
 
 
 _shared_managers: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[Hashable, SharedManager]] = (

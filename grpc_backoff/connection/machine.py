@@ -241,7 +241,9 @@ class CloseRequested(NamedTuple):
 
 @record
 class ScheduleChanged(NamedTuple):
-    """Another manager has changed the key's schedule."""
+    """Another manager has changed the key's schedule; `busy` says whether calls wait."""
+
+    busy: bool = False
 
 
 Input = (
@@ -476,7 +478,8 @@ class Machine:
 
     # What other managers of the key do (SH-3).
 
-    def _told_asleep(self, state: MachineState, _given: ScheduleChanged, now: float, rng: Random) -> Step:
+    def _told_asleep(self, state: MachineState, given: ScheduleChanged, now: float, rng: Random) -> Step:
+        state = self._attended(state, now, busy=given.busy)
         if self._is_idle(state, now):
             return self._rest(state, now), [CancelTimer()]
         return self._go_on(state, now, rng)

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import grpc
 
+from grpc_backoff.config.pairs import first_values
 from grpc_backoff.policy.connect import ConnectPolicy
 
 __all__ = ["Key", "key_of"]
@@ -60,18 +61,17 @@ def key_of(
     """Return a channel's key; None where it shares with nobody.
 
     That is so with a pool of subchannels of its own, as in grpcio, and where an option has a value that cannot be
-    compared with another channel's.
+    compared with another channel's. The order of options says nothing, nor does one that stands behind another of its
+    name (CH-9).
     """
-    options = tuple(options)
-    security = None if credentials is None else _security(credentials)
+    held = first_values(options)
+    if held.get(_LOCAL_POOL):
+        return None
     try:
-        return None if _has_own_pool(options) else Key(target, security, policy, options, compression)
+        security = None if credentials is None else _security(credentials)
+        return Key(target, security, policy, frozenset(held.items()), compression)
     except TypeError:
         return None
-
-
-def _has_own_pool(options: Sequence[tuple[Any, Any]]) -> bool:
-    return next((bool(value) for key, value in options if key in (_LOCAL_POOL, _LOCAL_POOL.encode())), False)
 
 
 def _security(credentials: grpc.ChannelCredentials) -> Hashable:

@@ -41,11 +41,12 @@ class Home(Protocol):
 class _Entry:
     """One key's schedule, and who dials by it."""
 
-    __slots__ = ("homes", "key", "members", "schedule")
+    __slots__ = ("homes", "key", "members", "schedule", "stepping")
 
     def __init__(self, key: Hashable | None) -> None:
         self.key = key
         self.schedule = Schedule(members=0)
+        self.stepping = False
         self.members: dict[int, tuple[WeakMethod[Hear], Home]] = {}
         self.homes: Counter[Home] = Counter()
 
@@ -75,6 +76,18 @@ class Membership:
     def schedule(self, schedule: Schedule) -> None:
         self._entry.schedule = schedule
 
+    @property
+    def stepping(self) -> bool:
+        """Whether a step of the key is under way; to be asked and set under the lock.
+
+        It is so only in this very thread: a signal handler, or what the garbage collector runs, came into it.
+        """
+        return self._entry.stepping
+
+    @stepping.setter
+    def stepping(self, stepping: bool) -> None:
+        self._entry.stepping = stepping
+
     def tell_others(self, news: Any) -> None:
         """Pass on that the schedule has changed to every other manager of the key."""
         self._registry.tell(self._entry, self.number, news)
@@ -93,7 +106,7 @@ class Registry:
 
     def begin_anew(self) -> None:
         """Forget everything, as the child of a fork does (SH-8): what was there belongs to the parent's threads."""
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self._entries: dict[Hashable, _Entry] = {}
         self._remembered: OrderedDict[Hashable, float] = OrderedDict()
         self._numbers = itertools.count(1)
@@ -168,6 +181,7 @@ class Registry:
             until = entry.schedule.remembers_until(initial_backoff)
             if until <= now:
                 del self._entries[key]
+                self._remembered.pop(key, None)
             else:
                 self._remembered[key] = until
                 self._remembered.move_to_end(key)
@@ -197,11 +211,10 @@ class Registry:
             if not entry.members and self._entries.get(entry.key) is entry:
                 self._remembered.setdefault(entry.key, entry.schedule.remembers_until(0.0))
         remembered = self._remembered
-        while remembered:
-            key, until = next(iter(remembered.items()))
-            if until > now and len(remembered) <= MOST_REMEMBERED:
-                return
-            del remembered[key], self._entries[key]
+        expired = [key for key, until in remembered.items() if until <= now]
+        for key in [*expired, *itertools.islice(remembered, max(0, len(remembered) - MOST_REMEMBERED))]:
+            if remembered.pop(key, None) is not None:
+                self._entries.pop(key, None)
 
 
 SCHEDULES = Registry()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import random
 import threading
@@ -15,6 +16,7 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, Stage, State, aio
+from grpc_backoff.connection import machine
 from grpc_backoff.sharing.registry import SCHEDULES
 from grpc_backoff.testing.front import FlakyFront, accept_close, healthy, settings_then_close, silent
 from tests.echo import Echo, EchoStub, Message, serving
@@ -501,3 +503,67 @@ class Elsewhere:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(20)
         self.channel.closing = True  # no ResourceWarning
+
+
+async def test_a_reset_in_the_midst_of_anothers_step(monkeypatch):
+    """SH-6: a reset by a signal handler can come in the midst of a step of the key, and is not lost."""
+    channels = [aio.secure_channel("127.0.0.1:9", TLS, SLOW) for _ in range(2)]
+    heard = []
+    channels[1].add_listener(heard.append)
+    step = machine.Machine.step
+
+    def interrupted(self, *given):
+        monkeypatch.setattr(machine.Machine, "step", step)
+        channels[1].reset_connect_backoff()
+        return step(self, *given)
+
+    monkeypatch.setattr(machine.Machine, "step", interrupted)
+    channels[0].get_state(try_to_connect=True)
+    await until(lambda: any(isinstance(event, BackoffReset) for event in heard))
+    for channel in channels:
+        await channel.close()
+
+
+class Once(random.Random):
+    """Raises once, for the second number."""
+
+    asked = 0
+
+    def random(self):
+        self.asked += 1
+        if self.asked == 2:
+            raise ZeroDivisionError("no chance")
+        return 0.5
+
+
+async def test_a_generator_that_raises_ends_no_dialling(caplog):
+    """CB-4: an error of the program's own generator costs one INITIAL_BACKOFF, and is logged."""
+    async with (
+        serving() as port,
+        FlakyFront(accept_close, upstream=("127.0.0.1", port)) as front,
+        aio.insecure_channel(front.target, FAST, rng=Once()) as channel,
+    ):
+        call = asyncio.ensure_future(called(channel, wait_for_ready=True))
+        await until(lambda: front.visits)
+        front.behaviour = healthy
+        await call
+    assert "a step of the connection to" in caplog.text
+
+
+async def test_the_grace_is_one():
+    """SH-7: a call that a neighbour which was dropped has left running does not make the grace any longer."""
+    service = Slow()
+    async with serving(service) as port:
+        target = f"127.0.0.1:{port}"
+        channel, dropped = aio.insecure_channel(target), aio.insecure_channel(target)
+        calls = [EchoStub(each).Unary(Message()) for each in (channel, dropped)]
+        await until(lambda: service.running == 2)
+        closing = asyncio.create_task(channel.close(2.0))
+        began = time.monotonic()
+        await asyncio.sleep(0.1)
+        with pytest.warns(ResourceWarning, match="unclosed channel"):
+            del dropped
+            gc.collect()
+        await closing
+        assert time.monotonic() - began < 3.5
+        assert all(call.done() for call in calls)

@@ -27,6 +27,14 @@ def test_same():
     assert hash(key()) == hash(key(policy=replace(CONNECT)))
 
 
+def test_order_of_options():
+    """SH-1, CH-9: the order of options says nothing, nor does one that stands behind another of its name."""
+    first, second = ("grpc.keepalive_time_ms", 1000), ("grpc.keepalive_timeout_ms", 2000)
+    assert key(options=(first, second)) == key(options=(second, first))
+    assert key(options=(first,)) == key(options=(first, (b"grpc.keepalive_time_ms", 5)))
+    assert key(options=(first, ("grpc.keepalive_time_ms", 5))) != key(options=(("grpc.keepalive_time_ms", 5), first))
+
+
 @pytest.mark.parametrize(
     "other",
     [

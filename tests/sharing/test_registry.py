@@ -157,3 +157,44 @@ def test_a_fork_begins_anew():
             os._exit(0 if free and len(SCHEDULES) == 0 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     kept.leave()
+
+
+def test_a_manager_that_leaves_after_it_was_dropped():
+    """SH-8: the loop of a manager is closed, its key is left by all, and the manager itself is closed at last."""
+    registry, home = Registry(), Loop()
+    first, ghost = Manager(registry, "first", home), Manager(registry, "second")
+    second = Manager(registry, "second", home)
+    ghost.home.closed = True
+    second.place.tell_others(None)  # it is noticed here
+    first.fail(0.9)
+    second.fail(0.1)
+    first.leave(1.0)
+    second.leave(1.05)
+    ghost.leave(1.3)
+    Manager(registry, "third", home, now=2.5)
+    assert len(registry) == 1
+
+
+def test_a_key_is_forgotten_in_its_own_time():
+    """SH-8: a key that is remembered for long keeps no other in the table."""
+    registry = Registry()
+    long, short = Manager(registry, "long"), Manager(registry, "short")
+    long.fail(1000.0)
+    short.fail(0.0)
+    long.leave(0.5)
+    short.leave(0.5)
+    assert len(registry) == 2
+    Manager(registry, "other", now=1.5)
+    assert len(registry) == 2
+
+
+def test_a_step_in_the_midst_of_another():
+    """SH-6: a signal handler that resets in a step of this very thread does not wait for that step."""
+    registry = Registry()
+    first, second = Manager(registry), Manager(registry)
+    with first.place.lock:
+        first.place.stepping = True
+        with second.place.lock:
+            assert second.place.stepping
+        with Manager(registry, "other").place.lock:
+            pass
