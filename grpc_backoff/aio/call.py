@@ -450,6 +450,13 @@ class Call(Answering):
             self.cancel()
             raise
 
+    def _cancelled_while(self, attempt: grpc.aio.Call) -> None:
+        """Cancel the call, as one of grpc's is whose awaiting is cancelled; unless a step that raised ended it."""
+        outcome = self._outcome
+        if attempt is not self._attempt and isinstance(outcome, Exception) and not isinstance(outcome, CallError):
+            self._raise_outcome()
+        self.cancel()
+
     def _raise_outcome(self) -> None:
         """Raise the outcome, unless it is an attempt, which says itself how it ended."""
         if isinstance(self._outcome, Cancelled):
@@ -578,7 +585,7 @@ class _UnaryResponse(Call):
                 if not (yield from self.follows_or_cancel(attempt).__await__()):
                     raise
             except asyncio.CancelledError:
-                self.cancel()
+                self._cancelled_while(attempt)
                 raise
 
 
@@ -598,7 +605,7 @@ class _StreamResponse(StreamResponse, Call):
                 if not await self.follows_or_cancel(attempt):
                     raise
             except asyncio.CancelledError:
-                self.cancel()
+                self._cancelled_while(attempt)
                 raise
 
     async def _read(self) -> Any:
@@ -610,7 +617,7 @@ class _StreamResponse(StreamResponse, Call):
                 if not await self.follows_or_cancel(attempt):
                     raise
             except asyncio.CancelledError:
-                self.cancel()
+                self._cancelled_while(attempt)
                 raise
             else:
                 if attempt is self._attempt:
