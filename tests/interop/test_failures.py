@@ -278,7 +278,7 @@ async def test_killed_server():
     log = Log()
     async with ServerProcess(free_port()) as server, channel_to(f"127.0.0.1:{server.port}", log) as channel:
         assert await answer(channel, timeout=20, wait_for_ready=True) == "hello"
-        for _ in range(2):
+        for killed in (1, 2):
             stream = EchoStub(channel).Both()
             await stream.write(Message())
             await stream.read()
@@ -286,6 +286,7 @@ async def test_killed_server():
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stream.read()
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            await log.until(Disconnected, killed)  # a call that still enters the old connection ends with it
             waiting = asyncio.ensure_future(answer(channel, wait_for_ready=True, timeout=60))
             await log.until(AttemptFailed, len(log.of(AttemptFailed)) + 1)
             with pytest.raises(grpc.aio.AioRpcError, match="last error: tcp"):
