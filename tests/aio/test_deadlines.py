@@ -7,7 +7,6 @@ same model to the very moment, a thousand times, on a clock in hand.
 from __future__ import annotations
 
 import asyncio
-import math
 
 import grpc
 import grpc.aio
@@ -16,22 +15,8 @@ from hypothesis import strategies as st
 
 from grpc_backoff import CallExhausted, CallRetried, CallSucceeded
 from tests.aio.retry_service import CODE, HANG, RetryService, Say, peer_of
-from tests.calls.plans import End, Outcome, Plan, model
+from tests.calls.plans import HANGING, REAL_PLANS, End, Late
 from tests.echo import EchoStub, Message
-
-FAILING = Outcome("UNAVAILABLE", 0.0)
-HANGING = Outcome("UNAVAILABLE", math.inf)
-PUSHED = [Outcome("UNAVAILABLE", 0.0, pushback) for pushback in ("0", "50", "250", "3000", "-1")]
-REAL_PLANS = st.builds(
-    Plan,
-    script=st.lists(st.sampled_from([FAILING, FAILING, HANGING, *PUSHED]), min_size=1, max_size=8).map(tuple),
-    max_attempts=st.none() | st.integers(2, 8),
-    delay=st.sampled_from([0.02, 0.1, 0.4]),
-    cap=st.just(0.5),
-    timeout=st.sampled_from([None, 0.5, 0.8]),
-    deadline=st.none() | st.sampled_from([0.3, 0.9, 1.6]),
-    callers=st.sampled_from([0.6, 1.2, 2.0]),  # something has to end an attempt that hangs
-)
 
 
 def said(outcome):
@@ -119,9 +104,5 @@ async def test_combinations_on_the_wire(plans):
     slack = 0.05 + 3 * lateness.worst  # others are not measured in the worst moment
     for plan, end in zip(plans, ends, strict=True):
         assert end.at <= plan.end + slack, (plan, end, slack)
-        allowed = [model(plan, slow=slack * share / 16) for share in range(17)]
-        attempts = [each.attempts for each in allowed]
-        assert min(attempts) <= end.attempts <= max(attempts), (plan, end, allowed)
-        codes = {each.code for each in allowed}
-        if len(codes) == 1 and (codes != {"DEADLINE_EXCEEDED"} or len(set(attempts)) == 1):
-            assert {end.code} == codes, (plan, end, allowed)
+        allowed = Late(plan, slack).ends
+        assert (end.attempts, end.code) in allowed, (plan, end, slack, allowed)

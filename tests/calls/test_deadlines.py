@@ -14,7 +14,7 @@ from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.machine import CallPhase, Ending
 from grpc_backoff.calls.server_hint import read_hint
 from tests.calls.driving import BEGAN, Run
-from tests.calls.plans import ANSWER, End, Outcome, Plan, model
+from tests.calls.plans import ANSWER, REAL_PLANS, End, Late, Outcome, Plan, model
 
 TICK = 1 / 1024  # floats are exact in these, so that two ways to compute a moment agree to the last bit
 
@@ -84,6 +84,16 @@ def test_a_thousand_combinations(plan, out_of_time):
         told = run.events[-1]
         assert (told.attempt, told.took) == (expected.attempts, expected.at)
     assert run.timer is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(plan=REAL_PLANS, slack=st.sampled_from([0.0, 0.1]))
+def test_the_model_of_a_late_machine(plan, slack):
+    """What the test on real time allows has the exact answer in it, and on a machine that is never late hardly more."""
+    expected, allowed = model(plan), Late(plan, slack).ends
+    assert (expected.attempts, expected.code) in allowed
+    if not slack:
+        assert {attempts for attempts, _ in allowed} <= {expected.attempts, expected.attempts + 1}
 
 
 @pytest.mark.parametrize("pushback", ["0", "125"])
