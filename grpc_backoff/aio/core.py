@@ -64,6 +64,8 @@ right behind its SETTINGS is gone after this look.
 """
 _LOOKS = (0.001, 0.002)
 """The pauses before an attempt is looked at by itself; after them the core has to tell of its outcome."""
+_BEGINS_WITHIN = 0.2
+"""For how long a core that was asked to dial may be IDLE: after that, its connection has come and gone unseen."""
 _CALLS_BREAK_WITHIN = 0.02
 """How soon after a connection broke its calls have ended: those that still run after that outlive a GOAWAY."""
 _CALLS_ARE_REFUSED_WITHIN = 0.1
@@ -486,17 +488,18 @@ class CoreConnector:
         core.state(try_to_connect=True)
         await asyncio.sleep(0)  # the core has begun by then, nearly always, and need not tell
         state = core.state()
-        moved = state is not _IDLE
+        if state is _IDLE:
+            # It has not begun yet; or it has connected and lost the connection again, and will never tell.
+            await core.leaves(_IDLE, _BEGINS_WITHIN)
+            state = core.state()
         if state is _CONNECTING:
             state = await self._look_for_outcome(core)
-        while state is not _READY:
-            if state is _TRANSIENT_FAILURE:
-                raise ConnectError(await self._explain(core))
-            if state is _IDLE and moved:
-                return  # it connected and lost the connection again, faster than we could look
+        while state is _CONNECTING:
             await core.leaves(state)
-            moved = True
             state = core.state()
+        if state is _TRANSIENT_FAILURE:
+            raise ConnectError(await self._explain(core))
+        # READY; or IDLE, where the connection was lost faster than we could look.
 
     async def _look_for_outcome(self, core: CoreChannel) -> grpc.ChannelConnectivity:
         """Look whether a near peer has answered or refused: for every notice the core wakes its thread and the loop."""

@@ -7,7 +7,9 @@ import contextlib
 import importlib
 import json
 import os
+import queue
 import resource
+import threading
 import time
 from dataclasses import replace
 
@@ -213,6 +215,38 @@ async def test_short_lives_make_it_look_for_longer():
             alive.append(connection.alive())
             await asyncio.wait_for(connection.lost(), 5)
         assert not all(alive[1:])
+        await dialler.close(None)
+
+
+@contextlib.contextmanager
+def front_in_a_thread(behaviour):
+    """Serve on a loop of its own, which does not wait for the test's."""
+    targets, over = queue.SimpleQueue(), threading.Event()
+
+    async def serve():
+        async with FlakyFront(behaviour) as front:
+            targets.put(front.target)
+            while not over.is_set():
+                await asyncio.sleep(0.01)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        yield targets.get(timeout=10)
+    finally:
+        over.set()
+        thread.join()
+
+
+async def test_a_connection_that_comes_and_goes_while_the_loop_is_late():
+    """CB-3, CB-7: the core is IDLE again when the loop looks: that is a lost connection, and no attempt without end."""
+    with front_in_a_thread(settings_then_close()) as target:
+        dialler = connector(target)
+        connecting = asyncio.ensure_future(dialler.connect(5.0))
+        asyncio.get_running_loop().call_soon(time.sleep, 0.3)  # between the dial and the first look
+        connection = await asyncio.wait_for(connecting, 5)
+        assert not connection.alive()
+        await asyncio.wait_for(connection.lost(), 5)
         await dialler.close(None)
 
 
