@@ -59,6 +59,9 @@ def watch_dials(port: int) -> Iterator[Dials | None]:
     with sock:
         sock.setblocking(False)
         _filter(sock, port)
+        with contextlib.suppress(BlockingIOError):
+            while sock.recv(_LONGEST):  # what came before there was a filter
+                pass
         dials = Dials(sock)
         try:
             yield dials

@@ -196,11 +196,20 @@ async def test_settings_then_close_under_sixteen_fail_fast_workers(lives):
 
 
 async def test_a_fail_fast_call_misses_two_connections_and_says_why():
-    """CH-4, CB-7: a peer that is gone behind its SETTINGS: the call fails, and names the loss."""
+    """CH-4, CB-7: a peer that is gone behind its SETTINGS: the call fails, and names the loss.
+
+    On a busy machine a call may enter before the core hears of the end; that one ends as grpcio's do.
+    """
     async with FlakyFront(settings_then_close(0)) as front, channel_to(front.target, Log()) as channel:
-        with pytest.raises(grpc.aio.AioRpcError, match="established: the connection was lost") as caught:
-            await asyncio.wait_for(answer(channel), 30)
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        details = ""
+        for _ in range(5):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await asyncio.wait_for(answer(channel), 30)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            details = caught.value.details()
+            if "Stream removed" not in details:
+                break
+        assert "established: the connection was lost" in details
 
 
 async def test_goaway_in_mid_traffic_fails_no_call():
