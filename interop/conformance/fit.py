@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from interop.conformance.schedule import Gaps, Schedule, Series
+from interop.conformance.schedule import INTERVAL, Gaps, Schedule, Series
 from interop.conformance.terms import Range, Terms
 
 __all__ = ["Estimate", "Fit", "Trait", "fit"]
@@ -26,8 +26,6 @@ _CONVINCING = 9.0
 """By how much an explanation has to be more likely, as a logarithm, for each number that it changes."""
 _ALONE, _BESIDE = 8.0, 3.0
 """The same for compounding jitter: as the only thing that is wrong, and on top of that beside another one."""
-_INTERVAL = 1.92
-"""How much less likely the ends of an interval of 95 % are, as a logarithm."""
 _UNEXPLAINED = -3.0
 """A gap that is no likelier than that, as a logarithm, is not explained; one in the middle of its jitter has 0.9."""
 _IMPOSSIBLE = -12.0
@@ -108,7 +106,7 @@ class Fit:
         found = getattr(self.schedule, name)
         values = np.unique(np.append(_near(name, found), found))
         likelihoods = Gaps(self.series).likelihoods([self.schedule.changed(**{name: float(each)}) for each in values])
-        inside = values[likelihoods >= likelihoods.max() - _INTERVAL]
+        inside = values[likelihoods >= likelihoods.max() - INTERVAL]
         return Estimate(
             value=float(values[likelihoods.argmax()]), interval=Range(float(inside.min()), float(inside.max()))
         )

@@ -11,7 +11,10 @@ from scipy.special import ndtr
 
 from interop.conformance.terms import Range, Terms
 
-__all__ = ["Gaps", "Schedule", "Series"]
+__all__ = ["INTERVAL", "Gaps", "Schedule", "Series"]
+
+INTERVAL = 1.92
+"""How much less likely the ends of an interval of 95 % are, as a logarithm."""
 
 _PRECISE, _USUAL, _LATE = 0.2, 0.5, 0.02
 """Noise: the deviation of a moment in units of the tolerance, that of a late one, and the share of late ones."""

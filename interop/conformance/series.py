@@ -19,7 +19,7 @@ from interop.conformance.evidence import Evidence
 from interop.conformance.fit import Fit, Trait
 from interop.conformance.gaps import accepted, after_service, attempts, by_client, measured, series_of
 from interop.conformance.scenario import Scenario
-from interop.conformance.schedule import Gaps, Schedule
+from interop.conformance.schedule import INTERVAL, Gaps, Schedule
 from interop.conformance.terms import Range, Terms
 from interop.conformance.verdict import Measure, Unit
 
@@ -31,7 +31,6 @@ _TWO = 2
 """How many clients a herd has."""
 _CONVINCING = 8.0
 """By how much it has to be more likely, as a logarithm, that the time of an attempt enters the gaps."""
-_INTERVAL = 1.92
 _NEARLY = 0.999
 _PARTS = np.linspace(0.0, 1.5, 61)
 _SHOWN = 0.1
@@ -184,7 +183,7 @@ def _start_to_start(evidence: Evidence) -> Iterator[Measure]:
     lasted = np.array([end for end, gap in zip(ends, known, strict=False) if not math.isnan(gap)])
     gaps = Gaps([replace(series, gaps=tuple(known))])
     likelihoods = np.array([gaps.likelihoods([evidence.schedule], part * lasted)[0] for part in _PARTS])
-    inside = _PARTS[likelihoods >= likelihoods.max() - _INTERVAL]
+    inside = _PARTS[likelihoods >= likelihoods.max() - INTERVAL]
     wrong = bool(likelihoods.max() - likelihoods[0] > _CONVINCING)
     yield Measure(
         what="the part of an attempt's time that is in the gap behind it",

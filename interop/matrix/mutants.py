@@ -114,7 +114,7 @@ def mutants(
                 full=full,
                 at_once=at_once,
                 loud=False,
-                wanted={name: _own_scenarios(name) for name in chosen} if own or short else None,
+                wanted=_own_scenarios(chosen) if own or short else None,
             )
         )
         for result in results.peers:
@@ -145,9 +145,14 @@ def _chosen(given: Iterable[str]) -> list[str]:
     return [name for name in known if not wanted or name in wanted]
 
 
-def _own_scenarios(name: str) -> set[Scenario]:
-    expected = DEFECTS[name].clauses if name in DEFECTS else ()
-    return {clause.scenario for clause in CLAUSES if clause.name in expected} | set(_TIMED)
+def _own_scenarios(names: Iterable[str]) -> dict[str, set[Scenario]]:
+    """Return where each defect is judged by its own clauses; the right client, wherever any of them is."""
+    own = {
+        name: {clause.scenario for clause in CLAUSES if clause.name in DEFECTS[name].clauses} | set(_TIMED)
+        for name in names
+        if name in DEFECTS
+    }
+    return {_RIGHT: set(_TIMED).union(*own.values()), **own}
 
 
 def _peer(name: str) -> Peer:
