@@ -22,6 +22,7 @@ import asyncio
 import contextlib
 import importlib
 import random
+import socket
 from collections.abc import Callable
 from typing import Any, Unpack
 
@@ -94,7 +95,7 @@ class _ServedConnector:
     async def connect(self, limit: float) -> _ServedConnection:
         scripted = await self._script.connect(limit)
         line = _Line(self._target)
-        made = _ServedConnection(scripted, self._script, line, self._open(await line.open()))
+        made = _ServedConnection(scripted, self._script, line, self._open(line.open()))
         self._made.append(made)
         return made
 
@@ -175,16 +176,19 @@ class _Line:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._server: asyncio.Server | None = None
+        self._serving: asyncio.Task[asyncio.Server] | None = None
         self._ends: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._cut = False
 
-    async def open(self) -> str:
-        """Return where to connect to instead."""
-        self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
-        return f"127.0.0.1:{port}"
+    def open(self) -> str:
+        """Return where to connect to instead.
+
+        At once: the script's clock does not wait for the event loop, which takes some turns to begin to serve.
+        """
+        sock = socket.create_server(("127.0.0.1", 0))
+        self._serving = asyncio.ensure_future(asyncio.start_server(self._carry, sock=sock))
+        return f"127.0.0.1:{sock.getsockname()[1]}"
 
     def break_all(self) -> None:
         self._cut = True
@@ -193,8 +197,8 @@ class _Line:
 
     async def close(self) -> None:
         self.break_all()
-        if self._server is not None:
-            self._server.close()
+        if self._serving is not None:
+            (await self._serving).close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
