@@ -76,11 +76,12 @@ async function keepBusy(order, client, signal) {
   const tally = { made: 0, ok: 0, failed: {} };
   const over = performance.now() + order.ms;
 
-  async function work() {
-    while (performance.now() < over) {
+  async function work(_, number) {
+    for (let made = 0; performance.now() < over; made += 1) {
       tally.made += 1;
       try {
-        await client.emptyCall({}, { signal });
+        const headers = { "call-id": `${number}-${made}` };
+        await client.emptyCall({}, { headers, signal });
         tally.ok += 1;
       } catch (error) {
         const name = statusName(error);

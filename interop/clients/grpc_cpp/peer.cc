@@ -157,11 +157,12 @@ void KeepBusy(grpc::GenericStub& stub, const Told& told, Tally& tally) {
   const std::chrono::duration<double> seconds(std::stod(told.at("seconds")));
   const auto over =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds);
-  const auto work = [&](bool patient) {
+  const auto work = [&](int number) {
     grpc::CompletionQueue queue;
-    while (Clock::now() < over) {
+    for (int call = 0; Clock::now() < over; ++call) {
       grpc::ClientContext context;
-      context.set_wait_for_ready(patient);
+      context.set_wait_for_ready(number % 2 == 1);
+      context.AddMetadata("call-id", std::to_string(number) + "-" + std::to_string(call));
       tally.Begin(&context);
       tally.End(&context, CallOnce(stub, context, queue));
       std::this_thread::sleep_for(pause);
@@ -169,7 +170,7 @@ void KeepBusy(grpc::GenericStub& stub, const Told& told, Tally& tally) {
   };
   std::vector<std::future<void>> workers;
   for (int number = 0; number < std::stoi(told.at("workers")); ++number) {
-    workers.push_back(std::async(std::launch::async, work, number % 2 == 1));
+    workers.push_back(std::async(std::launch::async, work, number));
   }
   for (const auto& worker : workers) worker.wait_until(over + kGrace);
   tally.CutOff();

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"log"
 	"os"
 	"runtime"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -127,9 +129,10 @@ func keepBusy(client testpb.TestServiceClient, told order) *tally {
 	for number := range told.workers {
 		patient := grpc.WaitForReady(number%2 == 1)
 		workers.Go(func() {
-			for time.Now().Before(over) {
+			for call := 0; time.Now().Before(over); call++ {
+				named := metadata.AppendToOutgoingContext(ctx, "call-id", fmt.Sprintf("%d-%d", number, call))
 				calls.begin()
-				_, err := client.EmptyCall(ctx, &testpb.Empty{}, patient)
+				_, err := client.EmptyCall(named, &testpb.Empty{}, patient)
 				if ctx.Err() != nil {
 					return // cancelled, and so unfinished
 				}

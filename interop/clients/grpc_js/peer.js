@@ -45,8 +45,9 @@ function readOrder() {
 
 const asIs = (bytes) => bytes;
 
-function call(client, waitForReady) {
+function call(client, id, waitForReady) {
   const metadata = new grpc.Metadata({ waitForReady });
+  metadata.set("call-id", id);
   return new Promise((resolve, reject) => {
     client.makeUnaryRequest(METHOD, asIs, asIs, EMPTY, metadata, (error) =>
       error ? reject(error) : resolve(),
@@ -59,10 +60,10 @@ async function keepBusy(order, client) {
   const over = performance.now() + order.ms;
 
   async function work(number) {
-    while (performance.now() < over) {
+    for (let made = 0; performance.now() < over; made += 1) {
       tally.made += 1;
       try {
-        await call(client, number % 2 === 1);
+        await call(client, `${number}-${made}`, number % 2 === 1);
         tally.ok += 1;
       } catch (error) {
         const name = grpc.status[error.code] ?? error.name;

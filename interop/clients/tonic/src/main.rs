@@ -54,8 +54,9 @@ async fn keep_busy(order: &Order) -> Result<Tally, Box<dyn Error>> {
     let channel = channel(order)?;
     let over = Instant::now() + order.seconds;
     let mut workers = JoinSet::new();
-    for _ in 0..order.workers {
-        workers.spawn(work(Grpc::new(channel.clone()), over, order.pause));
+    for number in 0..order.workers {
+        let client = Grpc::new(channel.clone());
+        workers.spawn(work(client, number, over, order.pause));
     }
     let mut all = Tally::default();
     while let Some(tally) = workers.join_next().await {
@@ -64,12 +65,15 @@ async fn keep_busy(order: &Order) -> Result<Tally, Box<dyn Error>> {
     Ok(all)
 }
 
-async fn work(mut client: Grpc<Channel>, over: Instant, pause: Duration) -> Tally {
+async fn work(mut client: Grpc<Channel>, number: usize, over: Instant, pause: Duration) -> Tally {
     let mut tally = Tally::default();
+    let mut made = 0;
     while Instant::now() < over {
+        let id = format!("{number}-{made}");
+        made += 1;
         tally.begin();
         // What is dropped when the time is up is cancelled, and so unfinished.
-        if let Ok(outcome) = timeout_at(over + GRACE, call(&mut client)).await {
+        if let Ok(outcome) = timeout_at(over + GRACE, call(&mut client, &id)).await {
             tally.end(outcome);
         }
         sleep(pause).await;
@@ -77,10 +81,13 @@ async fn work(mut client: Grpc<Channel>, over: Instant, pause: Duration) -> Tall
     tally
 }
 
-async fn call(client: &mut Grpc<Channel>) -> Result<(), Status> {
+async fn call(client: &mut Grpc<Channel>, id: &str) -> Result<(), Status> {
     let ready = client.ready().await;
     ready.map_err(|error| Status::from_error(error.into()))?;
     let path = PathAndQuery::from_static(METHOD);
-    client.unary(Request::new(()), path, Empty).await?;
+    let mut request = Request::new(());
+    let id = id.parse().map_err(|_| Status::internal("not an id"))?;
+    request.metadata_mut().insert("call-id", id);
+    client.unary(request, path, Empty).await?;
     Ok(())
 }

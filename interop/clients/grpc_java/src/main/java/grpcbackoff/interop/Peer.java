@@ -1,13 +1,17 @@
 package grpcbackoff.interop;
 
 import io.grpc.CallOptions;
+import io.grpc.Channel;
 import io.grpc.ChannelCredentials;
+import io.grpc.ClientInterceptors;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
+import io.grpc.Metadata;
 import io.grpc.StatusRuntimeException;
 import io.grpc.TlsChannelCredentials;
 import io.grpc.stub.ClientCalls;
+import io.grpc.stub.MetadataUtils;
 import java.io.File;
 import java.io.IOException;
 import java.net.InetAddress;
@@ -24,6 +28,9 @@ import java.util.concurrent.TimeUnit;
  */
 public final class Peer {
   private static final long GRACE_MILLIS = 1000;
+
+  private static final Metadata.Key<String> CALL_ID =
+      Metadata.Key.of("call-id", Metadata.ASCII_STRING_MARSHALLER);
 
   private final Map<String, String> order;
   private final Tally tally = new Tally();
@@ -73,8 +80,8 @@ public final class Peer {
     int count = Integer.parseInt(order.getOrDefault("workers", "1"));
     ExecutorService workers = Executors.newFixedThreadPool(count);
     for (int i = 0; i < count; i++) {
-      boolean patient = i % 2 == 1;
-      workers.submit(() -> work(channel, patient, over));
+      int number = i;
+      workers.submit(() -> work(channel, number, over));
     }
     workers.shutdown();
     workers.awaitTermination(millis + GRACE_MILLIS, TimeUnit.MILLISECONDS);
@@ -83,17 +90,17 @@ public final class Peer {
     System.exit(0);
   }
 
-  private Void work(ManagedChannel channel, boolean patient, long over)
-      throws InterruptedException {
+  private Void work(ManagedChannel channel, int number, long over) throws InterruptedException {
     CallOptions options = CallOptions.DEFAULT;
-    if (patient) {
+    if (number % 2 == 1) {
       options = options.withWaitForReady();
     }
     long pause = Long.parseLong(order.getOrDefault("pause-ms", "20"));
-    while (System.nanoTime() - over < 0) {
+    for (int call = 0; System.nanoTime() - over < 0; call++) {
       tally.making();
       try {
-        ClientCalls.blockingUnaryCall(channel, EmptyCall.METHOD, options, null);
+        Channel named = withId(channel, number + "-" + call);
+        ClientCalls.blockingUnaryCall(named, EmptyCall.METHOD, options, null);
         tally.succeeded();
       } catch (StatusRuntimeException error) {
         tally.failed(error.getStatus().getCode().name());
@@ -101,6 +108,12 @@ public final class Peer {
       Thread.sleep(pause);
     }
     return null;
+  }
+
+  private static Channel withId(Channel channel, String id) {
+    Metadata headers = new Metadata();
+    headers.put(CALL_ID, id);
+    return ClientInterceptors.intercept(channel, MetadataUtils.newAttachHeadersInterceptor(headers));
   }
 
   private static Map<String, String> versions() {
