@@ -8,6 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from grpc_backoff import simulation
 from grpc_backoff.cli.commands import cli
 
 SMALL = ("--clients", "1000", "--outage", "20")
@@ -99,7 +100,6 @@ def test_plot(tmp_path, name):
         (("--clients", "100000001"), "Error: --clients=100000001: expected a whole number from 1 to 100000000"),
         (("--outage", "inf"), "Error: --outage=inf: expected "),
         (("--outage", "1e9", "--policy", "delay: 1ms, backoff: fixed"), "Error: --resolution=1.0: expected "),
-        (("--outage", "1e6", "--policy", "delay: 1ms, backoff: fixed"), "Error: --outage=1000000.0: expected "),
         (("--resolution", "1e-9"), "Error: --resolution=1e-09: expected "),
         (("--attempt-lasts", "nan"), "Error: --attempt-lasts=nan: expected "),
     ],
@@ -111,6 +111,14 @@ def test_refusal(arguments, message):
     assert done.exit_code == 2
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
+
+
+def test_an_outage_of_too_many_attempts(monkeypatch):
+    """BP-4: the same for a client that would dial a million times, or here a thousand."""
+    monkeypatch.setattr(simulation, "_MOST_ATTEMPTS", 1000)
+    done = run("--clients", "10", "--outage", "1e3", "--policy", "delay: 1ms, backoff: fixed")
+    assert done.output.startswith("Error: --outage=1000.0: expected an outage of at most 1000 attempts")
+    assert done.exit_code == 2
 
 
 def test_a_picture_that_cannot_be_written():
