@@ -56,6 +56,7 @@ _MOMENT = 0.01
 """Seconds between two looks at whether a delivery that ends has recorded everything."""
 _BEATS = 3
 """How often a lease is extended before it could end."""
+_ONE_ATTEMPT = RetryPolicy.parse("max_attempts: 1")
 _PRUNE_EVERY = 100.0
 """Seconds between looks for what may be pruned."""
 
@@ -184,10 +185,13 @@ class Delivery:
         self._wake.set()
 
     async def _attempt(self, operation: Operation) -> None:
+        if operation.problem is not None:
+            self._set_aside(operation, operation.problem)
+            return
         try:
             policy = self._ledger.policy_of(operation.policy)
         except OptionError as error:
-            self._unreadable(operation, error)
+            self._set_aside(operation, str(error))
             return
         timeout = policy.timeout or self._settings.attempt_timeout
         began = time.monotonic()
@@ -202,13 +206,10 @@ class Delivery:
             await self._succeeded(operation, policy, response)
         self._window = self._window.grown()
 
-    def _unreadable(self, operation: Operation, error: OptionError) -> None:
-        """Set an operation aside whose policy cannot be read here: a name that the file no longer has, say."""
-        anything = self._ledger.policy_of(self._settings.policy)
-        self._report(
-            operation,
-            AttemptReport(operation.id, operation.lease_token, anything, FailedAttempt("INTERNAL"), cut(str(error))),
-        )
+    def _set_aside(self, operation: Operation, why: str) -> None:
+        """Fail an operation that cannot be read here, whatever is retried: its policy's name is unknown, say."""
+        failure = FailedAttempt("INTERNAL")
+        self._report(operation, AttemptReport(operation.id, operation.lease_token, _ONE_ATTEMPT, failure, cut(why)))
 
     async def _call(self, operation: Operation, timeout: float) -> bytes:  # noqa: ASYNC109 - the call's own
         """Make one attempt: without the retries of the channel and of its service config, and without waiting."""

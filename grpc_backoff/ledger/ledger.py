@@ -26,6 +26,7 @@ from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerLimit
 from grpc_backoff.ledger.events import Listener, OperationEvent
 from grpc_backoff.ledger.hooks import LedgerHooks
 from grpc_backoff.ledger.log import log_operation
+from grpc_backoff.ledger.metadata import metadata_bytes, unsendable
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import (
     AttemptReport,
@@ -212,7 +213,8 @@ class Ledger:
                 blocks the event loop for the time of one insert.
 
         Raises:
-            LedgerLimitError: the request is too large, or too many operations wait.
+            OptionError: the settings do not allow metadata of that key, or gRPC could not send them.
+            LedgerLimitError: request and metadata are too large, or too many operations wait.
             LedgerBusyError, LedgerUnavailableError: the database did not take it; the error says what became of it.
         """
         prepared = self.prepared(call, *request, idempotency_key=idempotency_key, metadata=metadata, policy=policy)
@@ -244,9 +246,11 @@ class Ledger:
     ) -> Submission:
         """Return an operation for `submit_many` or `statement`; the arguments are those of `submit`."""
         target, method, content = _parts(call, request)
-        most = self.settings.max_request_bytes
-        if len(content) > most:
-            raise LedgerLimitError(f"request={len(content)} bytes: expected at most max_request_bytes ({most})")
+        pairs = self._allowed(metadata)
+        size, most = len(content) + metadata_bytes(pairs), self.settings.max_request_bytes
+        if size > most:
+            what = "request and metadata" if pairs else "request"
+            raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
         if idempotency_key is not None and (not isinstance(idempotency_key, str) or not _is_header(idempotency_key)):
             raise OptionError(
                 "idempotency_key", idempotency_key, "visible ASCII characters, since it is sent as metadata"
@@ -256,7 +260,7 @@ class Ledger:
             target,
             method,
             content,
-            self._allowed(metadata),
+            pairs,
             self._policy_text(method, policy),
             current_trace_id(),
             idempotency_key,
@@ -271,10 +275,13 @@ class Ledger:
 
     def _allowed(self, metadata: Iterable[tuple[str, str | bytes]]) -> tuple[tuple[str, str | bytes], ...]:
         pairs = tuple((key, value) for key, value in metadata)
-        for key, _ in pairs:
+        for key, value in pairs:
             if key not in self.settings.metadata:
                 allowed = ", ".join(self.settings.metadata) or "none"
                 raise OptionError("metadata", key, f"keys that the ledger's settings allow to be stored ({allowed})")
+            wanted = unsendable(key, value)
+            if wanted is not None:
+                raise OptionError("metadata", key, wanted)  # without the value, which may be anything
         return pairs
 
     def _policy_text(self, method: str, policy: Retry | None) -> str:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from grpc_backoff.calls.events import Reason, WaitSource
 from grpc_backoff.errors import MissingExtra
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError
+from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.parameters import parameters
 from grpc_backoff.ledger.records import (
     AttemptReport,
@@ -38,7 +39,6 @@ from grpc_backoff.ledger.store import (
     UNFINISHED,
     PolicyOf,
     check_version,
-    encode_metadata,
     operation_of,
 )
 from grpc_backoff.ledger.transitions import classify, ledger_policy, loss

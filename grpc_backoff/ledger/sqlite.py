@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError
+from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.records import (
     LOST,
     AttemptReport,
@@ -36,7 +37,6 @@ from grpc_backoff.ledger.store import (
     UNFINISHED,
     PolicyOf,
     check_version,
-    encode_metadata,
     operation_of,
     readiness,
 )

@@ -6,18 +6,16 @@ became of the data. A store decides nothing about retrying: it applies `transiti
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError
+from grpc_backoff.ledger.metadata import decode_metadata
 from grpc_backoff.ledger.records import (
     CLAIMABLE,
     AttemptReport,
     Filter,
     Lease,
-    Metadata,
     Operation,
     OperationAttempt,
     OperationState,
@@ -37,8 +35,6 @@ __all__ = [
     "PolicyOf",
     "Store",
     "check_version",
-    "decode_metadata",
-    "encode_metadata",
     "operation_of",
     "readiness",
 ]
@@ -174,24 +170,19 @@ class Store(Protocol):
 
 
 def operation_of(row: Sequence[Any]) -> Operation:
-    """Return the operation that a row holds; its columns are `COLUMNS`."""
+    """Return the operation that a row holds; its columns are `COLUMNS`.
+
+    Metadata that cannot be read are a `problem` of this operation alone, not an error for all that were asked for.
+    """
     values = dict(zip(COLUMNS, row, strict=True))
     values["id"] = str(values["id"])
     values["request"] = bytes(values["request"])
-    values["metadata"] = decode_metadata(values["metadata"])
     values["state"] = OperationState(values["state"])
+    try:
+        values["metadata"] = decode_metadata(values["metadata"])
+    except ValueError as error:
+        values |= {"metadata": (), "problem": str(error)}
     return Operation(**values)
-
-
-def encode_metadata(metadata: Metadata) -> str:
-    """Return metadata as JSON; binary values as base64."""
-    pairs = [[key, value if isinstance(value, str) else b64encode(value).decode()] for key, value in metadata]
-    return json.dumps(pairs)
-
-
-def decode_metadata(text: str) -> Metadata:
-    """Return the metadata of a JSON text."""
-    return tuple((key, b64decode(value) if key.endswith("-bin") else value) for key, value in json.loads(text))
 
 
 def check_version(where: str, found: int, newest: int, *, apply: bool) -> None:

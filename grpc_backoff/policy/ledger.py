@@ -73,7 +73,7 @@ class LedgerSettings:
         grace: how long running attempts may go on when a delivery ends (LG-10).
         concurrency: how many attempts one delivery makes at a time.
         max_rows: how many operations may wait; beyond it `submit` is refused (LG-11).
-        max_request_bytes: how large one request may be (LG-11).
+        max_request_bytes: how large one request may be, its metadata included (LG-11).
         metadata: the keys of metadata that may be stored with an operation (LG-11).
     """
 

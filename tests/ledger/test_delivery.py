@@ -25,7 +25,7 @@ from grpc_backoff.ledger import (
 )
 from grpc_backoff.ledger.delivery import cut
 from tests.echo import EchoStub, Message, serving
-from tests.ledger.conftest import SETTINGS
+from tests.ledger.conftest import SETTINGS, execute
 from tests.ledger.shop import Shop
 
 S = grpc.StatusCode
@@ -357,6 +357,26 @@ async def test_a_policy_that_is_not_known_here(url, shop, tmp_path):
 
     assert "careful" in operation.details
     assert not shop.executed
+
+
+@pytest.mark.parametrize("stored", ["[", '[["x-bin", "abc"]]', json.dumps([["x", "a\n"]])])
+async def test_one_bad_row(url, shop, stored):
+    """LG-10: a row that cannot be read is set aside with the reason; the one beside it is delivered, all are found."""
+    patient = "max_attempts: unlimited, delay: 20ms, codes: INTERNAL UNAVAILABLE"
+    async with opened(url, replace(FAST, policy=patient)) as ledger, aio.insecure_channel(shop.target) as channel:
+        prepared = [ledger.prepared(unary(channel), Message(text=text)) for text in "ab"]
+        await ledger.submit_many(prepared)
+        execute(url, "UPDATE {} SET metadata = {} WHERE id = {}", stored, prepared[0].id)
+        async with delivering(ledger, channel) as task:
+            bad = await until(ledger, prepared[0].id, OperationState.FAILED)
+            await until(ledger, prepared[1].id, OperationState.SUCCEEDED)
+            assert not task.done()
+        found = await ledger.find()
+
+    assert (bad.attempts, bad.code, bad.details) == (1, "INTERNAL", bad.problem)
+    assert "metadata" in bad.problem
+    assert [operation.id for operation in found] == [each.id for each in prepared]
+    assert shop.executed == {"b": 1}
 
 
 async def test_hooks_and_listeners_that_raise(url, shop):

@@ -102,6 +102,27 @@ async def test_metadata_that_is_not_allowed(ledger):
     assert await ledger.find() == []
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("x-bin", "secret"), ("x", b"secret"), ("x", "secret\xe9"), ("x", "secret\n"), ("x", 7)]
+)
+async def test_metadata_that_cannot_be_sent(url, key, value):
+    """LG-11: what gRPC would not send is refused at submit: stored, it would break every attempt."""
+    async with await Ledger.open(url, settings=replace(SETTINGS, metadata=("x", "x-bin"))) as ledger:
+        with pytest.raises(OptionError, match=f"metadata='{key}': expected a value of") as caught:
+            await ledger.submit("t", "/m/m", b"", metadata=[(key, value)])
+        assert "secret" not in str(caught.value)
+        assert await ledger.find() == []
+
+
+async def test_metadata_count(url):
+    """LG-11: the limit on bytes is one for the request and its metadata together."""
+    limited = replace(SETTINGS, metadata=("x",), max_request_bytes=100)
+    async with await Ledger.open(url, settings=limited) as ledger:
+        await ledger.submit("t", "/m/m", b"x" * 50, metadata=[("x", "y" * 49)])
+        with pytest.raises(LedgerLimitError, match=r"request and metadata=101 bytes: expected at most max_request_b"):
+            await ledger.submit("t", "/m/m", b"x" * 50, metadata=[("x", "y" * 50)])
+
+
 @pytest.mark.parametrize("key", ["", "ä", "a\nb", "x" * 2000, 7])
 async def test_a_key_that_cannot_be_sent(ledger, key):
     """LG-10: a key is sent as metadata, so it has to be such a text."""

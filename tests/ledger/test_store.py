@@ -12,7 +12,6 @@ from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.ledger.records import FINISHED, LOST, AttemptReport, Filter, Lease, OperationState
-from grpc_backoff.ledger.store import decode_metadata, encode_metadata
 from grpc_backoff.policy.presets import RETRY
 from grpc_backoff.policy.retry import RetryPolicy
 from tests.ledger.conftest import open_store, submission
@@ -452,10 +451,3 @@ async def test_migrating_twice(store, url, settings):
     newest = (await store.migrate(apply=True))[1]
 
     assert await store.migrate(apply=False) == (newest, newest)
-
-
-def test_metadata_as_text():
-    """LG-1: metadata survive as text, binary values too."""
-    metadata = (("a", "ä"), ("b-bin", b"\x00\xff"))
-
-    assert decode_metadata(encode_metadata(metadata)) == metadata
