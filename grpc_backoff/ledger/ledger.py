@@ -8,6 +8,7 @@ import inspect
 import logging
 import os
 import random
+import re
 import socket
 import uuid
 from collections.abc import Iterable, Sequence
@@ -54,6 +55,9 @@ _LOG = logging.getLogger("grpc_backoff")
 _CHANCE = random.SystemRandom()
 _POSTGRES = ("postgresql://", "postgres://")
 _SQLITE = "sqlite:///"
+_CONNINFO = re.compile(r"\s*[a-z_]+\s*=")
+"""How libpq's other form of naming a database begins: `host=...`."""
+_URLS = "a path, sqlite:///path or postgresql://..."
 _COALESCE = 0.01
 """Seconds for which wake-ups are gathered before one is sent."""
 _RECOUNT = 5.0
@@ -74,7 +78,9 @@ def open_store(url: str, settings: LedgerSettings) -> Store:
 
         return PostgresStore(url, settings)
     if "://" in url and not url.startswith(_SQLITE):
-        raise OptionError("url", url, "a path, sqlite:///path or postgresql://...")
+        raise OptionError("url", f"{url.partition('://')[0]}://...", _URLS)
+    if _CONNINFO.match(url):  # not shown, as it may have a password
+        raise OptionError("url", "...=...", _URLS)
     return SQLiteStore(url.removeprefix(_SQLITE), settings)
 
 

@@ -56,7 +56,7 @@ _SUBMIT = (
     "INSERT INTO ledger_operations (id, target, method, request, metadata, policy, state, attempts, recorded, step, "
     "refreshed, next_attempt_at, trace_id, lease_token, idempotency_key, created, began) "
     "VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', 0, 0, 0, 0, ?9, ?7, 0, ?8, ?9, ?9) "
-    "ON CONFLICT (method, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING"
+    "ON CONFLICT DO NOTHING"  # of the id or of the key: what is stored already is left as it is
 )
 _COLUMNS = ", ".join(COLUMNS)
 _OPERATION = f"SELECT {_COLUMNS} FROM ledger_operations"
@@ -589,8 +589,8 @@ def _submit(connection: sqlite3.Connection, submission: Submission, now: float) 
     if connection.execute(_SUBMIT, _parameters(submission, now)).rowcount:
         return Submitted(submission.id, new=True)
     row = connection.execute(
-        "SELECT id FROM ledger_operations WHERE method = ? AND idempotency_key = ?",
-        (submission.method, submission.idempotency_key),
+        "SELECT id FROM ledger_operations WHERE id = ? OR method = ? AND idempotency_key = ?",
+        (submission.id, submission.method, submission.idempotency_key),
     ).fetchone()
     return Submitted(row[0], new=False)
 

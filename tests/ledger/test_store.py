@@ -80,6 +80,17 @@ async def test_one_key_is_one_operation(store):
     assert (both[0].new, both[1].new, both[0].id) == (True, False, both[1].id)
 
 
+async def test_what_is_submitted_again(store):
+    """LG-9: what was submitted before, without a key too, is stored once: who was not told may submit it again."""
+    first = submission(1)
+    await store.submit([first])
+    [again, other, twice] = await store.submit([first, submission(2), submission(2)])
+
+    assert (again.id, again.new) == (first.id, False)
+    assert (other.new, twice.new, twice.id) == (True, False, other.id)
+    assert len(await store.find(Filter(), 10)) == 2
+
+
 async def test_oldest_first(store):
     """LG-6: what has waited longest is claimed first, each by one owner alone."""
     ids = [*await submitted(store, 1), *await submitted(store, 2), *await submitted(store, 3)]
