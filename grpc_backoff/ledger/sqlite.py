@@ -490,7 +490,7 @@ _PROBLEMS = {
 
 _IN_THE_FUTURE = (
     "EXISTS (SELECT 1 FROM ledger_operations WHERE next_attempt_at IS NOT NULL AND last_attempted_at > ?2) "
-    "OR EXISTS (SELECT 1 FROM ledger_operations WHERE state = 'pending' AND created > ?2) "
+    "OR EXISTS (SELECT 1 FROM ledger_operations WHERE state = 'pending' AND began > ?2) "
     "OR EXISTS (SELECT 1 FROM ledger_operations WHERE lease_until IS NOT NULL AND lease_until - lease_seconds > ?2)"
 )
 
@@ -505,8 +505,8 @@ def _set_back(connection: sqlite3.Connection, now: float) -> None:
         given,
     )
     connection.execute(
-        "UPDATE ledger_operations SET created = ?1, began = ?1, next_attempt_at = ?1 "
-        "WHERE state = 'pending' AND created > ?2",
+        "UPDATE ledger_operations SET created = min(created, ?1), began = ?1, next_attempt_at = ?1 "
+        "WHERE state = 'pending' AND began > ?2",
         given,
     )
     connection.execute(

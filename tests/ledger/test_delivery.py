@@ -23,7 +23,7 @@ from grpc_backoff.ledger import (
     OperationRetried,
     OperationState,
 )
-from grpc_backoff.ledger.delivery import cut
+from grpc_backoff.ledger.delivery import cut, event_of
 from tests.echo import EchoStub, Message, serving
 from tests.ledger.conftest import SETTINGS, execute
 from tests.ledger.shop import Shop
@@ -66,6 +66,15 @@ async def until(ledger, id_, *states):
             return operation
         await asyncio.sleep(0.02)
     raise AssertionError(operation)
+
+
+async def running(shop, number):
+    """Wait until so many attempts run at the server; at most ten seconds."""
+    for _ in range(500):
+        if shop.running == number:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(shop.running)
 
 
 def service_config(multiplier):
@@ -497,6 +506,178 @@ async def test_ends_are_recorded_once_however_the_delivery_ends(url, shop):
     assert batches == [[first.id], [second.id]]
     assert states == [OperationState.SUCCEEDED] * 2
     assert set(shop.executed.values()) == {1}
+
+
+async def test_close_waits_for_what_winds_up(url, shop):
+    """LG-10: cancelled again and again while it winds up, a delivery is still waited for by `close`."""
+    shop.script = {"a": [1.0]}
+    async with aio.insecure_channel(shop.target) as channel:
+        await channel.channel_ready()
+        ledger = await Ledger.open(url, settings=FAST)
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        task = asyncio.ensure_future(ledger.deliver(channel))
+        await running(shop, 1)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0.05)
+        await ledger.close()
+    async with opened(url) as ledger:
+        operation = await ledger.get(told.id)
+
+    assert task.cancelled()
+    assert (operation.state, operation.attempts) == (OperationState.SUCCEEDED, 1)
+    assert not [each for each in asyncio.all_tasks() if "Delivery." in repr(each)]
+
+
+async def test_close_ends_deliveries(url, shop):
+    """LG-10: a delivery whose ledger is closed returns: nobody cancelled its caller."""
+    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
+        task = asyncio.ensure_future(ledger.deliver(channel))
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        await until(ledger, told.id, OperationState.SUCCEEDED)
+        await ledger.close()
+
+        assert await asyncio.wait_for(task, 10) is None
+
+
+async def test_cancelled_twice_while_a_claim_ends(url, shop):
+    """LG-10: a second cancel, while the claim that was under way ends, leaves nothing behind either."""
+    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
+        await channel.channel_ready()
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        claim, claiming = ledger.store.claim, asyncio.Event()
+
+        async def slow(*given):
+            claiming.set()
+            await asyncio.sleep(0.5)
+            return await claim(*given)
+
+        ledger.store.claim = slow
+        task = asyncio.ensure_future(ledger.deliver(channel))
+        await claiming.wait()
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0.05)
+        await ledger.close()
+    async with opened(url) as ledger:
+        operation = await ledger.get(told.id)
+
+    assert (operation.state, operation.lease_token) == (OperationState.PENDING, 1)
+    assert not shop.executed
+    assert not [each for each in asyncio.all_tasks() if "Delivery." in repr(each)]
+
+
+async def test_a_slow_hook(url, shop):
+    """LG-6, LG-7: while a hook takes its time ends are recorded, leases extended, and the rest delivered once."""
+    began, end = [], asyncio.Event()
+
+    async def slow(operation):
+        began.append(operation.id)
+        await end.wait()
+
+    shop.script = {"failing": [S.INTERNAL], "long": [5.0]}
+    async with (
+        opened(url, replace(FAST, lease=1.5), hooks=LedgerHooks(on_exhausted=slow)) as ledger,
+        opened(url, replace(FAST, lease=1.5)) as other,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+    ):
+        first = await ledger.submit(unary(channel), Message(text="first"))
+        await until(ledger, first.id, OperationState.SUCCEEDED)  # room for two now
+        long = await ledger.submit(unary(channel), Message(text="long"))
+        failing = await ledger.submit(unary(channel), Message(text="failing"))
+        await until(ledger, failing.id, OperationState.FAILED)
+        async with delivering(other, channel):
+            quick = await ledger.submit(unary(channel), Message(text="quick"))
+            await until(ledger, quick.id, OperationState.SUCCEEDED)
+            operation = await until(ledger, long.id, OperationState.SUCCEEDED)
+        end.set()
+
+    assert began == [failing.id]
+    assert (operation.attempts, operation.lease_token) == (1, 1)
+    assert shop.executed == {"first": 1, "failing": 1, "long": 1, "quick": 1}
+
+
+async def test_hooks_are_bounded(url, shop):
+    """LG-7, LG-10: no more hooks run at a time than attempts may, and behind them nothing is claimed."""
+    levels, now, end = [], [], asyncio.Event()
+
+    async def slow(operation):
+        now.append(operation.id)
+        levels.append(len(now))
+        await end.wait()
+        now.remove(operation.id)
+
+    shop.script["*"] = [S.INTERNAL] * 30
+    async with (
+        opened(url, hooks=LedgerHooks(on_exhausted=slow)) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel, concurrency=4),
+    ):
+        await ledger.submit_many([ledger.prepared(unary(channel), Message(text=str(n))) for n in range(30)])
+        await asyncio.sleep(1.0)
+        before = shop.executed.total()
+        end.set()
+        for _ in range(500):
+            if not (await ledger.queue()).length:
+                break
+            await asyncio.sleep(0.02)
+
+    assert max(levels) == 4
+    assert 4 <= before <= 8  # those at work as the places filled up are recorded too
+    assert len(levels) == 30  # a delivery that ends waits for its hooks
+
+
+@pytest.mark.parametrize("step", [None, S.INTERNAL, S.UNAVAILABLE, S.ABORTED])
+async def test_an_answer_that_is_lost(url, shop, step):
+    """LG-7: an end that was recorded, though the answer was lost, is told once, as it was recorded."""
+    heard, events = [], []
+    shop.script["a"] = [step]
+    hooks = LedgerHooks(on_exhausted=heard.append, on_conflict=heard.append)
+    slow = replace(FAST, policy="max_attempts: 2, delay: 60s")
+    async with (
+        opened(url, slow, hooks=hooks, listeners=[events.append]) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+    ):
+        record, lost = ledger.store.record, []
+
+        async def losing(reports):
+            told = await record(reports)
+            if not lost:
+                lost.extend(told)
+                raise LedgerUnavailableError("no answer", stored=None)
+            return told
+
+        ledger.store.record = losing
+        async with delivering(ledger, channel):
+            told = await ledger.submit(unary(channel), Message(text="a"))
+            for _ in range(500):
+                await asyncio.sleep(0.02)
+                if events:
+                    break
+            await asyncio.sleep(0.3)
+        operation = await ledger.get(told.id)
+
+    [event] = events
+    assert event == event_of(operation, lost[0])
+    assert [each.state for each in heard] == [operation.state] * (step in (S.INTERNAL, S.ABORTED))
+    assert (operation.attempts, operation.recorded) == (1, 1)
+
+
+async def test_everything_that_is_old_is_pruned(url, shop):
+    """LG-11: what one transaction does not prune, the next round does, not one a hundred seconds later."""
+    async with opened(url, replace(FAST, keep=0.001)) as ledger, aio.insecure_channel(shop.target) as channel:
+        for _ in range(3):
+            some = await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(1000)])
+            await ledger.discard(*(told.id for told in some))
+        async with delivering(ledger, channel):
+            for _ in range(500):
+                await asyncio.sleep(0.02)
+                if not (await ledger.queue()).counts:
+                    break
+        left = (await ledger.queue()).counts
+
+    assert left == {}
 
 
 async def test_it_ends_though_the_database_fails(url, shop):

@@ -13,9 +13,13 @@ from grpc_backoff.ledger import (
     Filter,
     Ledger,
     LedgerBusyError,
+    LedgerHooks,
     LedgerLimitError,
     LedgerStateError,
     LedgerUnavailableError,
+    OperationConflicted,
+    OperationExhausted,
+    OperationRetried,
     OperationState,
 )
 from grpc_backoff.ledger.parameters import policy_text
@@ -182,6 +186,40 @@ async def test_attempts_made_by_hand(ledger):
     assert (after.attempts, len(await ledger.attempts(told.id)), after.state) == (10, 10, OperationState.WAITING)
     assert (await ledger.record_success(told.id)).state is OperationState.SUCCEEDED
     assert await ledger.set_backoff(told.id, 1.0) is False
+
+
+async def test_attempts_made_by_hand_are_told(url):
+    """LG-7, LG-8: who makes attempts by himself and is the last has the event, the warning and the hook."""
+    heard, events = [], []
+    hooks = LedgerHooks(on_exhausted=heard.append, on_conflict=heard.append)
+    async with await Ledger.open(url, hooks=hooks, listeners=[events.append]) as ledger:
+        ids = [(await ledger.submit("t", "/m/m", b"", policy="max_attempts: 2, delay: 1s")).id for _ in range(2)]
+        for _ in range(2):
+            await ledger.record_failure(ids[0], "UNAVAILABLE")
+        await ledger.record_failure(ids[1], "ABORTED")
+        await ledger.record_failure(ids[0], "UNAVAILABLE")
+
+    assert [(each.id, each.state, each.attempts) for each in heard] == [
+        (ids[0], OperationState.FAILED, 2),
+        (ids[1], OperationState.CONFLICT, 1),
+    ]
+    assert [type(event) for event in events] == [OperationRetried, OperationExhausted, OperationConflicted]
+    assert events[1].reason == "no attempts are left"
+
+
+async def test_settings_whose_policy_is_none(url):
+    """LG-14: a policy that the settings name and nobody knows is refused when the ledger is opened."""
+    with pytest.raises(OptionError, match="nowhere"):
+        await Ledger.open(url, settings=replace(SETTINGS, policy="nowhere"))
+
+
+async def test_delivering_from_a_closed_ledger(url):
+    """LG-10: a ledger that is closed delivers nothing, and says so."""
+    ledger = await Ledger.open(url)
+    await ledger.close()
+    async with aio.insecure_channel("127.0.0.1:1") as channel:
+        with pytest.raises(LedgerUnavailableError, match="closed"):
+            await asyncio.wait_for(ledger.deliver(channel), 5)
 
 
 async def test_one_that_is_not_there(ledger):

@@ -533,7 +533,7 @@ async def test_a_newer_schema(server, url):
         pass
     server.execute("UPDATE grpc_backoff.schema SET version = 99", psycopg.conninfo.conninfo_to_dict(url)["dbname"])
 
-    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 2"):
+    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 3"):
         await Ledger.open(url)
 
 

@@ -116,6 +116,21 @@ async def test_what_was_submitted_before_the_clock_was_set_back(timed):
     assert (await timed.queue(None)).oldest == 0
 
 
+async def test_what_was_replayed_before_the_clock_was_set_back(timed):
+    """LG-12: an operation that was begun anew does not wait for the hour either."""
+    [told] = await timed.submit([submission(1)])
+    await timed.record([AttemptReport(told.id, None, STEPS, FailedAttempt("INTERNAL"))])
+    timed.clock.now += 2 * HOUR
+    await timed.begin_anew([told.id], [OperationState.FAILED], None)
+    created = (await timed.find(Filter(), 1))[0].created
+
+    timed.clock.now -= HOUR
+    await timed.lost(None, lambda _: STEPS, random.Random(1), 10)
+
+    assert await timed.next_due("shop:443") == 0
+    assert (await timed.find(Filter(), 1))[0].created == created
+
+
 async def test_busy(path):
     """LG-2, seed 001: a lock that is not had in time is a clear error, and nothing was written; then it is had."""
     store = open_store(path, replace(SETTINGS, lock_timeout=0.2))
@@ -265,7 +280,7 @@ async def test_a_newer_schema(path):
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE ledger_schema SET version = 99")
 
-    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 1; a newer grpc-backoff has been here"):
+    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 2; a newer grpc-backoff has been here"):
         await Ledger.open(path)
 
 

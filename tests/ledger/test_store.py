@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import sqlite3
 from dataclasses import replace
 
+import psycopg
 import pytest
 
 from grpc_backoff.calls.decision import FailedAttempt
@@ -403,6 +406,22 @@ async def test_prune(store):
     assert [operation.id for operation in await store.find(Filter(), 10)] == ids[1:]
     assert await store.attempts(ids[0]) == []
     assert await store.prune(0.0, [OperationState.FAILED], 10) == 1
+
+
+async def test_what_pruning_looks_at(store, url):
+    """LG-11: neither what waits nor what failed and is kept is read through to find what may be pruned."""
+    where = "WHERE state IN ('succeeded', 'discarded') AND finished <= {}"
+    if url.startswith("postgresql:"):
+        where = where.format("now()")
+        with psycopg.connect(url) as connection:
+            connection.execute("SET enable_seqscan = off")
+            rows = connection.execute(f"EXPLAIN SELECT seq FROM grpc_backoff.operations {where}").fetchall()
+    else:
+        with contextlib.closing(sqlite3.connect(url)) as connection:
+            statement = f"EXPLAIN QUERY PLAN SELECT seq FROM ledger_operations {where.format(0)}"
+            rows = connection.execute(statement).fetchall()
+
+    assert "operations_finished" in str(rows)
 
 
 async def test_queue(store):
