@@ -230,10 +230,11 @@ class Ledger:
             policy: how it is retried; by default as the file's `[methods]` says, else its `[ledger]`.
             within: a connection with the caller's own transaction, which this then belongs to: rolled back, it never
                 was. One of psycopg, sync or async, or of sqlite3, as the ledger's database is. A sqlite3 connection
-                blocks the event loop for the time of one insert.
+                blocks the event loop for the insert, and before it for the lock, at most for its own busy timeout.
 
         Raises:
-            OptionError: the settings do not allow metadata of that key, or gRPC could not send them.
+            OptionError: the settings do not allow metadata of that key, or gRPC could not send them; or a sqlite3
+                connection commits by itself, and has no transaction.
             LedgerLimitError: request and metadata are too large, or too many operations wait.
             LedgerBusyError, LedgerUnavailableError: the database did not take it; the error says what became of it.
         """

@@ -151,6 +151,11 @@ class Submission(NamedTuple):
     trace_id: str | None
     idempotency_key: str | None
 
+    def __repr__(self) -> str:
+        """Show neither the request nor metadata (RT-11)."""
+        shown = (name for name in self._fields if name not in ("request", "metadata"))
+        return f"Submission({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
 
 @record
 class Submitted(NamedTuple):

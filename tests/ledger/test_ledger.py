@@ -118,6 +118,15 @@ async def test_metadata_that_cannot_be_sent(url, key, value):
         assert await ledger.find() == []
 
 
+async def test_what_is_prepared_shows_no_payload(url):
+    """RT-11, LG-11: what is printed or logged of a submission has neither its request nor metadata."""
+    async with await Ledger.open(url, settings=replace(SETTINGS, metadata=("x",))) as ledger:
+        prepared = ledger.prepared("t", "/m/m", b"secret", metadata=[("x", "secret")], idempotency_key="k")
+
+    assert "secret" not in repr(prepared)
+    assert repr(prepared).startswith(f"Submission(id='{prepared.id}', target='t', method='/m/m', policy=")
+
+
 async def test_metadata_count(url):
     """LG-11: the limit on bytes is one for the request and its metadata together."""
     limited = replace(SETTINGS, metadata=("x",), max_request_bytes=100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import resource
 import sqlite3
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from grpc_backoff import OptionError
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.ledger import (
     Filter,
@@ -169,6 +171,38 @@ async def test_in_the_callers_transaction(path):
             await ledger.submit("t", "/m/m", b"d", within="postgresql")
 
 
+async def test_a_connection_that_commits_by_itself(path):
+    """LG-9: a transaction that the caller does not know of would never be committed; one that he began is his."""
+    async with await Ledger.open(path) as ledger:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as mine:
+            with pytest.raises(OptionError, match="within=.*autocommit.*: expected one whose transaction has begun"):
+                await ledger.submit("t", "/m/m", b"a", within=mine)
+            assert not mine.in_transaction
+            mine.execute("BEGIN")
+            told = await ledger.submit("t", "/m/m", b"a", within=mine)
+            mine.execute("COMMIT")
+
+        assert [operation.id for operation in await ledger.find()] == [told.id]
+
+
+async def test_many_in_the_callers_transaction(path):
+    """LG-9: all or none in a transaction of the caller's too, whatever he makes of the error, and of his own rows."""
+    async with await Ledger.open(path) as ledger:
+        first, second = (ledger.prepared("t", "/m/m", b"a") for _ in range(2))
+        with contextlib.closing(sqlite3.connect(path)) as mine:
+            mine.row_factory = lambda cursor, row: dict(zip([part[0] for part in cursor.description], row, strict=True))
+            mine.execute("CREATE TABLE orders (id TEXT)")
+            mine.execute("INSERT INTO orders VALUES ('a')")
+            with pytest.raises(LedgerUnavailableError, match="NOT NULL"):
+                await ledger.submit_many([first, second._replace(method=None)], within=mine)
+            [kept, again] = await ledger.submit_many([first, first], within=mine)
+            mine.commit()
+            assert mine.execute("SELECT id FROM orders").fetchall() == [{"id": "a"}]
+
+        assert [operation.id for operation in await ledger.find()] == [kept.id]
+        assert (kept.new, again.new, again.id) == (True, False, kept.id)
+
+
 async def test_sql_for_any_driver(path):
     """LG-9: the statement and its parameters store an operation in anybody's transaction."""
     async with await Ledger.open(path) as ledger:
@@ -290,6 +324,24 @@ async def test_older_tables_that_are_not_to_be_migrated(path):
         await Ledger.open(path, migrate=False)
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
+async def test_a_strangers_file_is_left_as_it_is(path):
+    """LG-13: a database of somebody else's, or of a newer library, is not changed to be refused."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE orders (id TEXT)")
+    before = Path(path).read_bytes()
+    with pytest.raises(LedgerSchemaError, match="run `grpc-backoff ledger migrate`"):
+        await Ledger.open(path, migrate=False)
+    assert Path(path).read_bytes() == before
+
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE ledger_schema (version INTEGER)")
+        connection.execute("INSERT INTO ledger_schema VALUES (99)")
+    before = Path(path).read_bytes()
+    with pytest.raises(LedgerSchemaError, match="schema=99"):
+        await Ledger.open(path)
+    assert Path(path).read_bytes() == before
 
 
 async def test_ten_that_migrate_at_once(path):
