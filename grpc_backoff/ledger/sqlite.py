@@ -178,7 +178,7 @@ class SQLiteStore:
         """Bring the tables to this library's version (LG-13); a file that is refused is left as it is."""
         if not apply and not await asyncio.to_thread(self._is_there):  # opening it would make it
             raise LedgerSchemaError(
-                f"{self._path}: expected a database; there is no such file; run `grpc-backoff ledger migrate` to make it"
+                f"{self._path}: expected a database; there is no such file; run `grpc-backoff ledger migrate`"
             )
         return await self._run(lambda connection: self._migrate(connection, apply=apply))
 
@@ -229,7 +229,7 @@ class SQLiteStore:
             raise OptionError(
                 "within",
                 "sqlite3.Connection in autocommit mode",
-                "one whose transaction has begun: execute BEGIN first",
+                "one with a transaction: execute BEGIN first",
             )
         cursor = connection.cursor()
         cursor.row_factory = None  # the connection's own may be of any kind

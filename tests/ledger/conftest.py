@@ -73,6 +73,18 @@ def execute(url, statement, *given):
         connection.execute(statement.format("ledger_operations", *"?" * len(given)), given)
 
 
+def dump(url):
+    """Return all that the tables hold, as text."""
+    if url.startswith("postgresql:"):
+        with psycopg.connect(url) as connection:
+            return str(
+                connection.execute("SELECT o::text FROM grpc_backoff.operations o").fetchall()
+                + connection.execute("SELECT a::text FROM grpc_backoff.attempts a").fetchall()
+            )
+    with contextlib.closing(sqlite3.connect(url)) as connection:
+        return "\n".join(connection.iterdump())
+
+
 def submission(id_, target="shop:443", method="/shop.Orders/Place", policy="steps", key=None, **parts):
     """Return a submission whose id ends with a number."""
     made = Submission(f"00000000-0000-4000-8000-{id_:012d}", target, method, b"order", (), policy, None, key)

@@ -183,6 +183,20 @@ async def test_sql_for_any_driver(url):
         assert (await ledger.get(prepared.id)).request == b"a"
 
 
+async def listening(url):
+    """Wait until somebody listens in a database; at most ten seconds."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        for _ in range(500):
+            cursor = await connection.execute(
+                "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle' "
+                "AND query LIKE 'LISTEN %'"
+            )
+            if await cursor.fetchall():
+                return
+            await asyncio.sleep(0.02)
+    raise AssertionError("nobody listens")
+
+
 async def test_waiters_are_woken(url):
     """LG-12: what another process submits is delivered long before this one would have polled."""
     shop = Shop()
@@ -194,7 +208,7 @@ async def test_waiters_are_woken(url):
         aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         delivering(ledger, channel),
     ):
-        await asyncio.sleep(0.5)  # it listens, and sleeps
+        await listening(url)
         told = await other.submit(channel.target, METHOD, b"")
         began = time.monotonic()
         await until(other, told.id, OperationState.SUCCEEDED)

@@ -175,7 +175,7 @@ async def test_a_connection_that_commits_by_itself(path):
     """LG-9: a transaction that the caller does not know of would never be committed; one that he began is his."""
     async with await Ledger.open(path) as ledger:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as mine:
-            with pytest.raises(OptionError, match="within=.*autocommit.*: expected one whose transaction has begun"):
+            with pytest.raises(OptionError, match=r"within=.*autocommit.*: expected one with a tr"):
                 await ledger.submit("t", "/m/m", b"a", within=mine)
             assert not mine.in_transaction
             mine.execute("BEGIN")
@@ -360,11 +360,12 @@ async def test_cancelled_submits_are_whole(path):
         for _ in range(20):
             prepared = [ledger.prepared("t", "/m/m", b"a") for _ in range(5)]
             task = asyncio.ensure_future(ledger.submit_many(prepared))
-            await asyncio.sleep(random.uniform(0, 0.003))
+            await asyncio.sleep(random.uniform(0, 0.02))
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         operations = await ledger.find()
 
+    assert operations
     assert len(operations) % 5 == 0
     assert {operation.state for operation in operations} <= {OperationState.PENDING}
 
