@@ -156,8 +156,10 @@ class Delivery:
                 self._start(operation)
 
     def _room(self) -> int:
-        """Return how many more operations there may be at work: in attempts, or behind them in hooks."""
-        return min(self._window.size - len(self._running), self._window.limit - len(self._hooks))
+        """Return how many more operations there may be at work: in attempts, and, while hooks run, behind them."""
+        running = len(self._running)
+        behind = len(self._hooks) + len(self._ended) if self._hooks else 0
+        return min(self._window.size, self._window.limit - behind) - running
 
     async def _take(self, free: int) -> list[Operation]:
         """Return operations to deliver; before that, wait until there are some and the channel is READY."""
@@ -359,6 +361,8 @@ class Delivery:
                 self._held.discard(lease)
                 self._doubted.discard(lease)
                 self._tell(operation, recorded)
+        if self._hooks:
+            self._wake.set()
         if self._ended:
             self._unrecorded.set()
 

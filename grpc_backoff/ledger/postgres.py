@@ -122,7 +122,7 @@ _LOST = (
 )
 
 
-class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
+class Session(psycopg.AsyncConnection[tuple[Any, ...]]):
     """A connection that knows whether what is done on it may last already.
 
     Attributes:
@@ -137,14 +137,14 @@ class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
         return await self.execute(statement, given)
 
 
-Work = Callable[[Connection], Awaitable[ResultT]]
+Work = Callable[[Session], Awaitable[ResultT]]
 
 
 class _Request:
     """What is being done for one caller; it is cut off when its time is up, whether the caller still waits or not."""
 
     def __init__(self) -> None:
-        self.connection: Connection | None = None
+        self.connection: Session | None = None
         self.broken = False
         self.expired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -175,21 +175,19 @@ class PostgresStore:
         self._url = url
         self._name = _name_of(url)
         self._settings = settings
-        self._free: list[Connection] = []
+        self._free: list[Session] = []
         self._places = asyncio.Semaphore(_CONNECTIONS)
         self._listener: asyncio.Task[None] | None = None
         self._closed = False
 
     # Carrying out.
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> Session:
         seconds = self._settings.timeout
         limit = max(2, round(seconds))  # libpq takes less than two for two
         try:
             async with asyncio.timeout(seconds):
-                return await Connection.connect(
-                    self._url, autocommit=True, prepare_threshold=None, connect_timeout=limit
-                )
+                return await Session.connect(self._url, autocommit=True, prepare_threshold=None, connect_timeout=limit)
         except TimeoutError:
             raise LedgerUnavailableError(f"{self._name}: no connection within {seconds:g} s") from None
         except psycopg.Error as error:
@@ -229,7 +227,7 @@ class PostgresStore:
                 await self._forget_free()
             return await self._work_on(await self._connect(), work, request)
 
-    async def _work_on(self, connection: Connection, work: Work[ResultT], request: _Request) -> ResultT:
+    async def _work_on(self, connection: Session, work: Work[ResultT], request: _Request) -> ResultT:
         connection.committing = False
         request.connection = connection
         try:
@@ -245,7 +243,7 @@ class PostgresStore:
         while self._free:
             await self._free.pop().close()
 
-    async def _told(self, connection: Connection, work: Work[ResultT]) -> ResultT:
+    async def _told(self, connection: Session, work: Work[ResultT]) -> ResultT:
         """Do the work; say in one clear error what the server could not do."""
         try:
             return await work(connection)
@@ -261,14 +259,14 @@ class PostgresStore:
             ) from error
 
     @contextlib.asynccontextmanager
-    async def _transaction(self, connection: Connection) -> AsyncIterator[None]:
+    async def _transaction(self, connection: Session) -> AsyncIterator[None]:
         """Hold a transaction whose locks are waited for no longer than `lock_timeout` (LG-2)."""
         async with connection.transaction():
             await self._limit_locks(connection)
             yield
             connection.committing = True
 
-    async def _limit_locks(self, connection: Connection) -> None:
+    async def _limit_locks(self, connection: Session) -> None:
         milliseconds = str(max(1, round(self._settings.lock_timeout * 1000)))
         await connection.execute("SELECT set_config('lock_timeout', %s, true)", (milliseconds,))
 
@@ -287,7 +285,7 @@ class PostgresStore:
         known = migrations("postgres")
         newest = known[-1].number
 
-        async def migrate(connection: Connection) -> tuple[int, int]:
+        async def migrate(connection: Session) -> tuple[int, int]:
             before = await _version(connection)
             if before == newest:
                 return before, before
@@ -316,7 +314,7 @@ class PostgresStore:
         The COMMIT goes by itself: until it is sent, it is certain that nothing was stored.
         """
 
-        async def submit(connection: Connection) -> list[Submitted]:
+        async def submit(connection: Session) -> list[Submitted]:
             async with connection.pipeline():
                 await connection.execute("BEGIN")
                 await self._limit_locks(connection)  # of another transaction's that stores the same key
@@ -373,7 +371,7 @@ class PostgresStore:
     async def claim(self, target: str, limit: int, owner: str, lease: float) -> list[Operation]:
         """Take ready operations, the oldest first, past those that others are taking (LG-6)."""
 
-        async def claim(connection: Connection) -> list[Operation]:
+        async def claim(connection: Session) -> list[Operation]:
             given = {"owner": owner, "lease": lease, "target": target, "limit": limit}
             cursor = await connection.write(_CLAIM, given)
             return [operation_of(row) for row in await cursor.fetchall()]
@@ -383,7 +381,7 @@ class PostgresStore:
     async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
         """Let leases end later (LG-6)."""
 
-        async def extend(connection: Connection) -> set[str]:
+        async def extend(connection: Session) -> set[str]:
             cursor = await connection.write(_EXTEND, {**_columns(leases), "lease": lease})
             return {str(row[0]) for row in await cursor.fetchall()}
 
@@ -392,7 +390,7 @@ class PostgresStore:
     async def release(self, leases: Sequence[Lease]) -> None:
         """Give operations back as they were (LG-10)."""
 
-        async def release(connection: Connection) -> None:
+        async def release(connection: Session) -> None:
             await connection.write(_RELEASE, _columns(leases))
 
         await self._run(release, _SOON)
@@ -407,7 +405,7 @@ class PostgresStore:
             return [(await self.record([report]))[0] for report in reports]
         return [told.get(index) or Recorded(report.id, None) for index, report in enumerate(reports)]
 
-    async def _record(self, connection: Connection, reports: Sequence[AttemptReport]) -> dict[int, Recorded]:
+    async def _record(self, connection: Session, reports: Sequence[AttemptReport]) -> dict[int, Recorded]:
         # In the order of their ids, so that two processes never wait for each other's rows.
         ordered = sorted(enumerate(reports), key=lambda pair: pair[1].id)
         cursors: list[tuple[int, Any]] = []
@@ -428,7 +426,7 @@ class PostgresStore:
     async def lost(self, target: str | None, policy_of: PolicyOf, rng: Random, limit: int) -> list[Recorded]:
         """End the leases that have run out (LG-6)."""
 
-        async def lost(connection: Connection) -> list[Recorded]:
+        async def lost(connection: Session) -> list[Recorded]:
             told = []
             async with self._transaction(connection):
                 for operation, policy, token in await _rows(connection, _LOST, {"target": target, "limit": limit}):
@@ -442,7 +440,7 @@ class PostgresStore:
     async def next_due(self, target: str) -> float | None:
         """Return in how many seconds the next operation may be claimed."""
 
-        async def due(connection: Connection) -> float | None:
+        async def due(connection: Session) -> float | None:
             statement = (
                 "SELECT extract(epoch FROM min(next_attempt_at) - now())::double precision "
                 "FROM grpc_backoff.operations WHERE target = %s AND next_attempt_at IS NOT NULL"
@@ -455,7 +453,7 @@ class PostgresStore:
     async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the operation's own word
         """Write a backoff and its timestamp at once (seed 001)."""
 
-        async def write(connection: Connection) -> bool:
+        async def write(connection: Session) -> bool:
             async with self._transaction(connection):
                 rows = await _rows(connection, "SELECT grpc_backoff.set_backoff(%s, %s)", (id, seconds))
             return bool(rows[0][0])
@@ -467,7 +465,7 @@ class PostgresStore:
     async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
         """Tell of many operations whether they are ready (LG-5)."""
 
-        async def look(connection: Connection) -> list[Readiness]:
+        async def look(connection: Session) -> list[Readiness]:
             # Only where an owner has died has the time to be computed: of those the policies are handed in.
             statement = "SELECT DISTINCT policy FROM grpc_backoff.operations WHERE lease_until <= now()"
             named = [row[0] for row in await _rows(connection, statement, ())]
@@ -486,7 +484,7 @@ class PostgresStore:
     async def find(self, which: Filter, limit: int) -> list[Operation]:
         """Return operations, the oldest first."""
 
-        async def find(connection: Connection) -> list[Operation]:
+        async def find(connection: Session) -> list[Operation]:
             where, given = _where(which)
             rows = await _rows(connection, f"{_OPERATION}{where} ORDER BY o.seq LIMIT %s", (*given, limit))
             return [operation_of(row) for row in rows]
@@ -496,7 +494,7 @@ class PostgresStore:
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts."""
 
-        async def read(connection: Connection) -> list[OperationAttempt]:
+        async def read(connection: Session) -> list[OperationAttempt]:
             rows = await _rows(
                 connection,
                 "SELECT number, extract(epoch FROM started)::double precision, "
@@ -514,7 +512,7 @@ class PostgresStore:
     async def queue(self, target: str | None) -> Queue:
         """Return what waits."""
 
-        async def look(connection: Connection) -> Queue:
+        async def look(connection: Session) -> Queue:
             rows = await _rows(
                 connection,
                 "SELECT state, count(*), greatest(extract(epoch FROM now() - min(created)), 0)::double precision "
@@ -533,7 +531,7 @@ class PostgresStore:
     async def waiting(self, limit: int) -> int:
         """Return how many operations are not finished."""
 
-        async def count(connection: Connection) -> int:
+        async def count(connection: Session) -> int:
             statement = (
                 "SELECT count(*) FROM (SELECT 1 FROM grpc_backoff.operations "
                 "WHERE state IN ('pending', 'waiting_for_retry', 'in_progress') LIMIT %s) w"
@@ -565,7 +563,7 @@ class PostgresStore:
         )
 
     async def _changed(self, statement: str, given: Sequence[Any]) -> list[str]:
-        async def change(connection: Connection) -> list[str]:
+        async def change(connection: Session) -> list[str]:
             async with self._transaction(connection):
                 return [str(row[0]) for row in await _rows(connection, statement, given)]
 
@@ -574,7 +572,7 @@ class PostgresStore:
     async def prune(self, keep: float, states: Sequence[OperationState], limit: int) -> int:
         """Delete what finished long ago (LG-11)."""
 
-        async def prune(connection: Connection) -> int:
+        async def prune(connection: Session) -> int:
             statement = (
                 "DELETE FROM grpc_backoff.operations WHERE seq IN (SELECT seq FROM grpc_backoff.operations "
                 "WHERE state = ANY (%s) AND finished <= now() - make_interval(secs => %s) LIMIT %s "
@@ -590,7 +588,7 @@ class PostgresStore:
     async def notify(self, target: str) -> None:
         """Wake whoever delivers to a target (LG-12)."""
 
-        async def notify(connection: Connection) -> None:
+        async def notify(connection: Session) -> None:
             await connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, target))
 
         await self._run(notify)
@@ -714,7 +712,7 @@ async def _rows(connection: Any, statement: str, given: Any) -> list[tuple[Any, 
     return rows
 
 
-async def _version(connection: Connection) -> int:
+async def _version(connection: Session) -> int:
     # Not by `to_regclass`, which may answer from before a lock was had.
     there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = 'grpc_backoff' AND tablename = 'schema'"
     if not await _rows(connection, there, ()):
@@ -723,7 +721,7 @@ async def _version(connection: Connection) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def _cut(connection: Connection) -> None:
+def _cut(connection: Session) -> None:
     """Break a connection as the network would: whoever waits for it hears at once, and the server need not answer."""
     with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as bare:
         bare.shutdown(socket.SHUT_RDWR)

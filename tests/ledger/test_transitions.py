@@ -229,8 +229,17 @@ def row(change, standing, report):
 
 @given(
     policies(),
-    st.builds(Standing, st.just(OperationState.IN_PROGRESS), st.integers(0, 12), age=st.floats(0, 1e4)),
-    st.none() | st.builds(FailedAttempt, CODES, hint=HINTS, refused=st.just(False), committed=st.just(False)),
+    st.builds(
+        Standing,
+        st.just(OperationState.IN_PROGRESS),
+        st.integers(0, 12),
+        st.integers(0, 12),
+        st.none() | st.floats(0, 1e4),
+        st.booleans(),
+        st.integers(0, 5),
+        st.floats(0, 1e4),
+    ),
+    st.none() | st.builds(FailedAttempt, CODES, HINTS, st.booleans(), st.just(False), st.just(False), st.booleans()),
     st.booleans(),
 )
 def test_what_a_row_says_of_a_lost_answer(policy, standing, failure, can_refresh):
