@@ -34,13 +34,7 @@ from grpc_backoff.ledger.records import (
     Submitted,
 )
 from grpc_backoff.ledger.schema import migrations
-from grpc_backoff.ledger.store import (
-    COLUMNS,
-    UNFINISHED,
-    PolicyOf,
-    check_version,
-    operation_of,
-)
+from grpc_backoff.ledger.store import COLUMNS, PolicyOf, attempt_of, check_version, operation_of, queue_of
 from grpc_backoff.ledger.transitions import classify, ledger_policy, loss
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
@@ -502,10 +496,7 @@ class PostgresStore:
                 "FROM grpc_backoff.attempts WHERE operation_id = %s ORDER BY number",
                 (id,),
             )
-            return [
-                OperationAttempt(number=number, started=started, ended=ended, code=code, delay=delay, source=source)
-                for number, started, ended, code, delay, source in rows
-            ]
+            return [attempt_of(row) for row in rows]
 
         return await self._run(read)
 
@@ -520,11 +511,7 @@ class PostgresStore:
                 "WHERE %(target)s::text IS NULL OR target = %(target)s GROUP BY state",
                 {"target": target},
             )
-            counts = {OperationState(state): count for state, count, _ in rows}
-            length = sum(counts.get(state, 0) for state in UNFINISHED)
-            return Queue(
-                counts, length, max((age for state, _, age in rows if OperationState(state) in UNFINISHED), default=0.0)
-            )
+            return queue_of((state, count, age) for state, count, age in rows)
 
         return await self._run(look)
 

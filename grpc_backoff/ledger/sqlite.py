@@ -35,14 +35,7 @@ from grpc_backoff.ledger.records import (
     Submitted,
 )
 from grpc_backoff.ledger.schema import migrations
-from grpc_backoff.ledger.store import (
-    COLUMNS,
-    UNFINISHED,
-    PolicyOf,
-    check_version,
-    operation_of,
-    readiness,
-)
+from grpc_backoff.ledger.store import COLUMNS, PolicyOf, attempt_of, check_version, operation_of, queue_of, readiness
 from grpc_backoff.ledger.transitions import Change, Standing, after_failure, after_loss, after_success, ledger_policy
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
@@ -423,10 +416,7 @@ class SQLiteStore:
                 "ORDER BY number",
                 (id,),
             )
-            return [
-                OperationAttempt(number=number, started=started, ended=ended, code=code, delay=delay, source=source)
-                for number, started, ended, code, delay, source in rows
-            ]
+            return [attempt_of(row) for row in rows]
 
         return await self._run(read)
 
@@ -439,10 +429,8 @@ class SQLiteStore:
                 "GROUP BY state",
                 (target,),
             ).fetchall()
-            counts = {OperationState(state): count for state, count, _ in rows}
-            oldest = min((created for state, _, created in rows if OperationState(state) in UNFINISHED), default=None)
-            length = sum(counts.get(state, 0) for state in UNFINISHED)
-            return Queue(counts, length, 0.0 if oldest is None else max(0.0, self._now() - oldest))
+            now = self._now()
+            return queue_of((state, count, now - created) for state, count, created in rows)
 
         return await self._run(look)
 

@@ -6,7 +6,7 @@ became of the data. A store decides nothing about retrying: it applies `transiti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError
@@ -31,11 +31,12 @@ from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = [
     "COLUMNS",
-    "UNFINISHED",
     "PolicyOf",
     "Store",
+    "attempt_of",
     "check_version",
     "operation_of",
+    "queue_of",
     "readiness",
 ]
 
@@ -68,7 +69,7 @@ COLUMNS = [
 ]
 """The columns of an operation, in the order in which `operation_of` takes them."""
 
-UNFINISHED = CLAIMABLE | {OperationState.IN_PROGRESS}
+_UNFINISHED = CLAIMABLE | {OperationState.IN_PROGRESS}
 """The states of what still waits, or runs."""
 
 
@@ -183,6 +184,23 @@ def operation_of(row: Sequence[Any]) -> Operation:
     except ValueError as error:
         values |= {"metadata": (), "problem": str(error)}
     return Operation(**values)
+
+
+def attempt_of(row: Sequence[Any]) -> OperationAttempt:
+    """Return the attempt that a row holds: its number, start, end, code, delay, and where the delay came from."""
+    number, started, ended, code, delay, source = row
+    return OperationAttempt(number=number, started=started, ended=ended, code=code, delay=delay, source=source)
+
+
+def queue_of(rows: Iterable[tuple[str, int, float]]) -> Queue:
+    """Return what waits, of rows that have a state, how many operations are in it, and the oldest one's age."""
+    counts, length, oldest = {}, 0, 0.0
+    for name, count, age in rows:
+        state = OperationState(name)
+        counts[state] = count
+        if state in _UNFINISHED:
+            length, oldest = length + count, max(oldest, age)
+    return Queue(counts, length, oldest)
 
 
 def check_version(where: str, found: int, newest: int, *, apply: bool) -> None:
