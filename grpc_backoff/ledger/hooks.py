@@ -19,7 +19,10 @@ _LOG = logging.getLogger("grpc_backoff")
 
 @value(frozen=True, slots=True, kw_only=True)
 class LedgerHooks:
-    """Functions or coroutine functions that a deliverer calls. What they raise is logged and changes nothing."""
+    """Functions or coroutine functions that a deliverer calls. What they raise is logged and changes nothing.
+
+    `on_exhausted` and `on_conflict` run beside the deliveries, and are called for attempts recorded by hand, too.
+    """
 
     on_success: Callable[[Operation, bytes], Any] | None = None
     """Called with the operation and the response's bytes, before the success is recorded; the bytes are not stored.

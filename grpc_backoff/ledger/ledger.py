@@ -63,8 +63,8 @@ _LOG = logging.getLogger("grpc_backoff")
 _CHANCE = random.SystemRandom()
 _POSTGRES = ("postgresql://", "postgres://")
 _SQLITE = "sqlite:///"
-_CONNINFO = re.compile(r"\s*[a-z_]+\s*=")
-"""How libpq's other form of naming a database begins: `host=...`."""
+_CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*=")
+"""libpq's other form of naming a database: `host=... password=...`."""
 _URLS = "a path, sqlite:///path or postgresql://..."
 _COALESCE = 0.01
 """Seconds for which wake-ups are gathered before one is sent."""
@@ -87,7 +87,7 @@ def open_store(url: str, settings: LedgerSettings) -> Store:
         return PostgresStore(url, settings)
     if "://" in url and not url.startswith(_SQLITE):
         raise OptionError("url", f"{url.partition('://')[0]}://...", _URLS)
-    if _CONNINFO.match(url):  # not shown, as it may have a password
+    if _CONNINFO.search(url) and not url.startswith((_SQLITE, "file:")):  # not shown, as it may have a password
         raise OptionError("url", "...=...", _URLS)
     return SQLiteStore(url.removeprefix(_SQLITE), settings)
 

@@ -77,9 +77,9 @@ _SUBMIT = (
     f"%s::text[], %s::text[]) s{_ONCE} RETURNING id"
 )
 _KNOWN = (
-    "SELECT o.id, o.method, o.idempotency_key FROM grpc_backoff.operations o "
-    "JOIN unnest(%s::uuid[], %s::text[], %s::text[]) k (id, method, key) "
-    "ON o.id = k.id OR o.method = k.method AND o.idempotency_key = k.key"
+    "SELECT o.id, o.method, o.idempotency_key FROM grpc_backoff.operations o WHERE o.id = ANY (%s::uuid[]) "
+    "UNION SELECT o.id, o.method, o.idempotency_key FROM grpc_backoff.operations o "
+    "JOIN unnest(%s::text[], %s::text[]) k (method, key) ON o.method = k.method AND o.idempotency_key = k.key"
 )
 _CLAIM = (
     "WITH taken AS (UPDATE grpc_backoff.operations o SET state = 'in_progress', lease_owner = %(owner)s, "
@@ -125,7 +125,7 @@ class Session(psycopg.AsyncConnection[tuple[Any, ...]]):
 
     committing = False
 
-    async def write(self, statement: str, given: Any) -> psycopg.AsyncCursor[tuple[Any, ...]]:
+    async def write(self, statement: str, given: Any = None) -> psycopg.AsyncCursor[tuple[Any, ...]]:
         """Execute a statement that is a transaction of its own."""
         self.committing = True
         return await self.execute(statement, given)
@@ -315,7 +315,7 @@ class PostgresStore:
                 cursor = await connection.execute(_SUBMIT, _parameters(submissions))
             new = {str(row[0]) for row in await cursor.fetchall()}
             answer = await _answers(connection, submissions, new)
-            await connection.write("COMMIT", ())
+            await connection.write("COMMIT")
             return answer
 
         try:
