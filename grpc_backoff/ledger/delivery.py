@@ -80,6 +80,9 @@ class Delivery:
         self._methods: dict[str, Any] = {}
         self._credentials: Metadata = ()
         self._doubted: set[Lease] = set()
+        """Leases whose ends may be recorded already, as an answer was lost."""
+        self._lost: list[Recorded] = []
+        """Losses that nobody has been told of yet."""
         self._hooks: set[asyncio.Task[None]] = set()
         self._hook_places = asyncio.Semaphore(concurrency)
         self._beside: list[asyncio.Task[None]] = []
@@ -420,12 +423,13 @@ class Delivery:
             await asyncio.sleep(pause)
 
     async def _find_lost(self) -> None:
-        lost = await self._store.lost(self.target, self._ledger.policy_of_any, self._ledger.rng, _MANY)
-        if not lost:
+        self._lost += await self._store.lost(self.target, self._ledger.policy_of_any, self._ledger.rng, _MANY)
+        if not self._lost:
             return
         self._wake.set()
-        operations = await self._store.find(Filter(ids=tuple(each.id for each in lost)), _MANY)
+        operations = await self._store.find(Filter(ids=tuple(each.id for each in self._lost)), len(self._lost))
         by_id = {operation.id: operation for operation in operations}
+        lost, self._lost = self._lost, []
         for recorded in lost:
             if recorded.id in by_id:
                 self._tell(by_id[recorded.id], recorded)

@@ -683,6 +683,34 @@ async def test_an_answer_that_is_lost(url, shop, step):
     assert (operation.attempts, operation.recorded) == (1, 1)
 
 
+async def test_a_loss_is_told_though_the_database_fails(url, shop):
+    """LG-6, LG-7: a lost attempt that was the last is told, also where its operation could not be read at first."""
+    heard = []
+    async with (
+        opened(url, replace(FAST, policy="max_attempts: 1"), hooks=LedgerHooks(on_exhausted=heard.append)) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+    ):
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        await ledger.store.claim(shop.target, 1, "dead", 0.001)
+        find, failed = ledger.store.find, []
+
+        async def failing(*given):
+            if not failed:
+                failed.append(given)
+                raise LedgerUnavailableError("gone")
+            return await find(*given)
+
+        ledger.store.find = failing
+        async with delivering(ledger, channel):
+            for _ in range(500):
+                await asyncio.sleep(0.02)
+                if heard:
+                    break
+
+    assert failed
+    assert [(each.id, each.state, each.code) for each in heard] == [(told.id, OperationState.FAILED, "LOST")]
+
+
 async def test_everything_that_is_old_is_pruned(url, shop):
     """LG-11: what one transaction does not prune, the next round does, not one a hundred seconds later."""
     async with opened(url, replace(FAST, keep=0.001)) as ledger, aio.insecure_channel(shop.target) as channel:
