@@ -159,10 +159,11 @@ class Delivery:
                 self._start(operation)
 
     def _room(self) -> int:
-        """Return how many more operations there may be at work: in attempts, and, while hooks run, behind them."""
-        running = len(self._running)
-        behind = len(self._hooks) + len(self._ended) if self._hooks else 0
-        return min(self._window.size, self._window.limit - behind) - running
+        """Return how many more operations there may be at work: in attempts, in hooks, and on the way to hooks."""
+        hooks, behind = self._ledger.hooks, len(self._hooks)
+        if hooks.on_exhausted is not None or hooks.on_conflict is not None:
+            behind += sum(report.failure is not None for report, _ in self._ended)
+        return min(self._window.size, self._window.limit - behind) - len(self._running)
 
     async def _take(self, free: int) -> list[Operation]:
         """Return operations to deliver; before that, wait until there are some and the channel is READY."""
@@ -364,8 +365,8 @@ class Delivery:
                 self._held.discard(lease)
                 self._doubted.discard(lease)
                 self._tell(operation, recorded)
-        if self._hooks:
-            self._wake.set()
+        if any(report.failure is not None for report, _ in batch):
+            self._wake.set()  # there may be room again
         if self._ended:
             self._unrecorded.set()
 
