@@ -29,9 +29,10 @@ def main() -> None:
     parser.add_argument("--moments", type=int, default=1000, help="kills of each process")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--processes", type=int, help="default: 64 on PostgreSQL, 8 on SQLite")
-    parser.add_argument("--operations", type=int, default=100_000)
+    parser.add_argument("--operations", type=int, help="default: 10,000 deliveries, 100,000 of all else")
     parser.add_argument("--concurrency", type=int, default=16)
     chosen = parser.parse_args()
+    operations = chosen.operations or (10_000 if chosen.what == "deliveries" else 100_000)
     only = {"unlocked": ["postgres"], "deliveries": ["postgres"], "submits": ["sqlite"], "latency": ["sqlite"]}
     for kind in chosen.database or only.get(chosen.what, KINDS):
         with database(kind) as url:
@@ -44,13 +45,13 @@ def main() -> None:
                     _tell(chosen.what, kind, asyncio.run(orchestrators.unlocked(url, chosen.rounds)))
                 case "claims":
                     processes = chosen.processes or (64 if kind == "postgres" else 8)
-                    _tell(chosen.what, kind, asyncio.run(claims.share(url, processes, chosen.operations)))
+                    _tell(chosen.what, kind, asyncio.run(claims.share(url, processes, operations)))
                 case "submits":
-                    _tell(chosen.what, kind, asyncio.run(rates.submits(url, chosen.operations)))
+                    _tell(chosen.what, kind, asyncio.run(rates.submits(url, operations)))
                 case "latency":
-                    _tell(chosen.what, kind, asyncio.run(rates.claim_latency(url, chosen.operations, 1000)))
+                    _tell(chosen.what, kind, asyncio.run(rates.claim_latency(url, operations, 1000)))
                 case "deliveries":
-                    given = url, chosen.operations, chosen.concurrency
+                    given = url, operations, chosen.concurrency
                     _tell(chosen.what, kind, asyncio.run(rates.deliveries(*given)))
                     _tell(chosen.what, kind, asyncio.run(rates.procrastinate_deliveries(*given)))
 

@@ -102,7 +102,7 @@ async def _serving():
 async def deliveries(url: str, number: int, concurrency: int) -> Rate:
     """Deliver operations that wait, and wait until all are recorded."""
     settings = replace(_SETTINGS, concurrency=concurrency)
-    async with _serving() as (_, target), await Ledger.open(url, settings=settings) as ledger:
+    async with _serving() as (handler, target), await Ledger.open(url, settings=settings) as ledger:
         for _ in range(number // 1000):
             await ledger.submit_many([ledger.prepared(target, _METHOD, b"x" * 100) for _ in range(1000)])
         async with aio.insecure_channel(target) as channel:
@@ -114,6 +114,7 @@ async def deliveries(url: str, number: int, concurrency: int) -> Rate:
             seconds = time.monotonic() - began
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+    assert handler.calls == number, handler.calls
     return Rate(f"deliveries, {concurrency} at a time", number, seconds)
 
 

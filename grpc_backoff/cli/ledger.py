@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
 import click
 
@@ -65,8 +66,6 @@ def ledger(context: click.Context, url: str, config: str | None) -> None:
 def _within(context: click.Context, work: Callable[[Ledger], Coroutine[Any, Any, ResultT]]) -> ResultT:
     """Do some work on the ledger that the command names."""
     url, config = context.obj
-    if "://" not in url and not url.startswith("file:") and not Path(url).exists():
-        raise Refusal(f"{url}: expected a database; there is no such file", 1)
 
     from grpc_backoff.ledger import Ledger  # noqa: PLC0415 - after GRPC_VERBOSITY is set
 
@@ -297,7 +296,7 @@ async def _chosen(opened: Ledger, ids: Sequence[str], every: bool, which: Filter
 
 def _say(changed: Sequence[str], asked: Sequence[str], done: str) -> None:
     click.echo(f"{len(changed)} {done}.")
-    left = [id_ for id_ in asked if id_ not in changed]
+    left = [id_ for id_ in asked if str(UUID(id_)) not in changed]  # in the form that the ledger uses
     if left:
         raise Refusal(f"not {done}, since their state does not allow it or they are not there: {', '.join(left)}", 1)
 

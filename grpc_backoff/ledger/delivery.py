@@ -1,17 +1,18 @@
 """Delivers the operations of one channel's target: claims them, calls, and records what became of each (LG-10).
 
-A shell: when the next attempt follows, and whether, is the store's to record by `transitions`. Three tasks run beside
-the attempts: one claims, one records their ends in batches, and one extends leases, looks for lost ones and prunes.
+A shell: when the next attempt follows, and whether, is the store's to record by `transitions`. Four tasks run beside
+the attempts: one claims, one records their ends in batches, one extends leases and does nothing else, and one looks for
+lost leases and prunes. None of them waits for a hook: hooks have tasks of their own, and while there are too many of
+them nothing is claimed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -24,7 +25,7 @@ from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger import events
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError
-from grpc_backoff.ledger.hooks import call_hook
+from grpc_backoff.ledger.hooks import call_hook, run_hook
 from grpc_backoff.ledger.records import (
     FINISHED,
     LOST,
@@ -37,6 +38,7 @@ from grpc_backoff.ledger.records import (
     Recorded,
 )
 from grpc_backoff.ledger.slow_start import AttemptWindow
+from grpc_backoff.ledger.transitions import recalled
 from grpc_backoff.policy.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ _MOMENT = 0.01
 """Seconds between two looks at whether a delivery that ends has recorded everything."""
 _BEATS = 3
 """How often a lease is extended before it could end."""
+_ONE_ATTEMPT = RetryPolicy.parse("max_attempts: 1")
 _PRUNE_EVERY = 100.0
 """Seconds between looks for what may be pruned."""
 
@@ -76,6 +79,14 @@ class Delivery:
         self._held: set[Lease] = set()
         self._methods: dict[str, Any] = {}
         self._credentials: Metadata = ()
+        self._doubted: set[Lease] = set()
+        """Leases whose ends may be recorded already, as an answer was lost."""
+        self._lost: list[Recorded] = []
+        """Losses that nobody has been told of yet."""
+        self._hooks: set[asyncio.Task[None]] = set()
+        self._hook_places = asyncio.Semaphore(concurrency)
+        self._beside: list[asyncio.Task[None]] = []
+        self._ending: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._unrecorded = asyncio.Event()
         self._flushing = False
@@ -87,31 +98,43 @@ class Delivery:
         self._wake.set()
 
     async def run(self) -> None:
-        """Deliver until cancelled; then give back what has not been delivered."""
-        beside = [asyncio.ensure_future(self._record()), asyncio.ensure_future(self._housekeeping())]
-        claiming = asyncio.ensure_future(self._claim())
+        """Deliver until cancelled, or until `end` is called; then give back what has not been delivered."""
+        work = (self._claim(), self._record(), self._extend_leases(), self._housekeeping())
+        self._beside = [asyncio.ensure_future(each) for each in work]
         try:
-            done, _ = await asyncio.wait([*beside, claiming], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(self._beside, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()
+                if not task.cancelled():  # as `end` does
+                    task.result()
         finally:
-            claiming.cancel()
-            await asyncio.gather(claiming, return_exceptions=True)
-            await asyncio.shield(asyncio.ensure_future(self._wind_up(beside)))
+            await asyncio.shield(self.end())
 
-    async def _wind_up(self, beside: Sequence[asyncio.Task[None]]) -> None:
+    def end(self) -> asyncio.Task[None]:
+        """Begin to wind up, once; return the task, which goes on when whoever waits for it is cancelled."""
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._wind_up())
+        return self._ending
+
+    async def _wind_up(self) -> None:
         """Let running attempts end within the grace, record what has ended, and give back the rest."""
+        claiming, *beside = self._beside
+        claiming.cancel()
+        await asyncio.gather(claiming, return_exceptions=True)
         if self._running:
             await asyncio.wait(self._running, timeout=self._grace)
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+        patience = max(self._grace, self._settings.poll)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(self._grace, self._settings.poll)):
+            async with asyncio.timeout(patience):
                 await self._recorded()
-        for task in beside:
+        if self._hooks:
+            await asyncio.wait(self._hooks, timeout=patience)
+        rest = [*self._hooks, *beside]
+        for task in rest:
             task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
+        await asyncio.gather(*rest, return_exceptions=True)
         if self._held:
             with contextlib.suppress(LedgerError):  # they end by themselves
                 await self._store.release(sorted(self._held))
@@ -120,10 +143,10 @@ class Delivery:
 
     async def _claim(self) -> None:
         while True:
-            free = self._window.size - len(self._running)
+            free = self._room()
             if free <= 0:
                 self._wake.clear()
-                if self._window.size <= len(self._running):
+                if self._room() <= 0:
                     await self._wake.wait()
                 continue
             try:
@@ -134,6 +157,13 @@ class Delivery:
                 continue
             for operation in taken:
                 self._start(operation)
+
+    def _room(self) -> int:
+        """Return how many more operations there may be at work: in attempts, in hooks, and on the way to hooks."""
+        hooks, behind = self._ledger.hooks, len(self._hooks)
+        if hooks.on_exhausted is not None or hooks.on_conflict is not None:
+            behind += sum(report.failure is not None for report, _ in self._ended)
+        return min(self._window.size, self._window.limit - behind) - len(self._running)
 
     async def _take(self, free: int) -> list[Operation]:
         """Return operations to deliver; before that, wait until there are some and the channel is READY."""
@@ -184,10 +214,13 @@ class Delivery:
         self._wake.set()
 
     async def _attempt(self, operation: Operation) -> None:
+        if operation.problem is not None:
+            self._set_aside(operation, operation.problem)
+            return
         try:
             policy = self._ledger.policy_of(operation.policy)
         except OptionError as error:
-            self._unreadable(operation, error)
+            self._set_aside(operation, str(error))
             return
         timeout = policy.timeout or self._settings.attempt_timeout
         began = time.monotonic()
@@ -202,13 +235,10 @@ class Delivery:
             await self._succeeded(operation, policy, response)
         self._window = self._window.grown()
 
-    def _unreadable(self, operation: Operation, error: OptionError) -> None:
-        """Set an operation aside whose policy cannot be read here: a name that the file no longer has, say."""
-        anything = self._ledger.policy_of(self._settings.policy)
-        self._report(
-            operation,
-            AttemptReport(operation.id, operation.lease_token, anything, FailedAttempt("INTERNAL"), cut(str(error))),
-        )
+    def _set_aside(self, operation: Operation, why: str) -> None:
+        """Fail an operation that cannot be read here, whatever is retried: its policy's name is unknown, say."""
+        failure = FailedAttempt("INTERNAL")
+        self._report(operation, AttemptReport(operation.id, operation.lease_token, _ONE_ATTEMPT, failure, cut(why)))
 
     async def _call(self, operation: Operation, timeout: float) -> bytes:  # noqa: ASYNC109 - the call's own
         """Make one attempt: without the retries of the channel and of its service config, and without waiting."""
@@ -248,7 +278,7 @@ class Delivery:
     async def _succeeded(self, operation: Operation, policy: RetryPolicy, response: bytes) -> None:
         hook = self._ledger.hooks.on_success
         if hook is not None:
-            await self._ask(hook, operation, response)
+            await run_hook(self.target, hook, operation, response)
         self._report(operation, AttemptReport(operation.id, operation.lease_token, policy))
 
     async def _failed(
@@ -289,12 +319,6 @@ class Delivery:
             return False
         return True
 
-    async def _ask(self, hook: Callable[..., Any], *given: Any) -> None:
-        try:
-            await call_hook(hook, *given)
-        except Exception:  # noqa: BLE001 - the hook is the program's
-            _LOG.exception("%s: a hook of the ledger raised", self.target)
-
     # Recording.
 
     def _report(self, operation: Operation, report: AttemptReport) -> None:
@@ -327,7 +351,9 @@ class Delivery:
         self._unrecorded.clear()
         try:
             told = await self._store.record([report for report, _ in batch])
+            told = [await self._first_answer(report, each) for (report, _), each in zip(batch, told, strict=True)]
         except BaseException:
+            self._doubted.update(Lease(operation.id, operation.lease_token) for _, operation in batch)
             self._unrecorded.set()
             raise
         del self._ended[: len(batch)]
@@ -335,59 +361,79 @@ class Delivery:
             if isinstance(recorded, LedgerBusyError):
                 self._report(operation, report)
             else:
-                self._held.discard(Lease(operation.id, operation.lease_token))
-                await self._tell(operation, recorded)
+                lease = Lease(operation.id, operation.lease_token)
+                self._held.discard(lease)
+                self._doubted.discard(lease)
+                self._tell(operation, recorded)
+        if any(report.failure is not None for report, _ in batch):
+            self._wake.set()  # there may be room again
         if self._ended:
             self._unrecorded.set()
 
-    async def _tell(self, operation: Operation, recorded: Recorded) -> None:
-        if not recorded.live or recorded.state is None:
-            return
+    async def _first_answer(
+        self, report: AttemptReport, recorded: Recorded | LedgerBusyError
+    ) -> Recorded | LedgerBusyError:
+        """Return what the first record of an end came to, where the answer to it was lost: the second comes late."""
+        if isinstance(recorded, LedgerBusyError) or recorded.live or report.token is None:
+            return recorded
+        if Lease(report.id, report.token) not in self._doubted:
+            return recorded
+        found = await self._store.find(Filter(ids=(report.id,)), 1)
+        attempts = await self._store.attempts(report.id)
+        return (recalled(found[0], attempts, report) if found else None) or recorded
+
+    def _tell(self, operation: Operation, recorded: Recorded) -> None:
         if recorded.delay is not None:
             asyncio.get_running_loop().call_later(recorded.delay, self._wake.set)
-        self._ledger.emit(event_of(operation, recorded))
-        hooks = {
-            OperationState.FAILED: self._ledger.hooks.on_exhausted,
-            OperationState.CONFLICT: self._ledger.hooks.on_conflict,
-        }
-        hook = hooks.get(recorded.state)
+        hook = self._ledger.announce(operation, recorded)
         if hook is not None:
-            after = dataclasses.replace(
-                operation, state=recorded.state, attempts=recorded.attempts, code=recorded.code, next_attempt_at=None
-            )
-            await self._ask(hook, after)
+            task = asyncio.ensure_future(self._call_hook(hook))
+            self._hooks.add(task)
+            task.add_done_callback(self._hook_done)
+
+    async def _call_hook(self, hook: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async with self._hook_places:
+            await hook()
+
+    def _hook_done(self, task: asyncio.Task[None]) -> None:
+        self._hooks.discard(task)
+        self._wake.set()
 
     # Beside the attempts.
 
+    async def _extend_leases(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.lease / _BEATS)
+            if self._held:
+                with contextlib.suppress(LedgerError):  # the next round tries again; the claims say that it is so
+                    await self._store.extend(sorted(self._held), self._settings.lease)
+
     async def _housekeeping(self) -> None:
-        """Extend leases, end those of dead owners, and prune, each in its time."""
-        now = time.monotonic
-        extend_at = prune_at = now()
+        """End the leases of dead owners, and prune, each in its time."""
+        prune_at = time.monotonic()
         pause = min(self._settings.poll, self._settings.lease / _BEATS)
         while True:
-            with contextlib.suppress(LedgerError):  # the next round tries again; the claims say that it is so
-                if now() >= extend_at:
-                    extend_at = now() + self._settings.lease / _BEATS
-                    if self._held:
-                        await self._store.extend(sorted(self._held), self._settings.lease)
-                await self._find_lost()
-                if now() >= prune_at:
-                    prune_at = now() + _PRUNE_EVERY
-                    await self._store.prune(
+            with contextlib.suppress(LedgerError):  # as above
+                if len(self._hooks) < self._window.limit:
+                    await self._find_lost()
+                if time.monotonic() >= prune_at:
+                    pruned = await self._store.prune(
                         self._settings.keep, [OperationState.SUCCEEDED, OperationState.DISCARDED], _MANY
                     )
+                    prune_at = time.monotonic() + (0 if pruned == _MANY else _PRUNE_EVERY)
             await asyncio.sleep(pause)
 
     async def _find_lost(self) -> None:
-        lost = await self._store.lost(self.target, self._ledger.policy_of_any, self._ledger.rng, _MANY)
-        if not lost:
+        self._lost += await self._store.lost(self.target, self._ledger.policy_of_any, self._ledger.rng, _MANY)
+        if not self._lost:
             return
         self._wake.set()
-        operations = await self._store.find(Filter(ids=tuple(each.id for each in lost)), _MANY)
+        operations = await self._store.find(Filter(ids=tuple(each.id for each in self._lost)), len(self._lost))
         by_id = {operation.id: operation for operation in operations}
+        lost, self._lost = self._lost, []
         for recorded in lost:
             if recorded.id in by_id:
-                await self._tell(by_id[recorded.id], recorded)
+                self._tell(by_id[recorded.id], recorded)
 
     # Trouble with the database.
 

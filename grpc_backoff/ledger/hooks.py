@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -11,12 +12,17 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger.records import Operation
 from grpc_backoff.record import value
 
-__all__ = ["LedgerHooks", "call_hook"]
+__all__ = ["LedgerHooks", "call_hook", "run_hook"]
+
+_LOG = logging.getLogger("grpc_backoff")
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class LedgerHooks:
-    """Functions or coroutine functions that a deliverer calls. What they raise is logged and changes nothing."""
+    """Functions or coroutine functions that a deliverer calls. What they raise is logged and changes nothing.
+
+    `on_exhausted` and `on_conflict` run beside the deliveries, and are called for attempts recorded by hand, too.
+    """
 
     on_success: Callable[[Operation, bytes], Any] | None = None
     """Called with the operation and the response's bytes, before the success is recorded; the bytes are not stored.
@@ -43,3 +49,11 @@ async def call_hook(hook: Callable[..., Any], *given: Any) -> Any:
     """Call a hook, and wait for it if it is a coroutine function."""
     answer = hook(*given)
     return await answer if inspect.isawaitable(answer) else answer
+
+
+async def run_hook(target: str, hook: Callable[..., Any], *given: Any) -> None:
+    """Call a hook whose answer does not matter; what it raises is logged."""
+    try:
+        await call_hook(hook, *given)
+    except Exception:  # noqa: BLE001 - the hook is the program's
+        _LOG.exception("%s: a hook of the ledger raised", target)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import functools
 import inspect
 import logging
 import os
 import random
+import re
 import socket
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,11 +24,18 @@ from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
 from grpc_backoff.config.methods import Retry, read_retry
 from grpc_backoff.config.settings import resolve_ledger
 from grpc_backoff.errors import OptionError
-from grpc_backoff.ledger.delivery import Delivery, cut
-from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerLimitError, LedgerStateError
+from grpc_backoff.ledger.delivery import Delivery, cut, event_of
+from grpc_backoff.ledger.errors import (
+    LedgerBusyError,
+    LedgerError,
+    LedgerLimitError,
+    LedgerStateError,
+    LedgerUnavailableError,
+)
 from grpc_backoff.ledger.events import Listener, OperationEvent
-from grpc_backoff.ledger.hooks import LedgerHooks
+from grpc_backoff.ledger.hooks import LedgerHooks, run_hook
 from grpc_backoff.ledger.log import log_operation
+from grpc_backoff.ledger.metadata import metadata_bytes, unsendable
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import (
     AttemptReport,
@@ -53,6 +63,9 @@ _LOG = logging.getLogger("grpc_backoff")
 _CHANCE = random.SystemRandom()
 _POSTGRES = ("postgresql://", "postgres://")
 _SQLITE = "sqlite:///"
+_CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*=")
+"""libpq's other form of naming a database: `host=... password=...`."""
+_URLS = "a path, sqlite:///path or postgresql://..."
 _COALESCE = 0.01
 """Seconds for which wake-ups are gathered before one is sent."""
 _RECOUNT = 5.0
@@ -73,7 +86,9 @@ def open_store(url: str, settings: LedgerSettings) -> Store:
 
         return PostgresStore(url, settings)
     if "://" in url and not url.startswith(_SQLITE):
-        raise OptionError("url", url, "a path, sqlite:///path or postgresql://...")
+        raise OptionError("url", f"{url.partition('://')[0]}://...", _URLS)
+    if _CONNINFO.search(url) and not url.startswith((_SQLITE, "file:")):  # not shown, as it may have a password
+        raise OptionError("url", "...=...", _URLS)
     return SQLiteStore(url.removeprefix(_SQLITE), settings)
 
 
@@ -117,7 +132,8 @@ class Ledger:
         self._config = config
         self._listeners: list[Listener] = [log_operation, *listeners]
         self._policies: dict[str, RetryPolicy] = {}
-        self._deliveries: dict[Delivery, asyncio.Task[None] | None] = {}
+        self._deliveries: set[Delivery] = set()
+        self._closed = False
         self._to_notify: set[str] = set()
         self._notifier: asyncio.Task[None] | None = None
         self._counted_at = -_RECOUNT
@@ -150,6 +166,7 @@ class Ledger:
             LedgerUnavailableError: the database cannot be opened.
             LedgerSchemaError: its tables are newer than this library, or older with `migrate=False` (LG-13).
             grpc_backoff.ConfigError: the file has a wrong value.
+            OptionError: the settings' policy is not known.
         """
         named = config if config is not None else os.environ.get(ENVIRONMENT_VARIABLE) or None
         read = named if isinstance(named, Config) or named is None else read_config(named)
@@ -158,6 +175,7 @@ class Ledger:
         store = open_store(os.fspath(url), settings)
         ledger = cls(store, settings, config=read, hooks=hooks, listeners=listeners, rng=rng)
         try:
+            ledger.policy_of(settings.policy)
             await store.migrate(apply=migrate)
         except BaseException:
             await store.close()
@@ -175,13 +193,16 @@ class Ledger:
         await self.close()
 
     async def close(self) -> None:
-        """End the deliveries of this process within their grace, give back what they had, and close the database."""
-        deliveries = [task for task in self._deliveries.values() if task is not None]
-        for task in deliveries:
-            task.cancel()
-        await asyncio.gather(*deliveries, return_exceptions=True)
+        """End the deliveries of this process within their grace, give back what they had, and close the database.
+
+        Deliveries that were cancelled and still wind up are waited for, too.
+        """
+        self._closed = True
+        ending = {delivery.end() for delivery in self._deliveries}
         if self._notifier is not None:
-            await asyncio.gather(self._notifier, return_exceptions=True)
+            ending.add(self._notifier)
+        if ending:
+            await asyncio.wait(ending)  # unlike gather it cancels nothing when this is cancelled
         await self.store.close()
 
     # Submitting.
@@ -209,10 +230,12 @@ class Ledger:
             policy: how it is retried; by default as the file's `[methods]` says, else its `[ledger]`.
             within: a connection with the caller's own transaction, which this then belongs to: rolled back, it never
                 was. One of psycopg, sync or async, or of sqlite3, as the ledger's database is. A sqlite3 connection
-                blocks the event loop for the time of one insert.
+                blocks the event loop for the insert, and before it for the lock, at most for its own busy timeout.
 
         Raises:
-            LedgerLimitError: the request is too large, or too many operations wait.
+            OptionError: the settings do not allow metadata of that key, or gRPC could not send them; or a sqlite3
+                connection commits by itself, and has no transaction.
+            LedgerLimitError: request and metadata are too large, or too many operations wait.
             LedgerBusyError, LedgerUnavailableError: the database did not take it; the error says what became of it.
         """
         prepared = self.prepared(call, *request, idempotency_key=idempotency_key, metadata=metadata, policy=policy)
@@ -244,9 +267,11 @@ class Ledger:
     ) -> Submission:
         """Return an operation for `submit_many` or `statement`; the arguments are those of `submit`."""
         target, method, content = _parts(call, request)
-        most = self.settings.max_request_bytes
-        if len(content) > most:
-            raise LedgerLimitError(f"request={len(content)} bytes: expected at most max_request_bytes ({most})")
+        pairs = self._allowed(metadata)
+        size, most = len(content) + metadata_bytes(pairs), self.settings.max_request_bytes
+        if size > most:
+            what = "request and metadata" if pairs else "request"
+            raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
         if idempotency_key is not None and (not isinstance(idempotency_key, str) or not _is_header(idempotency_key)):
             raise OptionError(
                 "idempotency_key", idempotency_key, "visible ASCII characters, since it is sent as metadata"
@@ -256,7 +281,7 @@ class Ledger:
             target,
             method,
             content,
-            self._allowed(metadata),
+            pairs,
             self._policy_text(method, policy),
             current_trace_id(),
             idempotency_key,
@@ -271,10 +296,13 @@ class Ledger:
 
     def _allowed(self, metadata: Iterable[tuple[str, str | bytes]]) -> tuple[tuple[str, str | bytes], ...]:
         pairs = tuple((key, value) for key, value in metadata)
-        for key, _ in pairs:
+        for key, value in pairs:
             if key not in self.settings.metadata:
                 allowed = ", ".join(self.settings.metadata) or "none"
                 raise OptionError("metadata", key, f"keys that the ledger's settings allow to be stored ({allowed})")
+            wanted = unsendable(key, value)
+            if wanted is not None:
+                raise OptionError("metadata", key, wanted)  # without the value, which may be anything
         return pairs
 
     def _policy_text(self, method: str, policy: Retry | None) -> str:
@@ -336,11 +364,14 @@ class Ledger:
 
         Raises:
             TypeError: it is another channel.
+            LedgerUnavailableError: the ledger is closed.
             OptionError: grpc's core would retry by itself, as its service config has a policy that is left to it.
         """
         if not isinstance(channel, Channel):
             kind = type(channel)
             raise TypeError(f"channel={kind.__module__}.{kind.__name__}: expected a channel of grpc_backoff.aio")
+        if self._closed:
+            raise LedgerUnavailableError("the ledger is closed")
         if channel.call_policies.service_config.left_to_core:
             raise OptionError(
                 "grpc.service_config",
@@ -354,11 +385,25 @@ class Ledger:
             self.settings.grace if grace is None else grace,
         )
         self.store.listen(self._wake)
-        self._deliveries[delivery] = asyncio.current_task()
+        self._deliveries.add(delivery)
         try:
             await delivery.run()
         finally:
-            del self._deliveries[delivery]
+            delivery.end().add_done_callback(lambda _: self._deliveries.discard(delivery))
+
+    def announce(self, operation: Operation, recorded: Recorded) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """Tell the listeners what a report came to; return the hook that is to be called then, None for none (LG-7)."""
+        if not recorded.live or recorded.state is None:
+            return None
+        self.emit(event_of(operation, recorded))
+        hooks = {OperationState.FAILED: self.hooks.on_exhausted, OperationState.CONFLICT: self.hooks.on_conflict}
+        hook = hooks.get(recorded.state)
+        if hook is None:
+            return None
+        after = dataclasses.replace(
+            operation, state=recorded.state, attempts=recorded.attempts, code=recorded.code, next_attempt_at=None
+        )
+        return functools.partial(run_hook, operation.target, hook, after)
 
     def emit(self, event: OperationEvent) -> None:
         """Tell the listeners; what they raise is logged and harms nothing."""
@@ -389,7 +434,8 @@ class Ledger:
     async def record_failure(self, id: str, code: str, details: str = "") -> Recorded:  # noqa: A002
         """Record that an attempt of an operation has failed, under the lock of its row (LG-2).
 
-        For those who make attempts by themselves. However many record at once, none is lost.
+        For those who make attempts by themselves. However many record at once, none is lost. Listeners and hooks are
+        told as of a delivery; a hook has ended when this returns.
 
         Raises:
             LedgerBusyError: the lock was not had within `lock_timeout`; nothing was written.
@@ -398,18 +444,21 @@ class Ledger:
         operation = await self.get(id)
         policy = self.policy_of_any(operation.policy)
         return await self._recorded(
-            AttemptReport(id, None, policy, FailedAttempt(code), cut(details), draw=self.rng.random())
+            operation, AttemptReport(id, None, policy, FailedAttempt(code), cut(details), draw=self.rng.random())
         )
 
     async def record_success(self, id: str) -> Recorded:  # noqa: A002
         """Record that an attempt of an operation has succeeded; otherwise as `record_failure`."""
         operation = await self.get(id)
-        return await self._recorded(AttemptReport(id, None, self.policy_of_any(operation.policy)))
+        return await self._recorded(operation, AttemptReport(id, None, self.policy_of_any(operation.policy)))
 
-    async def _recorded(self, report: AttemptReport) -> Recorded:
+    async def _recorded(self, operation: Operation, report: AttemptReport) -> Recorded:
         [told] = await self.store.record([report])
         if isinstance(told, LedgerBusyError):
             raise told
+        hook = self.announce(operation, told)
+        if hook is not None:
+            await hook()
         return told
 
     async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002

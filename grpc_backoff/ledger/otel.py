@@ -17,12 +17,24 @@ from collections.abc import Iterable
 from typing import Final
 
 from grpc_backoff import __version__
+from grpc_backoff.calls.events import Reason, WaitSource
 from grpc_backoff.errors import MissingExtra
 from grpc_backoff.ledger import events
 from grpc_backoff.ledger.errors import LedgerError
 from grpc_backoff.ledger.ledger import Ledger
 from grpc_backoff.ledger.records import Queue
-from grpc_backoff.telemetry.otel import ATTEMPT, DELAYS, LAST_ATTEMPT, METHOD, REASON, SOURCE, STATUS, TARGET
+from grpc_backoff.telemetry.otel import (
+    ATTEMPT,
+    METHOD,
+    REASON,
+    SOURCE,
+    STATUS,
+    TARGET,
+    attempt_label,
+    canonical_target,
+    delay_histogram,
+    word_label,
+)
 
 try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
@@ -41,6 +53,8 @@ QUEUE_LENGTH: Final = "grpc_backoff.ledger.queue_length"
 OLDEST_AGE: Final = "grpc_backoff.ledger.oldest_age"
 
 _STATE: Final = "grpc_backoff.state"
+_NOT_RETRIED: Final = "not_retried"
+"""The reason where the policy does not retry the code at all, which for calls is no exhaustion."""
 _EVERY: Final = 15.0
 
 
@@ -56,16 +70,14 @@ class LedgerMetrics:
         self._lost = meter.create_counter(LOST, "{attempt}", "Attempts whose deliverer was gone.")
         self._exhausted = meter.create_counter(EXHAUSTED, "{operation}", "Operations that were given up.")
         self._conflicts = meter.create_counter(CONFLICTS, "{operation}", "Operations in conflict.")
-        self._delay = meter.create_histogram(
-            RETRY_DELAY, "s", "Waits before retries.", explicit_bucket_boundaries_advisory=DELAYS
-        )
+        self._delay = delay_histogram(meter, RETRY_DELAY, "Waits before retries.")
         meter.create_observable_gauge(QUEUE_LENGTH, [self._lengths], "{operation}", "Operations, by state.")
         meter.create_observable_gauge(OLDEST_AGE, [self._age], "s", "Age of the oldest operation that waits.")
 
     def __call__(self, event: events.OperationEvent) -> None:
         """Take in one event."""
-        labels = {TARGET: event.target, METHOD: event.method.removeprefix("/")}
-        attempt = str(event.attempt) if event.attempt < LAST_ATTEMPT else f"{LAST_ATTEMPT}+"
+        labels = {TARGET: canonical_target(event.target), METHOD: event.method.removeprefix("/")}
+        attempt = attempt_label(event.attempt)
         match event:
             case events.OperationDelivered():
                 self._delivered.add(1, labels | {ATTEMPT: attempt})
@@ -73,9 +85,10 @@ class LedgerMetrics:
                 if isinstance(event, events.OperationLost):
                     self._lost.add(1, labels)
                 self._retries.add(1, labels | {ATTEMPT: attempt})
-                self._delay.record(event.delay, labels | {SOURCE: event.source})
+                self._delay.record(event.delay, labels | {SOURCE: word_label(WaitSource(event.source))})
             case events.OperationExhausted():
-                self._exhausted.add(1, labels | {STATUS: event.code, REASON: event.reason or "not retried"})
+                reason = word_label(Reason(event.reason)) if event.reason else _NOT_RETRIED
+                self._exhausted.add(1, labels | {STATUS: event.code, REASON: reason})
             case events.OperationConflicted():
                 self._conflicts.add(1, labels | {STATUS: event.code})
 

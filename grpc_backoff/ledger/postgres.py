@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from grpc_backoff.calls.events import Reason, WaitSource
 from grpc_backoff.errors import MissingExtra
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError
+from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.parameters import parameters
 from grpc_backoff.ledger.records import (
     AttemptReport,
@@ -33,14 +34,7 @@ from grpc_backoff.ledger.records import (
     Submitted,
 )
 from grpc_backoff.ledger.schema import migrations
-from grpc_backoff.ledger.store import (
-    COLUMNS,
-    UNFINISHED,
-    PolicyOf,
-    check_version,
-    encode_metadata,
-    operation_of,
-)
+from grpc_backoff.ledger.store import COLUMNS, PolicyOf, attempt_of, check_version, operation_of, queue_of
 from grpc_backoff.ledger.transitions import classify, ledger_policy, loss
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
@@ -49,15 +43,13 @@ try:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
     from psycopg.pq import TransactionStatus
+    from psycopg.rows import tuple_row
 except ImportError as error:
     raise MissingExtra("postgres") from error
 
 __all__ = ["PostgresStore"]
 
 ResultT = TypeVar("ResultT")
-Connection = psycopg.AsyncConnection[tuple[Any, ...]]
-Work = Callable[[Connection], Awaitable[ResultT]]
-
 _IDLE = TransactionStatus.IDLE
 _SOON = 0.5
 """The share of the settings' `timeout` for what deliverers ask again anyway."""
@@ -79,13 +71,14 @@ _INSERT = (
     "state, attempts, recorded, step, refreshed, next_attempt_at, lease_token, created, began) "
 )
 _NEW = "'pending', 0, 0, 0, false, now(), 0, now(), now()"
-_ONCE = " ON CONFLICT (method, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING"
+_ONCE = " ON CONFLICT DO NOTHING"  # of the id or of the key: what is stored already is left as it is
 _SUBMIT = (
     f"{_INSERT}SELECT s.*, {_NEW} FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::bytea[], %s::text[], %s::text[], "
     f"%s::text[], %s::text[]) s{_ONCE} RETURNING id"
 )
 _KNOWN = (
-    "SELECT o.method, o.idempotency_key, o.id FROM grpc_backoff.operations o "
+    "SELECT o.id, o.method, o.idempotency_key FROM grpc_backoff.operations o WHERE o.id = ANY (%s::uuid[]) "
+    "UNION SELECT o.id, o.method, o.idempotency_key FROM grpc_backoff.operations o "
     "JOIN unnest(%s::text[], %s::text[]) k (method, key) ON o.method = k.method AND o.idempotency_key = k.key"
 )
 _CLAIM = (
@@ -123,6 +116,47 @@ _LOST = (
 )
 
 
+class Session(psycopg.AsyncConnection[tuple[Any, ...]]):
+    """A connection that knows whether what is done on it may last already.
+
+    Attributes:
+        committing: whether something was sent that makes a write last. From then on no answer means that nobody knows.
+    """
+
+    committing = False
+
+    async def write(self, statement: str, given: Any = None) -> psycopg.AsyncCursor[tuple[Any, ...]]:
+        """Execute a statement that is a transaction of its own."""
+        self.committing = True
+        return await self.execute(statement, given)
+
+
+Work = Callable[[Session], Awaitable[ResultT]]
+
+
+class _Request:
+    """What is being done for one caller; it is cut off when its time is up, whether the caller still waits or not."""
+
+    def __init__(self) -> None:
+        self.connection: Session | None = None
+        self.broken = False
+        self.expired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def stored(self) -> bool | None:
+        """What is known of the data while no answer has come."""
+        return None if self.connection is not None and self.connection.committing else False
+
+    def expire(self, task: asyncio.Task[Any]) -> None:
+        if task.done():
+            return
+        self.expired.set_result(None)
+        if self.connection is None:
+            task.cancel()
+        else:
+            _cut(self.connection)
+
+
 class PostgresStore:
     """A store on a server; see `Store`."""
 
@@ -132,28 +166,22 @@ class PostgresStore:
         Raises:
             LedgerUnavailableError: it is no such URL.
         """
-        try:
-            said = conninfo_to_dict(url)
-        except psycopg.Error as error:
-            raise LedgerUnavailableError(f"database URL: {_first_line(error)}") from None
         self._url = url
-        self._name = f"postgresql://{said.get('host', '')}/{said.get('dbname', '')}"
+        self._name = _name_of(url)
         self._settings = settings
-        self._free: list[Connection] = []
+        self._free: list[Session] = []
         self._places = asyncio.Semaphore(_CONNECTIONS)
         self._listener: asyncio.Task[None] | None = None
         self._closed = False
 
     # Carrying out.
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> Session:
         seconds = self._settings.timeout
         limit = max(2, round(seconds))  # libpq takes less than two for two
         try:
             async with asyncio.timeout(seconds):
-                return await psycopg.AsyncConnection.connect(
-                    self._url, autocommit=True, prepare_threshold=None, connect_timeout=limit
-                )
+                return await Session.connect(self._url, autocommit=True, prepare_threshold=None, connect_timeout=limit)
         except TimeoutError:
             raise LedgerUnavailableError(f"{self._name}: no connection within {seconds:g} s") from None
         except psycopg.Error as error:
@@ -162,37 +190,54 @@ class PostgresStore:
     async def _run(self, work: Work[ResultT], share: float = 1.0) -> ResultT:
         """Do some work on a connection, within a share of the settings' `timeout`.
 
-        What was begun is finished when the caller is cancelled. When the time is up the connection is cut: the server
-        rolls back what was not committed, and nothing here waits for it.
+        What was begun goes on when the caller is cancelled, within the same time. When that is up the connection is
+        cut: the server rolls back what was not committed, and nothing here waits for it.
         """
         if self._closed:
             raise LedgerUnavailableError(f"{self._name}: the ledger is closed")
         seconds = self._settings.timeout * share
-        used: list[Connection] = []
-        task = asyncio.ensure_future(self._work(work, used))
+        request = _Request()
+        task = asyncio.ensure_future(self._work(work, request))
+        limit = asyncio.get_running_loop().call_later(seconds, request.expire, task)
+        task.add_done_callback(lambda _: limit.cancel())
         task.add_done_callback(_ignore)
-        done, _ = await asyncio.wait({task}, timeout=seconds)
-        if done:
-            return task.result()
-        if used:
-            _cut(used[0])
-        else:
-            task.cancel()
-        raise LedgerUnavailableError(f"{self._name}: no answer within {seconds:g} s")
+        either: set[asyncio.Future[Any]] = {task, request.expired}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if request.expired.done():
+            raise LedgerUnavailableError(f"{self._name}: no answer within {seconds:g} s", stored=request.stored)
+        return task.result()
 
-    async def _work(self, work: Work[ResultT], used: list[Connection]) -> ResultT:
+    async def _work(self, work: Work[ResultT], request: _Request) -> ResultT:
         async with self._places:
-            connection = self._free.pop() if self._free else await self._connect()
-            used.append(connection)
-            try:
-                return await self._told(connection, work)
-            finally:
-                if self._closed or connection.broken or connection.pgconn.transaction_status != _IDLE:
-                    await connection.close()
-                else:
-                    self._free.append(connection)
+            while self._free:
+                connection = self._free.pop()
+                try:
+                    return await self._work_on(connection, work, request)
+                except LedgerUnavailableError as error:
+                    if error.stored is not False or not request.broken or request.expired.done():
+                        raise
+                # The server has ended it, and the others most likely with it: once more, on a new one.
+                request.connection = None
+                await self._forget_free()
+            return await self._work_on(await self._connect(), work, request)
 
-    async def _told(self, connection: Connection, work: Work[ResultT]) -> ResultT:
+    async def _work_on(self, connection: Session, work: Work[ResultT], request: _Request) -> ResultT:
+        connection.committing = False
+        request.connection = connection
+        try:
+            return await self._told(connection, work)
+        finally:
+            request.broken = connection.broken
+            if self._closed or connection.broken or connection.pgconn.transaction_status != _IDLE:
+                await connection.close()
+            else:
+                self._free.append(connection)
+
+    async def _forget_free(self) -> None:
+        while self._free:
+            await self._free.pop().close()
+
+    async def _told(self, connection: Session, work: Work[ResultT]) -> ResultT:
         """Do the work; say in one clear error what the server could not do."""
         try:
             return await work(connection)
@@ -202,15 +247,22 @@ class PostgresStore:
                 "nothing was written"
             ) from error
         except psycopg.Error as error:
-            raise LedgerUnavailableError(f"{self._name}: {_first_line(error)}") from error
+            unheard = connection.committing and error.sqlstate is None and connection.broken
+            raise LedgerUnavailableError(
+                f"{self._name}: {_first_line(error)}", stored=None if unheard else False
+            ) from error
 
     @contextlib.asynccontextmanager
-    async def _transaction(self, connection: Connection) -> AsyncIterator[None]:
+    async def _transaction(self, connection: Session) -> AsyncIterator[None]:
         """Hold a transaction whose locks are waited for no longer than `lock_timeout` (LG-2)."""
         async with connection.transaction():
-            milliseconds = str(max(1, round(self._settings.lock_timeout * 1000)))
-            await connection.execute("SELECT set_config('lock_timeout', %s, true)", (milliseconds,))
+            await self._limit_locks(connection)
             yield
+            connection.committing = True
+
+    async def _limit_locks(self, connection: Session) -> None:
+        milliseconds = str(max(1, round(self._settings.lock_timeout * 1000)))
+        await connection.execute("SELECT set_config('lock_timeout', %s, true)", (milliseconds,))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -218,8 +270,7 @@ class PostgresStore:
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
-        while self._free:
-            await self._free.pop().close()
+        await self._forget_free()
 
     # The tables.
 
@@ -228,7 +279,7 @@ class PostgresStore:
         known = migrations("postgres")
         newest = known[-1].number
 
-        async def migrate(connection: Connection) -> tuple[int, int]:
+        async def migrate(connection: Session) -> tuple[int, int]:
             before = await _version(connection)
             if before == newest:
                 return before, before
@@ -236,12 +287,15 @@ class PostgresStore:
             async with connection.transaction():
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
                 before = await _version(connection)  # another process may have been first
-                await connection.execute("CREATE SCHEMA IF NOT EXISTS grpc_backoff")
+                # Not by IF NOT EXISTS, which asks for the right to make one even where there is one.
+                if not await _rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'", ()):
+                    await connection.execute("CREATE SCHEMA grpc_backoff")
                 await connection.execute("CREATE TABLE IF NOT EXISTS grpc_backoff.schema (version integer NOT NULL)")
                 for migration in known[before:]:
                     await connection.execute(migration.sql)
                     await connection.execute("DELETE FROM grpc_backoff.schema")
                     await connection.execute("INSERT INTO grpc_backoff.schema VALUES (%s)", (migration.number,))
+                connection.committing = True
             return before, newest
 
         return await self._run(migrate)
@@ -253,26 +307,23 @@ class PostgresStore:
 
         The COMMIT goes by itself: until it is sent, it is certain that nothing was stored.
         """
-        committing = False
 
-        async def submit(connection: Connection) -> list[Submitted]:
-            nonlocal committing
+        async def submit(connection: Session) -> list[Submitted]:
             async with connection.pipeline():
                 await connection.execute("BEGIN")
+                await self._limit_locks(connection)  # of another transaction's that stores the same key
                 cursor = await connection.execute(_SUBMIT, _parameters(submissions))
             new = {str(row[0]) for row in await cursor.fetchall()}
             answer = await _answers(connection, submissions, new)
-            committing = True
-            await connection.execute("COMMIT")
+            await connection.write("COMMIT")
             return answer
 
         try:
             return await self._run(submit)
         except LedgerUnavailableError as error:
-            if committing:
-                raise LedgerUnavailableError(
-                    f"{error.args[0]}; submit again with the same idempotency key", stored=None
-                ) from error
+            if error.stored is None:
+                message = f"{error.args[0]}; submit again with the same idempotency key"
+                raise LedgerUnavailableError(message, stored=None) from error
             raise
 
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
@@ -288,18 +339,19 @@ class PostgresStore:
         )
 
     async def _submit_async(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
-        cursor = await connection.execute(_SUBMIT, _parameters(submissions))
-        new = {str(row[0]) for row in await cursor.fetchall()}
-        answers = await _answers(connection, submissions, new)
+        cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)  # the connection's own may be of any kind
+        new = {str(row[0]) for row in await _rows(cursor, _SUBMIT, _parameters(submissions))}
+        answers = await _answers(cursor, submissions, new)
         for target in {submission.target for submission in submissions}:
-            await connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, target))
+            await cursor.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, target))
         return answers
 
     def _submit_sync(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
-        new = {str(row[0]) for row in connection.execute(_SUBMIT, _parameters(submissions)).fetchall()}
-        known = connection.execute(_KNOWN, _keys(submissions)).fetchall() if len(new) < len(submissions) else []
+        cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+        new = {str(row[0]) for row in cursor.execute(_SUBMIT, _parameters(submissions)).fetchall()}
+        known = cursor.execute(_KNOWN, _keys(submissions)).fetchall() if len(new) < len(submissions) else []
         for target in {submission.target for submission in submissions}:
-            connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, target))
+            cursor.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, target))
         return _answered(submissions, new, known)
 
     def statement(self, submission: Submission) -> tuple[str, tuple[Any, ...]]:
@@ -313,26 +365,27 @@ class PostgresStore:
     async def claim(self, target: str, limit: int, owner: str, lease: float) -> list[Operation]:
         """Take ready operations, the oldest first, past those that others are taking (LG-6)."""
 
-        async def claim(connection: Connection) -> list[Operation]:
+        async def claim(connection: Session) -> list[Operation]:
             given = {"owner": owner, "lease": lease, "target": target, "limit": limit}
-            return [operation_of(row) for row in await _rows(connection, _CLAIM, given)]
+            cursor = await connection.write(_CLAIM, given)
+            return [operation_of(row) for row in await cursor.fetchall()]
 
         return await self._run(claim, _SOON)
 
     async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
         """Let leases end later (LG-6)."""
 
-        async def extend(connection: Connection) -> set[str]:
-            given = {**_columns(leases), "lease": lease}
-            return {str(row[0]) for row in await _rows(connection, _EXTEND, given)}
+        async def extend(connection: Session) -> set[str]:
+            cursor = await connection.write(_EXTEND, {**_columns(leases), "lease": lease})
+            return {str(row[0]) for row in await cursor.fetchall()}
 
         return await self._run(extend, _SOON)
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Give operations back as they were (LG-10)."""
 
-        async def release(connection: Connection) -> None:
-            await connection.execute(_RELEASE, _columns(leases))
+        async def release(connection: Session) -> None:
+            await connection.write(_RELEASE, _columns(leases))
 
         await self._run(release, _SOON)
 
@@ -346,7 +399,7 @@ class PostgresStore:
             return [(await self.record([report]))[0] for report in reports]
         return [told.get(index) or Recorded(report.id, None) for index, report in enumerate(reports)]
 
-    async def _record(self, connection: Connection, reports: Sequence[AttemptReport]) -> dict[int, Recorded]:
+    async def _record(self, connection: Session, reports: Sequence[AttemptReport]) -> dict[int, Recorded]:
         # In the order of their ids, so that two processes never wait for each other's rows.
         ordered = sorted(enumerate(reports), key=lambda pair: pair[1].id)
         cursors: list[tuple[int, Any]] = []
@@ -367,7 +420,7 @@ class PostgresStore:
     async def lost(self, target: str | None, policy_of: PolicyOf, rng: Random, limit: int) -> list[Recorded]:
         """End the leases that have run out (LG-6)."""
 
-        async def lost(connection: Connection) -> list[Recorded]:
+        async def lost(connection: Session) -> list[Recorded]:
             told = []
             async with self._transaction(connection):
                 for operation, policy, token in await _rows(connection, _LOST, {"target": target, "limit": limit}):
@@ -381,7 +434,7 @@ class PostgresStore:
     async def next_due(self, target: str) -> float | None:
         """Return in how many seconds the next operation may be claimed."""
 
-        async def due(connection: Connection) -> float | None:
+        async def due(connection: Session) -> float | None:
             statement = (
                 "SELECT extract(epoch FROM min(next_attempt_at) - now())::double precision "
                 "FROM grpc_backoff.operations WHERE target = %s AND next_attempt_at IS NOT NULL"
@@ -394,7 +447,7 @@ class PostgresStore:
     async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the operation's own word
         """Write a backoff and its timestamp at once (seed 001)."""
 
-        async def write(connection: Connection) -> bool:
+        async def write(connection: Session) -> bool:
             async with self._transaction(connection):
                 rows = await _rows(connection, "SELECT grpc_backoff.set_backoff(%s, %s)", (id, seconds))
             return bool(rows[0][0])
@@ -406,7 +459,7 @@ class PostgresStore:
     async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
         """Tell of many operations whether they are ready (LG-5)."""
 
-        async def look(connection: Connection) -> list[Readiness]:
+        async def look(connection: Session) -> list[Readiness]:
             # Only where an owner has died has the time to be computed: of those the policies are handed in.
             statement = "SELECT DISTINCT policy FROM grpc_backoff.operations WHERE lease_until <= now()"
             named = [row[0] for row in await _rows(connection, statement, ())]
@@ -425,7 +478,7 @@ class PostgresStore:
     async def find(self, which: Filter, limit: int) -> list[Operation]:
         """Return operations, the oldest first."""
 
-        async def find(connection: Connection) -> list[Operation]:
+        async def find(connection: Session) -> list[Operation]:
             where, given = _where(which)
             rows = await _rows(connection, f"{_OPERATION}{where} ORDER BY o.seq LIMIT %s", (*given, limit))
             return [operation_of(row) for row in rows]
@@ -435,7 +488,7 @@ class PostgresStore:
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts."""
 
-        async def read(connection: Connection) -> list[OperationAttempt]:
+        async def read(connection: Session) -> list[OperationAttempt]:
             rows = await _rows(
                 connection,
                 "SELECT number, extract(epoch FROM started)::double precision, "
@@ -443,17 +496,14 @@ class PostgresStore:
                 "FROM grpc_backoff.attempts WHERE operation_id = %s ORDER BY number",
                 (id,),
             )
-            return [
-                OperationAttempt(number=number, started=started, ended=ended, code=code, delay=delay, source=source)
-                for number, started, ended, code, delay, source in rows
-            ]
+            return [attempt_of(row) for row in rows]
 
         return await self._run(read)
 
     async def queue(self, target: str | None) -> Queue:
         """Return what waits."""
 
-        async def look(connection: Connection) -> Queue:
+        async def look(connection: Session) -> Queue:
             rows = await _rows(
                 connection,
                 "SELECT state, count(*), greatest(extract(epoch FROM now() - min(created)), 0)::double precision "
@@ -461,18 +511,14 @@ class PostgresStore:
                 "WHERE %(target)s::text IS NULL OR target = %(target)s GROUP BY state",
                 {"target": target},
             )
-            counts = {OperationState(state): count for state, count, _ in rows}
-            length = sum(counts.get(state, 0) for state in UNFINISHED)
-            return Queue(
-                counts, length, max((age for state, _, age in rows if OperationState(state) in UNFINISHED), default=0.0)
-            )
+            return queue_of((state, count, age) for state, count, age in rows)
 
         return await self._run(look)
 
     async def waiting(self, limit: int) -> int:
         """Return how many operations are not finished."""
 
-        async def count(connection: Connection) -> int:
+        async def count(connection: Session) -> int:
             statement = (
                 "SELECT count(*) FROM (SELECT 1 FROM grpc_backoff.operations "
                 "WHERE state IN ('pending', 'waiting_for_retry', 'in_progress') LIMIT %s) w"
@@ -504,7 +550,7 @@ class PostgresStore:
         )
 
     async def _changed(self, statement: str, given: Sequence[Any]) -> list[str]:
-        async def change(connection: Connection) -> list[str]:
+        async def change(connection: Session) -> list[str]:
             async with self._transaction(connection):
                 return [str(row[0]) for row in await _rows(connection, statement, given)]
 
@@ -513,13 +559,13 @@ class PostgresStore:
     async def prune(self, keep: float, states: Sequence[OperationState], limit: int) -> int:
         """Delete what finished long ago (LG-11)."""
 
-        async def prune(connection: Connection) -> int:
+        async def prune(connection: Session) -> int:
             statement = (
                 "DELETE FROM grpc_backoff.operations WHERE seq IN (SELECT seq FROM grpc_backoff.operations "
                 "WHERE state = ANY (%s) AND finished <= now() - make_interval(secs => %s) LIMIT %s "
                 "FOR UPDATE SKIP LOCKED)"
             )
-            cursor = await connection.execute(statement, ([state.value for state in states], keep, limit))
+            cursor = await connection.write(statement, ([state.value for state in states], keep, limit))
             return cursor.rowcount
 
         return await self._run(prune)
@@ -529,7 +575,7 @@ class PostgresStore:
     async def notify(self, target: str) -> None:
         """Wake whoever delivers to a target (LG-12)."""
 
-        async def notify(connection: Connection) -> None:
+        async def notify(connection: Session) -> None:
             await connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, target))
 
         await self._run(notify)
@@ -601,8 +647,12 @@ def _parameters(submissions: Sequence[Submission]) -> tuple[list[Any], ...]:
     return tuple(list(column) for column in zip(*rows, strict=True))
 
 
-def _keys(submissions: Sequence[Submission]) -> tuple[list[str], list[str | None]]:
-    return [submission.method for submission in submissions], [submission.idempotency_key for submission in submissions]
+def _keys(submissions: Sequence[Submission]) -> tuple[list[str], list[str], list[str | None]]:
+    return (
+        [submission.id for submission in submissions],
+        [submission.method for submission in submissions],
+        [submission.idempotency_key for submission in submissions],
+    )
 
 
 async def _answers(connection: Any, submissions: Sequence[Submission], new: set[str]) -> list[Submitted]:
@@ -611,13 +661,13 @@ async def _answers(connection: Any, submissions: Sequence[Submission], new: set[
 
 
 def _answered(submissions: Sequence[Submission], new: set[str], known: Sequence[Sequence[Any]]) -> list[Submitted]:
-    first = {(method, key): str(id_) for method, key, id_ in known}
-    return [
-        Submitted(submission.id, new=True)
-        if submission.id in new
-        else Submitted(first[submission.method, submission.idempotency_key], new=False)
-        for submission in submissions
-    ]
+    first = {(method, key): str(id_) for id_, method, key in known if key is not None}
+    answers = []
+    for submission in submissions:
+        stored = first.get((submission.method, submission.idempotency_key), submission.id)
+        answers.append(Submitted(stored, new=submission.id in new))
+        new.discard(submission.id)  # the same one twice in a batch is stored once
+    return answers
 
 
 def _columns(leases: Sequence[Lease]) -> dict[str, Any]:
@@ -649,7 +699,7 @@ async def _rows(connection: Any, statement: str, given: Any) -> list[tuple[Any, 
     return rows
 
 
-async def _version(connection: Connection) -> int:
+async def _version(connection: Session) -> int:
     # Not by `to_regclass`, which may answer from before a lock was had.
     there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = 'grpc_backoff' AND tablename = 'schema'"
     if not await _rows(connection, there, ()):
@@ -658,10 +708,23 @@ async def _version(connection: Connection) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def _cut(connection: Connection) -> None:
+def _cut(connection: Session) -> None:
     """Break a connection as the network would: whoever waits for it hears at once, and the server need not answer."""
     with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as bare:
         bare.shutdown(socket.SHUT_RDWR)
+
+
+def _name_of(url: str) -> str:
+    """Return what errors call a database: its host and name. Nothing of what cannot be a URL is shown (LG-11)."""
+    try:
+        said = conninfo_to_dict(url)
+    except psycopg.Error:
+        # libpq's own words quote what they do not understand, which may be a part of a password.
+        raise LedgerUnavailableError("database URL: expected one that libpq can read; see its documentation") from None
+    host, port, name = (str(said.get(part) or "") for part in ("host", "port", "dbname"))
+    if "@" in host[1:] + name or not (port.replace(",", "") or "0").isdecimal():  # @ begins an abstract socket's name
+        raise LedgerUnavailableError("database URL: expected special characters of a password as %XX: / @ : and others")
+    return f"postgresql://{host}/{name}"
 
 
 def _first_line(error: Exception) -> str:

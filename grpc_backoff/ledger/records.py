@@ -89,6 +89,7 @@ class Operation:
         created: when it was submitted.
         began: when its present series of attempts began: when it was submitted, replayed or resolved.
         finished: when it reached a final state.
+        problem: why its row cannot be delivered as it stands; None where it can be.
     """
 
     id: str
@@ -113,6 +114,7 @@ class Operation:
     created: float
     began: float
     finished: float | None
+    problem: str | None = None
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -148,6 +150,11 @@ class Submission(NamedTuple):
     policy: str
     trace_id: str | None
     idempotency_key: str | None
+
+    def __repr__(self) -> str:
+        """Show neither the request nor metadata (RT-11)."""
+        shown = (name for name in self._fields if name not in ("request", "metadata"))
+        return f"Submission({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 @record

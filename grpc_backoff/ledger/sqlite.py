@@ -13,9 +13,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
+from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError
+from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.records import (
     LOST,
     AttemptReport,
@@ -31,15 +35,7 @@ from grpc_backoff.ledger.records import (
     Submitted,
 )
 from grpc_backoff.ledger.schema import migrations
-from grpc_backoff.ledger.store import (
-    COLUMNS,
-    UNFINISHED,
-    PolicyOf,
-    check_version,
-    encode_metadata,
-    operation_of,
-    readiness,
-)
+from grpc_backoff.ledger.store import COLUMNS, PolicyOf, attempt_of, check_version, operation_of, queue_of, readiness
 from grpc_backoff.ledger.transitions import Change, Standing, after_failure, after_loss, after_success, ledger_policy
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
@@ -48,6 +44,7 @@ __all__ = ["SQLiteStore"]
 
 ResultT = TypeVar("ResultT")
 
+_URI = "file:"
 _OLDEST = (3, 35, 0)  # the first with RETURNING
 _JUMP = 1.0
 """A clock that is so many seconds behind what it has written before was set back."""
@@ -56,7 +53,7 @@ _SUBMIT = (
     "INSERT INTO ledger_operations (id, target, method, request, metadata, policy, state, attempts, recorded, step, "
     "refreshed, next_attempt_at, trace_id, lease_token, idempotency_key, created, began) "
     "VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', 0, 0, 0, 0, ?9, ?7, 0, ?8, ?9, ?9) "
-    "ON CONFLICT (method, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING"
+    "ON CONFLICT DO NOTHING"  # of the id or of the key: what is stored already is left as it is
 )
 _COLUMNS = ", ".join(COLUMNS)
 _OPERATION = f"SELECT {_COLUMNS} FROM ledger_operations"
@@ -113,12 +110,14 @@ class SQLiteStore:
             return work(self._connection)
 
     def _open(self) -> sqlite3.Connection:
-        uri = self._path.startswith("file:")
         connection = sqlite3.connect(
-            self._path, timeout=self._settings.lock_timeout, isolation_level=None, uri=uri, check_same_thread=False
+            self._path,
+            timeout=self._settings.lock_timeout,
+            isolation_level=None,
+            uri=self._path.startswith(_URI),
+            check_same_thread=False,
         )
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
         except BaseException:
@@ -169,15 +168,28 @@ class SQLiteStore:
     # The tables.
 
     async def migrate(self, *, apply: bool) -> tuple[int, int]:
-        """Bring the tables to this library's version (LG-13)."""
+        """Bring the tables to this library's version (LG-13); a file that is refused is left as it is."""
+        if not apply and not await asyncio.to_thread(self._is_there):  # opening it would make it
+            raise LedgerSchemaError(
+                f"{self._path}: expected a database; there is no such file; run `grpc-backoff ledger migrate`"
+            )
         return await self._run(lambda connection: self._migrate(connection, apply=apply))
+
+    def _is_there(self) -> bool:
+        path = self._path
+        if path.startswith(_URI):
+            path = unquote(path.removeprefix(_URI).partition("?")[0])
+        return path in ("", ":memory:") or Path(path).exists()
 
     def _migrate(self, connection: sqlite3.Connection, *, apply: bool) -> tuple[int, int]:
         known = migrations("sqlite")
         before = _version(connection)
-        if before == known[-1].number:
+        newest = known[-1].number
+        if before != newest:
+            check_version(self._path, before, newest, apply=apply)
+        connection.execute("PRAGMA journal_mode = WAL")
+        if before == newest:
             return before, before
-        check_version(self._path, before, known[-1].number, apply=apply)
         with self._writing(connection):
             before = _version(connection)  # another process may have been first
             connection.execute("CREATE TABLE IF NOT EXISTS ledger_schema (version INTEGER NOT NULL)")
@@ -186,7 +198,7 @@ class SQLiteStore:
                     connection.execute(statement)
                 connection.execute("DELETE FROM ledger_schema")
                 connection.execute("INSERT INTO ledger_schema (version) VALUES (?)", (migration.number,))
-        return before, known[-1].number
+        return before, newest
 
     # Submitting.
 
@@ -195,7 +207,7 @@ class SQLiteStore:
 
         def submit(connection: sqlite3.Connection) -> list[Submitted]:
             with self._writing(connection) as now:
-                return [_submit(connection, submission, now) for submission in submissions]
+                return [_submit(connection.cursor(), submission, now) for submission in submissions]
 
         return await self._run(submit)
 
@@ -206,11 +218,28 @@ class SQLiteStore:
             raise TypeError(
                 f"within={kind.__module__}.{kind.__name__}: expected a sqlite3.Connection, as the ledger is SQLite"
             )
+        if not connection.in_transaction and _commits_by_itself(connection):
+            raise OptionError(
+                "within",
+                "sqlite3.Connection in autocommit mode",
+                "one with a transaction: execute BEGIN first",
+            )
+        cursor = connection.cursor()
+        cursor.row_factory = None  # the connection's own may be of any kind
         with self._telling():
             if not connection.in_transaction:
-                connection.execute("BEGIN IMMEDIATE")
-            now = self._now()
-            return [_submit(connection, submission, now) for submission in submissions]
+                cursor.execute("BEGIN IMMEDIATE")
+            cursor.execute("SAVEPOINT grpc_backoff")  # all or none, whatever the caller makes of an error
+            try:
+                now = self._now()
+                return [_submit(cursor, submission, now) for submission in submissions]
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    cursor.execute("ROLLBACK TO grpc_backoff")
+                raise
+            finally:
+                with contextlib.suppress(sqlite3.Error):
+                    cursor.execute("RELEASE grpc_backoff")
 
     def statement(self, submission: Submission) -> tuple[str, tuple[Any, ...]]:
         """Return what stores an operation, for any driver that takes `?1` parameters."""
@@ -387,10 +416,7 @@ class SQLiteStore:
                 "ORDER BY number",
                 (id,),
             )
-            return [
-                OperationAttempt(number=number, started=started, ended=ended, code=code, delay=delay, source=source)
-                for number, started, ended, code, delay, source in rows
-            ]
+            return [attempt_of(row) for row in rows]
 
         return await self._run(read)
 
@@ -403,10 +429,8 @@ class SQLiteStore:
                 "GROUP BY state",
                 (target,),
             ).fetchall()
-            counts = {OperationState(state): count for state, count, _ in rows}
-            oldest = min((created for state, _, created in rows if OperationState(state) in UNFINISHED), default=None)
-            length = sum(counts.get(state, 0) for state in UNFINISHED)
-            return Queue(counts, length, 0.0 if oldest is None else max(0.0, self._now() - oldest))
+            now = self._now()
+            return queue_of((state, count, now - created) for state, count, created in rows)
 
         return await self._run(look)
 
@@ -490,7 +514,7 @@ _PROBLEMS = {
 
 _IN_THE_FUTURE = (
     "EXISTS (SELECT 1 FROM ledger_operations WHERE next_attempt_at IS NOT NULL AND last_attempted_at > ?2) "
-    "OR EXISTS (SELECT 1 FROM ledger_operations WHERE state = 'pending' AND created > ?2) "
+    "OR EXISTS (SELECT 1 FROM ledger_operations WHERE state = 'pending' AND began > ?2) "
     "OR EXISTS (SELECT 1 FROM ledger_operations WHERE lease_until IS NOT NULL AND lease_until - lease_seconds > ?2)"
 )
 
@@ -505,8 +529,8 @@ def _set_back(connection: sqlite3.Connection, now: float) -> None:
         given,
     )
     connection.execute(
-        "UPDATE ledger_operations SET created = ?1, began = ?1, next_attempt_at = ?1 "
-        "WHERE state = 'pending' AND created > ?2",
+        "UPDATE ledger_operations SET created = min(created, ?1), began = ?1, next_attempt_at = ?1 "
+        "WHERE state = 'pending' AND began > ?2",
         given,
     )
     connection.execute(
@@ -585,12 +609,17 @@ def _completed(connection: sqlite3.Connection, end: _End) -> bool:
     )
 
 
-def _submit(connection: sqlite3.Connection, submission: Submission, now: float) -> Submitted:
-    if connection.execute(_SUBMIT, _parameters(submission, now)).rowcount:
+def _commits_by_itself(connection: sqlite3.Connection) -> bool:
+    """Return whether the caller counts on no transaction, so that one which was begun here would never be committed."""
+    return connection.isolation_level is None or getattr(connection, "autocommit", None) is True  # since Python 3.12
+
+
+def _submit(cursor: sqlite3.Cursor, submission: Submission, now: float) -> Submitted:
+    if cursor.execute(_SUBMIT, _parameters(submission, now)).rowcount:
         return Submitted(submission.id, new=True)
-    row = connection.execute(
-        "SELECT id FROM ledger_operations WHERE method = ? AND idempotency_key = ?",
-        (submission.method, submission.idempotency_key),
+    row = cursor.execute(
+        "SELECT id FROM ledger_operations WHERE id = ? OR method = ? AND idempotency_key = ?",
+        (submission.id, submission.method, submission.idempotency_key),
     ).fetchone()
     return Submitted(row[0], new=False)
 

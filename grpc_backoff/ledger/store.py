@@ -6,18 +6,16 @@ became of the data. A store decides nothing about retrying: it applies `transiti
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError
+from grpc_backoff.ledger.metadata import decode_metadata
 from grpc_backoff.ledger.records import (
     CLAIMABLE,
     AttemptReport,
     Filter,
     Lease,
-    Metadata,
     Operation,
     OperationAttempt,
     OperationState,
@@ -33,13 +31,12 @@ from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = [
     "COLUMNS",
-    "UNFINISHED",
     "PolicyOf",
     "Store",
+    "attempt_of",
     "check_version",
-    "decode_metadata",
-    "encode_metadata",
     "operation_of",
+    "queue_of",
     "readiness",
 ]
 
@@ -72,7 +69,7 @@ COLUMNS = [
 ]
 """The columns of an operation, in the order in which `operation_of` takes them."""
 
-UNFINISHED = CLAIMABLE | {OperationState.IN_PROGRESS}
+_UNFINISHED = CLAIMABLE | {OperationState.IN_PROGRESS}
 """The states of what still waits, or runs."""
 
 
@@ -174,24 +171,36 @@ class Store(Protocol):
 
 
 def operation_of(row: Sequence[Any]) -> Operation:
-    """Return the operation that a row holds; its columns are `COLUMNS`."""
+    """Return the operation that a row holds; its columns are `COLUMNS`.
+
+    Metadata that cannot be read are a `problem` of this operation alone, not an error for all that were asked for.
+    """
     values = dict(zip(COLUMNS, row, strict=True))
     values["id"] = str(values["id"])
     values["request"] = bytes(values["request"])
-    values["metadata"] = decode_metadata(values["metadata"])
     values["state"] = OperationState(values["state"])
+    try:
+        values["metadata"] = decode_metadata(values["metadata"])
+    except ValueError as error:
+        values |= {"metadata": (), "problem": str(error)}
     return Operation(**values)
 
 
-def encode_metadata(metadata: Metadata) -> str:
-    """Return metadata as JSON; binary values as base64."""
-    pairs = [[key, value if isinstance(value, str) else b64encode(value).decode()] for key, value in metadata]
-    return json.dumps(pairs)
+def attempt_of(row: Sequence[Any]) -> OperationAttempt:
+    """Return the attempt that a row holds: its number, start, end, code, delay, and where the delay came from."""
+    number, started, ended, code, delay, source = row
+    return OperationAttempt(number=number, started=started, ended=ended, code=code, delay=delay, source=source)
 
 
-def decode_metadata(text: str) -> Metadata:
-    """Return the metadata of a JSON text."""
-    return tuple((key, b64decode(value) if key.endswith("-bin") else value) for key, value in json.loads(text))
+def queue_of(rows: Iterable[tuple[str, int, float]]) -> Queue:
+    """Return what waits, of rows that have a state, how many operations are in it, and the oldest one's age."""
+    counts, length, oldest = {}, 0, 0.0
+    for name, count, age in rows:
+        state = OperationState(name)
+        counts[state] = count
+        if state in _UNFINISHED:
+            length, oldest = length + count, max(oldest, age)
+    return Queue(counts, length, oldest)
 
 
 def check_version(where: str, found: int, newest: int, *, apply: bool) -> None:

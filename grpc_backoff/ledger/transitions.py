@@ -7,10 +7,20 @@ store calls these functions; PostgreSQL's `record_failure` does the same in SQL,
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from grpc_backoff.calls.decision import FailedAttempt, Progress, Retry, decide, is_conflict, is_retryable
-from grpc_backoff.ledger.records import CLAIMABLE, LOST, AttemptReport, OperationState
+from grpc_backoff.calls.events import Reason
+from grpc_backoff.ledger.records import (
+    CLAIMABLE,
+    LOST,
+    AttemptReport,
+    Operation,
+    OperationAttempt,
+    OperationState,
+    Recorded,
+)
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
 
@@ -24,7 +34,13 @@ __all__ = [
     "fallback",
     "ledger_policy",
     "loss",
+    "recalled",
 ]
+
+_REPORTED = frozenset(
+    {OperationState.SUCCEEDED, OperationState.FAILED, OperationState.CONFLICT, OperationState.WAITING}
+)
+"""What a report can make of an operation; the other states are claims' and people's."""
 
 _LONGEST = 10 * 365 * 86_400.0
 """The longest wait, in seconds, that a ledger keeps: databases end their calendars."""
@@ -176,6 +192,40 @@ def fallback(policy: RetryPolicy, n: int) -> float:
     That is min(growth, cap), and never less than the smallest wait that the policy could have drawn.
     """
     return max(policy.nominal(n), policy.bounds(n)[0])
+
+
+def recalled(operation: Operation, attempts: Sequence[OperationAttempt], report: AttemptReport) -> Recorded | None:
+    """Return what a report came to that was recorded while the answer was lost; None where another moved the operation.
+
+    The operation and its attempts are as they stand now, after the report was recorded a second time.
+    """
+    code = "OK" if report.failure is None else report.failure.code
+    if operation.lease_token != report.token or operation.code != code or operation.state not in _REPORTED:
+        return None
+    reason = None
+    if report.failure is not None and operation.state is OperationState.FAILED:
+        reason = _reason(ledger_policy(report.policy), report.failure, operation.attempts, report.can_refresh)
+    return Recorded(
+        operation.id,
+        operation.state,
+        operation.attempts,
+        code,
+        operation.backoff_request_seconds,
+        attempts[-1].source,
+        reason,
+        live=True,
+    )
+
+
+def _reason(policy: RetryPolicy, failure: FailedAttempt, attempts: int, can_refresh: bool) -> str | None:
+    """Return why a policy has given up behind so many attempts, by the questions of `decide` in their order."""
+    kind = classify(policy, failure, can_refresh=can_refresh)
+    if policy.max_attempts == 1 or not (kind.retryable or kind.renews):
+        return None
+    if policy.max_attempts is not None and attempts >= policy.max_attempts:
+        return Reason.ATTEMPTS.value
+    stopped = failure.hint is not None and failure.hint.delay is None
+    return Reason.STOPPED.value if stopped else Reason.DEADLINE.value
 
 
 def _unchanged(standing: Standing) -> Change:

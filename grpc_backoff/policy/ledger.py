@@ -65,7 +65,7 @@ class LedgerSettings:
     Attributes:
         policy: how operations are retried whose method has no policy of its own: a name, or a policy string.
         lock_timeout: how long a row's lock is waited for, before `LedgerBusyError` (LG-2).
-        timeout: how long one request to the database may take as a whole.
+        timeout: how long one request to PostgreSQL may take as a whole; SQLite waits for nothing but its lock.
         lease: how long a claimed operation stays its deliverer's without being extended (LG-6).
         attempt_timeout: the limit of one attempt where the policy has no `timeout`.
         poll: how often the database is looked at when nothing wakes a deliverer (LG-12).
@@ -73,7 +73,7 @@ class LedgerSettings:
         grace: how long running attempts may go on when a delivery ends (LG-10).
         concurrency: how many attempts one delivery makes at a time.
         max_rows: how many operations may wait; beyond it `submit` is refused (LG-11).
-        max_request_bytes: how large one request may be (LG-11).
+        max_request_bytes: how large one request may be, its metadata included (LG-11).
         metadata: the keys of metadata that may be stored with an operation (LG-11).
     """
 

@@ -17,7 +17,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from grpc_backoff import __version__
-from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded
+from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent
 from grpc_backoff.errors import MissingExtra
@@ -28,7 +28,7 @@ try:
 except ImportError as error:
     raise MissingExtra("otel") from error
 
-__all__ = ["Metrics"]
+__all__ = ["Metrics", "attempt_label", "canonical_target", "delay_histogram", "word_label"]
 
 # Names of metrics.
 SUCCEEDED: Final = "grpc_backoff.subchannel.connection_attempts_succeeded"
@@ -91,7 +91,7 @@ class _Connections:
         self._succeeded = meter.create_counter(SUCCEEDED, "{attempt}", "Connection attempts that succeeded.")
         self._failed = meter.create_counter(FAILED, "{attempt}", "Connection attempts that failed.")
         self._disconnections = meter.create_counter(DISCONNECTIONS, "{disconnection}", "Connections that ended.")
-        self._delay = _delays(meter, BACKOFF_DELAY, "Waits after failed connection attempts.")
+        self._delay = delay_histogram(meter, BACKOFF_DELAY, "Waits after failed connection attempts.")
         meter.create_observable_up_down_counter(
             OPEN_CONNECTIONS, [lambda _: _observed(channels.open_connections())], "{connection}", "Open connections."
         )
@@ -100,7 +100,7 @@ class _Connections:
         )
 
     def record(self, event: ConnectionEvent) -> None:
-        target = _canonical(event.target)
+        target = canonical_target(event.target)
         self._channels.note(event, target)
         labels: Labels = {TARGET: target}
         if not self._channels.is_news(event):
@@ -124,26 +124,26 @@ class _Calls:
 
     def __init__(self, meter: Meter) -> None:
         self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts behind which another was planned.")
-        self._delay = _delays(meter, RETRY_DELAY, "Waits before retries of calls.")
+        self._delay = delay_histogram(meter, RETRY_DELAY, "Waits before retries of calls.")
         self._successes = meter.create_counter(SUCCESSES, "{call}", "Calls that succeeded.")
         self._exhausted = meter.create_counter(EXHAUSTED, "{call}", "Calls that could not be retried any more.")
         self._honored = meter.create_counter(SERVER_DELAYS_HONORED, "{delay}", "Waits that a server asked for.")
-        self._server_delay = _delays(meter, SERVER_DELAY, "Waits as a server asked for them.")
+        self._server_delay = delay_histogram(meter, SERVER_DELAY, "Waits as a server asked for them.")
 
     def record(self, event: CallEvent) -> None:
-        labels: Labels = {TARGET: _canonical(event.target), METHOD: event.method.removeprefix("/")}
+        labels: Labels = {TARGET: canonical_target(event.target), METHOD: event.method.removeprefix("/")}
         match event:
             case CallRetried():
-                self._retries.add(1, labels | {ATTEMPT: _bounded(event.attempt)})
-                labels[SOURCE] = event.source.name.lower()
+                self._retries.add(1, labels | {ATTEMPT: attempt_label(event.attempt)})
+                labels[SOURCE] = word_label(event.source)
                 self._delay.record(event.delay, labels)
                 if event.server_delay is not None:
                     self._honored.add(1, labels)
                     self._server_delay.record(event.server_delay, labels)
             case CallSucceeded():
-                self._successes.add(1, labels | {ATTEMPT: _bounded(event.attempt)})
+                self._successes.add(1, labels | {ATTEMPT: attempt_label(event.attempt)})
             case CallExhausted():
-                self._exhausted.add(1, labels | {STATUS: event.code, REASON: event.reason.name.lower()})
+                self._exhausted.add(1, labels | {STATUS: event.code, REASON: word_label(event.reason)})
 
 
 _LOCK = threading.Lock()
@@ -165,7 +165,8 @@ def _instruments(provider: MeterProvider) -> tuple[_Connections, _Calls]:
         return made
 
 
-def _delays(meter: Meter, name: str, description: str) -> Histogram:
+def delay_histogram(meter: Meter, name: str, description: str) -> Histogram:
+    """Return a histogram of waits in seconds."""
     return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=DELAYS)
 
 
@@ -173,11 +174,17 @@ def _observed(values: Mapping[str, float]) -> Iterable[Observation]:
     return [Observation(value, {TARGET: target}) for target, value in values.items()]
 
 
-def _canonical(target: str) -> str:
-    """Return the target as A66 has it: with the scheme that grpc's core takes where it names none."""
+def canonical_target(target: str) -> str:
+    """Return a target as A66 has it: with the scheme that grpc's core takes where it names none."""
     scheme, colon, _ = target.partition(":")
     return target if colon and scheme.lower() in _SCHEMES else f"dns:///{target}"
 
 
-def _bounded(attempt: int) -> str:
+def attempt_label(attempt: int) -> str:
+    """Return an attempt's number as its label has it."""
     return str(attempt) if attempt < LAST_ATTEMPT else f"{LAST_ATTEMPT}+"
+
+
+def word_label(word: WaitSource | Reason) -> str:
+    """Return who asked for a wait, or why there is no further attempt, as its label has it."""
+    return word.name.lower()

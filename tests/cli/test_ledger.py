@@ -108,6 +108,7 @@ def test_replay(url):
 
     refused = run(url, "replay", ids[0], ids[2])
     assert (refused.exit_code, refused.stdout) == (1, "1 replayed.\n")
+    assert run(url, "replay", ids[0].upper()).exit_code == 1  # it is pending now
     assert f"not replayed, since their state does not allow it or they are not there: {ids[2]}" in refused.output
     assert read(url, "show", ids[0])["state"] == "pending"
     assert run(url, "replay", "--all", "--method", "shop.Orders/Cancel").stdout == "0 replayed.\n"
@@ -168,6 +169,32 @@ def test_migrate(url):
     assert run(url, "migrate").exit_code == 0
 
     assert read(url, "status")["length"] == 0
+
+
+def test_an_id_in_capitals(url):
+    """LG-7: an id is one however it is written, and what was done is said to be done."""
+    ids = filled(url)
+
+    done = run(url, "replay", ids[0].upper())
+
+    assert (done.exit_code, done.output) == (0, "1 replayed.\n")
+
+
+@pytest.mark.parametrize("form", ["{}", "sqlite:///{}", "file:{}", "file:{}?mode=rwc"])
+def test_a_file_that_is_not_there(tmp_path, form):
+    """LG-7: looking makes no file, whatever its name looks like."""
+    done = run(form.format(tmp_path / "nowhere.db"), "status")
+
+    assert (done.exit_code, "there is no such file" in done.output) == (1, True)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_password_is_not_shown():
+    """LG-11: what libpq would take for a database, and this does not, may have a password."""
+    done = run("host=h password=hunter2", "status")
+
+    assert done.exit_code == 2
+    assert "hunter2" not in done.output
 
 
 def test_what_cannot_be_opened(tmp_path):

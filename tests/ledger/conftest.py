@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 from dataclasses import replace
 
+import psycopg
 import pytest
 
 from grpc_backoff.ledger.records import Submission
@@ -58,6 +61,28 @@ def open_store(url, settings=SETTINGS, **how):
     from grpc_backoff.ledger.sqlite import SQLiteStore
 
     return SQLiteStore(url, settings, **how)
+
+
+def execute(url, statement, *given):
+    """Run a statement beside the ledger, as somebody else would; `{}` is the table, then the parameters."""
+    if url.startswith("postgresql:"):
+        with psycopg.connect(url) as connection:
+            connection.execute(statement.format("grpc_backoff.operations", *["%s"] * len(given)), given)
+        return
+    with contextlib.closing(sqlite3.connect(url)) as connection, connection:
+        connection.execute(statement.format("ledger_operations", *"?" * len(given)), given)
+
+
+def dump(url):
+    """Return all that the tables hold, as text."""
+    if url.startswith("postgresql:"):
+        with psycopg.connect(url) as connection:
+            return str(
+                connection.execute("SELECT o::text FROM grpc_backoff.operations o").fetchall()
+                + connection.execute("SELECT a::text FROM grpc_backoff.attempts a").fetchall()
+            )
+    with contextlib.closing(sqlite3.connect(url)) as connection:
+        return "\n".join(connection.iterdump())
 
 
 def submission(id_, target="shop:443", method="/shop.Orders/Place", policy="steps", key=None, **parts):

@@ -13,9 +13,13 @@ from grpc_backoff.ledger import (
     Filter,
     Ledger,
     LedgerBusyError,
+    LedgerHooks,
     LedgerLimitError,
     LedgerStateError,
     LedgerUnavailableError,
+    OperationConflicted,
+    OperationExhausted,
+    OperationRetried,
     OperationState,
 )
 from grpc_backoff.ledger.parameters import policy_text
@@ -102,6 +106,36 @@ async def test_metadata_that_is_not_allowed(ledger):
     assert await ledger.find() == []
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("x-bin", "secret"), ("x", b"secret"), ("x", "secret\xe9"), ("x", "secret\n"), ("x", 7)]
+)
+async def test_metadata_that_cannot_be_sent(url, key, value):
+    """LG-11: what gRPC would not send is refused at submit: stored, it would break every attempt."""
+    async with await Ledger.open(url, settings=replace(SETTINGS, metadata=("x", "x-bin"))) as ledger:
+        with pytest.raises(OptionError, match=f"metadata='{key}': expected a value of") as caught:
+            await ledger.submit("t", "/m/m", b"", metadata=[(key, value)])
+        assert "secret" not in str(caught.value)
+        assert await ledger.find() == []
+
+
+async def test_what_is_prepared_shows_no_payload(url):
+    """RT-11, LG-11: what is printed or logged of a submission has neither its request nor metadata."""
+    async with await Ledger.open(url, settings=replace(SETTINGS, metadata=("x",))) as ledger:
+        prepared = ledger.prepared("t", "/m/m", b"secret", metadata=[("x", "secret")], idempotency_key="k")
+
+    assert "secret" not in repr(prepared)
+    assert repr(prepared).startswith(f"Submission(id='{prepared.id}', target='t', method='/m/m', policy=")
+
+
+async def test_metadata_count(url):
+    """LG-11: the limit on bytes is one for the request and its metadata together."""
+    limited = replace(SETTINGS, metadata=("x",), max_request_bytes=100)
+    async with await Ledger.open(url, settings=limited) as ledger:
+        await ledger.submit("t", "/m/m", b"x" * 50, metadata=[("x", "y" * 49)])
+        with pytest.raises(LedgerLimitError, match=r"request and metadata=101 bytes: expected at most max_request_b"):
+            await ledger.submit("t", "/m/m", b"x" * 50, metadata=[("x", "y" * 50)])
+
+
 @pytest.mark.parametrize("key", ["", "ä", "a\nb", "x" * 2000, 7])
 async def test_a_key_that_cannot_be_sent(ledger, key):
     """LG-10: a key is sent as metadata, so it has to be such a text."""
@@ -161,6 +195,40 @@ async def test_attempts_made_by_hand(ledger):
     assert (after.attempts, len(await ledger.attempts(told.id)), after.state) == (10, 10, OperationState.WAITING)
     assert (await ledger.record_success(told.id)).state is OperationState.SUCCEEDED
     assert await ledger.set_backoff(told.id, 1.0) is False
+
+
+async def test_attempts_made_by_hand_are_told(url):
+    """LG-7, LG-8: who makes attempts by himself and is the last has the event, the warning and the hook."""
+    heard, events = [], []
+    hooks = LedgerHooks(on_exhausted=heard.append, on_conflict=heard.append)
+    async with await Ledger.open(url, hooks=hooks, listeners=[events.append]) as ledger:
+        ids = [(await ledger.submit("t", "/m/m", b"", policy="max_attempts: 2, delay: 1s")).id for _ in range(2)]
+        for _ in range(2):
+            await ledger.record_failure(ids[0], "UNAVAILABLE")
+        await ledger.record_failure(ids[1], "ABORTED")
+        await ledger.record_failure(ids[0], "UNAVAILABLE")
+
+    assert [(each.id, each.state, each.attempts) for each in heard] == [
+        (ids[0], OperationState.FAILED, 2),
+        (ids[1], OperationState.CONFLICT, 1),
+    ]
+    assert [type(event) for event in events] == [OperationRetried, OperationExhausted, OperationConflicted]
+    assert events[1].reason == "no attempts are left"
+
+
+async def test_settings_whose_policy_is_none(url):
+    """LG-14: a policy that the settings name and nobody knows is refused when the ledger is opened."""
+    with pytest.raises(OptionError, match="nowhere"):
+        await Ledger.open(url, settings=replace(SETTINGS, policy="nowhere"))
+
+
+async def test_delivering_from_a_closed_ledger(url):
+    """LG-10: a ledger that is closed delivers nothing, and says so."""
+    ledger = await Ledger.open(url)
+    await ledger.close()
+    async with aio.insecure_channel("127.0.0.1:1") as channel:
+        with pytest.raises(LedgerUnavailableError, match="closed"):
+            await asyncio.wait_for(ledger.deliver(channel), 5)
 
 
 async def test_one_that_is_not_there(ledger):

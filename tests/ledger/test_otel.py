@@ -52,19 +52,33 @@ def test_events(reader, metrics):
     metrics(OperationLost(**WHAT, attempt=2, code="LOST", delay=1.0, source="schedule"))
     metrics(OperationDelivered(**WHAT, attempt=3))
     metrics(OperationDelivered(**WHAT, attempt=40))
+    metrics(OperationRetried(**WHAT, attempt=1, code="UNAVAILABLE", delay=4.0, source="grpc-retry-pushback-ms"))
     metrics(OperationExhausted(**WHAT, attempt=5, code="UNAVAILABLE", reason="no attempts are left"))
+    metrics(OperationExhausted(**WHAT, attempt=1, code="INTERNAL"))
     metrics(OperationConflicted(**WHAT, attempt=1, code="ABORTED"))
 
     assert read(reader) == {
-        ("retries", "1"): 1,
+        ("retries", "1"): 2,
         ("retries", "2"): 1,
         ("lost",): 1,
         ("retry_delay", "schedule"): 3.0,
+        ("retry_delay", "pushback"): 4.0,
         ("delivered", "3"): 1,
         ("delivered", "10+"): 1,
-        ("exhausted", "UNAVAILABLE", "no attempts are left"): 1,
+        ("exhausted", "UNAVAILABLE", "attempts"): 1,
+        ("exhausted", "INTERNAL", "not_retried"): 1,
         ("conflicts", "ABORTED"): 1,
     }
+
+
+def test_labels_are_those_of_calls(reader, metrics):
+    """LG-7, RT-12: targets and methods are named as in the metrics of calls, so that the two can be joined."""
+    metrics(OperationDelivered(**WHAT, attempt=1))
+
+    [resource] = reader.get_metrics_data().resource_metrics
+    [point] = resource.scope_metrics[0].metrics[0].data.data_points
+    assert point.attributes["grpc.target"] == "dns:///shop:443"
+    assert point.attributes["grpc.method"] == "shop.Orders/Place"
 
 
 async def test_queue(reader, metrics, tmp_path):

@@ -199,7 +199,7 @@ def check_decision(database, standing, report, expected):
             standing.age,
         ),
     )
-    state, _, delay, source, reason, live = database.execute(
+    state, attempts, delay, source, reason, live = database.execute(
         "SELECT * FROM grpc_backoff.record_failure(%s, %s, %s, %s, %s::jsonb, %s::jsonb, %s)",
         failure_arguments(report),
     ).fetchone()
@@ -211,6 +211,7 @@ def check_decision(database, standing, report, expected):
     assert (state, source, reason, live) == (expected.state.value, expected.source, expected.reason, expected.live), (
         said
     )
+    assert attempts == standing.attempts + 1, said
     assert delay == (None if expected.delay is None else near(expected.delay)), said
     assert (step, refreshed) == (expected.step, expected.refreshed), said
     assert previous == (None if expected.previous is None else near(expected.previous)), said

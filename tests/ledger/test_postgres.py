@@ -12,7 +12,7 @@ import grpc
 import psycopg
 import pytest
 
-from grpc_backoff import aio
+from grpc_backoff import OptionError, aio
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.ledger import (
     Filter,
@@ -51,24 +51,34 @@ class Network:
         self._tasks = set()
 
     async def _accept(self, reader, writer):
-        ours = await asyncio.open_unix_connection(self._path)
+        ours, through = await asyncio.open_unix_connection(self._path), self._through
         self._writers += [writer, ours[1]]
         for source, sink in ((reader, ours[1]), (ours[0], writer)):
-            task = asyncio.ensure_future(self._pass(source, sink))
+            task = asyncio.ensure_future(self._pass(source, sink, through))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _pass(self, source, sink):
+    async def _pass(self, source, sink, through):
         with contextlib.suppress(ConnectionError):
             while some := await source.read(65536):
-                await self._through.wait()
+                await through.wait()
                 sink.write(some)
         sink.close()
+
+    def url(self, port, url):
+        """Return the URL of a database, by way of this proxy."""
+        return f"postgresql://postgres@127.0.0.1:{port}/{psycopg.conninfo.conninfo_to_dict(url)['dbname']}"
 
     def cut(self):
         self._through.clear()
 
     def mend(self):
+        self._through.set()
+
+    def lose(self):
+        """Swallow what goes over the present connections, for good; new ones pass."""
+        self._through.clear()
+        self._through = asyncio.Event()
         self._through.set()
 
     def hang_up(self):
@@ -122,15 +132,15 @@ async def test_a_locked_row_is_passed_over(url, settings):
     await store.close()
 
 
+async def did(method, *given, **how):
+    answer = method(*given, **how)
+    return await answer if asyncio.iscoroutine(answer) else answer
+
+
 @pytest.mark.parametrize("kind", [psycopg.AsyncConnection, psycopg.Connection])
 async def test_in_the_callers_transaction(url, kind):
     """LG-9: inside a psycopg transaction, async or not: committed it is there, rolled back it never was."""
     async with await Ledger.open(url) as ledger:
-
-        async def did(method, *given):
-            answer = method(*given)
-            return await answer if asyncio.iscoroutine(answer) else answer
-
         mine = await did(kind.connect, url)
         kept = await ledger.submit("t", "/m/m", b"a", idempotency_key="k", within=mine)
         again = await ledger.submit("t", "/m/m", b"a", idempotency_key="k", within=mine)
@@ -146,6 +156,22 @@ async def test_in_the_callers_transaction(url, kind):
             await ledger.submit("t", "/m/m", b"d", within=object())
 
 
+@pytest.mark.parametrize("kind", [psycopg.AsyncConnection, psycopg.Connection])
+async def test_a_connection_of_any_kind(url, kind):
+    """LG-9: rows as dicts and cursors with `$1` parameters are the caller's own affair."""
+    raw = psycopg.AsyncRawCursor if kind is psycopg.AsyncConnection else psycopg.RawCursor
+    how = {"row_factory": psycopg.rows.dict_row, "cursor_factory": raw}
+    async with await Ledger.open(url) as ledger:
+        mine = await did(kind.connect, url, **how)
+        kept = await ledger.submit("t", "/m/m", b"a", idempotency_key="k", within=mine)
+        again = await ledger.submit("t", "/m/m", b"a", idempotency_key="k", within=mine)
+        await did(mine.commit)
+        await did(mine.close)
+
+        assert [operation.id for operation in await ledger.find()] == [kept.id]
+        assert (again.id, again.new) == (kept.id, False)
+
+
 async def test_sql_for_any_driver(url):
     """LG-9: the statement and its parameters store an operation in anybody's transaction, with `$1` parameters."""
     async with await Ledger.open(url) as ledger:
@@ -155,6 +181,20 @@ async def test_sql_for_any_driver(url):
             await other.execute(statement, values)
 
         assert (await ledger.get(prepared.id)).request == b"a"
+
+
+async def listening(url):
+    """Wait until somebody listens in a database; at most ten seconds."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        for _ in range(500):
+            cursor = await connection.execute(
+                "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle' "
+                "AND query LIKE 'LISTEN %'"
+            )
+            if await cursor.fetchall():
+                return
+            await asyncio.sleep(0.02)
+    raise AssertionError("nobody listens")
 
 
 async def test_waiters_are_woken(url):
@@ -168,7 +208,7 @@ async def test_waiters_are_woken(url):
         aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         delivering(ledger, channel),
     ):
-        await asyncio.sleep(0.5)  # it listens, and sleeps
+        await listening(url)
         told = await other.submit(channel.target, METHOD, b"")
         began = time.monotonic()
         await until(other, told.id, OperationState.SUCCEEDED)
@@ -258,6 +298,100 @@ async def test_a_lost_commit_says_that_nobody_knows(server, url):
         assert (await ledger.get(again.id)).idempotency_key == "k"
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda ledger, id_: ledger.record_failure(id_, "UNAVAILABLE"),
+        lambda ledger, id_: ledger.replay(id_),
+        lambda ledger, id_: ledger.resolve(id_),
+        lambda ledger, id_: ledger.discard(id_),
+        lambda ledger, id_: ledger.set_backoff(id_, 1.0),
+        lambda ledger, _: ledger.prune(),
+    ],
+)
+@pytest.mark.parametrize("trouble", ["hang up", "cut"])
+async def test_a_write_without_an_answer(server, url, trouble, write, monkeypatch):
+    """LG-9: where the answer to any write is lost nobody claims that nothing was stored."""
+    network = Network(server.directory)
+    async with network.open() as port, await Ledger.open(network.url(port, url), settings=QUICK) as ledger:
+        id_ = (await ledger.submit("t", "/m/m", b"")).id
+        execute = psycopg.AsyncConnection.execute
+        command = psycopg.AsyncConnection._exec_command
+
+        def cut():
+            network.cut()
+            if trouble == "hang up":
+                asyncio.get_running_loop().call_later(0.2, network.hang_up)
+
+        async def cutting(connection, statement, *given, **how):
+            if "DELETE" in str(statement):
+                cut()
+            return await execute(connection, statement, *given, **how)
+
+        def cutting_commit(connection, text, *given, **how):
+            if text == b"COMMIT":
+                cut()
+            return command(connection, text, *given, **how)
+
+        monkeypatch.setattr(psycopg.AsyncConnection, "execute", cutting)
+        monkeypatch.setattr(psycopg.AsyncConnection, "_exec_command", cutting_commit)
+        with pytest.raises(LedgerUnavailableError, match="not known whether it was stored") as caught:
+            await write(ledger, id_)
+
+    assert caught.value.stored is None
+
+
+async def test_callers_that_gave_up(server, url):
+    """LG-10: what a cancelled caller left on a network that is cut ends in its time, and the store serves others."""
+    network = Network(server.directory)
+    async with network.open() as port, await Ledger.open(network.url(port, url), settings=QUICK) as ledger:
+        await asyncio.gather(*(ledger.queue() for _ in range(4)))
+        network.lose()
+        callers = [asyncio.ensure_future(ledger.queue()) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        for caller in callers:
+            caller.cancel()
+        await asyncio.wait(callers)
+        await asyncio.sleep(2 * QUICK.timeout + 0.5)  # four have a connection, the others then a place
+
+        assert (await ledger.queue()).length == 0
+
+
+@pytest.mark.parametrize("work", ["submit", "queue", "record"])
+async def test_connections_that_the_server_has_ended(server, url, work):
+    """LG-12: what is asked first after the server ended its connections is asked once more, on a new one."""
+    database = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+    async with await Ledger.open(url, settings=QUICK) as ledger:
+        id_ = (await ledger.submit("t", "/m/m", b"")).id
+        for _ in range(3):
+            await asyncio.gather(*(ledger.queue() for _ in range(4)))
+            assert len(ledger.store._free) > 1
+            server.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'")
+            await asyncio.sleep(0.2)
+            if work == "submit":
+                await ledger.submit("t", "/m/m", b"")
+            elif work == "queue":
+                await ledger.queue()
+            else:
+                await ledger.store.set_backoff(id_, 1.0)
+            assert len(ledger.store._free) == 1
+
+
+async def test_submit_waits_for_a_lock_no_longer_than_it_may(url):
+    """LG-2: behind a transaction that has the same key, `submit` says that it is busy; nothing was written."""
+    async with (
+        await Ledger.open(url, settings=replace(QUICK, lock_timeout=0.3, timeout=20.0)) as ledger,
+        await psycopg.AsyncConnection.connect(url) as other,
+    ):
+        kept = await ledger.submit("t", "/m/m", b"", idempotency_key="k", within=other)
+        with pytest.raises(LedgerBusyError, match=r"for 0\.3 s; nothing was written"):
+            await ledger.submit("t", "/m/m", b"", idempotency_key="k")
+        await other.commit()
+        again = await ledger.submit("t", "/m/m", b"", idempotency_key="k")
+
+    assert (again.id, again.new) == (kept.id, False)
+
+
 @pytest.mark.slow
 async def test_a_restart(server):
     """LG-12: PostgreSQL is restarted, LISTEN is lost with it: deliveries go on within 10 s of its return."""
@@ -333,6 +467,38 @@ async def test_a_wrong_password(server):
     assert "nothing was stored" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:hunter%zz2@h/db",
+        "postgresql://u:hun/ter2@h/db",
+        "postgresql://u:hun@ter2@h/db",
+        "postgresql://u:hun?ter2@h/db",
+        "postgresql://h:hun,ter2/db",
+        "host=h user=u password=hunter2",
+        "password = hunter2",
+        "mysql://u:hunter2@h/db",
+    ],
+)
+async def test_a_password_in_a_url_that_is_wrong(url):
+    """LG-11: whatever is wrong with a URL, no part of its password is shown."""
+    with pytest.raises((LedgerUnavailableError, OptionError)) as caught:
+        await Ledger.open(url)
+
+    assert not [part for part in ("hun", "ter2") if part in str(caught.value)], str(caught.value)
+
+
+async def test_a_role_with_a_schema_of_its_own(server):
+    """LG-13: a role that may not make schemas is served by one that was made for it."""
+    url = server.database()
+    name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+    server.execute("CREATE ROLE tenant LOGIN")
+    server.execute("CREATE SCHEMA grpc_backoff AUTHORIZATION tenant", name)
+
+    async with await Ledger.open(server.url(name, "tenant")) as ledger:
+        assert (await ledger.submit("t", "/m/m", b"")).new
+
+
 async def test_nobody_there(tmp_path):
     """LG-9: a server that is not there is one clear error."""
     with pytest.raises(LedgerUnavailableError, match="cannot connect"):
@@ -381,7 +547,7 @@ async def test_a_newer_schema(server, url):
         pass
     server.execute("UPDATE grpc_backoff.schema SET version = 99", psycopg.conninfo.conninfo_to_dict(url)["dbname"])
 
-    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 2"):
+    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 3"):
         await Ledger.open(url)
 
 

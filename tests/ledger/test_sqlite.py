@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import resource
 import sqlite3
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from grpc_backoff import OptionError
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.ledger import (
     Filter,
@@ -116,6 +118,21 @@ async def test_what_was_submitted_before_the_clock_was_set_back(timed):
     assert (await timed.queue(None)).oldest == 0
 
 
+async def test_what_was_replayed_before_the_clock_was_set_back(timed):
+    """LG-12: an operation that was begun anew does not wait for the hour either."""
+    [told] = await timed.submit([submission(1)])
+    await timed.record([AttemptReport(told.id, None, STEPS, FailedAttempt("INTERNAL"))])
+    timed.clock.now += 2 * HOUR
+    await timed.begin_anew([told.id], [OperationState.FAILED], None)
+    created = (await timed.find(Filter(), 1))[0].created
+
+    timed.clock.now -= HOUR
+    await timed.lost(None, lambda _: STEPS, random.Random(1), 10)
+
+    assert await timed.next_due("shop:443") == 0
+    assert (await timed.find(Filter(), 1))[0].created == created
+
+
 async def test_busy(path):
     """LG-2, seed 001: a lock that is not had in time is a clear error, and nothing was written; then it is had."""
     store = open_store(path, replace(SETTINGS, lock_timeout=0.2))
@@ -152,6 +169,38 @@ async def test_in_the_callers_transaction(path):
         assert [operation.id for operation in await ledger.find()] == [kept.id]
         with pytest.raises(TypeError, match=r"within=builtins\.str: expected a sqlite3\.Connection"):
             await ledger.submit("t", "/m/m", b"d", within="postgresql")
+
+
+async def test_a_connection_that_commits_by_itself(path):
+    """LG-9: a transaction that the caller does not know of would never be committed; one that he began is his."""
+    async with await Ledger.open(path) as ledger:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as mine:
+            with pytest.raises(OptionError, match=r"within=.*autocommit.*: expected one with a tr"):
+                await ledger.submit("t", "/m/m", b"a", within=mine)
+            assert not mine.in_transaction
+            mine.execute("BEGIN")
+            told = await ledger.submit("t", "/m/m", b"a", within=mine)
+            mine.execute("COMMIT")
+
+        assert [operation.id for operation in await ledger.find()] == [told.id]
+
+
+async def test_many_in_the_callers_transaction(path):
+    """LG-9: all or none in a transaction of the caller's too, whatever he makes of the error, and of his own rows."""
+    async with await Ledger.open(path) as ledger:
+        first, second = (ledger.prepared("t", "/m/m", b"a") for _ in range(2))
+        with contextlib.closing(sqlite3.connect(path)) as mine:
+            mine.row_factory = lambda cursor, row: dict(zip([part[0] for part in cursor.description], row, strict=True))
+            mine.execute("CREATE TABLE orders (id TEXT)")
+            mine.execute("INSERT INTO orders VALUES ('a')")
+            with pytest.raises(LedgerUnavailableError, match="NOT NULL"):
+                await ledger.submit_many([first, second._replace(method=None)], within=mine)
+            [kept, again] = await ledger.submit_many([first, first], within=mine)
+            mine.commit()
+            assert mine.execute("SELECT id FROM orders").fetchall() == [{"id": "a"}]
+
+        assert [operation.id for operation in await ledger.find()] == [kept.id]
+        assert (kept.new, again.new, again.id) == (True, False, kept.id)
 
 
 async def test_sql_for_any_driver(path):
@@ -265,7 +314,7 @@ async def test_a_newer_schema(path):
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE ledger_schema SET version = 99")
 
-    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 1; a newer grpc-backoff has been here"):
+    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 2; a newer grpc-backoff has been here"):
         await Ledger.open(path)
 
 
@@ -275,6 +324,24 @@ async def test_older_tables_that_are_not_to_be_migrated(path):
         await Ledger.open(path, migrate=False)
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
+async def test_a_strangers_file_is_left_as_it_is(path):
+    """LG-13: a database of somebody else's, or of a newer library, is not changed to be refused."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE orders (id TEXT)")
+    before = Path(path).read_bytes()
+    with pytest.raises(LedgerSchemaError, match="run `grpc-backoff ledger migrate`"):
+        await Ledger.open(path, migrate=False)
+    assert Path(path).read_bytes() == before
+
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE ledger_schema (version INTEGER)")
+        connection.execute("INSERT INTO ledger_schema VALUES (99)")
+    before = Path(path).read_bytes()
+    with pytest.raises(LedgerSchemaError, match="schema=99"):
+        await Ledger.open(path)
+    assert Path(path).read_bytes() == before
 
 
 async def test_ten_that_migrate_at_once(path):
@@ -293,11 +360,12 @@ async def test_cancelled_submits_are_whole(path):
         for _ in range(20):
             prepared = [ledger.prepared("t", "/m/m", b"a") for _ in range(5)]
             task = asyncio.ensure_future(ledger.submit_many(prepared))
-            await asyncio.sleep(random.uniform(0, 0.003))
+            await asyncio.sleep(random.uniform(0, 0.02))
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         operations = await ledger.find()
 
+    assert operations
     assert len(operations) % 5 == 0
     assert {operation.state for operation in operations} <= {OperationState.PENDING}
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import sqlite3
 from dataclasses import replace
 
+import psycopg
 import pytest
 
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.ledger.records import FINISHED, LOST, AttemptReport, Filter, Lease, OperationState
-from grpc_backoff.ledger.store import decode_metadata, encode_metadata
 from grpc_backoff.policy.presets import RETRY
 from grpc_backoff.policy.retry import RetryPolicy
 from tests.ledger.conftest import open_store, submission
@@ -79,6 +81,17 @@ async def test_one_key_is_one_operation(store):
     assert (again[0].id, again[0].new) == (first[0].id, False)
     assert again[1].new
     assert (both[0].new, both[1].new, both[0].id) == (True, False, both[1].id)
+
+
+async def test_what_is_submitted_again(store):
+    """LG-9: what was submitted before, without a key too, is stored once: who was not told may submit it again."""
+    first = submission(1)
+    await store.submit([first])
+    [again, other, twice] = await store.submit([first, submission(2), submission(2)])
+
+    assert (again.id, again.new) == (first.id, False)
+    assert (other.new, twice.new, twice.id) == (True, False, other.id)
+    assert len(await store.find(Filter(), 10)) == 2
 
 
 async def test_oldest_first(store):
@@ -395,6 +408,22 @@ async def test_prune(store):
     assert await store.prune(0.0, [OperationState.FAILED], 10) == 1
 
 
+async def test_what_pruning_looks_at(store, url):
+    """LG-11: neither what waits nor what failed and is kept is read through to find what may be pruned."""
+    where = "WHERE state IN ('succeeded', 'discarded') AND finished <= {}"
+    if url.startswith("postgresql:"):
+        where = where.format("now()")
+        with psycopg.connect(url) as connection:
+            connection.execute("SET enable_seqscan = off")
+            rows = connection.execute(f"EXPLAIN SELECT seq FROM grpc_backoff.operations {where}").fetchall()
+    else:
+        with contextlib.closing(sqlite3.connect(url)) as connection:
+            statement = f"EXPLAIN QUERY PLAN SELECT seq FROM ledger_operations {where.format(0)}"
+            rows = connection.execute(statement).fetchall()
+
+    assert "operations_finished" in str(rows)
+
+
 async def test_queue(store):
     """LG-7: how many wait, how old the oldest is, and how many there are of each state."""
     await submitted(store, 1, 2, 3)
@@ -447,15 +476,19 @@ async def test_many_reports_at_once(store):
     ]
 
 
-async def test_migrating_twice(store, url, settings):
-    """LG-13: tables that are there are left as they are; two that migrate at once do it once."""
-    newest = (await store.migrate(apply=True))[1]
+async def test_migrating_twice(url, settings):
+    """LG-13: of ten that migrate at once one does it; tables that are there are left as they are."""
+    stores = [open_store(url, settings) for _ in range(10)]
+    try:
+        told = await asyncio.gather(*(each.migrate(apply=True) for each in stores))
+        newest = told[0][1]
+        await submitted(stores[0], 1)
+        again = await stores[1].migrate(apply=True)
+        only_looked = await stores[1].migrate(apply=False)
+        kept = await stores[1].find(Filter(), 10)
+    finally:
+        await asyncio.gather(*(each.close() for each in stores))
 
-    assert await store.migrate(apply=False) == (newest, newest)
-
-
-def test_metadata_as_text():
-    """LG-1: metadata survive as text, binary values too."""
-    metadata = (("a", "ä"), ("b-bin", b"\x00\xff"))
-
-    assert decode_metadata(encode_metadata(metadata)) == metadata
+    assert sorted(told) == [(0, newest)] + [(newest, newest)] * 9
+    assert again == only_looked == (newest, newest)
+    assert len(kept) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
-from grpc_backoff.ledger.records import FINISHED, LOST, OperationState
+from grpc_backoff.ledger.records import (
+    FINISHED,
+    LOST,
+    AttemptReport,
+    Operation,
+    OperationAttempt,
+    OperationState,
+    Recorded,
+)
 from grpc_backoff.ledger.transitions import (
     Change,
     Standing,
@@ -21,6 +29,7 @@ from grpc_backoff.ledger.transitions import (
     classify,
     fallback,
     ledger_policy,
+    recalled,
 )
 from grpc_backoff.policy.presets import RETRY
 from grpc_backoff.policy.retry import RetryPolicy
@@ -194,6 +203,72 @@ def test_invariants(policy, standing, token, failure, draw):
     if change.source == "schedule":
         low, high = policy.bounds(change.step)
         assert low <= change.delay <= high
+
+
+HINTS = st.none() | st.builds(ServerHint, st.none() | st.floats(0, 99), st.sampled_from([WaitSource.PUSHBACK]))
+CODES = st.sampled_from(["UNAVAILABLE", "ABORTED", "INTERNAL", "UNAUTHENTICATED"])
+
+
+def row(change, standing, report):
+    """Return the operation and the attempt that a store makes of a change."""
+    operation = Operation(**dict.fromkeys(field.name for field in fields(Operation)) | {"metadata": (), "request": b""})
+    operation = replace(
+        operation,
+        id=report.id,
+        state=change.state,
+        attempts=standing.attempts + 1,
+        code=report.failure.code if report.failure else "OK",
+        lease_token=standing.lease_token,
+        backoff_request_seconds=change.delay,
+    )
+    attempt = OperationAttempt(
+        number=1, started=0.0, ended=1.0, code=operation.code, delay=change.delay, source=change.source
+    )
+    return operation, [attempt]
+
+
+@given(
+    policies(),
+    st.builds(
+        Standing,
+        st.just(OperationState.IN_PROGRESS),
+        st.integers(0, 12),
+        st.integers(0, 12),
+        st.none() | st.floats(0, 1e4),
+        st.booleans(),
+        st.integers(0, 5),
+        st.floats(0, 1e4),
+    ),
+    st.none() | st.builds(FailedAttempt, CODES, HINTS, st.booleans(), st.just(False), st.just(False), st.booleans()),
+    st.booleans(),
+)
+def test_what_a_row_says_of_a_lost_answer(policy, standing, failure, can_refresh):
+    """LG-7: what a report came to can be read from its row, the reason too: as if its answer had been heard."""
+    report = AttemptReport("id", standing.lease_token, policy, failure, None, can_refresh, 0.5)
+    if failure is None:
+        change = after_success(standing, report.token)
+    else:
+        change = after_failure(policy, standing, report.token, failure, draw=0.5, can_refresh=can_refresh)
+    operation, attempts = row(change, standing, report)
+    heard = Recorded(
+        "id",
+        change.state,
+        operation.attempts,
+        operation.code,
+        change.delay,
+        change.source,
+        change.reason,
+        live=True,
+    )
+
+    assert recalled(operation, attempts, report) == heard
+    for moved in (
+        replace(operation, lease_token=standing.lease_token + 1),
+        replace(operation, code=LOST),
+        replace(operation, state=OperationState.PENDING),
+        replace(operation, state=OperationState.DISCARDED),
+    ):
+        assert recalled(moved, attempts, report) is None
 
 
 def test_a_policy_is_read_from_text():

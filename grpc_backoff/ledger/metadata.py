@@ -1,0 +1,55 @@
+"""Metadata as a ledger stores it: what can be sent, and its text in a row (LG-1, LG-11).
+
+A value is held to what gRPC sends both when it is submitted and when it is read: a row that somebody wrote by other
+means must not break the claim that reads it.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+
+from grpc_backoff.ledger.records import Metadata
+
+__all__ = ["decode_metadata", "encode_metadata", "metadata_bytes", "unsendable"]
+
+_BINARY = "-bin"
+
+
+def unsendable(key: object, value: object) -> str | None:
+    """Return what gRPC expects of the value of a key, where this is not such a value; None where it can be sent."""
+    if not isinstance(key, str):
+        return "keys that are strings"
+    if key.endswith(_BINARY):
+        return None if isinstance(value, bytes) else "a value of bytes, since the key ends with -bin"
+    if isinstance(value, str) and value.isascii() and value.isprintable():
+        return None
+    return "a value of printable ASCII characters, or a key that ends with -bin"
+
+
+def metadata_bytes(metadata: Metadata) -> int:
+    """Return how many bytes of keys and values metadata have."""
+    return sum(len(key) + len(value) for key, value in metadata)
+
+
+def encode_metadata(metadata: Metadata) -> str:
+    """Return metadata as JSON; binary values as base64."""
+    pairs = [[key, value if isinstance(value, str) else b64encode(value).decode()] for key, value in metadata]
+    return json.dumps(pairs)
+
+
+def decode_metadata(text: str) -> Metadata:
+    """Return the metadata of a JSON text; ValueError where it is none, without what is written there."""
+    try:
+        pairs = tuple((key, _decoded(key, value)) for key, value in json.loads(text))
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError("metadata: expected a JSON list of pairs") from None
+    for key, value in pairs:
+        wanted = unsendable(key, value)
+        if wanted is not None:
+            raise ValueError(f"metadata={key!r}: expected {wanted}")
+    return pairs
+
+
+def _decoded(key: str, value: str) -> str | bytes:
+    return b64decode(value, validate=True) if key.endswith(_BINARY) else value
