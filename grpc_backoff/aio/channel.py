@@ -123,7 +123,7 @@ class Channel(grpc.aio.Channel):
         self._manager: ConnectionManager[CallConnection] = shared.manager
         self._listeners = Listeners(listeners, loop)
         self._pending = PendingCalls(_with_port(target), loop)
-        self._share = Share(shared, self._pending, self._listeners)
+        self._share = Share(shared, self._pending, self._listeners, loop)
         # A call that waits keeps the channel alive, and the channel its share; the other way round would be a cycle.
         self._pending.manager = weakref.proxy(self._share)
         budget = self.call_policies.budget

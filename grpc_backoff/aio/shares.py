@@ -18,7 +18,15 @@ from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.manager import ConnectionManager, Pending
 from grpc_backoff.connection.connector import Connector
-from grpc_backoff.connection.events import ChannelKey, Closed, ConnectionEvent, ConnectionStatus, State
+from grpc_backoff.connection.events import (
+    ChannelKey,
+    Closed,
+    Connected,
+    ConnectionEvent,
+    ConnectionStatus,
+    Disconnected,
+    State,
+)
 
 __all__ = ["Share", "SharedManager", "Shares", "shared_manager"]
 
@@ -29,6 +37,8 @@ class Shares:
     def __init__(self) -> None:
         """Begin with none."""
         self.all: dict[Share, None] = {}
+        self.connected: Connected | None = None
+        """How the connection that stands was announced; None while none stands."""
 
     def __len__(self) -> int:
         """Return how many calls wait, on all channels."""
@@ -46,6 +56,11 @@ class Shares:
 
     def hear(self, event: ConnectionEvent) -> None:
         """Tell every channel's listeners, each under its channel's own key."""
+        match event:
+            case Connected(elsewhere=False):
+                self.connected = event
+            case Disconnected():
+                self.connected = None
         for share in tuple(self.all):
             if share.listeners.given:
                 own = event if event.channel is share.key else replace(event, channel=share.key)
@@ -76,8 +91,10 @@ class SharedManager:
 class Share:
     """One channel's part in a connection manager."""
 
-    def __init__(self, shared: SharedManager, pending: Pending, listeners: Listeners) -> None:
-        """Join the others."""
+    def __init__(
+        self, shared: SharedManager, pending: Pending, listeners: Listeners, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Join the others, on their event loop."""
         self.pending = pending
         self.listeners = listeners
         first, shared.key = shared.key, None
@@ -89,6 +106,13 @@ class Share:
         self._closed = False
         shared.shares.all[self] = None
         shared.users.add(self)
+        if shared.shares.connected is not None and not loop.is_closed():
+            loop.call_soon(self._join, shared.shares.connected)
+
+    def _join(self, connected: Connected) -> None:
+        """Tell the channel's listeners of a connection that stood when the channel was made (SH-7)."""
+        if connected is self._shared.shares.connected:
+            self.listeners.hear(replace(connected, channel=self.key, joined=True))
 
     @property
     def state(self) -> State:

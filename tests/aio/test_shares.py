@@ -14,8 +14,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, Stage, State, aio
+from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, Disconnected, Stage, State, aio
 from grpc_backoff.connection import machine
+from grpc_backoff.connection.connector import Loss
 from grpc_backoff.sharing.registry import SCHEDULES
 from grpc_backoff.testing.front import FlakyFront, accept_close, healthy, settings_then_close, silent
 from tests.echo import Echo, EchoStub, Message, serving
@@ -141,6 +142,34 @@ async def test_idle_until_asked(front):
         assert second.get_state() is READY
         assert second.connection_status() == first.connection_status()
         assert len(front.visits) == 1
+
+
+async def test_a_channel_is_told_of_a_connection_that_stands(front):
+    """SH-7: a channel that comes to share a connection hears of it once, under its own key; a later one is as ever."""
+    async with aio.insecure_channel(front.target, FAST) as first:
+        await called(first)
+        heard = []
+        async with aio.insecure_channel(front.target, FAST, listeners=[heard.append]) as second:
+            await called(second)
+            (joined,) = heard
+            assert (type(joined), joined.joined, joined.channel) == (Connected, True, second._share.key)
+            await front.break_all()
+            await until(lambda: second.get_state() is IDLE)
+            await called(second)
+            again = [event for event in heard[1:] if isinstance(event, Connected)]
+            assert [event.joined for event in again] == [False]
+
+
+async def test_a_channel_is_not_told_of_a_connection_that_has_ended(front):
+    """SH-7: a channel whose first turn of the event loop comes after the connection's end hears of the end alone."""
+    async with aio.insecure_channel(front.target, FAST) as first:
+        await called(first)
+        heard = []
+        async with aio.insecure_channel(front.target, FAST, listeners=[heard.append]) as second:
+            first._manager._lost(first._manager.connection, Loss("it broke"))
+            await asyncio.sleep(0.01)
+            assert [type(event) for event in heard] == [Disconnected]
+            assert second.get_state() is IDLE
 
 
 async def test_a_call_asks(front):
