@@ -63,6 +63,7 @@ class Schedule(NamedTuple):
         reset: whether the backoff was reset and no attempt has started, failed or succeeded since (CB-9).
         reset_dial: when an attempt last started because of a reset, unless one has succeeded since.
         young: whether the last connection that the peer ended had not lasted for INITIAL_BACKOFF from its start.
+        proven: until when the target is taken to be as well as it was when we closed a connection that stood.
         members: how many managers the key has.
     """
 
@@ -78,6 +79,7 @@ class Schedule(NamedTuple):
     reset: bool = False
     reset_dial: float = _NEVER
     young: bool = False
+    proven: float = _NEVER
     members: int = 1
 
     @property
@@ -108,12 +110,17 @@ class Schedule(NamedTuple):
     def forgotten(self) -> Schedule:
         """Begin anew, one INITIAL_BACKOFF after the last start that failed at the earliest."""
         return Schedule(
-            deadline=self.free, free=self.free, reset=self.reset, reset_dial=self.reset_dial, members=self.members
+            deadline=self.free,
+            free=self.free,
+            reset=self.reset,
+            reset_dial=self.reset_dial,
+            proven=self.proven,
+            members=self.members,
         )
 
     def remembers_until(self, initial_backoff: float) -> float:
         """Return until when a key without managers says anything that a new one would not."""
-        return max(self.free, self.reset_dial + initial_backoff)
+        return max(self.free, self.reset_dial + initial_backoff, self.proven)
 
     def begun(self, member: int, attempt: int, now: float, deadline: float, lease: float) -> Schedule:
         """Note a start. In backoff it is a turn; while nothing is known of the key, it has a head start."""
@@ -161,6 +168,7 @@ class Schedule(NamedTuple):
             failure=failure,
             turn=None,
             reset=False,
+            proven=_NEVER,
         )
 
     def succeeded(self, started: float, initial_backoff: float) -> Schedule:
@@ -188,7 +196,12 @@ class Schedule(NamedTuple):
             deadline=max(self.deadline, free),
             reset=False,
             young=now < free,
+            proven=_NEVER,
         )
+
+    def closed(self, now: float, initial_backoff: float) -> Schedule:
+        """Note that we have closed a connection that stood: nothing was wrong with the target until now (CB-7)."""
+        return self if self.failing else self._replace(proven=now + initial_backoff)
 
     def held(self, seconds: float) -> Schedule:
         """Keep the next start away for longer: something has dialled unasked (CB-7)."""

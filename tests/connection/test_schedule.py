@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -26,6 +27,7 @@ class Manager:
         self.state = m.MachineState(member=number)
         self.timer = None
         self.attempt = None
+        self.proven = False
         self.mail = False
         self.stalled = False
         self.busy = False
@@ -43,6 +45,7 @@ class Manager:
             match effect:
                 case m.StartAttempt():
                     self.attempt = process.now
+                    self.proven = effect.proven
                     process.started(self, before)
                 case m.AbandonAttempt():
                     self.attempt = None
@@ -120,8 +123,8 @@ class Process:
         self.managers.remove(manager)
         self.schedule = self.schedule.left(manager.state.member)
 
-    def close(self, manager):
-        manager.feed(m.CloseRequested())
+    def close(self, manager, well=False):
+        manager.feed(m.CloseRequested(well))
         self.leave(manager)
 
     def started(self, manager, before):
@@ -301,6 +304,52 @@ def test_a_closed_connection_leaves_nothing_behind():
         manager.succeed()
         process.close(manager)
         process.now += 0.001
+
+
+def test_a_target_is_proven_by_a_connection_that_we_closed():
+    """CB-7: for one INITIAL_BACKOFF after a connection that stood until we closed it, a new one is not looked at."""
+    process = Process()
+    for proven in (False, True, True, False):
+        manager = process.join()
+        manager.want()
+        assert manager.proven is proven
+        manager.succeed()
+        process.close(manager, well=True)
+        process.now += 1.01 if len(process.starts) == 3 else 0.99
+
+
+@pytest.mark.parametrize("end", ["lose", "fail", "closed when it was gone", "closed in the attempt"])
+def test_a_target_is_not_proven_by_any_other_end(end):
+    """CB-7: what the peer ended, or did not finish, proves nothing, and takes away what was proven."""
+    process = Process(managers=2)
+    first, second = process.managers
+    for manager in (first, second):
+        manager.want()
+        process.run(0)
+        manager.succeed()
+    if end != "closed when it was gone":
+        process.close(first, well=True)
+    match end:
+        case "lose":
+            second.lose()
+        case "fail":
+            third = process.join()
+            third.want()
+            assert third.proven
+            third.fail()
+            process.close(third)
+        case "closed in the attempt":
+            process.now += 2
+            third = process.join()
+            third.want()
+            process.close(third, well=True)
+        case _:
+            process.close(first, well=False)
+    last = process.join()
+    last.want()
+    process.run(2)
+    assert last.attempt is not None
+    assert not last.proven
 
 
 def test_a_peer_that_hangs_up_is_remembered():
