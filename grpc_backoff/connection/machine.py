@@ -413,7 +413,7 @@ class Machine:
             ready_since=now,
             failure=None,
             connections=state.connections + 1,
-            key=before.succeeded(state.started, self.policy.initial_backoff),
+            key=before.succeeded(state.started, now, self.policy.initial_backoff),
         )
         connected = events.Connected(
             target=self.target,

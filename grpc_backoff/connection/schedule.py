@@ -17,7 +17,7 @@ from typing import NamedTuple
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.record import record
 
-__all__ = ["BEAT", "HEAD_START", "STALLED_AFTER", "Health", "Schedule"]
+__all__ = ["BEAT", "HEAD_START", "STALLED_AFTER", "TRIAL", "Health", "Schedule"]
 
 _NEVER = -math.inf
 
@@ -25,9 +25,11 @@ HEAD_START = 0.25
 """How long after one dial the next may follow while nothing is known of a key, in seconds.
 
 Long enough for a refusal to be heard of, so that a hundred managers that want a connection at the same moment do not
-all dial a server that is not there; short enough that nobody notices it where the server is slow. The first success
-lets all go.
+all dial a server that is not there; short enough that nobody notices it where the server is slow.
 """
+TRIAL = 0.1
+"""How long the first connection of a key has to last before others follow it, in seconds: a peer that hangs up right
+behind its SETTINGS has done so by then."""
 STALLED_AFTER = 1.0
 """How long a manager that has the turn may give no sign of life, in seconds, once the next start is due."""
 BEAT = STALLED_AFTER / 2
@@ -136,13 +138,13 @@ class Schedule(NamedTuple):
                 reset_dial=reset_dial,
             )
         begun = self._replace(reset=False, reset_dial=reset_dial)
-        if self.health is Health.UNKNOWN:
-            return begun._replace(turn=member, lease=now + STALLED_AFTER)
+        if self.health is Health.UNKNOWN:  # behind a connection that ended young, one start for each INITIAL_BACKOFF
+            return begun._replace(turn=member, lease=deadline if self.young else now + STALLED_AFTER)
         return begun._replace(young=False) if self.health is Health.WELL else begun
 
     def dialling(self, member: int, now: float) -> Schedule:
         """Note that the event loop has come to an attempt: the head start counts from here."""
-        if self.health is not Health.UNKNOWN or self.turn != member:
+        if self.health is not Health.UNKNOWN or self.turn != member or self.young:
             return self
         return self._replace(lease=now + HEAD_START)
 
@@ -171,17 +173,21 @@ class Schedule(NamedTuple):
             proven=_NEVER,
         )
 
-    def succeeded(self, started: float, initial_backoff: float) -> Schedule:
+    def succeeded(self, started: float, now: float, initial_backoff: float) -> Schedule:
         """End the backoff (SH-4). What is left of it is SH-5's: no start right behind one that failed.
 
-        Where the connection before this one ended young, the others wait to see whether this one does: a peer that
-        sends SETTINGS and hangs up would be dialled by all of them at each success.
+        Where the connection before this one ended young, the others wait to see whether this one does, and for a moment
+        where there was none: a peer that sends SETTINGS and hangs up would be dialled by all of them at each success.
         """
-        proven = started + initial_backoff if self.young else self.free
+        lasting = _NEVER
+        if self.young:
+            lasting = started + initial_backoff
+        elif self.shared and self.health is Health.UNKNOWN:
+            lasting = now + TRIAL
         return self._replace(
             health=Health.WELL,
             attempt=0,
-            deadline=max(self.free, proven),
+            deadline=max(self.free, lasting),
             failure=None,
             turn=None,
             reset=False,

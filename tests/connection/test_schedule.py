@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.events import AttemptFailed, AttemptStarted, Failure, Stage, State
-from grpc_backoff.connection.schedule import HEAD_START, STALLED_AFTER, Health, Schedule
+from grpc_backoff.connection.schedule import HEAD_START, STALLED_AFTER, TRIAL, Health, Schedule
 from grpc_backoff.policy.presets import CONNECT
 
 REFUSED = Failure(Stage.TCP, "refused")
@@ -165,9 +165,10 @@ def test_side_by_side_while_nothing_is_wrong():
     process = Process(managers=5)
     process.managers[0].want()
     process.managers[0].succeed()
+    process.run(TRIAL)
     for manager in process.managers[1:]:
         manager.want()
-    assert process.starts == [100.0] * 5
+    assert process.starts == [100.0, *[process.now] * 4]
     assert [manager.phase for manager in process.managers[1:]] == [m.Phase.CONNECTING] * 4
 
 
@@ -183,8 +184,47 @@ def test_the_first_of_all_has_a_head_start():
     process.run(HEAD_START + 0.01)
     assert process.starts == [100.0, 100.5 + HEAD_START]
     process.managers[0].succeed()
-    process.deliver()
+    process.run(TRIAL)
     assert process.starts[2:] == [process.now] * 3
+
+
+def test_the_first_connection_has_to_last():
+    """SH-4, CB-7: before a peer that sends SETTINGS and hangs up, the first success lets nobody go."""
+    process = Process(managers=16)
+    for manager in process.managers:
+        manager.want()
+    process.managers[0].succeed()
+    process.run(TRIAL / 2)
+    process.managers[0].lose()
+    process.run(0.9)
+    assert process.starts == [100.0]
+
+
+def test_a_channel_that_is_alone_is_not_tried():
+    """SH-3: a channel that is made when the first one stands dials at once."""
+    process = Process(managers=1)
+    process.managers[0].want()
+    process.managers[0].succeed()
+    process.join().want()
+    assert process.starts == [100.0] * 2
+
+
+def test_one_start_for_each_initial_backoff_behind_a_young_end():
+    """CB-7: behind a connection that the peer ended young, an attempt that takes its time is not joined by another."""
+    process = Process(managers=2)
+    for manager in process.managers:
+        manager.want()
+    process.managers[0].succeed()
+    process.managers[0].lose()
+    process.managers[0].want()
+    process.run(1.0)
+    (dialler,) = [manager for manager in process.managers if manager.attempt is not None]
+    dialler.feed(m.AttemptBegan())
+    process.run(0.99)
+    assert process.starts == [100.0, 101.0]
+    process.close(dialler)  # a close leaves nothing behind (SH-5)
+    process.run(0.0)
+    assert process.starts == [100.0, 101.0, process.now]
 
 
 def test_one_attempt_for_all_in_backoff():
@@ -222,8 +262,8 @@ def test_attempts_beside_the_first_failure_are_given_up():
     process = Process(managers=3)
     process.managers[0].want()
     process.managers[0].succeed()
-    process.managers[0].lose()
     process.run(2)
+    process.managers[0].lose()
     for manager in process.managers:
         manager.want()
     for manager in process.managers:
@@ -327,6 +367,7 @@ def test_a_target_is_not_proven_by_any_other_end(end):
         manager.want()
         process.run(0)
         manager.succeed()
+        process.run(TRIAL)
     if end != "closed when it was gone":
         process.close(first, well=True)
     match end:
