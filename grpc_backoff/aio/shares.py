@@ -27,6 +27,7 @@ from grpc_backoff.connection.events import (
     Disconnected,
     State,
 )
+from grpc_backoff.connection.share import state_shown, status_shown
 
 __all__ = ["Share", "SharedManager", "Shares", "shared_manager"]
 
@@ -50,7 +51,7 @@ class Shares:
             share.pending.release()
 
     def fail(self) -> None:
-        """Fail the waiting calls of channels that have asked for a connection: each has some, or has had."""
+        """Fail the waiting calls of all channels. A channel that has never asked for a connection has none."""
         for share in tuple(self.all):
             share.pending.fail()
 
@@ -117,24 +118,11 @@ class Share:
     @property
     def state(self) -> State:
         """The channel's state at this moment; IDLE until it has asked for a connection once (SH-7)."""
-        if self._closed:
-            return State.SHUTDOWN
-        return self._manager.state if self._asked else State.IDLE
+        return state_shown(self._manager.state, asked=self._asked, closed=self._closed)
 
     def status(self) -> ConnectionStatus:
         """Return what the channel is doing (CH-11). Safe in any thread."""
-        status = self._manager.status()
-        if self._asked and not self._closed:
-            return status
-        return ConnectionStatus(
-            state=self.state,
-            attempt=status.attempt if self._asked else 0,
-            in_flight=False,
-            last_error=status.last_error if self._asked else None,
-            next_attempt_in=None,
-            ready_since=None,
-            connections=status.connections if self._asked else 0,
-        )
+        return status_shown(self._manager.status(), asked=self._asked, closed=self._closed)
 
     def want(self) -> None:
         """Ask for a connection; harmless when there is one or one is on its way."""
