@@ -117,7 +117,7 @@ class Channel(grpc.aio.Channel):
         shared = shared_manager(
             None if credentials is not None else key,
             loop,
-            lambda: _share_manager(*how, connector, clock, rng, loop, key),
+            lambda: _make_manager(*how, connector, clock, rng, loop, key),
         )
         self._connector: Connector[CallConnection] = shared.connector
         self._manager: ConnectionManager[CallConnection] = shared.manager
@@ -412,7 +412,7 @@ def secure_channel(
     )
 
 
-def _share_manager(
+def _make_manager(
     target: str,
     credentials: grpc.ChannelCredentials | None,
     options: Options,
