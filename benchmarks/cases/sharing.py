@@ -3,7 +3,9 @@
 Plain channels are made as programs make them, with grpcio's shared subchannels. Every subject has its own peer, each
 in a process of its own; where dials are counted, both run at the same time. A worker that got no answer waits for about
 a tenth of a second before it goes on, as programs do. "Overlap" is a program of which some channel is open at any time;
-"closed first" is one that closes each channel before it waits, so that nothing but SH-5 remembers the failure.
+"closed first" is one that closes each channel before it waits, so that nothing but SH-5 remembers the failure. Before a
+peer that sends SETTINGS and hangs up, CB-7 allows a dial for each INITIAL_BACKOFF; what grpc's core dials by itself and
+the program was told of (`CoreRedial`) has a row of its own.
 """
 
 from __future__ import annotations
@@ -14,34 +16,40 @@ import gc
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
 import grpc.aio
 
-from benchmarks.apart import at_once, in_child, serving
+from benchmarks.apart import Peer, at_once, in_child, serving
 from benchmarks.benchmark import CONTROL, OURS, PLAIN, Benchmark, Effort, Goal, Measure, Of, Row
 from benchmarks.measure import by_itself, by_round, turns
 from benchmarks.peers import Place, echoing, failing, hanging_up, hanging_up_with_tls, visited
-from grpc_backoff import aio
+from grpc_backoff import CoreRedial, aio
 from grpc_backoff.sharing.registry import MOST_REMEMBERED, SCHEDULES
 from tests.echo import EchoStub, Message
 
 __all__ = ["BENCHMARK"]
 
 SUBJECTS = (PLAIN, OURS)
-OWN = "grpc_backoff.aio, connections of their own"
+OWN, PLAIN_OWN = "grpc_backoff.aio, connections of their own", "grpc.aio, connections of their own"
 SPEEDS = (PLAIN, OURS, OWN, CONTROL)
+LOADED = (PLAIN, OURS, OWN, PLAIN_OWN, CONTROL)
 PAUSE = 0.1
 CHANNELS = 10
 
 CONNECTIONS = Measure("connections", "")
-OVERLAPPING = Measure("dials while channels overlap", "")
-CLOSED_FIRST = Measure("dials, each channel closed first", "")
-SPEED = Measure("calls a second", "")
+OVERLAPPING_SHORT = Measure("dials in 8 s while channels overlap", "")
+OVERLAPPING = Measure("dials in 10 s while channels overlap", "")
+CLOSED_FIRST = Measure("dials in 10 s, each channel closed first", "")
+HUNG_UP = Measure("dials in 10 s, the peer sends SETTINGS and hangs up", "")
+REDIALS = Measure("redials by grpc's core among them, as announced", "")
+SPEED = Measure("calls a second, a channel for each", "")
+THROUGHPUT = Measure(f"calls a second on {CHANNELS} channels", "")
+SHARED_THROUGHPUT = Measure(f"calls a second on one connection, beside {CHANNELS} of this library's", "")
 LEFT = Measure("schedules, managers, tasks, threads or descriptors more than allowed", "")
 
 
@@ -81,17 +89,20 @@ def run(effort: Effort) -> Iterator[Row]:
     """Measure everything."""
     size = SIZES[effort]
     yield from _connections(size)
+    redials: list[Row] = []
     for tls in size.kinds:
         kind = "TLS" if tls else "insecure"
-        for name, program, seconds, measure in (*OVERLAP[: size.most], *NO_OVERLAP[: size.most]):
+        for name, program, seconds, measure in (MADE_ANEW, *OVERLAP[: size.most], *NO_OVERLAP[: size.most]):
             seconds = size.short if seconds == "short" else size.long  # noqa: PLW2901 - by its name until here
             yield from _dials(f"{kind}, {name}, {seconds:g} s", failing, program, seconds, size, measure, tls=tls)
         hangs_up = hanging_up_with_tls if tls else hanging_up
         for name, program in (("16 workers", in_tasks), ("16 threads", in_threads))[: size.most]:
-            case = f"{kind}, SETTINGS and hang up, {name}, {size.long:g} s"
-            yield from _dials(case, hangs_up, program, size.long, size, CLOSED_FIRST, tls=tls)
-    yield from _speed("a channel for each request", one_by_one, size)
-    yield from _speed(f"{CHANNELS} channels, {size.workers} calls at a time", side_by_side, size)
+            *dials, announced = _hung_up(f"{kind}, {name}, {size.long:g} s", hangs_up, program, size, tls=tls)
+            redials.append(announced)
+            yield from dials
+    yield from redials
+    yield from _speed("one at a time", one_by_one, size)
+    yield from _throughput(size)
     yield from _left(size)
 
 
@@ -104,7 +115,7 @@ def _connections(size: Size) -> Iterator[Row]:
         for subject in SUBJECTS:
             with serving(visited, tls) as peer:
                 counts[subject] = [peer.ask(in_child(call_on_each, subject, peer.target))]
-        yield from by_itself(f"{'TLS' if tls else 'insecure'}, {CHANNELS} channels", CONNECTIONS, counts)
+        yield from by_itself(f"{'TLS' if tls else 'insecure'}, {CHANNELS} channels", CONNECTIONS, counts, PLAIN)
 
 
 def call_on_each(subject: str, place: Place) -> tuple[float, float]:
@@ -122,16 +133,54 @@ def call_on_each(subject: str, place: Place) -> tuple[float, float]:
 
 
 def _dials(case, peer, program, seconds, size, measure, *, tls) -> list[Row]:
-    with contextlib.ExitStack() as stack:
-        peers = [stack.enter_context(serving(peer)) for _ in SUBJECTS]
-        places = [
-            served.target if isinstance(served.target, Place) else Place(served.target, b"" if tls else None)
-            for served in peers
-        ]
+    with _two(peer, tls) as (peers, places):
         work = [(subject, place, seconds, size.workers) for subject, place in zip(SUBJECTS, places, strict=True)]
         spans = at_once(program, work)
         counts = {subject: [served.ask(span)] for subject, served, span in zip(SUBJECTS, peers, spans, strict=True)}
     return by_itself(case, measure, counts)
+
+
+def _hung_up(case, peer, program, size, *, tls) -> list[Row]:
+    with _two(peer, tls) as (peers, places):
+        work = [
+            (program, subject, place, size.long, size.workers) for subject, place in zip(SUBJECTS, places, strict=True)
+        ]
+        (span, _), (own_span, redials) = at_once(telling_of_redials, work)
+        plain, ours = peers[0].ask(span), peers[1].ask(own_span)
+    return [
+        *by_itself(case, HUNG_UP, {PLAIN: [plain], OURS: [ours - redials]}),
+        *by_itself(case, REDIALS, {OURS: [redials]}),
+    ]
+
+
+@contextlib.contextmanager
+def _two(peer, tls) -> Iterator[tuple[list[Peer], list[Place]]]:
+    """Run two of a peer; yield them, and where they are."""
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(serving(peer)) for _ in SUBJECTS]
+        yield (
+            peers,
+            [
+                served.target if isinstance(served.target, Place) else Place(served.target, b"" if tls else None)
+                for served in peers
+            ],
+        )
+
+
+def telling_of_redials(program: Callable[..., tuple[float, float]], *given: object) -> tuple[tuple[float, float], int]:
+    """Run a program; return what it returns, and how many redials by grpc's core it was told of."""
+    redials: set[tuple[str, float]] = set()  # channels that share a connection are told of the same one
+
+    def hear(event: object) -> None:
+        if isinstance(event, CoreRedial):
+            redials.add((event.attempt_id, event.at))
+
+    _listeners.append(hear)
+    return program(*given), len(redials)
+
+
+_listeners: list[Callable[[object], None]] = []
+"""Those of all channels that this process makes by this library."""
 
 
 def made_anew(subject: str, place: Place, seconds: float, _workers: int) -> tuple[float, float]:
@@ -204,8 +253,8 @@ def one_in_runs(subject: str, place: Place, seconds: float, _workers: int) -> tu
     return begin, time.monotonic()
 
 
+MADE_ANEW = ("channel made anew", made_anew, "short", OVERLAPPING_SHORT)
 OVERLAP = (
-    ("channel made anew", made_anew, "short", OVERLAPPING),
     ("16 workers", in_tasks, "long", OVERLAPPING),
     ("16 threads", in_threads, "long", OVERLAPPING),
     ("16 threads, asyncio.run for each", in_runs, "long", OVERLAPPING),
@@ -248,11 +297,12 @@ def _pause() -> float:
 
 def _open(subject: str, place: Place) -> grpc.aio.Channel:
     # As a program has it that makes all anew for each request.
-    make = aio if subject not in (PLAIN, CONTROL) else grpc.aio
-    options = [("grpc.use_local_subchannel_pool", 1)] if subject == OWN else []
+    ours = subject in (OURS, OWN)
+    make, how = (aio, {"listeners": _listeners}) if ours else (grpc.aio, {})
+    options = [("grpc.use_local_subchannel_pool", 1)] if subject in (OWN, PLAIN_OWN) else []
     if place.root is None:
-        return make.insecure_channel(place.target, options)
-    return make.secure_channel(place.target, grpc.ssl_channel_credentials(place.root or None), options)
+        return make.insecure_channel(place.target, options, **how)
+    return make.secure_channel(place.target, grpc.ssl_channel_credentials(place.root or None), options, **how)
 
 
 def _timed(work: Callable[[], object]) -> tuple[float, float]:
@@ -274,11 +324,23 @@ def _threaded(work: Callable[[], None], workers: int) -> tuple[float, float]:
 
 
 def _speed(case: str, program: Callable[..., float], size: Size) -> list[Row]:
-    samples: dict[str, list[float]] = {subject: [] for subject in SPEEDS}
+    return by_round(case, SPEED, _rates(SPEEDS, program, size), PLAIN)
+
+
+def _throughput(size: Size) -> list[Row]:
+    """Compare one connection for all with plain's one, and with one for each."""
+    many = replace(size, calls=10 * size.calls)  # a call on a channel that stands takes little
+    rates, case = _rates(LOADED, side_by_side, many), f"{size.workers} calls at a time"
+    beside = {OWN: rates[OWN], OURS: rates[OURS]}
+    return [*by_round(case, THROUGHPUT, rates, PLAIN), *by_round(case, SHARED_THROUGHPUT, beside, OWN)]
+
+
+def _rates(subjects: Sequence[str], program: Callable[..., float], size: Size) -> dict[str, list[float]]:
+    rates: dict[str, list[float]] = {subject: [] for subject in subjects}
     with serving(echoing) as peer:
-        for subject in turns(SPEEDS, size.rounds):
-            samples[subject].append(in_child(program, subject, Place(peer.target), size.calls, size.workers))
-    return by_round(case, SPEED, samples, PLAIN)
+        for subject in turns(subjects, size.rounds):
+            rates[subject].append(in_child(program, subject, Place(peer.target), size.calls, size.workers))
+    return rates
 
 
 def one_by_one(subject: str, place: Place, calls: int, _workers: int) -> float:
@@ -321,26 +383,31 @@ def side_by_side(subject: str, place: Place, calls: int, workers: int) -> float:
 
 
 def _left(size: Size) -> list[Row]:
-    left = in_child(make_and_close, size.made)
+    with serving(echoing) as peer:
+        left = in_child(make_and_close, size.made, peer.target)
     return by_itself(f"{size.made:,} channels, made, used and closed", LEFT, {OURS: [left]})
 
 
-def make_and_close(channels: int) -> int:
-    """Make channels to as many targets, want a connection of each and close it; return what is left of them."""
+def make_and_close(channels: int, alive: str) -> int:
+    """Make channels with a key each, make a call on each and close it; return what is left of them.
+
+    Of ten calls one is answered, one fails, and the others are under way when their channel is closed.
+    """
+
+    async def use(number: int) -> None:
+        target = alive if number % 10 == 1 else f"127.{1 + (number >> 16)}.{number >> 8 & 255}.{number & 255}:9"
+        async with aio.insecure_channel(target, [("key", number)]) as channel:
+            call = EchoStub(channel).Unary(Message(text="x"))
+            if number % 10 in (0, 1):
+                await call.code()
 
     async def work() -> int:
-        async with aio.insecure_channel("127.0.0.1:9") as first:
-            first.get_state(try_to_connect=True)
+        for number in range(2):
+            await use(number)
         await asyncio.sleep(0.1)
         threads, files = threading.active_count(), _descriptors()
         for number in range(channels):
-            target = f"127.{1 + (number >> 16)}.{number >> 8 & 255}.{number & 255}:9"
-            channel = aio.insecure_channel(target)
-            channel.get_state(try_to_connect=True)
-            if number % 10 == 0:  # until it has failed, so that there is something to remember
-                await channel.wait_for_state_change(grpc.ChannelConnectivity.CONNECTING)
-            await channel.close()
-        del first, channel  # else two managers would be left
+            await use(number)
         await asyncio.sleep(0.5)
         gc.collect()
         managers = sum(type(one).__name__ == "ConnectionManager" for one in gc.get_objects())
@@ -359,12 +426,16 @@ def _descriptors() -> int:
 BENCHMARK = Benchmark(
     name="sharing",
     says="programs that make many channels",
-    beside=(PLAIN, OWN),
+    beside=(PLAIN, OWN, PLAIN_OWN),
     goals=(
+        Goal(subject=OURS, measure=CONNECTIONS, most=1.0),
+        Goal(subject=OURS, measure=OVERLAPPING_SHORT, of=Of.VALUE, most=5),
         Goal(subject=OURS, measure=OVERLAPPING, of=Of.VALUE, most=6),
         Goal(subject=OURS, measure=CLOSED_FIRST, of=Of.VALUE, most=11),
+        Goal(subject=OURS, measure=HUNG_UP, of=Of.VALUE, most=11),
         Goal(subject=OURS, measure=LEFT, of=Of.VALUE, most=0),
         Goal(subject=OURS, measure=SPEED, least=1.0),
+        Goal(subject=OURS, measure=THROUGHPUT, least=0.98),
     ),
     run=run,
 )

@@ -96,7 +96,7 @@ class Channel(grpc.aio.Channel):
         """How the channel connects."""
         self.policy_values = MappingProxyType({value.part: value for value in read.effective})
         """The policy's values by their names, each with where it came from (BP-3)."""
-        self._polling: object = core.keep_polling()
+        self._polling: core.Polling | None = core.Polling()
         self._front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
         intercepting = self._front.open(interceptors)  # grpc itself refuses here what grpc refuses
         # Clients append to these lists and assign them, as they do on grpc's own channel; each call reads them anew.
@@ -117,13 +117,13 @@ class Channel(grpc.aio.Channel):
         shared = shared_manager(
             None if credentials is not None else key,
             loop,
-            lambda: _share_manager(*how, connector, clock, rng, loop, key),
+            lambda: _make_manager(*how, connector, clock, rng, loop, key),
         )
         self._connector: Connector[CallConnection] = shared.connector
         self._manager: ConnectionManager[CallConnection] = shared.manager
         self._listeners = Listeners(listeners, loop)
         self._pending = PendingCalls(_with_port(target), loop)
-        self._share = Share(shared, self._pending, self._listeners)
+        self._share = Share(shared, self._pending, self._listeners, loop)
         # A call that waits keeps the channel alive, and the channel its share; the other way round would be a cycle.
         self._pending.manager = weakref.proxy(self._share)
         budget = self.call_policies.budget
@@ -205,8 +205,13 @@ class Channel(grpc.aio.Channel):
             self._share.leave()
             self._pending.cancel()
             left = max(0.0, end - self._clock.now()) or None
-            await asyncio.gather(self._front.close(left), self._share.end_calls(left))
+            if self._front.is_open:
+                await asyncio.gather(self._front.close(left), self._share.end_calls(left))
+            else:
+                await self._share.end_calls(left)
             await self._calls.closed()
+            # With the next turn: whoever makes a channel for each request has made the next by then, and needs it too.
+            self.loop.call_soon(_let_go, self._polling)
             self._polling = None
 
     async def _close_elsewhere(self, grace: float | None) -> None:
@@ -407,7 +412,7 @@ def secure_channel(
     )
 
 
-def _share_manager(
+def _make_manager(
     target: str,
     credentials: grpc.ChannelCredentials | None,
     options: Options,
@@ -457,6 +462,10 @@ def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None
         )
     policy = multicallable.channel.call_policies.named(retry)
     return multicallable.retrying(policy, call_id)
+
+
+def _let_go(_held: object) -> None:
+    """Hold something until now."""
 
 
 def _with_port(target: str) -> str:

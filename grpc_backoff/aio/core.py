@@ -37,7 +37,7 @@ from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.policy.connect import ConnectPolicy
 
-__all__ = ["CoreChannel", "CoreConnection", "CoreConnector", "keep_polling"]
+__all__ = ["CoreChannel", "CoreConnection", "CoreConnector", "Polling"]
 
 Options = Sequence[tuple[str, Any]]
 
@@ -62,6 +62,9 @@ _SETTLE = 0.001
 A call that enters a connection as it breaks is redialled by the core, at once and unasked (CB-7). A peer that hangs up
 right behind its SETTINGS is gone after this look.
 """
+_UNWATCHED = 0.01
+"""For how long a connection to a target that was well a moment ago is not watched: a watch is half of what a channel
+costs that is made for one request, and closed by then."""
 _LOOKS = (0.001, 0.002)
 """The pauses before an attempt is looked at by itself; after them the core has to tell of its outcome."""
 _BEGINS_WITHIN = 0.2
@@ -241,10 +244,16 @@ async def _let_go_of(calls: Iterable[grpc.aio.Call]) -> None:
 class CoreConnection:
     """One connection of a C-core channel, from SETTINGS to its end."""
 
-    def __init__(self, core: CoreChannel, since: float, owner: CoreConnector, limit: float) -> None:
-        """Begin at `since`, when SETTINGS arrived; `limit` is what the attempt was given, in seconds."""
+    def __init__(
+        self, core: CoreChannel, since: float, owner: CoreConnector, limit: float, *, proven: bool = False
+    ) -> None:
+        """Begin at `since`, when SETTINGS arrived; `limit` is what the attempt was given, in seconds.
+
+        `proven` says that the target was well a moment ago, so that the end of the connection is not near.
+        """
         self.core = core
         self._limit = limit
+        self._unwatched = _UNWATCHED if proven else 0.0
         self.channel = core.channel
         self._since = since
         self._owner = owner
@@ -335,6 +344,8 @@ class CoreConnection:
         Any change away from READY is the end of it, also when the core, woken by a call, is READY anew by the time
         we look.
         """
+        if self._unwatched:
+            await asyncio.sleep(self._unwatched)
         if self.alive():
             await self.core.leaves(_READY)
         self._see_ended()
@@ -430,7 +441,7 @@ class CoreConnector:
         self._open: set[CoreChannel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def connect(self, limit: float) -> CoreConnection:
+    async def connect(self, limit: float, *, proven: bool = False) -> CoreConnection:
         """Make one attempt; see `Connector.connect`.
 
         With a channel of its own, which is not used again once its attempt has failed or its connection is lost. A
@@ -442,7 +453,9 @@ class CoreConnector:
         try:
             await self._until_connected(core)
             since = self.clock.now()
-            await self._look_at(core, within=end - since)
+            proven = proven and self._last_life >= _SHORT_LIFE
+            if not proven:
+                await self._look_at(core, within=end - since)
         except BaseException:
             await core.close()
             raise
@@ -450,7 +463,7 @@ class CoreConnector:
             if self._attempt is core:
                 self._attempt = None
         self._open.add(core)
-        return CoreConnection(core, since, self, limit)
+        return CoreConnection(core, since, self, limit, proven=proven)
 
     def decided(self) -> bool:
         """Return whether the core has an outcome for us; see `Connector.decided`."""
@@ -459,7 +472,10 @@ class CoreConnector:
     async def close(self, grace: float | None) -> None:
         """Close every channel, after `grace` seconds for its calls to end."""
         channels, self._open = self._open, set()
-        await asyncio.gather(*(core.close(grace) for core in channels), *self._tasks)
+        if len(channels) == 1 and not self._tasks:  # as it is nearly always; a task takes turns of the loop
+            await channels.pop().close(grace)
+        else:
+            await asyncio.gather(*(core.close(grace) for core in channels), *self._tasks)
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
         """End the calls of one channel of several, after `grace` seconds; the connections stay (SH-7)."""
@@ -560,19 +576,21 @@ class CoreConnector:
         return Failure(_stage(reason), reason)
 
 
-def keep_polling() -> object:
-    """Return what keeps grpcio's poller thread alive for as long as somebody holds it.
+class Polling:
+    """Keeps grpcio's poller thread alive for as long as somebody holds it.
 
-    The thread ends with the last channel: where nobody holds this, each attempt starts and stops one. It is a channel
-    that never connects, one for all: one for each of ours would be most of the memory of a channel in backoff.
+    The thread ends with the last channel of the core: where nobody held this, each attempt would start and stop one.
     """
-    kept = _kept.get("channel")
-    if kept is None:
-        kept = _kept["channel"] = _genuine.insecure_channel("127.0.0.1:0", options=[("grpc.enable_channelz", 0)])
-    return kept
 
+    __slots__ = ()
 
-_kept: weakref.WeakValueDictionary[str, object] = weakref.WeakValueDictionary()
+    def __init__(self) -> None:
+        """Start it, unless it runs."""
+        grpc.aio.init_grpc_aio()
+
+    def __del__(self, end: Callable[[], None] = grpc.aio.shutdown_grpc_aio) -> None:
+        """Let it end, unless somebody else needs it."""
+        end()
 
 
 def _milliseconds(seconds: float) -> int:

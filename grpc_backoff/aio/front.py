@@ -14,11 +14,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
+
+from grpc_backoff.config.pairs import typed_pairs
 
 __all__ = ["LISTS", "Front", "genuine", "is_being_made", "made_by"]
 
@@ -33,6 +35,10 @@ LISTS: Mapping[str, str] = {
     "stream_stream": "_stream_stream_interceptors",
 }
 """The lists of interceptors of a `grpc.aio.Channel`, by arity. They are private by name only: clients change them."""
+
+_MOST_ACCEPTED = 256
+_accepted: dict[Hashable, None] = {}
+"""The arguments that grpc has found good, the latest last: to ask again would take a channel of the core each time."""
 
 _grpc: Any = importlib.import_module("grpc.aio._channel")
 
@@ -76,6 +82,9 @@ class Front:
         That is what the caller gave, and what tracing libraries add here.
         """
         make, _making.beneath = _making.beneath or getattr(grpc.aio, _name(self._credentials)), None
+        known = None if interceptors else self._known_as(make)
+        if known in _accepted:
+            return {arity: [] for arity in LISTS}
         outer, _making.chain = _making.chain, [*(interceptors or ()), *self._last.values()]
         try:
             # The interceptors by keyword: that is where tracing libraries look for them.
@@ -86,12 +95,32 @@ class Front:
         self.always = type(made) is not _grpc.Channel
         if self.always or any(found.values()):
             self._channel = made
+        elif known is not None:
+            _accepted[known] = None
+            while len(_accepted) > _MOST_ACCEPTED:
+                _accepted.pop(next(iter(_accepted)), None)
         return found
+
+    def _known_as(self, make: Constructor) -> Hashable | None:
+        """Return what tells these arguments from all others that grpc itself would look at; None where nothing does.
+
+        Only of grpc's own constructor it is known that it looks at nothing else.
+        """
+        if make is not getattr(_grpc, _name(self._credentials)):
+            return None
+        options = typed_pairs(self._options)
+        security = type(getattr(self._credentials, "_credentials", None))
+        return options and (make, _grpc.Channel, self._target, security, options, self._compression)
 
     def _make(self, constructor: Constructor, **more: Any) -> grpc.aio.Channel:
         return _made(
             constructor, self._target, self._credentials, options=self._options, compression=self._compression, **more
         )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the interceptor channel has been made."""
+        return self._channel is not None
 
     @property
     def channel(self) -> grpc.aio.Channel:

@@ -165,7 +165,8 @@ class ConnectionManager(Generic[ConnectionT]):
 
     def close(self) -> None:
         """Stop for good (CB-10): no timer, no attempt, no event afterwards. Running calls are not touched."""
-        self._feed(m.CloseRequested())
+        connection = self.connection
+        self._feed(m.CloseRequested(well=connection is not None and connection.alive()))
         self._membership.leave(self._clock.now(), self._machine.policy.initial_backoff)
         self.listeners.clear()
         for task in self._tasks:
@@ -243,7 +244,7 @@ class ConnectionManager(Generic[ConnectionT]):
         match effect:
             case m.StartAttempt():
                 self._attempts += 1
-                self._attempt = self._spawn(self._run(effect.limit, self._attempts))
+                self._attempt = self._spawn(self._run(effect, self._attempts))
             case m.AbandonAttempt():
                 self._abandon()
             case m.ArmTimer():
@@ -306,12 +307,12 @@ class ConnectionManager(Generic[ConnectionT]):
 
     # One attempt, and the life of its connection.
 
-    async def _run(self, limit: float, number: int) -> None:
+    async def _run(self, attempt: m.StartAttempt, number: int) -> None:
         # It knows itself by a number: a task that one of its own frames holds is garbage for the collector (CB-10).
         if self._is_running(number):
             self._feed(m.AttemptBegan())
         try:
-            connection = await self._connector.connect(limit)
+            connection = await self._connector.connect(attempt.limit, proven=attempt.proven)
         except ConnectError as error:
             self._fail_attempt(number, error.failure)
             return

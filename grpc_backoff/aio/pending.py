@@ -51,26 +51,23 @@ class PendingCalls:
         return len(self._waiting)
 
     def not_connected(self) -> NotConnected:
-        """Return the outcome of an attempt that finds no connection."""
-        return NotConnected(failing=self.manager.state is State.TRANSIENT_FAILURE, resolved=self._resolved)
+        """Ask for a connection; return the outcome of an attempt that finds none.
+
+        Whoever asks while the key is in backoff has its failure from that moment on (SH-3).
+        """
+        self.manager.want()
+        failing = self.manager.state is State.TRANSIENT_FAILURE
+        if failing:
+            self._note_resolved()
+        return NotConnected(failing=failing, resolved=self._resolved)
 
     def no_connection(self) -> NoConnection:
         """Return the input for a waiting call when a dial fails."""
         return NoConnection(resolved=self._resolved)
 
     def add(self, call: Call) -> None:
-        """Keep the call, and keep it alive, until it leaves; ask for a connection."""
-        failing = self.manager.state is State.TRANSIENT_FAILURE
-        self.manager.want()
+        """Keep the call, and keep it alive, until it leaves."""
         self._waiting[call] = None
-        if not failing and self.manager.state is State.TRANSIENT_FAILURE:
-            # SH-3: whoever asks for a connection while the key is in backoff has the same failure, at once.
-            self._loop.call_soon(self._fail_one, call)
-
-    def _fail_one(self, call: Call) -> None:
-        if call in self._waiting:
-            self._note_resolved()
-            call.feed(self.no_connection())
 
     def _note_resolved(self) -> None:
         error = self.manager.status().last_error

@@ -18,7 +18,16 @@ from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.manager import ConnectionManager, Pending
 from grpc_backoff.connection.connector import Connector
-from grpc_backoff.connection.events import ChannelKey, Closed, ConnectionEvent, ConnectionStatus, State
+from grpc_backoff.connection.events import (
+    ChannelKey,
+    Closed,
+    Connected,
+    ConnectionEvent,
+    ConnectionStatus,
+    Disconnected,
+    State,
+)
+from grpc_backoff.connection.share import state_shown, status_shown
 
 __all__ = ["Share", "SharedManager", "Shares", "shared_manager"]
 
@@ -29,6 +38,8 @@ class Shares:
     def __init__(self) -> None:
         """Begin with none."""
         self.all: dict[Share, None] = {}
+        self.connected: Connected | None = None
+        """How the connection that stands was announced; None while none stands."""
 
     def __len__(self) -> int:
         """Return how many calls wait, on all channels."""
@@ -40,12 +51,17 @@ class Shares:
             share.pending.release()
 
     def fail(self) -> None:
-        """Fail the waiting calls of channels that have asked for a connection: each has some, or has had."""
+        """Fail the waiting calls of all channels. A channel that has never asked for a connection has none."""
         for share in tuple(self.all):
             share.pending.fail()
 
     def hear(self, event: ConnectionEvent) -> None:
         """Tell every channel's listeners, each under its channel's own key."""
+        match event:
+            case Connected(elsewhere=False):
+                self.connected = event
+            case Disconnected():
+                self.connected = None
         for share in tuple(self.all):
             if share.listeners.given:
                 own = event if event.channel is share.key else replace(event, channel=share.key)
@@ -76,8 +92,10 @@ class SharedManager:
 class Share:
     """One channel's part in a connection manager."""
 
-    def __init__(self, shared: SharedManager, pending: Pending, listeners: Listeners) -> None:
-        """Join the others."""
+    def __init__(
+        self, shared: SharedManager, pending: Pending, listeners: Listeners, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Join the others, on their event loop."""
         self.pending = pending
         self.listeners = listeners
         first, shared.key = shared.key, None
@@ -89,28 +107,22 @@ class Share:
         self._closed = False
         shared.shares.all[self] = None
         shared.users.add(self)
+        if shared.shares.connected is not None and not loop.is_closed():
+            loop.call_soon(self._join, shared.shares.connected)
+
+    def _join(self, connected: Connected) -> None:
+        """Tell the channel's listeners of a connection that stood when the channel was made (SH-7)."""
+        if connected is self._shared.shares.connected:
+            self.listeners.hear(replace(connected, channel=self.key, joined=True))
 
     @property
     def state(self) -> State:
         """The channel's state at this moment; IDLE until it has asked for a connection once (SH-7)."""
-        if self._closed:
-            return State.SHUTDOWN
-        return self._manager.state if self._asked else State.IDLE
+        return state_shown(self._manager.state, asked=self._asked, closed=self._closed)
 
     def status(self) -> ConnectionStatus:
         """Return what the channel is doing (CH-11). Safe in any thread."""
-        status = self._manager.status()
-        if self._asked and not self._closed:
-            return status
-        return ConnectionStatus(
-            state=self.state,
-            attempt=status.attempt if self._asked else 0,
-            in_flight=False,
-            last_error=status.last_error if self._asked else None,
-            next_attempt_in=None,
-            ready_since=None,
-            connections=status.connections if self._asked else 0,
-        )
+        return status_shown(self._manager.status(), asked=self._asked, closed=self._closed)
 
     def want(self) -> None:
         """Ask for a connection; harmless when there is one or one is on its way."""

@@ -448,11 +448,12 @@ class CallMachine:
         return state._replace(phase=CallPhase.DONE), [Finish(Ending.ATTEMPT)]
 
     def _not_connected(self, state: CallState, given: NotConnected, now: float, _around: Surroundings) -> Step:
-        """Wait for a connection (CH-3)."""
+        """Wait for a connection, or fail as the last dial did (CH-3, SH-3)."""
+        effects: list[Effect] = []
         if state.waited:
             state, effects = self._missed(state, Missed(), now, _around)
-        else:
-            effects = [FailSoon()] if given.failing and not self._outlasts_failures(resolved=given.resolved) else []
+        if not effects and given.failing and not self._outlasts_failures(resolved=given.resolved):
+            effects = [FailSoon()]
         at: list[Effect] = [] if state.attempt_end is None else [ArmTimer(_not_nan(state.attempt_end, now))]
         return state._replace(phase=CallPhase.WAITING, waited=True), [*at, Enqueue(), *effects]
 

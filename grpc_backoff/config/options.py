@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
-from grpc_backoff.config.pairs import Pairs, first_values, key_text
+from grpc_backoff.config.pairs import Pairs, TypedPairs, first_values, key_text, typed_pairs
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect, suggestion
 from grpc_backoff.config.sources import Effective, Said, Source, describe
@@ -90,8 +90,28 @@ def read_options(
     Warns:
         PolicyWarning: an option of grpc's looks like a misspelt one that this library carries out.
     """
-    given, core = _sort(options)
-    file = _file(given, config)
+    options = tuple(options)
+    alone = policy is None and config is None and not os.environ.get(ENVIRONMENT_VARIABLE)
+    known = typed_pairs(options) if alone else None
+    if known is not None and CONFIG not in (key_text(key) for key, _, _ in known):
+        read, remarks = _read_alone(known)
+        warn_of(remarks)
+        return read
+    given, core, remarks = _sort(options)
+    warn_of(remarks)
+    return _resolve(given, core, _file(given, config), policy, target)
+
+
+@lru_cache(maxsize=128)
+def _read_alone(known: TypedPairs) -> tuple[Options, tuple[str, ...]]:
+    """Return what options come to by themselves, and what to warn of: the same for every channel that has them."""
+    given, core, remarks = _sort((key, value) for key, _, value in known)
+    return _resolve(given, core, None, None, ""), remarks
+
+
+def _resolve(
+    given: dict[str, object], core: Pairs, file: Config | None, policy: ConnectPolicy | None, target: str
+) -> Options:
     described = resolve_connect(
         [_source(given), *(file.connecting(target) if file else ())], file.policies if file else {}
     )
@@ -105,8 +125,8 @@ def read_options(
     return Options(policy, effective, (*core, (IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout))), file)
 
 
-def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs]:
-    """Tell our options from grpcio's."""
+def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, ...]]:
+    """Tell our options from grpcio's; return both, and what to warn of."""
     ours: list[tuple[str, object]] = []
     remarks: dict[str, None] = {}
     core = []
@@ -125,8 +145,7 @@ def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs]:
                     None
                 )
             core.append(entry)
-    warn_of(remarks)
-    return first_values(ours), tuple(core)
+    return first_values(ours), tuple(core), tuple(remarks)
 
 
 @lru_cache(maxsize=1024)

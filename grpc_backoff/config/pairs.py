@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["Pairs", "first_values", "key_text"]
+__all__ = ["Pairs", "TypedPairs", "first_values", "key_text", "typed_pairs"]
 
 Pairs = tuple[tuple[Any, Any], ...]
+TypedPairs = tuple[tuple[str | bytes, type, str | bytes | int], ...]
+"""Options with the types of their values: 1, 1.0 and True are equal, and are not the same to all who read them."""
+
+_PLAIN = (str, bytes, int, bool, float)
 
 
 def first_values(options: Iterable[tuple[str | bytes, Any]]) -> dict[str, Any]:
@@ -16,6 +20,19 @@ def first_values(options: Iterable[tuple[str | bytes, Any]]) -> dict[str, Any]:
     for key, value in options:
         values.setdefault(key_text(key), value)
     return values
+
+
+def typed_pairs(options: Iterable[Any]) -> TypedPairs | None:
+    """Return options as something to know them by; None where one is no plain value, or no pair in a tuple."""
+    typed = []
+    for pair in options:
+        if type(pair) is not tuple or len(pair) != 2:  # noqa: PLR2004 - a pair
+            return None
+        key, value = pair
+        if type(key) not in (str, bytes) or type(value) not in _PLAIN:
+            return None
+        typed.append((key, type(value), value))
+    return tuple(typed)
 
 
 def key_text(key: str | bytes) -> str:

@@ -69,7 +69,7 @@ ConnectionT_co = TypeVar("ConnectionT_co", bound=Connection, covariant=True)
 class Connector(Protocol[ConnectionT_co]):
     """Makes connections to one target."""
 
-    async def connect(self, limit: float) -> ConnectionT_co:
+    async def connect(self, limit: float, *, proven: bool = False) -> ConnectionT_co:
         """Make one attempt and return its connection once the server's SETTINGS frame is there (CB-6).
 
         Cancelling gives the attempt up: its sockets are closed within 250 ms of `limit` at the latest (CB-3). It may
@@ -77,6 +77,8 @@ class Connector(Protocol[ConnectionT_co]):
 
         Args:
             limit: how long the attempt may last, in seconds over all its stages.
+            proven: whether the target was well a moment ago: a connection that a connector would otherwise watch for a
+                while, before it returns it, need not be watched (CB-7).
 
         Raises:
             ConnectError: the attempt failed; says at which stage and why.

@@ -117,10 +117,14 @@ class AttemptFailed(ConnectionEvent):
 
 @value(frozen=True, slots=True, kw_only=True)
 class Connected(ConnectionEvent):
-    """SETTINGS arrived: the channel is READY. `connections` counts this one."""
+    """SETTINGS arrived: the connection stands. `connections` counts this one.
+
+    A channel that comes to share a connection which stands already is told of that with `joined` set (SH-7).
+    """
 
     took: float
     connections: int
+    joined: bool = field(default=False, compare=False)
 
 
 @value(frozen=True, slots=True, kw_only=True)

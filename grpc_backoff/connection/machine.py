@@ -236,7 +236,9 @@ class ResetRequested(NamedTuple):
 
 @record
 class CloseRequested(NamedTuple):
-    """The channel is closed."""
+    """The channel is closed; `well` says whether its connection stands at this moment."""
+
+    well: bool = False
 
 
 @record
@@ -262,10 +264,14 @@ Input = (
 
 @record
 class StartAttempt(NamedTuple):
-    """Dial now; the attempt may last `limit` seconds. The machine's own timer ends it."""
+    """Dial now; the attempt may last `limit` seconds. The machine's own timer ends it.
+
+    `proven` says that the target was well a moment ago, so that its connection need not be looked at (CB-7).
+    """
 
     number: int
     limit: float
+    proven: bool = False
 
 
 @record
@@ -376,7 +382,7 @@ class Machine:
         # SH-3: from its deadline on the others wait for this attempt alone, and are shown that it lives.
         wake = min(limit, planned) if key.shared and key.failing else limit
         told = _tell_others(state, event) if key.failing else []
-        return state, [Emit(event), ArmTimer(wake), StartAttempt(number, limit - now), *told]
+        return state, [Emit(event), ArmTimer(wake), StartAttempt(number, limit - now, now < key.proven), *told]
 
     def _began(self, state: MachineState, _given: AttemptBegan, now: float, _rng: Random) -> Step:
         key = state.key.dialling(state.member, now)
@@ -407,7 +413,7 @@ class Machine:
             ready_since=now,
             failure=None,
             connections=state.connections + 1,
-            key=before.succeeded(state.started, self.policy.initial_backoff),
+            key=before.succeeded(state.started, now, self.policy.initial_backoff),
         )
         connected = events.Connected(
             target=self.target,
@@ -605,7 +611,7 @@ class Machine:
             effects += more
         return state, effects
 
-    def _close(self, state: MachineState, _given: CloseRequested, now: float, _rng: Random) -> Step:
+    def _close(self, state: MachineState, given: CloseRequested, now: float, _rng: Random) -> Step:
         effects: list[Effect] = [CancelTimer()]
         key = state.key
         if state.in_flight:
@@ -621,6 +627,8 @@ class Machine:
             lived=lived,
         )
         told = [] if state.key is key else _tell_others(state)
+        if given.well and state.phase is Phase.READY:
+            state = state._replace(key=key.closed(now, self.policy.initial_backoff))
         return state._replace(phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed), *told]
 
     def _ignored(self, state: MachineState, _given: Input, _now: float, _rng: Random) -> Step:

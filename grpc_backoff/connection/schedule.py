@@ -17,7 +17,7 @@ from typing import NamedTuple
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.record import record
 
-__all__ = ["BEAT", "HEAD_START", "STALLED_AFTER", "Health", "Schedule"]
+__all__ = ["BEAT", "HEAD_START", "STALLED_AFTER", "TRIAL", "Health", "Schedule"]
 
 _NEVER = -math.inf
 
@@ -25,9 +25,11 @@ HEAD_START = 0.25
 """How long after one dial the next may follow while nothing is known of a key, in seconds.
 
 Long enough for a refusal to be heard of, so that a hundred managers that want a connection at the same moment do not
-all dial a server that is not there; short enough that nobody notices it where the server is slow. The first success
-lets all go.
+all dial a server that is not there; short enough that nobody notices it where the server is slow.
 """
+TRIAL = 0.1
+"""How long the first connection of a key has to last before others follow it, in seconds: a peer that hangs up right
+behind its SETTINGS has done so by then."""
 STALLED_AFTER = 1.0
 """How long a manager that has the turn may give no sign of life, in seconds, once the next start is due."""
 BEAT = STALLED_AFTER / 2
@@ -63,6 +65,7 @@ class Schedule(NamedTuple):
         reset: whether the backoff was reset and no attempt has started, failed or succeeded since (CB-9).
         reset_dial: when an attempt last started because of a reset, unless one has succeeded since.
         young: whether the last connection that the peer ended had not lasted for INITIAL_BACKOFF from its start.
+        proven: until when the target is taken to be as well as it was when we closed a connection that stood.
         members: how many managers the key has.
     """
 
@@ -78,6 +81,7 @@ class Schedule(NamedTuple):
     reset: bool = False
     reset_dial: float = _NEVER
     young: bool = False
+    proven: float = _NEVER
     members: int = 1
 
     @property
@@ -108,12 +112,17 @@ class Schedule(NamedTuple):
     def forgotten(self) -> Schedule:
         """Begin anew, one INITIAL_BACKOFF after the last start that failed at the earliest."""
         return Schedule(
-            deadline=self.free, free=self.free, reset=self.reset, reset_dial=self.reset_dial, members=self.members
+            deadline=self.free,
+            free=self.free,
+            reset=self.reset,
+            reset_dial=self.reset_dial,
+            proven=self.proven,
+            members=self.members,
         )
 
     def remembers_until(self, initial_backoff: float) -> float:
         """Return until when a key without managers says anything that a new one would not."""
-        return max(self.free, self.reset_dial + initial_backoff)
+        return max(self.free, self.reset_dial + initial_backoff, self.proven)
 
     def begun(self, member: int, attempt: int, now: float, deadline: float, lease: float) -> Schedule:
         """Note a start. In backoff it is a turn; while nothing is known of the key, it has a head start."""
@@ -129,13 +138,13 @@ class Schedule(NamedTuple):
                 reset_dial=reset_dial,
             )
         begun = self._replace(reset=False, reset_dial=reset_dial)
-        if self.health is Health.UNKNOWN:
-            return begun._replace(turn=member, lease=now + STALLED_AFTER)
+        if self.health is Health.UNKNOWN:  # behind a connection that ended young, one start for each INITIAL_BACKOFF
+            return begun._replace(turn=member, lease=deadline if self.young else now + STALLED_AFTER)
         return begun._replace(young=False) if self.health is Health.WELL else begun
 
     def dialling(self, member: int, now: float) -> Schedule:
         """Note that the event loop has come to an attempt: the head start counts from here."""
-        if self.health is not Health.UNKNOWN or self.turn != member:
+        if self.health is not Health.UNKNOWN or self.turn != member or self.young:
             return self
         return self._replace(lease=now + HEAD_START)
 
@@ -161,19 +170,24 @@ class Schedule(NamedTuple):
             failure=failure,
             turn=None,
             reset=False,
+            proven=_NEVER,
         )
 
-    def succeeded(self, started: float, initial_backoff: float) -> Schedule:
+    def succeeded(self, started: float, now: float, initial_backoff: float) -> Schedule:
         """End the backoff (SH-4). What is left of it is SH-5's: no start right behind one that failed.
 
-        Where the connection before this one ended young, the others wait to see whether this one does: a peer that
-        sends SETTINGS and hangs up would be dialled by all of them at each success.
+        Where the connection before this one ended young, the others wait to see whether this one does, and for a moment
+        where there was none: a peer that sends SETTINGS and hangs up would be dialled by all of them at each success.
         """
-        proven = started + initial_backoff if self.young else self.free
+        lasting = _NEVER
+        if self.young:
+            lasting = started + initial_backoff
+        elif self.shared and self.health is Health.UNKNOWN:
+            lasting = now + TRIAL
         return self._replace(
             health=Health.WELL,
             attempt=0,
-            deadline=max(self.free, proven),
+            deadline=max(self.free, lasting),
             failure=None,
             turn=None,
             reset=False,
@@ -188,7 +202,12 @@ class Schedule(NamedTuple):
             deadline=max(self.deadline, free),
             reset=False,
             young=now < free,
+            proven=_NEVER,
         )
+
+    def closed(self, now: float, initial_backoff: float) -> Schedule:
+        """Note that we have closed a connection that stood: nothing was wrong with the target until now (CB-7)."""
+        return self if self.failing else self._replace(proven=now + initial_backoff)
 
     def held(self, seconds: float) -> Schedule:
         """Keep the next start away for longer: something has dialled unasked (CB-7)."""

@@ -235,7 +235,7 @@ class Http2Connector:
         self.on_stage = on_stage
         self._open: set[Http2Connection] = set()
 
-    async def connect(self, limit: float) -> Http2Connection:
+    async def connect(self, limit: float, *, proven: bool = False) -> Http2Connection:  # noqa: ARG002 - it watches none
         """Make one attempt; see `Connector.connect`. At the limit it fails by itself, with the stage it had come to."""
         attempt = _Attempt(self)
         try:

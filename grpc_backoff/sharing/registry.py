@@ -169,7 +169,11 @@ class Registry:
                     self._drop(entry, number)
 
     def leave(self, entry: _Entry, number: int, now: float, initial_backoff: float) -> None:
-        """Take a member out; a key that is left by all is kept for as long as it has something to say."""
+        """Take a member out. With the last one the key is forgotten.
+
+        Unless it still holds back the next start (SH-5), or vouches for the target (CB-7): then it stays until that
+        is over.
+        """
         if entry.key is None:
             return
         with self.lock:

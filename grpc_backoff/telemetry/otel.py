@@ -109,7 +109,7 @@ class _Connections:
             case events.AttemptFailed():
                 self._failed.add(1, labels)
                 self._delay.record(event.retry_in, labels)
-            case events.Connected():
+            case events.Connected(joined=False):
                 self._succeeded.add(1, labels)
             case events.Disconnected():
                 self._disconnections.add(1, labels | {DISCONNECT_ERROR: UNKNOWN})

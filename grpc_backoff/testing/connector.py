@@ -115,7 +115,7 @@ class ScriptedConnector:
         """Go on with another script, from the next attempt on."""
         self._script = list(script)
 
-    async def connect(self, limit: float) -> ScriptedConnection:
+    async def connect(self, limit: float, *, proven: bool = False) -> ScriptedConnection:  # noqa: ARG002 - no script has it
         """Make one attempt by the script."""
         attempt = Attempt(self.clock.now(), limit)
         self.attempts.append(attempt)

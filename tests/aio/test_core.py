@@ -250,6 +250,31 @@ async def test_a_connection_that_comes_and_goes_while_the_loop_is_late():
         await dialler.close(None)
 
 
+@pytest.mark.parametrize("proven", [True, False])
+async def test_a_proven_target_is_not_looked_at(proven):
+    """CB-7: calls may enter a connection to a proven target at once; its end is heard of as ever."""
+    async with FlakyFront(settings_only) as front:
+        dialler = connector(front.target)
+        connection = await dialler.connect(5.0, proven=proven)
+        assert (connection.core._watched is grpc.ChannelConnectivity.READY) is not proven
+        lost = asyncio.ensure_future(connection.lost())
+        await asyncio.sleep(0.1)
+        assert connection.core._watched is grpc.ChannelConnectivity.READY
+        await front.break_all()
+        assert not (await asyncio.wait_for(lost, 5)).graceful
+        await dialler.close(None)
+
+
+async def test_a_short_life_outweighs_the_proof():
+    """CB-7: behind a connection that broke young the next is looked at, whatever was before."""
+    async with FlakyFront(settings_only) as front:
+        dialler = connector(front.target)
+        dialler.note_life(0.05)
+        connection = await dialler.connect(5.0, proven=True)
+        assert connection.core._watched is grpc.ChannelConnectivity.READY
+        await dialler.close(None)
+
+
 async def test_retired_connections_end_with_their_calls():
     """CH-6: a retired connection closes when its last call has ended, not before."""
     async with serving() as port:

@@ -8,6 +8,7 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import aio
+from grpc_backoff.aio import front
 from tests.aio.test_drop_in_calls import ANSWERS, answer, call_all
 from tests.aio.test_drop_in_interceptors import NoteUnaryUnary, notes
 from tests.echo import EchoStub, Message, serving
@@ -240,3 +241,34 @@ async def test_assigned_to_grpc(monkeypatch, wrapped):
         assert isinstance(channel, aio.Channel)
         assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
     assert noted == [("wrapper", b"/echo.v1.Echo/Unary")] * wrapped
+
+
+@pytest.mark.parametrize("bad", [object(), [1]])
+async def test_refused_whatever_was_accepted(bad):
+    """CH-10: that grpc took the same key with another value before says nothing of this one."""
+    for _ in range(2):
+        await aio.insecure_channel("127.0.0.1:1", [("grpc.anything", 1)]).close()
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            grpc.aio.insecure_channel("127.0.0.1:1", [("grpc.anything", bad)])
+        with pytest.raises(TypeError):
+            aio.insecure_channel("127.0.0.1:1", [("grpc.anything", bad)])
+
+
+async def test_wrapped_after_a_channel_was_made(monkeypatch):
+    """CH-1: a library that wraps grpc's constructor later is asked for the next channel, whatever it was made with."""
+    await aio.insecure_channel("127.0.0.1:1").close()
+    plain, noted = grpc.aio.insecure_channel, NoteUnaryUnary([], "late")
+    monkeypatch.setattr(
+        grpc.aio, "insecure_channel", lambda *args, **how: plain(*args, **how | {"interceptors": [noted]})
+    )
+    channel = aio.insecure_channel("127.0.0.1:1")
+    assert channel._unary_unary_interceptors == [noted]
+    await channel.close()
+
+
+async def test_the_table_of_what_grpc_accepts_is_bounded():
+    """SH-8: channels to any number of targets leave a bounded table."""
+    for port in range(1, 300):
+        await aio.insecure_channel(f"127.0.0.1:{port}").close()
+    assert len(front._accepted) == front._MOST_ACCEPTED

@@ -171,10 +171,10 @@ async def test_an_outcome_that_came_in_time_on_a_late_loop_counts():
     arrived = asyncio.Event()
     connect = parts.connector.connect
 
-    async def late(limit):
+    async def late(limit, **how):
         await arrived.wait()
         parts.connector._script = [Succeeds()]
-        return await connect(limit)
+        return await connect(limit, **how)
 
     parts.connector.connect = late
     parts.connector.known = True
@@ -314,9 +314,9 @@ async def test_listeners_and_tasks_do_not_live_in_a_callers_context():
     parts.manager.listeners.append(lambda event: seen.append(carried.get()))
     connect = parts.connector.connect
 
-    async def look_around(limit):
+    async def look_around(limit, **how):
         dialled.append(carried.get())
-        return await connect(limit)
+        return await connect(limit, **how)
 
     parts.connector.connect = look_around
     carried.set("a request")
@@ -371,7 +371,7 @@ async def test_a_connector_with_a_bug_counts_as_failing(caplog):
     """CB-4: whatever a connector raises, the channel goes on by its schedule."""
     parts = Parts(Succeeds())
 
-    async def connect(limit):
+    async def connect(limit, **how):
         raise ZeroDivisionError
 
     parts.connector.connect = connect

@@ -60,10 +60,22 @@ EXPECTED = {
     ),
     "delays": (1, {delays.ONE: delays.LIBRARIES, delays.OF_MANY: (delays.SIMULATOR, delays.CONTROL, *delays.PEERS)}),
     "sharing": (
-        {sharing.CONNECTIONS: 1, sharing.OVERLAPPING: 1, sharing.CLOSED_FIRST: 2, sharing.SPEED: 2, sharing.LEFT: 1},
+        1,
         {
-            **dict.fromkeys((sharing.CONNECTIONS, sharing.OVERLAPPING, sharing.CLOSED_FIRST), sharing.SUBJECTS),
+            **dict.fromkeys(
+                (
+                    sharing.CONNECTIONS,
+                    sharing.OVERLAPPING_SHORT,
+                    sharing.OVERLAPPING,
+                    sharing.CLOSED_FIRST,
+                    sharing.HUNG_UP,
+                ),
+                sharing.SUBJECTS,
+            ),
+            sharing.REDIALS: [OURS],
             sharing.SPEED: sharing.SPEEDS,
+            sharing.THROUGHPUT: sharing.LOADED,
+            sharing.SHARED_THROUGHPUT: [sharing.OWN, OURS],
             sharing.LEFT: [OURS],
         },
     ),

@@ -303,6 +303,13 @@ def test_a_connection_that_is_gone_as_the_call_enters():
     assert run.feed(m.NotConnected()) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue(), m.FailSoon()]
 
 
+def test_a_connection_that_is_gone_while_others_fail():
+    """SH-3: a call that asks again while its key is in backoff fails with that, also if it has waited before."""
+    run = waiting(None)
+    run.feed(m.ConnectionReady(), 1.0)
+    assert run.feed(m.NotConnected(failing=True)) == [m.Enqueue(), m.FailSoon()]
+
+
 def test_a_miss_is_forgotten_with_its_attempt():
     """CH-3: each attempt may miss a connection."""
     run = waiting()

@@ -630,3 +630,30 @@ def test_config_argument_with_targets(file):
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch):
     monkeypatch.delenv("GRPC_BACKOFF_CONFIG", raising=False)
+
+
+def test_read_again():
+    """BP-3: options that were read before come to the same; values that are equal and not of one type do not."""
+    assert read_options([(INITIAL, 500)]) == read_options([(INITIAL, 500)])
+    for _ in range(2):
+        with pytest.raises(OptionError):
+            read_options([(INITIAL, 1.0)])
+        assert read_options([(INITIAL, 1)]).policy.initial_backoff == 0.001
+    assert [type(value) for _, value in read_options([("grpc.own", True)]).core] == [bool, int]
+    assert [type(value) for _, value in read_options([("grpc.own", 1)]).core] == [int, int]
+
+
+def test_warned_of_each_time():
+    """CH-9: each channel that is given a misspelt key warns, not only the first."""
+    for _ in range(2):
+        with pytest.warns(PolicyWarning, match="did you mean"):
+            read_options([("grpc.initial_reconnect_backof_ms", 500)])
+
+
+def test_the_environment_is_read_each_time(monkeypatch, tmp_path):
+    """BP-3: a file that the environment names later holds for the channels made from then on."""
+    assert read_options([]).policy.initial_backoff == 1.0
+    path = tmp_path / "backoff.toml"
+    path.write_text("[connection]\ninitial_backoff = 2\n")
+    monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(path))
+    assert read_options([]).policy.initial_backoff == 2.0

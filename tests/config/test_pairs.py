@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.config.pairs import first_values, key_text
+from grpc_backoff.config.pairs import first_values, key_text, typed_pairs
 
 
 def test_first_values():
@@ -17,3 +17,11 @@ def test_first_values():
 def test_key_text(key, text):
     """CH-9: a key in bytes is the same key, and one that is no text harms nobody."""
     assert key_text(key) == text
+
+
+def test_options_are_known_by_values_and_types():
+    """CH-10: equal values of other types are other options; what may change, or is no pair, is known by nothing."""
+    known = [typed_pairs([("a", value)]) for value in (1, 1.0, True, "1", b"1")]
+    assert len(set(known)) == len(known)
+    assert typed_pairs((("a", 1), ("b", 2))) == typed_pairs([("a", 1), ("b", 2)])
+    assert [typed_pairs([each]) for each in (["a", 1], ("a",), ("a", object()), (1, 1), ("a", [1]), None)] == [None] * 6

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.events import AttemptFailed, AttemptStarted, Failure, Stage, State
-from grpc_backoff.connection.schedule import HEAD_START, STALLED_AFTER, Health, Schedule
+from grpc_backoff.connection.schedule import HEAD_START, STALLED_AFTER, TRIAL, Health, Schedule
 from grpc_backoff.policy.presets import CONNECT
 
 REFUSED = Failure(Stage.TCP, "refused")
@@ -26,6 +27,7 @@ class Manager:
         self.state = m.MachineState(member=number)
         self.timer = None
         self.attempt = None
+        self.proven = False
         self.mail = False
         self.stalled = False
         self.busy = False
@@ -43,6 +45,7 @@ class Manager:
             match effect:
                 case m.StartAttempt():
                     self.attempt = process.now
+                    self.proven = effect.proven
                     process.started(self, before)
                 case m.AbandonAttempt():
                     self.attempt = None
@@ -120,8 +123,8 @@ class Process:
         self.managers.remove(manager)
         self.schedule = self.schedule.left(manager.state.member)
 
-    def close(self, manager):
-        manager.feed(m.CloseRequested())
+    def close(self, manager, well=False):
+        manager.feed(m.CloseRequested(well))
         self.leave(manager)
 
     def started(self, manager, before):
@@ -162,9 +165,10 @@ def test_side_by_side_while_nothing_is_wrong():
     process = Process(managers=5)
     process.managers[0].want()
     process.managers[0].succeed()
+    process.run(TRIAL)
     for manager in process.managers[1:]:
         manager.want()
-    assert process.starts == [100.0] * 5
+    assert process.starts == [100.0, *[process.now] * 4]
     assert [manager.phase for manager in process.managers[1:]] == [m.Phase.CONNECTING] * 4
 
 
@@ -180,8 +184,47 @@ def test_the_first_of_all_has_a_head_start():
     process.run(HEAD_START + 0.01)
     assert process.starts == [100.0, 100.5 + HEAD_START]
     process.managers[0].succeed()
-    process.deliver()
+    process.run(TRIAL)
     assert process.starts[2:] == [process.now] * 3
+
+
+def test_the_first_connection_has_to_last():
+    """SH-4, CB-7: before a peer that sends SETTINGS and hangs up, the first success lets nobody go."""
+    process = Process(managers=16)
+    for manager in process.managers:
+        manager.want()
+    process.managers[0].succeed()
+    process.run(TRIAL / 2)
+    process.managers[0].lose()
+    process.run(0.9)
+    assert process.starts == [100.0]
+
+
+def test_a_channel_that_is_alone_is_not_tried():
+    """SH-3: a channel that is made when the first one stands dials at once."""
+    process = Process(managers=1)
+    process.managers[0].want()
+    process.managers[0].succeed()
+    process.join().want()
+    assert process.starts == [100.0] * 2
+
+
+def test_one_start_for_each_initial_backoff_behind_a_young_end():
+    """CB-7: behind a connection that the peer ended young, an attempt that takes its time is not joined by another."""
+    process = Process(managers=2)
+    for manager in process.managers:
+        manager.want()
+    process.managers[0].succeed()
+    process.managers[0].lose()
+    process.managers[0].want()
+    process.run(1.0)
+    (dialler,) = [manager for manager in process.managers if manager.attempt is not None]
+    dialler.feed(m.AttemptBegan())
+    process.run(0.99)
+    assert process.starts == [100.0, 101.0]
+    process.close(dialler)  # a close leaves nothing behind (SH-5)
+    process.run(0.0)
+    assert process.starts == [100.0, 101.0, process.now]
 
 
 def test_one_attempt_for_all_in_backoff():
@@ -219,8 +262,8 @@ def test_attempts_beside_the_first_failure_are_given_up():
     process = Process(managers=3)
     process.managers[0].want()
     process.managers[0].succeed()
-    process.managers[0].lose()
     process.run(2)
+    process.managers[0].lose()
     for manager in process.managers:
         manager.want()
     for manager in process.managers:
@@ -301,6 +344,53 @@ def test_a_closed_connection_leaves_nothing_behind():
         manager.succeed()
         process.close(manager)
         process.now += 0.001
+
+
+def test_a_target_is_proven_by_a_connection_that_we_closed():
+    """CB-7: for one INITIAL_BACKOFF after a connection that stood until we closed it, a new one is not looked at."""
+    process = Process()
+    for proven in (False, True, True, False):
+        manager = process.join()
+        manager.want()
+        assert manager.proven is proven
+        manager.succeed()
+        process.close(manager, well=True)
+        process.now += 1.01 if len(process.starts) == 3 else 0.99
+
+
+@pytest.mark.parametrize("end", ["lose", "fail", "closed when it was gone", "closed in the attempt"])
+def test_a_target_is_not_proven_by_any_other_end(end):
+    """CB-7: what the peer ended, or did not finish, proves nothing, and takes away what was proven."""
+    process = Process(managers=2)
+    first, second = process.managers
+    for manager in (first, second):
+        manager.want()
+        process.run(0)
+        manager.succeed()
+        process.run(TRIAL)
+    if end != "closed when it was gone":
+        process.close(first, well=True)
+    match end:
+        case "lose":
+            second.lose()
+        case "fail":
+            third = process.join()
+            third.want()
+            assert third.proven
+            third.fail()
+            process.close(third)
+        case "closed in the attempt":
+            process.now += 2
+            third = process.join()
+            third.want()
+            process.close(third, well=True)
+        case _:
+            process.close(first, well=False)
+    last = process.join()
+    last.want()
+    process.run(2)
+    assert last.attempt is not None
+    assert not last.proven
 
 
 def test_a_peer_that_hangs_up_is_remembered():

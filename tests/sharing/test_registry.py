@@ -108,6 +108,21 @@ def test_a_failure_is_remembered_for_initial_backoff():
     assert len(registry) == 0
 
 
+def test_what_was_proven_is_remembered_for_initial_backoff():
+    """CB-7, SH-8: a key whose last connection we closed is remembered for INITIAL_BACKOFF, and slows nobody."""
+    registry = Registry()
+    manager = Manager(registry)
+    with manager.place.lock:
+        manager.place.schedule = manager.place.schedule.closed(10.0, INITIAL)
+    manager.leave(10.0)
+    again = Manager(registry, now=10.9)
+    assert again.place.schedule.proven == 11.0
+    assert again.place.schedule.opens(again.place.number) < 0
+    again.leave(10.9)
+    Manager(registry, "other", now=11.0).leave(11.0)
+    assert len(registry) == 0
+
+
 def test_the_table_is_bounded():
     """SH-8: however many keys fail, so many are remembered and no more."""
     registry = Registry()

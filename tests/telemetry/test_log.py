@@ -183,7 +183,7 @@ def test_percent_signs(caplog):
 @pytest.mark.parametrize("kind", sorted(KINDS, key=lambda kind: kind.__name__))
 def test_nothing_sensitive(kind):
     """RT-11: events have nothing to log that is sensitive: numbers, names, codes, and the failure in words."""
-    connections = {"channel", "limit", "failure", "retry_in", "connections", "lived", "counted_as_failure"}
+    connections = {"channel", "limit", "failure", "retry_in", "connections", "lived", "counted_as_failure", "joined"}
     shared = {"attempt_id", "elsewhere"}
     of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id", "call_id"}
 

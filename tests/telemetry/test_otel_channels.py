@@ -56,6 +56,27 @@ async def test_connect_and_close(reading, metrics):
         assert reading.values(otel.FAILED) == {}
 
 
+@pytest.mark.parametrize("asks", [True, False])
+async def test_a_connection_outlives_the_channel_that_made_it(reading, metrics, asks):
+    """SH-7: a shared connection is counted while one of its channels is open, whichever of them came first."""
+    async with serving() as port:
+        where = (f"dns:///127.0.0.1:{port}",)
+        first = aio.insecure_channel(f"127.0.0.1:{port}", listeners=[metrics])
+        await EchoStub(first).Unary(Message(), timeout=30)
+        async with aio.insecure_channel(f"127.0.0.1:{port}", listeners=[metrics]) as second:
+            if asks:
+                await EchoStub(second).Unary(Message(), timeout=30)
+            else:
+                await asyncio.sleep(0)
+            assert reading.values(otel.OPEN_CONNECTIONS) == {where: 1}
+            await first.close()
+            assert reading.values(otel.OPEN_CONNECTIONS) == {where: 1}
+            assert reading.values(otel.DISCONNECTIONS) == {}
+        assert reading.values(otel.OPEN_CONNECTIONS) == {}
+        assert reading.values(otel.DISCONNECTIONS) == {("subchannel shutdown", *where): 1}
+        assert reading.values(otel.SUCCEEDED) == {where: 1}
+
+
 async def test_a_peer_that_refuses(reading, metrics):
     """CH-11: each failed attempt counts, its wait is in the histogram, and the gauge runs down to the next."""
     async with serving() as port, FlakyFront(upstream=("127.0.0.1", port)) as front:

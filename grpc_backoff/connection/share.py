@@ -1,0 +1,36 @@
+"""What one channel shows of a connection manager that it shares with others (SH-7): functions of their states."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grpc_backoff.connection.events import ConnectionStatus, State
+
+__all__ = ["state_shown", "status_shown"]
+
+
+def state_shown(state: State, *, asked: bool, closed: bool) -> State:
+    """Return a channel's state.
+
+    Args:
+        state: the manager's.
+        asked: whether the channel has asked for a connection; until then it is IDLE, whatever its neighbours have.
+        closed: whether the channel is closed, which its neighbours need not be.
+    """
+    if closed:
+        return State.SHUTDOWN
+    return state if asked else State.IDLE
+
+
+def status_shown(status: ConnectionStatus, *, asked: bool, closed: bool) -> ConnectionStatus:
+    """Return a channel's status, from the manager's; see `state_shown`. A closed channel keeps its last error."""
+    if asked and not closed:
+        return status
+    shown = replace(
+        status,
+        state=state_shown(status.state, asked=asked, closed=closed),
+        in_flight=False,
+        next_attempt_in=None,
+        ready_since=None,
+    )
+    return shown if asked else replace(shown, attempt=0, last_error=None, connections=0)

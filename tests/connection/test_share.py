@@ -1,0 +1,49 @@
+"""SH-7: what one channel shows of a manager that it shares."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpc_backoff.connection.events import ConnectionStatus, Failure, Stage, State
+from grpc_backoff.connection.share import state_shown, status_shown
+
+REFUSED = Failure(Stage.TCP, "refused")
+STATUS = ConnectionStatus(
+    state=State.TRANSIENT_FAILURE,
+    attempt=3,
+    in_flight=True,
+    last_error=REFUSED,
+    next_attempt_in=2.5,
+    ready_since=7.0,
+    connections=4,
+)
+
+
+@pytest.mark.parametrize("state", State)
+def test_the_state_is_the_managers_once_asked(state):
+    """SH-7: a channel is IDLE until it has asked, then what its manager is, and SHUTDOWN once it is closed."""
+    assert state_shown(state, asked=False, closed=False) is State.IDLE
+    assert state_shown(state, asked=True, closed=False) is state
+    assert {state_shown(state, asked=asked, closed=True) for asked in (False, True)} == {State.SHUTDOWN}
+
+
+def test_the_status_is_the_managers_once_asked():
+    """SH-7: a channel that has not asked tells nothing of its neighbours' connection."""
+    assert status_shown(STATUS, asked=True, closed=False) is STATUS
+    idle = status_shown(STATUS, asked=False, closed=False)
+    assert idle == ConnectionStatus(
+        state=State.IDLE,
+        attempt=0,
+        in_flight=False,
+        last_error=None,
+        next_attempt_in=None,
+        ready_since=None,
+        connections=0,
+    )
+
+
+def test_a_closed_channel_keeps_its_last_error():
+    """CH-11: what a closed channel went through can still be asked; nothing is planned any more."""
+    closed = status_shown(STATUS, asked=True, closed=True)
+    assert (closed.state, closed.attempt, closed.last_error, closed.connections) == (State.SHUTDOWN, 3, REFUSED, 4)
+    assert (closed.in_flight, closed.next_attempt_in, closed.ready_since) == (False, None, None)
