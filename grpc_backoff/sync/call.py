@@ -50,13 +50,9 @@ _LONGEST_SLEEP = 3600.0
 _OF_CONNECTIONS = (m.ConnectionReady, m.Missed, m.NoConnection)
 
 
-@record
-class Entry(NamedTuple):
-    """A connection that a call has entered: `token` keeps it open until the call takes it off."""
-
-    connection: CoreConnection
-    token: object
-    method: Any
+Entry = tuple[CoreConnection, object, Any]
+"""A connection that a call has entered, the token that keeps it open until the call takes it off, and grpc's own
+multicallable there. A plain tuple: every call on a READY channel makes one."""
 
 
 class Attempts(Protocol):
@@ -316,7 +312,8 @@ class BlockingCall(_Life):
             return
         self._begin_span()
         self._error = None
-        self._connection = connection = entry.connection
+        connection, token, _ = entry
+        self._connection = connection
         try:
             self._result = self._attempts.make(entry, effect.seconds, effect.metadata)
         except grpc.RpcError as error:
@@ -330,7 +327,7 @@ class BlockingCall(_Life):
             self._end_span("OK")
             self._inputs.append(m.Begun() if self._machine.handed_over else m.OkStatus(self._calls.observed))
         finally:
-            connection.ended(entry.token)
+            connection.ended(token)
 
     def _failed_with(self, error: Any, connection: CoreConnection) -> None:
         self._error = error
@@ -442,11 +439,11 @@ class FutureCall(_Life):
             self._inputs.append(self._calls.pending.not_connected())
             return
         self._begin_span()
-        connection = entry.connection
+        connection, token, _ = entry
         try:
             attempt = self._context.run(self._attempts.make, entry, effect.seconds, effect.metadata)
         except Exception as error:  # noqa: BLE001 - of a serializer, of metadata that are none, of a closed channel
-            connection.ended(entry.token)
+            connection.ended(token)
             self._error = self._broken = error
             self._end_span("INTERNAL")
             self._inputs.append(m.AttemptBroken())
@@ -462,7 +459,8 @@ class FutureCall(_Life):
 
     def _attempt_ended(self, attempt: Any, entry: Entry) -> None:
         """Tell the machine of an attempt's end, in the moment of it; on grpcio's thread."""
-        status, connection = status_of(attempt), entry.connection
+        status = status_of(attempt)
+        connection, token, _ = entry
         code = status.code
         if code is grpc.StatusCode.OK:
             connection.served = True
@@ -470,7 +468,7 @@ class FutureCall(_Life):
         else:
             given = self._failure(attempt)
             connection.failed(code)
-        connection.ended(entry.token)
+        connection.ended(token)
         with self._lock:
             if attempt is not self.attempt:
                 return

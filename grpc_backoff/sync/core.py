@@ -109,7 +109,19 @@ class CoreConnection:
         """Return when a call was last made or running here."""
         return self._owner.conductor.now() if self.calls else self.used
 
-    # Calls. Whoever makes one puts a token into `calls` first, looks whether the connection is open, and takes it out.
+    # Calls. What every call on a READY channel pays for stands here and in `multicallables.py` (TH-2).
+
+    def entered(self, token: object) -> bool:
+        """Take a call on, known by its token, if the connection stands at this moment. From any thread."""
+        calls = self.calls
+        calls.add(token)  # before the look: whoever retires the connection looks behind that
+        try:
+            if not self.retired and self.check(False) == READY:
+                return True
+        except ValueError:  # the channel was closed
+            pass
+        self.ended(token)
+        return False
 
     def ended(self, token: object) -> None:
         """Take a call off, which has ended. From any thread, and harmless when that is done."""

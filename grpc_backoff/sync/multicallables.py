@@ -21,7 +21,7 @@ from grpc_backoff.calls.machine import CallMachine, Metadata
 from grpc_backoff.record import record
 from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, Terms
 from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import READY, inherited_deadline
+from grpc_backoff.sync.grpcio import inherited_deadline
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
 
@@ -104,21 +104,17 @@ class MultiCallable:
 
     def enter(self) -> Entry | None:
         """Enter the connection that stands at this moment; None if there is none."""
-        for _ in range(2):  # the one that is known, and the one that stands now
-            bound = self._bound
-            if bound is not None:
-                connection, method = bound
-                token = object()
-                connection.calls.add(token)  # before the look: whoever retires the connection looks behind that
-                try:
-                    if not connection.retired and connection.check(False) == READY:
-                        return Entry(connection, token, method)
-                except ValueError:  # the channel was closed
-                    pass
-                connection.ended(token)
-            if not self._bind(bound):
-                return None
-        return None
+        bound = self._bound
+        if bound is not None:
+            connection, method = bound
+            token = object()
+            if connection.entered(token):
+                return connection, token, method
+        return self._enter_anew() if self._bind(bound) else None
+
+    def _enter_anew(self) -> Entry | None:
+        bound, token = self._bound, object()
+        return (bound[0], token, bound[1]) if bound is not None and bound[0].entered(token) else None
 
     def _bind(self, before: tuple[CoreConnection, Any] | None) -> bool:
         """Make grpc's multicallable on the connection that stands now; return whether that is another."""
@@ -132,13 +128,13 @@ class MultiCallable:
 
     def _follow(self, entry: Entry, way: str, arguments: Arguments) -> Any:
         """Make a call that goes on by itself, on a connection that it has entered."""
-        attempts = _Attempts(self, way, arguments)
+        connection, token, _ = entry
         try:
-            call = attempts.make(entry, arguments.timeout, ())
+            call = _Attempts(self, way, arguments).make(entry, arguments.timeout, ())
         except BaseException:
-            entry.connection.ended(entry.token)
+            connection.ended(token)
             raise
-        _follow(call, entry.connection, entry.token)
+        _follow(call, connection, token)
         return call
 
     # The other way.
@@ -241,7 +237,7 @@ class _Attempts:
         return self._multicallable.enter()
 
     def make(self, entry: Entry, seconds: float | None, instead: Metadata) -> Any:
-        connection = entry.connection
+        connection, _, method = entry
         request, _, metadata, credentials, _, compression = self._arguments
         if self._replay is not None:
             request = self._replay.attempt()
@@ -252,7 +248,7 @@ class _Attempts:
             connection.streamed = True
         # The core is not to wait a second time: a call that enters a connection as it breaks would wait in there for
         # the core's own next attempt, long after the channel is READY again.
-        call = getattr(entry.method, self._way)(request, seconds, metadata, credentials, False, compression)
+        call = getattr(method, self._way)(request, seconds, metadata, credentials, False, compression)
         if self._single:  # its caller has it in hand, and goes on
             token = object()
             connection.calls.add(token)
