@@ -7,7 +7,10 @@
     ├── ConfigError (also ValueError)           the configuration file cannot be read or has a wrong value
     ├── ConnectError                            one attempt to connect failed; says at which stage
     ├── IllegalTransition (also RuntimeError)   an input that its state does not know: a bug in a shell
+    ├── MadeBeforeFork (also RuntimeError)      a channel of the parent's was used in the child of a fork
     ├── MissingExtra (also ImportError)         a part of the library needs packages that are not installed
+    ├── NoConnectionError                       a call got no connection; on either face
+    ├── RetriesExhaustedError                   a call was given up that could have been retried; on either face
     ├── WrongLoopError (also RuntimeError)      a channel was used on another event loop than its own
     ├── grpc_backoff.ledger.LedgerError         the root of a ledger's errors; each says what became of the data
     │   ├── grpc_backoff.ledger.LedgerBusyError
@@ -20,17 +23,26 @@
     │   │   the operation is not there, or not in a state that allows it
     │   └── grpc_backoff.ledger.LedgerUnavailableError
     │       the database cannot be used
-    └── grpc_backoff.aio.errors.CallError (also grpc.aio.AioRpcError)
-        ├── grpc_backoff.aio.NoConnectionError
-        │   a call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
-        └── grpc_backoff.aio.RetriesExhaustedError
-            a call failed with a status that is retried, and no attempt is left
+    ├── grpc_backoff.aio.errors.CallError (also grpc.aio.AioRpcError)
+    │   ├── grpc_backoff.aio.NoConnectionError
+    │   │   a call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
+    │   └── grpc_backoff.aio.RetriesExhaustedError
+    │       a call failed with a status that is retried, and no attempt is left
+    └── grpc_backoff.sync.errors.CallError (also grpc._channel._InactiveRpcError)
+        ├── grpc_backoff.sync.errors.NoConnectionError
+        │   the same of the threaded face
+        └── grpc_backoff.sync.errors.RetriesExhaustedError
+            the same of the threaded face
 
 and one warning::
 
     PolicyWarning (a UserWarning)               a policy says something that has no effect, or asks for trouble
 
-Misuse of a channel raises what grpc raises for it: `grpc.aio.UsageError` after `close`, for example.
+`NoConnectionError` and `RetriesExhaustedError` are caught by these names whichever face a call was made on; what is
+raised is also grpc's own error of that face.
+
+Misuse of a channel raises what grpc raises for it: after `close`, `grpc.aio.UsageError` on the asyncio face and
+`ValueError` on the threaded one, for example.
 """
 
 from __future__ import annotations
@@ -39,16 +51,20 @@ import re
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from grpc_backoff.connection.events import Failure
+    from grpc_backoff.calls.events import Reason
+    from grpc_backoff.connection.events import ConnectionStatus, Failure
 
 __all__ = [
     "ConfigError",
     "ConnectError",
     "GrpcBackoffError",
     "IllegalTransition",
+    "MadeBeforeFork",
     "MissingExtra",
+    "NoConnectionError",
     "OptionError",
     "PolicyWarning",
+    "RetriesExhaustedError",
     "WrongLoopError",
 ]
 
@@ -131,6 +147,10 @@ class IllegalTransition(GrpcBackoffError, RuntimeError):  # noqa: N818 - the ter
     """The state machine was handed an input that its table does not have for its phase."""
 
 
+class MadeBeforeFork(GrpcBackoffError, RuntimeError):  # noqa: N818 - what it says is the name
+    """A channel was made before a fork and used in the child, or cannot work there; the message says what to do."""
+
+
 class MissingExtra(GrpcBackoffError, ImportError):  # noqa: N818 - what it says is the name
     """A part of this library was used whose optional packages are not installed."""
 
@@ -144,6 +164,34 @@ class MissingExtra(GrpcBackoffError, ImportError):  # noqa: N818 - what it says 
     def __reduce__(self) -> tuple[type[Self], tuple[str]]:
         """Survive pickling: the message is not what the constructor takes."""
         return type(self), (self.extra,)
+
+
+class NoConnectionError(GrpcBackoffError):
+    """A call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED where it waited for one.
+
+    Attributes:
+        status: what the channel was doing when the call failed.
+    """
+
+    status: ConnectionStatus
+
+
+class RetriesExhaustedError(GrpcBackoffError):
+    """A call failed in a way that its policy retries, and got no further attempt (RT-6).
+
+    Attributes:
+        attempts: how many attempts there were.
+        took: how many seconds they and the waits between them took.
+        reason: why there was no other.
+        wait: the wait, in seconds, for which there was no time; None if that was not the reason.
+        left: how many seconds were left then.
+    """
+
+    attempts: int
+    took: float
+    reason: Reason
+    wait: float | None
+    left: float | None
 
 
 class WrongLoopError(GrpcBackoffError, RuntimeError):

@@ -1,7 +1,13 @@
 """The names that `grpc_backoff` offers at its top. It imports this module when the first of them is asked for.
 
+The threaded face's are imported when one of those is: a program that only configures does not load grpc.
+
 Internal: programs import from `grpc_backoff`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.calls.hooks import FailedCall, RetryHooks
@@ -21,7 +27,16 @@ from grpc_backoff.connection.events import (
     Stage,
     State,
 )
-from grpc_backoff.errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
+from grpc_backoff.errors import (
+    ConfigError,
+    ConnectError,
+    GrpcBackoffError,
+    MadeBeforeFork,
+    NoConnectionError,
+    OptionError,
+    PolicyWarning,
+    RetriesExhaustedError,
+)
 from grpc_backoff.installation import install, installed, uninstall
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
@@ -30,6 +45,9 @@ from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proporti
 from grpc_backoff.policy.presets import RETRY as RETRY_PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
+
+if TYPE_CHECKING:
+    from grpc_backoff.sync import Channel, insecure_channel, retrying, secure_channel
 
 __all__ = [
     "RETRY_PRESETS",
@@ -42,6 +60,7 @@ __all__ = [
     "CallExhausted",
     "CallRetried",
     "CallSucceeded",
+    "Channel",
     "ChannelKey",
     "Closed",
     "Config",
@@ -62,12 +81,15 @@ __all__ = [
     "Full",
     "GrpcBackoffError",
     "Linear",
+    "MadeBeforeFork",
+    "NoConnectionError",
     "NoJitter",
     "OptionError",
     "PolicyWarning",
     "Proportional",
     "Reason",
     "Reconnect",
+    "RetriesExhaustedError",
     "RetryBudget",
     "RetryHooks",
     "RetryPolicy",
@@ -76,8 +98,24 @@ __all__ = [
     "State",
     "Steps",
     "WaitSource",
+    "insecure_channel",
     "install",
     "installed",
     "read_config",
+    "retrying",
+    "secure_channel",
     "uninstall",
 ]
+
+_OF_THE_FACE = ("Channel", "insecure_channel", "retrying", "secure_channel")
+
+
+def __getattr__(name: str) -> object:
+    """Import the threaded face when it is first asked for."""
+    if name in _OF_THE_FACE:
+        from grpc_backoff import sync  # noqa: PLC0415
+
+        value: object = getattr(sync, name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -134,7 +134,9 @@ def test_retrying_calls_is_in_the_face():
     from grpc_backoff import aio
 
     assert {"retrying", "RetriesExhaustedError"} <= set(aio.__all__)
-    assert not {"retrying", "RetriesExhaustedError"} & set(grpc_backoff.__all__)
+    assert {"retrying", "RetriesExhaustedError"} <= set(grpc_backoff.__all__)  # of the threaded face; of both
+    assert issubclass(aio.RetriesExhaustedError, grpc_backoff.RetriesExhaustedError)
+    assert aio.retrying is not grpc_backoff.retrying
 
 
 def test_star_import():
@@ -165,7 +167,7 @@ def test_light_import(name):
 
 def test_the_top_is_light():
     """Policies, events and hooks are had without grpc: a program that only configures does not load it."""
-    code = "import grpc_backoff, sys; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
+    code = "import sys, grpc_backoff; grpc_backoff.RetryPolicy; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == ["False", "False"]

@@ -25,6 +25,8 @@ WITHOUT = {
     "cli/refusal.py": "every command refuses in its own tests",
     "cli/policies.py": "test_schedule.py and test_simulate.py name policies in every way",
     "cli/tables.py": "what test_schedule.py, test_config.py and test_simulate.py read in the output",
+    "sync/calls.py": "what calls share; test_call.py and test_drop_in.py make calls of every kind",
+    "sync/settings.py": "the keyword arguments, for type checkers; test_channel.py gives them",
     "connection/clock.py": "a protocol; test_clock.py of `aio` and of `testing` hold the two implementations to it",
     "connection/connector.py": "a protocol and records; `testing/checks.py` holds every implementation to it",
     "effects.py": "records without behaviour; the tests of both machines read them all",

@@ -23,7 +23,6 @@ from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.errors import CallError, RetriesExhaustedError
-from grpc_backoff.aio.identity import new_call_id
 from grpc_backoff.aio.outcome import CANCELLED, Answering, Cancelled, Outcome, notify
 from grpc_backoff.aio.replay import Replay, Requests
 from grpc_backoff.aio.stream_attempt import StreamAttempt
@@ -36,6 +35,7 @@ from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.record import record
+from grpc_backoff.telemetry.identity import new_call_id
 from grpc_backoff.telemetry.spans import CallSpans, spans_of
 from grpc_backoff.telemetry.trace import current_trace_id
 

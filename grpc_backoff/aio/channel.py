@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import random
 import warnings
 import weakref
@@ -29,9 +28,10 @@ from grpc_backoff.aio.settings import ChannelSettings
 from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
 from grpc_backoff.calls.budget import tokens_of
 from grpc_backoff.calls.hooks import RetryHooks
+from grpc_backoff.config.arguments import check_kind, check_listener, read_listeners
 from grpc_backoff.config.methods import Retry, read_call_policies
 from grpc_backoff.config.options import read_options
-from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, read_target
+from grpc_backoff.config.target import read_target, shown_target
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
@@ -75,7 +75,7 @@ class Channel(grpc.aio.Channel):
     ) -> None:
         """See `insecure_channel`; `connector` is for `grpc_backoff.testing.scripted_channel`."""
         target = read_target(target)
-        listeners = _listeners(settings.pop("listeners", ()))
+        listeners = read_listeners(settings.pop("listeners", ()))
         rng, clock = settings.pop("rng", None), settings.pop("clock", None)
         policy, config = settings.pop("policy", None), settings.pop("config", None)
         retry, retry_budget = settings.pop("retry", None), settings.pop("retry_budget", None)
@@ -83,9 +83,9 @@ class Channel(grpc.aio.Channel):
         if settings:
             raise TypeError(f"{next(iter(settings))}: expected one of {', '.join(ChannelSettings.__annotations__)}")
         if rng is not None:
-            _check_kind("rng", rng, "a source of random numbers such as random.Random(1)", "random")
+            check_kind("rng", rng, "a source of random numbers such as random.Random(1)", "random")
         if clock is not None:
-            _check_kind("clock", clock, "a Clock, with now() and call_at()", "now", "call_at")
+            check_kind("clock", clock, "a Clock, with now() and call_at()", "now", "call_at")
         read = read_options(options or (), policy, target=target, config=config)
         self.call_policies = read_call_policies(retry, retry_budget, read.core, read.config)
         """How the channel's calls are retried, by method."""
@@ -122,7 +122,7 @@ class Channel(grpc.aio.Channel):
         self._connector: Connector[CallConnection] = shared.connector
         self._manager: ConnectionManager[CallConnection] = shared.manager
         self._listeners = Listeners(listeners, loop)
-        self._pending = PendingCalls(_with_port(target), loop)
+        self._pending = PendingCalls(shown_target(target), loop)
         self._share = Share(shared, self._pending, self._listeners, loop)
         # A call that waits keeps the channel alive, and the channel its share; the other way round would be a cycle.
         self._pending.manager = weakref.proxy(self._share)
@@ -161,7 +161,7 @@ class Channel(grpc.aio.Channel):
         It is called on the event loop and must not block. What it raises is logged and harms nothing (CH-11).
         OptionError if it is none.
         """
-        _check_listener("listener", listener)
+        check_listener("listener", listener)
         self._listeners.given.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
@@ -466,31 +466,6 @@ def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None
 
 def _let_go(_held: object) -> None:
     """Hold something until now."""
-
-
-def _with_port(target: str) -> str:
-    """Return what errors call a target: with the port that nobody named."""
-    return f"{target} (port {DEFAULT_PORT}, as the target names none)" if names_no_port(target) else target
-
-
-def _listeners(given: object) -> tuple[Listener, ...]:
-    try:
-        listeners: tuple[Any, ...] = tuple(given)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise OptionError("listeners", given, "a list of functions") from error
-    for index, listener in enumerate(listeners):
-        _check_listener(f"listeners[{index}]", listener)
-    return listeners
-
-
-def _check_listener(key: str, listener: object) -> None:
-    if not callable(listener) or inspect.iscoroutinefunction(listener):  # nobody would await it
-        raise OptionError(key, listener, "a function of one event, not a coroutine function")
-
-
-def _check_kind(key: str, value: object, allowed: str, *methods: str) -> None:
-    if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
-        raise OptionError(key, value, allowed)
 
 
 def _working_loop() -> asyncio.AbstractEventLoop:

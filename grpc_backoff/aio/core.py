@@ -19,11 +19,9 @@ import asyncio
 import contextlib
 import importlib
 import math
-import re
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context
-from functools import lru_cache
 from typing import Any
 
 import grpc
@@ -34,7 +32,9 @@ from grpc_backoff.calls.core_words import Link
 from grpc_backoff.config.pairs import first_values
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, Loss
-from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.connection.core_options import CORE_LIMIT_SLACK, attempt_options, spreads_calls
+from grpc_backoff.connection.core_reason import one_line, stage_of
+from grpc_backoff.connection.events import Failure
 from grpc_backoff.policy.connect import ConnectPolicy
 
 __all__ = ["CoreChannel", "CoreConnection", "CoreConnector", "Polling"]
@@ -75,8 +75,6 @@ _CALLS_ARE_REFUSED_WITHIN = 0.1
 """How soon after a connection was seen to end, on a loop that is late, a call can still end by the very GOAWAY."""
 _SHORT_LIFE = 0.1
 """What counts as breaking young, and for how long the connection after such a one is looked at."""
-_CORE_LIMIT_SLACK = 0.15
-"""How much later than the machine the core gives up an attempt: a loop that is late by less keeps the order."""
 _IDLE_SHARE = 0.9
 """What part of the idle timeout counts as all of it: a loop that is late hears of a call's end later than the core."""
 _EXPLAIN_TIMEOUT = 0.25
@@ -86,52 +84,12 @@ _LAST_NOTICE = 1.0
 _POLL, _POLLS = 0.01, 25
 """How often, and how many times, to look for the server's status of a call whose write has failed."""
 
-_MAX_INT32 = 2**31 - 1
 _NO_ANSWER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
 """Outcomes that a call can have without any answer of the server's."""
 _BROKEN = "the peer closed it, or the network broke"
 _EXPLAIN_SERVICE = "grpc_backoff.WhyIsThereNoConnection"
 _EXPLAIN_METHOD = f"/{_EXPLAIN_SERVICE}/Ask"
 _MORE_THAN_THE_RETRY_BUFFER = bytes(256 * 1024 + 1)
-_SPREADING = {"round_robin", "weighted_round_robin", "ring_hash_experimental", "weighted_target_experimental"}
-
-_STAGE_MARKS = (
-    (Stage.RESOLVE, ("errors resolving", "address lookup", "dns resolution", "hostname lookup", "name resolution")),
-    (
-        Stage.TCP,
-        (
-            "failed to connect to remote",
-            "connect failed",
-            "no such file",
-            "unreachable",
-            "no route",
-            "connection refused",
-            "too many open files",
-            "http proxy",
-        ),
-    ),
-    (Stage.TLS, ("handshake", "ssl", "tls", "certificate", "verification check", "check peer", "alpn")),
-    (
-        Stage.SETTINGS,
-        (
-            "settings",
-            "http/2",
-            "http2",
-            "http1.x",
-            "socket closed",
-            "endpoint closing",
-            "connection reset",
-            "broken pipe",
-            "recvmsg",
-            "sendmsg",
-        ),
-    ),
-)
-"""The core's words by stage, in this order: a socket that is closed in the TLS handshake says both."""
-_ADDRESS = re.compile(r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: ")
-"""What stands before the core's words: a path may have "tls" in it."""
-
-
 with contextlib.suppress(AttributeError):  # a release of grpcio that has another way, or none
     _observability._SERVICES_TO_EXCLUDE.append(_EXPLAIN_SERVICE.encode())  # noqa: SLF001
 
@@ -371,7 +329,7 @@ class CoreConnection:
         A call that entered as the connection ended makes it dial, and one that the core sends again by itself. Should
         that fail while calls run on from before a GOAWAY, the core goes on by its own schedule until they end.
         """
-        core, every = self.core, self._limit + _CORE_LIMIT_SLACK
+        core, every = self.core, self._limit + CORE_LIMIT_SLACK
         before, state = _READY, self._state_after or self._state()
         due = math.inf
         while state is not _SHUTDOWN:
@@ -434,7 +392,7 @@ class CoreConnector:
         self.clock = clock
         self.loop = loop
         named = first_values(self._options)
-        self._spreads = _spreads_calls(target, named)
+        self._spreads = spreads_calls(target, named)
         self._has_service_config = "grpc.service_config" in named
         self._last_life = math.inf
         self._attempt: CoreChannel | None = None
@@ -534,7 +492,11 @@ class CoreConnector:
         await core.leaves(_READY, min(look, within / 2))
 
     def _make_channel(self, limit: float) -> grpc.aio.Channel:
-        options = (("grpc.use_local_subchannel_pool", 1), *self._timing(limit), *self._options)
+        options = (
+            ("grpc.use_local_subchannel_pool", 1),
+            *attempt_options(self.policy, limit, spreads=self._spreads),
+            *self._options,
+        )
         if self._credentials is None:
             made = _genuine.insecure_channel(self._target, options=options, compression=self._compression)
         else:
@@ -543,19 +505,6 @@ class CoreConnector:
             )
         channel: grpc.aio.Channel = made
         return channel
-
-    def _timing(self, limit: float) -> Options:
-        limit_ms = _milliseconds(limit + _CORE_LIMIT_SLACK)
-        if not self._spreads:
-            # The one setting without jitter: the core's limit is exactly this, and so is its next start.
-            return (("grpc.testing.fixed_reconnect_backoff_ms", limit_ms),)
-        # Behind a READY round_robin the core redials single addresses by itself: as near to the policy as it can.
-        backoff = self.policy.backoff
-        return (
-            ("grpc.initial_reconnect_backoff_ms", _milliseconds(min(self.policy.initial_backoff, limit / 1.25))),
-            ("grpc.max_reconnect_backoff_ms", _milliseconds(backoff.cap)),
-            ("grpc.min_reconnect_backoff_ms", limit_ms),
-        )
 
     async def _explain(self, core: CoreChannel) -> Failure:
         """Ask a failed channel for its reason: only a call that fails on it can tell.
@@ -572,8 +521,8 @@ class CoreConnector:
             await question
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
-                reason = _one_line(error.details() or reason)
-        return Failure(_stage(reason), reason)
+                reason = one_line(error.details() or reason)
+        return Failure(stage_of(reason), reason)
 
 
 class Polling:
@@ -591,46 +540,3 @@ class Polling:
     def __del__(self, end: Callable[[], None] = grpc.aio.shutdown_grpc_aio) -> None:
         """Let it end, unless somebody else needs it."""
         end()
-
-
-def _milliseconds(seconds: float) -> int:
-    return max(1, min(round(seconds * 1000), _MAX_INT32)) if math.isfinite(seconds) else _MAX_INT32
-
-
-def _one_line(text: str) -> str:
-    text = text.partition("\0")[0]  # behind it the core's own memory can follow, as in that of "Too many open files"
-    return " ".join(text.split())
-
-
-@lru_cache(64)
-def _stage(reason: str) -> Stage:
-    """Read the stage from the core's words."""
-    said = _ADDRESS.split(reason, maxsplit=1)[-1].lower()
-    for stage, marks in _STAGE_MARKS:
-        if any(mark in said for mark in marks):
-            return stage
-    return Stage.UNKNOWN
-
-
-def _spreads_calls(target: str, options: Mapping[str, Any]) -> bool:
-    """Return whether the core is told to use several connections at once (anything but pick_first)."""
-    return (
-        target.startswith(("xds:", "google-c2p:"))
-        or options.get("grpc.lb_policy_name", "pick_first") != "pick_first"
-        or _service_config_spreads(options.get("grpc.service_config"))
-    )
-
-
-def _service_config_spreads(text: object) -> bool:
-    if not isinstance(text, str | bytes):
-        return False
-    import json  # noqa: PLC0415 - most channels have no service config
-
-    try:
-        config = json.loads(text)
-        named = [name for entry in config.get("loadBalancingConfig", ()) for name in entry]
-        known = [name for name in named if name in _SPREADING or name == "pick_first"]
-        first = known[0] if known else config.get("loadBalancingPolicy", "").lower()
-    except (ValueError, AttributeError, TypeError):
-        return False  # the core will say what is wrong with it
-    return first in _SPREADING

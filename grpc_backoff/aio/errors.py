@@ -9,6 +9,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
+from grpc_backoff import errors
 from grpc_backoff.calls.events import Reason
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.errors import GrpcBackoffError
@@ -35,7 +36,7 @@ class CallError(GrpcBackoffError, grpc.aio.AioRpcError):
         return error
 
 
-class NoConnectionError(CallError):
+class NoConnectionError(errors.NoConnectionError, CallError):
     """The outcome of a call that got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED where it waited for one.
 
     Attributes:
@@ -70,7 +71,7 @@ class NoConnectionError(CallError):
         return partial(type(self), status=self.status), restored
 
 
-class RetriesExhaustedError(CallError):
+class RetriesExhaustedError(errors.RetriesExhaustedError, CallError):
     """The outcome of a call that failed in a way that its policy retries, and that got no further attempt (RT-6).
 
     Code and metadata are those of the last attempt; the details are its details, and why it was the last. Its cause is

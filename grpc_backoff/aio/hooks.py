@@ -6,12 +6,11 @@ import asyncio
 import inspect
 import logging
 import math
-import re
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import Any, TypeVar
 
-from grpc_backoff.calls.hooks import FailedCall, RetryHooks
+from grpc_backoff.calls.hooks import FailedCall, RetryHooks, renewed_metadata
 from grpc_backoff.calls.hooks import Hook as HookFunction
 from grpc_backoff.calls.machine import Hook, Metadata
 from grpc_backoff.connection.clock import Clock
@@ -19,7 +18,6 @@ from grpc_backoff.connection.clock import Clock
 __all__ = ["Hooks"]
 
 _LOG = logging.getLogger(__name__)
-_KEY = re.compile(r"[0-9a-z_.-]+", re.ASCII)
 _REFRESHING: ContextVar[asyncio.Task[Any] | None] = ContextVar("grpc_backoff_refreshing", default=None)
 """The renewal of credentials that the running code is part of: it must not wait for itself."""
 
@@ -86,7 +84,7 @@ class Hooks:
 
     async def _renew(self, hook: HookFunction, failed: FailedCall) -> Metadata:
         _REFRESHING.set(asyncio.current_task())  # in the context of this task, and of what it starts
-        renewed = _metadata(await _call(hook, failed))
+        renewed = renewed_metadata(await _call(hook, failed))
         self._refreshed_at = self._clock.now()
         return renewed
 
@@ -123,21 +121,3 @@ def _failed(task: asyncio.Task[Any]) -> bool:
 async def _call(hook: HookFunction, failed: FailedCall) -> Any:
     answer = hook(failed)
     return await answer if inspect.isawaitable(answer) else answer
-
-
-def _metadata(given: Any) -> Metadata:
-    """Return the pairs that a hook gave; TypeError, without the values, if grpc would not take them for metadata."""
-    try:
-        pairs = tuple((key, value) for key, value in given or ())
-    except (TypeError, ValueError):
-        kind = type(given).__qualname__
-        raise TypeError(f"refresh_credentials returned {kind}: expected pairs of metadata, or None") from None
-    for key, value in pairs:
-        if not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise TypeError(f"refresh_credentials returned key={key!r}: expected lower-case letters, digits and -_.")
-        if not isinstance(value, bytes if key.endswith("-bin") else str):
-            kind = type(value).__qualname__
-            raise TypeError(
-                f"refresh_credentials returned {kind} for {key}: expected bytes for keys in -bin, str for others"
-            )
-    return pairs

@@ -10,6 +10,7 @@ import grpc
 from grpc_backoff.aio.errors import NoConnectionError
 from grpc_backoff.calls.machine import CancelRequested, ConnectionReady, Missed, NoConnection, NotConnected
 from grpc_backoff.connection.events import ConnectionStatus, Stage, State
+from grpc_backoff.connection.no_connection import explain
 
 if TYPE_CHECKING:
     from grpc_backoff.aio.call import Call
@@ -110,13 +111,5 @@ class PendingCalls:
     def error(self, code: grpc.StatusCode) -> NoConnectionError:
         """Return the error of a call that got no connection (CH-4)."""
         status = self.manager.status()
-        details = _explain(self._target, status)
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            details = f"Deadline Exceeded while waiting: {details}"
+        details = explain(self._target, status, waited=code is grpc.StatusCode.DEADLINE_EXCEEDED)
         return NoConnectionError(code, details=details, status=status)
-
-
-def _explain(target: str, status: ConnectionStatus) -> str:
-    """Say why there is no connection; the text stays the same while the cause does, and figures are in the status."""
-    cause = "the first attempt has not ended" if status.last_error is None else f"last error: {status.last_error}"
-    return f"no connection to {target}; {cause}"

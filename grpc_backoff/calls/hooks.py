@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.calls.events import Reason
 from grpc_backoff.errors import OptionError
+from grpc_backoff.record import value
 
 if TYPE_CHECKING:
     import grpc
-from grpc_backoff.record import value
 
-__all__ = ["FailedCall", "Hook", "RetryHooks"]
+__all__ = ["FailedCall", "Hook", "RetryHooks", "renewed_metadata"]
+
+_KEY = re.compile(r"[0-9a-z_.-]+", re.ASCII)
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -76,3 +79,21 @@ class RetryHooks:
             value = getattr(self, hook.name)
             if value is not None and not callable(value):
                 raise OptionError(f"RetryHooks.{hook.name}", value, "a function, or None for no hook")
+
+
+def renewed_metadata(given: Any) -> tuple[tuple[str, str | bytes], ...]:
+    """Return the pairs that a hook gave; TypeError, without the values, if grpc would not take them for metadata."""
+    try:
+        pairs = tuple((key, value) for key, value in given or ())
+    except (TypeError, ValueError):
+        kind = type(given).__qualname__
+        raise TypeError(f"refresh_credentials returned {kind}: expected pairs of metadata, or None") from None
+    for key, given_value in pairs:
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise TypeError(f"refresh_credentials returned key={key!r}: expected lower-case letters, digits and -_.")
+        if not isinstance(given_value, bytes if key.endswith("-bin") else str):
+            kind = type(given_value).__qualname__
+            raise TypeError(
+                f"refresh_credentials returned {kind} for {key}: expected bytes for keys in -bin, str for others"
+            )
+    return pairs

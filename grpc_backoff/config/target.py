@@ -17,7 +17,16 @@ from typing import Any, NamedTuple
 from grpc_backoff.errors import OptionError
 from grpc_backoff.record import record
 
-__all__ = ["AF_UNIX", "DEFAULT_PORT", "Address", "Target", "names_no_port", "parse_target", "read_target"]
+__all__ = [
+    "AF_UNIX",
+    "DEFAULT_PORT",
+    "Address",
+    "Target",
+    "names_no_port",
+    "parse_target",
+    "read_target",
+    "shown_target",
+]
 
 AF_UNIX: socket.AddressFamily | None = getattr(socket, "AF_UNIX", None)
 """The family of Unix sockets; None on Windows, where Python has none."""
@@ -128,6 +137,11 @@ def _is_port(digits: str) -> bool:
 def names_no_port(text: str) -> bool:
     """Return whether DEFAULT_PORT is dialled for a target because it names none."""
     return _port(text) == ""
+
+
+def shown_target(text: str) -> str:
+    """Return what errors call a target: with the port that nobody named."""
+    return f"{text} (port {DEFAULT_PORT}, as the target names none)" if names_no_port(text) else text
 
 
 def _port(text: str) -> str | None:

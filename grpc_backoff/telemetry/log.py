@@ -16,12 +16,17 @@ from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, Cal
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent
 
-__all__ = ["FIELDS", "log_event"]
+__all__ = ["FIELDS", "listens", "log_event"]
 
 _LOG = logging.getLogger("grpc_backoff")
 
 FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id", "operation_id")
 """The attributes of every record; `delay` is in seconds, up to the next attempt; `operation_id` is a call's id."""
+
+
+def listens(event: ConnectionEvent | CallEvent) -> bool:
+    """Return whether the log may take an event; for who has to start a thread to tell it."""
+    return _LOG.isEnabledFor(logging.WARNING if isinstance(event, CallExhausted) else logging.INFO)
 
 
 def log_event(event: ConnectionEvent | CallEvent) -> None:

@@ -166,13 +166,6 @@ async def test_stage_too_many_open_files():
     assert found.reason.endswith("Too many open files")
 
 
-def test_words_that_name_no_stage():
-    """CH-11: what is not understood is unknown, not a guess."""
-    said = "failed to connect to all addresses; last error: UNKNOWN: unix:/run/tls-settings.sock: a new kind of trouble"
-    assert core._stage("a new kind of trouble") is Stage.UNKNOWN
-    assert core._stage(said) is Stage.UNKNOWN
-
-
 async def test_plaintext_to_tls():
     """CH-11: a plaintext client at a TLS port fails, with a reason."""
     cert = trustme.CA().issue_cert("127.0.0.1")
@@ -294,42 +287,6 @@ async def test_retired_connections_end_with_their_calls():
             await asyncio.sleep(0.05)
         assert connection.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
         await dialler.close(None)
-
-
-@pytest.mark.parametrize(
-    ("target", "options", "spreads"),
-    [
-        ("localhost:1", [], False),
-        ("xds:///service", [], True),
-        ("localhost:1", [("grpc.lb_policy_name", "round_robin")], True),
-        ("localhost:1", [("grpc.lb_policy_name", "pick_first")], False),
-        ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}')], True),
-        ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": [{"pick_first": {}}]}')], False),
-        ("localhost:1", [("grpc.service_config", '{"loadBalancingPolicy": "ROUND_ROBIN"}')], True),
-        ("localhost:1", [(b"grpc.service_config", b'{"loadBalancingPolicy": "round_robin"}')], True),
-        ("localhost:1", [("grpc.service_config", '{"loadBalancingPolicy": 5}')], False),
-        ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": [{"new": {}}, {"pick_first": {}}]}')], False),
-        ("localhost:1", [("grpc.service_config", "not json")], False),
-        ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": 3}')], False),
-    ],
-)
-async def test_timing_options(target, options, spreads):
-    """CB-3, CH-8: one exact limit for one connection; near the policy where the core keeps several."""
-    timing = dict(connector(target, options=options)._timing(20.0))
-    if spreads:
-        assert timing["grpc.max_reconnect_backoff_ms"] == 120_000
-        assert timing["grpc.initial_reconnect_backoff_ms"] == 1000
-        assert timing["grpc.min_reconnect_backoff_ms"] >= 20_000
-    else:
-        assert 20_000 <= timing["grpc.testing.fixed_reconnect_backoff_ms"] <= 20_250
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"), [(0.0, 1), (0.0001, 1), (1.0, 1000), (1e9, 2**31 - 1), (float("inf"), 2**31 - 1)]
-)
-def test_milliseconds(seconds, expected):
-    """CH-9: the conversion at grpc's edge never overflows what the core can take."""
-    assert core._milliseconds(seconds) == expected
 
 
 async def test_idle_connections_end_by_the_cores_own_rule():

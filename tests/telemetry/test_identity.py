@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from grpc_backoff import RetryHooks, aio
-from grpc_backoff.aio.identity import new_call_id
+from grpc_backoff.telemetry.identity import new_call_id
 from tests.aio.retry_service import CODE, Say, failing, peer
 from tests.aio.trying import REQUEST_STREAMS, make, trying
 from tests.aio.trying import failing as ending_badly
@@ -96,7 +96,7 @@ def test_no_seed_repeats_them():
 FORKING = """
 import os
 
-from grpc_backoff.aio.identity import new_call_id
+from grpc_backoff.telemetry.identity import new_call_id
 
 new_call_id()
 for _ in range(3):

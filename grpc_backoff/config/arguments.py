@@ -1,0 +1,34 @@
+"""Checks of a channel's arguments that are objects of the program's own (CH-10)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from grpc_backoff.errors import OptionError
+
+__all__ = ["check_kind", "check_listener", "read_listeners"]
+
+
+def read_listeners(given: object) -> tuple[Callable[[Any], object], ...]:
+    """Return the listeners that a channel was given; OptionError if one is none."""
+    try:
+        listeners: tuple[Any, ...] = tuple(given)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise OptionError("listeners", given, "a list of functions") from error
+    for index, listener in enumerate(listeners):
+        check_listener(f"listeners[{index}]", listener)
+    return listeners
+
+
+def check_listener(key: str, listener: object) -> None:
+    """Refuse what is no listener, with an OptionError."""
+    if not callable(listener) or inspect.iscoroutinefunction(listener):  # nobody would await it
+        raise OptionError(key, listener, "a function of one event, not a coroutine function")
+
+
+def check_kind(key: str, value: object, allowed: str, *methods: str) -> None:
+    """Refuse what has not all of these methods, or is a class, with an OptionError."""
+    if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
+        raise OptionError(key, value, allowed)

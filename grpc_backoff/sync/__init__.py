@@ -1,0 +1,8 @@
+"""The threaded face: `insecure_channel` and `secure_channel` in place of `grpc`'s.
+
+Internal: programs import from `grpc_backoff`.
+"""
+
+from grpc_backoff.sync.channel import Channel, insecure_channel, retrying, secure_channel
+
+__all__ = ["Channel", "insecure_channel", "retrying", "secure_channel"]

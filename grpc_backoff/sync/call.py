@@ -1,0 +1,574 @@
+"""A call that has no attempt yet, one now, or several behind it: the threaded shells of `calls.machine`.
+
+They carry out the machine's effects and tell it what happens; what follows the machine decides. There are two:
+
+* a blocking call does all of it in its caller's thread, and sleeps there. What others have to tell it, that there is a
+  connection say, they put into its mailbox.
+* a future or a stream of responses is used by any thread at any time. Whoever has something to tell it steps the
+  machine, one at a time, and its timer is the conductor's.
+
+To its caller the second is one of grpcio's own rendezvous objects (`rendezvous.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, Protocol
+
+import grpc
+
+from grpc_backoff.calls import machine as m
+from grpc_backoff.calls.account import Account
+from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left, was_refused
+from grpc_backoff.calls.events import CallEvent, CallRetried
+from grpc_backoff.calls.hooks import FailedCall
+from grpc_backoff.calls.server_hint import read_hint
+from grpc_backoff.record import record
+from grpc_backoff.sync.calls import Calls
+from grpc_backoff.sync.conductor import Timer
+from grpc_backoff.sync.core import CoreConnection
+from grpc_backoff.sync.errors import RetriesExhaustedError
+from grpc_backoff.sync.grpcio import CANCELLED_DETAILS, CLOSED_DETAILS, InactiveRpcError, call_state, status_of
+from grpc_backoff.telemetry.identity import new_call_id
+from grpc_backoff.telemetry.spans import CallSpans, spans_of
+from grpc_backoff.telemetry.trace import current_trace_id
+
+__all__ = ["Attempts", "BlockingCall", "Entry", "FutureCall", "Terms"]
+
+_LOG = logging.getLogger(__name__)
+
+_BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
+_FEW = range(11)
+"""Attempts that are no cause for a warning, whatever their policy: to look closer costs time."""
+_LONGEST_SLEEP = 3600.0
+"""The longest wait in one piece, in seconds: the system's own limit is far off, and a deadline may be farther."""
+_OF_CONNECTIONS = (m.ConnectionReady, m.Missed, m.NoConnection)
+
+
+Entry = tuple[CoreConnection, object, Any]
+"""A connection that a call has entered, the token that keeps it open until the call takes it off, and grpc's own
+multicallable there. A plain tuple: every call on a READY channel makes one."""
+
+
+class Attempts(Protocol):
+    """Makes the attempts of one call."""
+
+    def enter(self) -> Entry | None:
+        """Enter the connection that stands at this moment; None if there is none."""
+        ...
+
+    def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> Any:
+        """Make an attempt, with metadata in place of the caller's own under the same keys.
+
+        A blocking one returns what it ends with, or raises. Another returns grpcio's call object.
+        """
+        ...
+
+    def committed(self) -> None:
+        """Keep no requests any more: there will be no other attempt."""
+        ...
+
+
+@record
+class Terms(NamedTuple):
+    """What a call is begun with.
+
+    Attributes:
+        calls: what the channel's calls share.
+        machine: the rules for this one.
+        attempts: makes its attempts.
+        timeout: the caller's, for the call as a whole (RT-7).
+        limit: what else bounds the whole: the service config, or the call that is being served here.
+        call_id: what its events and log lines call it; made up where None.
+        request: what the attempts send, where that is one request: for hooks.
+    """
+
+    calls: Calls
+    machine: m.CallMachine
+    attempts: Attempts
+    timeout: float | None
+    limit: float | None
+    call_id: str | None = None
+    request: Any = None
+
+
+class _Life:
+    """What both kinds share: the machine, and what its effects come to."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._calls = calls = terms.calls
+        self._machine = machine = terms.machine
+        self._attempts: Attempts | None = terms.attempts
+        self._request = terms.request
+        policy = machine.policy
+        self._context = copy_context()  # later attempts belong to the caller's trace as well
+        self._spans: CallSpans | None = None if policy is None else spans_of(machine.method)
+        self._inputs: deque[m.Input] = deque()
+        self._connection: CoreConnection | None = None
+        self._error: BaseException | None = None
+        self._failed: FailedCall | None = None
+        self._state, self._first = machine.begin(
+            calls.now(),
+            terms.timeout,
+            terms.limit,
+            call_id="" if policy is None else terms.call_id or new_call_id(),
+            trace_id=None if policy is None else current_trace_id(),
+        )
+        if policy is not None and policy.max_attempts not in _FEW:
+            calls.warn_of(machine.method, policy, bounded=self._state.end is not None)
+
+    def _step(self, given: m.Input) -> None:
+        if self._state.phase is m.CallPhase.DONE:
+            return  # the end is final; what was on its way comes too late
+        if isinstance(given, _OF_CONNECTIONS) and self._state.phase is not m.CallPhase.WAITING:
+            return  # it was told to a wait that is over
+        before = self._state.phase
+        self._state, effects = self._machine.step(self._state, given, self._calls.now(), self._calls)
+        now = self._state.phase
+        if before is m.CallPhase.WAITING is not now:
+            self._calls.pending.discard(self)
+        if before in _BETWEEN and now not in _BETWEEN:
+            self._calls.goes_on(self)
+        for effect in effects:
+            self._carry_out(effect)
+        if now in _BETWEEN and before not in _BETWEEN:
+            self._calls.rests(self)
+
+    def tell(self, given: m.Input) -> None:
+        """Take in what the machine is to be given; from any thread."""
+        raise NotImplementedError
+
+    def _carry_out(self, effect: m.Effect) -> None:
+        raise NotImplementedError
+
+    def _emit(self, event: CallEvent) -> None:
+        if self._spans is not None and isinstance(event, CallRetried):
+            self._spans.waits(event)
+        self._calls.listeners.hear(event)
+
+    def _end_span(self, code: str) -> None:
+        if self._spans is not None:
+            self._spans.end(code)
+
+    def _begin_span(self) -> None:
+        if self._spans is not None:
+            self._spans.begin(self._state.progress.attempt - 1)
+
+    def _keep_no_requests(self) -> None:
+        attempts = self._attempts
+        if attempts is not None:
+            attempts.committed()
+
+    def _not_connected(self, code: str) -> None:
+        self._error = self._calls.pending.error(grpc.StatusCode[code])
+        self._connection = None
+        self._end_span(code)
+
+    def _failure(self, error: Any) -> m.NonOkStatus:
+        """Return what the machine has to know of a failed attempt; `error` is a call that has ended."""
+        calls = self._calls
+        status = status_of(error)
+        report = Report(
+            code=status.code.name,
+            details=status.details,
+            link=Link.NONE if self._connection is None else self._connection.link(),
+            metadata=bool(status.initial_metadata or status.trailing_metadata),
+        )
+        if self._machine.policy is None:
+            return m.NonOkStatus(report.code, unsent=never_left(report))
+        return m.NonOkStatus(
+            report.code,
+            hint=read_hint(status.trailing_metadata, status.initial_metadata, calls.wall_clock),
+            unsent=never_left(report),
+            refused=calls.stands_in and was_refused(report),
+            oversized=is_oversized(report),
+            can_refresh=calls.hooks.can_refresh(),
+        )
+
+    def _ask_hook(self, effect: m.CallHook) -> m.HookDone:
+        status = status_of(self._error)
+        state, request = self._state, self._request
+        failed = self._failed = FailedCall(
+            target=self._machine.target,
+            method=self._machine.method,
+            attempt=state.progress.attempt,
+            code=grpc.StatusCode[state.failed],
+            details=status.details,
+            trailing_metadata=tuple((key, value) for key, value in status.trailing_metadata),
+            took=effect.took,
+            reason=effect.reason,
+            call_id=state.call_id,
+            request=request if isinstance(request, bytes) else None,
+        )
+        return m.HookDone(self._calls.hooks.ask(effect.hook, failed, state.attempt_began, self._context))
+
+    def _exhausted(self, effect: m.Finish) -> RetriesExhaustedError:
+        status, failed = status_of(self._error), self._failed
+        assert failed is not None, "the hook is asked first"
+        assert failed.reason is not None, "the hook is told why"
+        assert effect.gave_up is not None, "and so is the account"
+        said = Account(
+            attempts=failed.attempt,
+            took=failed.took,
+            reason=failed.reason,
+            wait=effect.gave_up.wait,
+            asked_by=effect.gave_up.asked_by,
+            left=None if effect.gave_up.wait is None else effect.left,
+        )
+        exhausted = RetriesExhaustedError(
+            failed.code,
+            status.initial_metadata,
+            status.trailing_metadata,
+            "; ".join(filter(None, (failed.details, str(said)))),
+            status.debug_error_string,
+            attempts=said.attempts,
+            took=said.took,
+            reason=said.reason,
+            wait=said.wait,
+            left=said.left,
+        )
+        exhausted.__cause__ = self._error
+        return exhausted
+
+
+class BlockingCall(_Life):
+    """A call whose caller waits for its end, in the caller's thread."""
+
+    def __init__(self, terms: Terms) -> None:
+        """Do nothing yet."""
+        super().__init__(terms)
+        self._mailbox: SimpleQueue[m.Input] = SimpleQueue()
+        self._wake: float | None = None
+        self._result: Any = None
+        self.tell = self._mailbox.put  # type: ignore[assignment, method-assign] # reentrant, for finalizers
+
+    def run(self) -> Any:
+        """Make the call and return what it ends with; raise what a failed call raises."""
+        try:
+            self._carry_out(self._first)
+            while self._state.phase is not m.CallPhase.DONE:
+                self._step(self._inputs.popleft() if self._inputs else self._receive())
+        finally:
+            self._calls.pending.discard(self)
+            self._calls.goes_on(self)
+            self._end_span("CANCELLED")  # unless it has ended
+        error, self._error = self._error, None
+        if error is None:
+            return self._result
+        try:
+            raise error
+        finally:
+            del error  # a traceback leads to this frame, and so to the channel
+
+    def commit(self) -> None:
+        """Hold the call to the attempt that runs: its requests are too large to be kept (RT-8). From any thread."""
+        self.tell(m.Committed())
+        self._keep_no_requests()
+
+    def _receive(self) -> m.Input:
+        """Sleep until there is something to be told, or the timer is due."""
+        while True:
+            left = None if self._wake is None else self._wake - self._calls.now()
+            try:
+                return self._mailbox.get(timeout=None if left is None else min(max(0.0, left), _LONGEST_SLEEP))
+            except Empty:
+                if self._wake is not None and self._calls.now() >= self._wake:
+                    self._wake = None
+                    return m.CallTimerFired()
+
+    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one line for each effect
+        match effect:
+            case m.Finish():
+                self._finish(effect)
+            case m.Begin():
+                self._begin(effect)
+            case m.Enqueue():
+                self._calls.pending.add(self)
+            case m.ArmTimer(at):
+                self._wake = at
+            case m.CancelTimer():
+                self._wake = None
+            case m.Emit(event):
+                self._emit(event)
+            case m.CallHook():
+                self._inputs.append(self._ask_hook(effect))
+            case m.FailAttempt(code):
+                self._not_connected(code)
+            case m.FailSoon():
+                self._inputs.append(self._calls.pending.no_connection())
+            case m.AbandonAttempt():
+                pass  # none is running while its caller is here
+
+    def _begin(self, effect: m.Begin) -> None:
+        assert self._attempts is not None, "a call that has ended begins no attempt"
+        entry = self._attempts.enter()
+        if entry is None:
+            self._inputs.append(self._calls.pending.not_connected())
+            return
+        self._begin_span()
+        self._error = None
+        connection, token, _ = entry
+        self._connection = connection
+        try:
+            self._result = self._attempts.make(entry, effect.seconds, effect.metadata)
+        except grpc.RpcError as error:
+            self._failed_with(error, connection)
+        except Exception as error:  # noqa: BLE001 - of a channel that was closed, of metadata that are none
+            self._error = error
+            self._end_span("INTERNAL")
+            self._inputs.append(m.AttemptBroken())
+        else:
+            connection.served = True
+            self._end_span("OK")
+            self._inputs.append(m.Begun() if self._machine.handed_over else m.OkStatus(self._calls.observed))
+        finally:
+            connection.ended(token)
+
+    def _failed_with(self, error: Any, connection: CoreConnection) -> None:
+        self._error = error
+        self._end_span(error.code().name)
+        given = m.Begun() if self._machine.handed_over else self._failure(error)
+        connection.failed(error.code())
+        while not self._mailbox.empty():  # what was told in the meantime: that the call is held to this attempt, say
+            self._inputs.append(self._mailbox.get())
+        self._inputs.append(given)
+
+    def _finish(self, effect: m.Finish) -> None:
+        if effect.ending is m.Ending.EXHAUSTED:
+            self._error = self._exhausted(effect)
+        elif effect.ending is m.Ending.CANCELLED:  # by the channel's close: a blocking call has no other handle
+            self._error = InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, CLOSED_DETAILS, (), ()))
+
+
+class FutureCall(_Life):
+    """A call that goes on by itself: whoever has something to tell it carries it on.
+
+    Attributes:
+        state: what grpcio keeps of a call, of the whole of this one; waited for and notified under its condition.
+        attempt: the attempt on a connection, or the one that was last; None while the call waits.
+        error: what a failed call raises; None where it is what the attempt itself says.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        """Do nothing yet."""
+        super().__init__(terms)
+        self.state = call_state()
+        self.attempt: Any = None
+        self.error: BaseException | None = None
+        self._lock = threading.RLock()
+        self._stepping = False
+        self._timer: Timer | None = None
+        self._settled = False
+        self._quietly = False
+        self._due: list[Callable[[], object]] = []
+        self._broken: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin the first attempt, or wait for a connection; an error of the first attempt is raised."""
+        self._drain(lambda: self._carry_out(self._first))
+        if self._broken is not None:
+            raise self._broken
+        if self._due:
+            self._calls.listeners.call(self._call_back)
+
+    # Driving the machine.
+
+    def tell(self, given: m.Input) -> None:
+        """Step the machine; from any thread. An effect may lead to further inputs, which wait for their turn."""
+        self._inputs.append(given)
+        self._drain()
+        if self._due:
+            self._calls.listeners.call(self._call_back)
+
+    def _drain(self, begin: Callable[[], None] | None = None) -> None:
+        with self._lock:
+            if self._stepping:
+                return
+            self._stepping = True
+            try:
+                if begin is not None:
+                    begin()
+                while self._inputs:
+                    self._step(self._inputs.popleft())
+            finally:
+                self._stepping = False
+
+    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one line for each effect
+        match effect:
+            case m.Finish():
+                self._finish(effect)
+            case m.Begin():
+                self._begin(effect)
+            case m.Enqueue():
+                self._calls.pending.add(self)
+            case m.ArmTimer(at):
+                self._cancel_timer()
+                self._timer = self._calls.conductor.call_at(at, lambda: self.tell(m.CallTimerFired()))
+            case m.CancelTimer():
+                self._cancel_timer()
+            case m.Emit(event):
+                self._emit(event)
+            case m.CallHook():
+                self._calls.listeners.call(lambda: self.tell(self._ask_hook(effect)))
+            case m.FailAttempt(code):
+                self.attempt = None
+                self._not_connected(code)
+            case m.FailSoon():
+                self._calls.conductor.post(lambda: self.tell(self._calls.pending.no_connection()))
+            case m.AbandonAttempt():
+                if self.attempt is not None:
+                    self._calls.conductor.post(self.attempt.cancel)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Attempts.
+
+    def _begin(self, effect: m.Begin) -> None:
+        assert self._attempts is not None, "a call that has ended begins no attempt"
+        entry = self._attempts.enter()
+        self.attempt = None
+        if entry is None:
+            self._inputs.append(self._calls.pending.not_connected())
+            return
+        self._begin_span()
+        connection, token, _ = entry
+        try:
+            attempt = self._context.run(self._attempts.make, entry, effect.seconds, effect.metadata)
+        except Exception as error:  # noqa: BLE001 - of a serializer, of metadata that are none, of a closed channel
+            connection.ended(token)
+            self._error = self._broken = error
+            self._end_span("INTERNAL")
+            self._inputs.append(m.AttemptBroken())
+            return
+        self._error, self._connection = None, connection
+        with self.state.condition:
+            self.attempt = attempt
+            self.state.condition.notify_all()
+        if self._machine.handed_over:
+            self._inputs.append(m.Begun())
+        if not attempt.add_callback(lambda: self._attempt_ended(attempt, entry)):
+            self._attempt_ended(attempt, entry)
+
+    def _attempt_ended(self, attempt: Any, entry: Entry) -> None:
+        """Tell the machine of an attempt's end, in the moment of it; on grpcio's thread."""
+        status = status_of(attempt)
+        connection, token, _ = entry
+        code = status.code
+        if code is grpc.StatusCode.OK:
+            connection.served = True
+            given: m.Input = m.OkStatus(self._calls.observed)
+        else:
+            given = self._failure(attempt)
+            connection.failed(code)
+        connection.ended(token)
+        with self._lock:
+            if attempt is not self.attempt:
+                return
+            if self._settled:
+                self._settle(attempt)
+            else:
+                self._error = None if code is grpc.StatusCode.OK else attempt
+                self._end_span(code.name)
+                # It may have been cancelled from elsewhere: by the channel's close, say.
+                self._inputs.append(m.CancelRequested() if status.cancelled else given)
+                self._drain()
+        if not self._stepping:
+            self._call_back()
+
+    # The end.
+
+    def _finish(self, effect: m.Finish) -> None:
+        self._settled = True
+        self._attempts = None  # with it goes the channel
+        self._cancel_timer()
+        attempt = self.attempt
+        if effect.ending is m.Ending.EXHAUSTED:
+            self._settle(self._exhausted(effect))
+        elif effect.ending is m.Ending.CANCELLED:
+            self._settle(None)
+        elif attempt is None or effect.ending is m.Ending.BROKEN:
+            self._settle(self._error)
+        elif attempt.done():
+            self._settle(attempt)
+
+    def _settle(self, outcome: Any) -> None:
+        """Write down how the call has ended, and call back whoever wants to know."""
+        state = self.state
+        with state.condition:
+            callbacks, state.callbacks = state.callbacks or [], None
+            if outcome is None:
+                state.cancelled = True
+                self._write(
+                    grpc.StatusCode.CANCELLED, CANCELLED_DETAILS if self._quietly else CLOSED_DETAILS, (), (), ""
+                )
+            elif isinstance(outcome, grpc.RpcError):
+                ended = status_of(outcome)
+                self.error = None if outcome is self.attempt else outcome
+                state.cancelled = state.cancelled or ended.cancelled
+                if state.code is None:
+                    state.response = ended.response
+                self._write(*ended[:5])
+            else:
+                self.error = outcome
+                self._write(grpc.StatusCode.INTERNAL, repr(outcome), (), (), "")
+            state.condition.notify_all()
+        self._end_span("CANCELLED")  # unless it has ended
+        self._due += callbacks
+
+    def _write(self, code: Any, details: Any, initial: Any, trailing: Any, debug: Any) -> None:
+        state = self.state
+        if state.code is None:
+            state.code, state.details, state.debug_error_string = code, details, debug
+        state.initial_metadata = state.initial_metadata or initial or ()
+        state.trailing_metadata = state.trailing_metadata or trailing or ()
+        if state.debug_error_string is None:
+            state.debug_error_string = debug or ""
+
+    def _call_back(self) -> None:
+        """Call the program's callbacks: on grpcio's thread or one of the listeners', and not under a lock."""
+        due, self._due = self._due, []
+        for callback in due:
+            try:
+                callback()
+            except Exception:  # noqa: BLE001, RUF100 - it is the program's
+                _LOG.exception("a callback of a call raised")
+
+    # The caller's side.
+
+    def cancel(self, _code: Any, _details: Any) -> None:
+        """Cancel the call; grpcio's rendezvous object calls this under the condition of `state`."""
+        self._quietly = True
+        self._calls.conductor.post(lambda: self.tell(m.CancelRequested()))
+        attempt = self.attempt
+        if attempt is not None:
+            self._calls.conductor.post(attempt.cancel)
+
+    def commit(self) -> None:
+        """Hold the call to the attempt that runs: something of it has reached the caller (RT-8)."""
+        if not self._state.committed and not self._settled:
+            self.tell(m.Committed())
+            self._keep_no_requests()
+
+    def time_left(self) -> float | None:
+        """Return the seconds until the call's deadline; None without one."""
+        return None if self._state.end is None else self._state.end - self._calls.now()
+
+    def current(self) -> Any:
+        """Return the attempt once it is on a connection; None if the call has ended without."""
+        with self.state.condition:
+            self.state.condition.wait_for(lambda: self.attempt is not None or self.state.code is not None)
+            return self.attempt
+
+    def follows(self, attempt: Any) -> bool:
+        """Return whether another attempt follows on one that has ended, once that is known."""
+        with self.state.condition:
+            self.state.condition.wait_for(lambda: self.attempt is not attempt or self.state.code is not None)
+            return self.state.code is None

@@ -1,0 +1,388 @@
+"""Dials with grpcio's C-core: each attempt is a C-core channel of its own, which READY calls then use directly.
+
+The core is a capable dialler with a will of its own; what keeps it to one attempt is told in `aio/core.py`, and the
+options for it are both faces' (`connection/core_options.py`). What is different here is how it is watched. A watch of
+the core's needs a thread for each channel, and closing a channel waits for its watch. So the conductor looks at the
+state from time to time: soon and often behind the start of an attempt, at all connections that stand every tenth of a
+second, and each call looks before it enters.
+
+A connection counts the calls on it without a lock: `calls` is a set, and adding to one is atomic. Whoever takes the
+last call off a connection that is retired has it closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from typing import Any
+
+import grpc
+
+from grpc_backoff.calls.core_words import Link
+from grpc_backoff.config.pairs import first_values
+from grpc_backoff.connection.connector import Loss
+from grpc_backoff.connection.core_options import CORE_LIMIT_SLACK, attempt_options, spreads_calls
+from grpc_backoff.connection.core_reason import one_line, stage_of
+from grpc_backoff.connection.events import Failure
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.sync.conductor import Conductor, Timer
+from grpc_backoff.sync.grpcio import IDLE, READY, TRANSIENT_FAILURE, close_channel, core_channel, exclude_service
+
+__all__ = ["CoreAttempt", "CoreConnection", "CoreConnector"]
+
+Options = Sequence[tuple[str, Any]]
+
+_FIRST_LOOK = 0.001
+"""How long after its start an attempt is first looked at, in seconds; later looks come after a share of its age."""
+_LOOK_SHARE = 0.125
+_RAREST_LOOK = 0.02
+"""The longest pause between two looks at an attempt. Such looks keep to a grid: one wake-up for many attempts."""
+_BEGINS_WITHIN = 0.05
+"""How long the core may take to begin an attempt: one that shows IDLE after that has connected and lost it again."""
+_SETTLE = 0.001
+"""How long a new connection is looked at before calls may enter it, if the one before did not break young (CB-7)."""
+_SHORT_LIFE = 0.1
+"""What counts as breaking young, and for how long the connection after such a one is looked at."""
+_CALLS_ARE_REFUSED_WITHIN = 0.1
+"""How soon after a connection was seen to end a call can still end by the very GOAWAY, in seconds."""
+_CALLS_BREAK_WITHIN = 0.02
+"""How soon after a connection broke its calls have ended: those that still run after that outlive a GOAWAY."""
+_IDLE_SHARE = 0.9
+"""What part of the idle timeout counts as all of it."""
+_EXPLAIN_TIMEOUT = 0.25
+_NO_ANSWER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
+"""Outcomes that a call can have without any answer of the server's."""
+_BROKEN = "the peer closed it, or the network broke"
+_EXPLAIN_SERVICE = "grpc_backoff.WhyIsThereNoConnection"
+_EXPLAIN_METHOD = f"/{_EXPLAIN_SERVICE}/Ask"
+_MORE_THAN_THE_RETRY_BUFFER = bytes(256 * 1024 + 1)
+
+exclude_service(_EXPLAIN_SERVICE)
+
+
+class CoreConnection:
+    """One connection of a C-core channel, from SETTINGS to its end.
+
+    Attributes:
+        channel: grpcio's own, for calls.
+        check: returns the core's number for the state; ValueError once the channel is closed.
+        calls: a token for each call that is being made here.
+        used: when a call last ended here.
+        retired: whether new calls must go elsewhere.
+        served: whether the server has answered a call, whatever it said (CB-8).
+        streamed: whether a call was made here that grpcio's own thread serves.
+    """
+
+    def __init__(self, channel: Any, since: float, owner: CoreConnector, limit: float) -> None:
+        """Begin at `since`, when SETTINGS arrived; `limit` is what the attempt was given, in seconds."""
+        self.channel = channel
+        self.check: Callable[[bool], int] = channel._channel.check_connectivity_state  # noqa: SLF001 - see `grpcio.py`
+        self.calls: set[object] = set()
+        self.used = -math.inf
+        self.retired = False
+        self.served = False
+        self.streamed = False
+        self._since = since
+        self._owner = owner
+        self._limit = limit
+        self._closing = False
+        self._seen_ended = math.inf
+        self._unasked_until = math.inf
+        self._shown = IDLE
+        self._loss: Loss | None = None
+
+    def state(self) -> int | None:
+        """Return the core's number for the state at this moment; None once the channel is closed."""
+        try:
+            return self.check(False)
+        except ValueError:
+            return None
+
+    def alive(self) -> bool:
+        """Return whether the core has the connection at this moment. From any thread."""
+        return self.state() == READY
+
+    def last_used(self) -> float:
+        """Return when a call was last made or running here."""
+        return self._owner.conductor.now() if self.calls else self.used
+
+    # Calls. What every call on a READY channel pays for stands here and in `multicallables.py` (TH-2).
+
+    def entered(self, token: object) -> bool:
+        """Take a call on, known by its token, if the connection stands at this moment. From any thread."""
+        calls = self.calls
+        calls.add(token)  # before the look: whoever retires the connection looks behind that
+        try:
+            if not self.retired and self.check(False) == READY:
+                return True
+        except ValueError:  # the channel was closed
+            pass
+        self.ended(token)
+        return False
+
+    def ended(self, token: object) -> None:
+        """Take a call off, which has ended. From any thread, and harmless when that is done."""
+        self.calls.discard(token)
+        self.used = self._owner.conductor.now()
+        if self.retired and not self.calls:
+            self._owner.conductor.post(self._drained)
+
+    def failed(self, code: grpc.StatusCode | None) -> None:
+        """Take note of a call's failure: where the connection broke with it, the manager is to hear of it at once."""
+        if code not in _NO_ANSWER:
+            self.served = True
+        elif not self.retired and not self.alive():
+            self._see_ended()
+            self._owner.conductor.post(self._owner.lost)
+
+    def link(self) -> Link:
+        """Return how it is; to be asked in the moment of a call's end."""
+        state = self.state()
+        if state == TRANSIENT_FAILURE:
+            return Link.UNREACHABLE
+        if state == READY:
+            return Link.OPEN
+        self._see_ended()
+        recently = self._owner.conductor.now() - self._seen_ended < _CALLS_ARE_REFUSED_WITHIN
+        return Link.BROKEN if recently else Link.OPEN
+
+    def _see_ended(self) -> None:
+        self._seen_ended = min(self._seen_ended, self._owner.conductor.now())
+
+    # The end. On the conductor.
+
+    def loss(self) -> Loss | None:
+        """Return how it ended; None while it stands, or while that is being found out."""
+        if self._loss is None and not self.alive():
+            self._see_ended()
+            now = self._owner.conductor.now()
+            on_probation = self._seen_ended - self._since < self._owner.policy.stable_after
+            if not on_probation or self.served:
+                self._loss = self._describe()
+            elif now - self._seen_ended >= _CALLS_BREAK_WITHIN:
+                # CB-8: the core tells no GOAWAY from a broken connection, but calls outlive only the one.
+                outlived = len(self.calls) > 0 and self.state() == IDLE
+                self._loss = Loss(_BROKEN, graceful=outlived, served=self.served)
+        return self._loss
+
+    def _describe(self) -> Loss:
+        unused = self._owner.conductor.now() - max(self.last_used(), self._since)
+        if unused >= _IDLE_SHARE * self._owner.policy.idle_timeout:
+            return Loss("nobody used it for the idle timeout", graceful=True)  # the core ends it then (CB-14)
+        return Loss(_BROKEN, served=self.served)
+
+    def retire(self) -> None:
+        """Take no new calls, and close once the running ones have ended: a graceful GOAWAY lets them finish (CH-6)."""
+        if self.retired:
+            return
+        self._owner.note_life(self._owner.conductor.now() - self._since)
+        self.retired = True
+        if self.calls:
+            self._owner.conductor.watch(self)
+        self._look_for_redial()
+        if not self.calls:
+            self._drained()
+
+    def look(self) -> None:
+        """Look whether the core has dialled by itself, for a call that entered as the connection ended (CB-7)."""
+        if self.retired and self.calls:
+            self._look_for_redial()
+        elif self.retired:
+            self._drained()
+
+    def _look_for_redial(self) -> None:
+        state, before, now = self.state(), self._shown, self._owner.conductor.now()
+        if state is None:
+            return
+        if (state != IDLE and before == IDLE) or (state == TRANSIENT_FAILURE and now >= self._unasked_until):
+            self._owner.redialled()
+        if state == TRANSIENT_FAILURE and (before != TRANSIENT_FAILURE or now >= self._unasked_until):
+            self._unasked_until = now + self._limit + CORE_LIMIT_SLACK  # it dials unseen, when its own backoff is over
+        self._shown = state
+
+    def _drained(self) -> None:
+        if self._closing:
+            return
+        self._look_for_redial()
+        self._owner.conductor.unwatch(self)
+        self._owner.forget(self)
+        self._closing = True
+        _close_elsewhere(self.channel)
+
+    def leave_alone(self) -> None:
+        """Take no calls, and leave the core as it is: it is another process's."""
+        self.retired = self._closing = True
+
+    def close(self) -> threading.Thread | None:
+        """End it with all its calls; return who is still at it, if anybody."""
+        self.retired = self._closing = True
+        self._owner.conductor.unwatch(self)
+        if self.calls or self.streamed:
+            return _close_elsewhere(self.channel)
+        close_channel(self.channel)
+        return None
+
+
+class CoreAttempt:
+    """One attempt, from its start to its outcome. On the conductor alone."""
+
+    def __init__(self, owner: CoreConnector, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> None:
+        """Begin to dial."""
+        self._owner = owner
+        self._limit = limit
+        self._tell = tell
+        self._started = owner.conductor.now()
+        self._moved = False
+        self._since = math.inf
+        self._until = math.inf
+        self._over = False
+        self._channel: Any = owner.make_channel(limit)
+        self._core: Any = self._channel._channel  # noqa: SLF001 - see `grpcio.py`
+        self._core.check_connectivity_state(True)
+        self._timer: Timer | None = None
+        self._again(self._started + _FIRST_LOOK)
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome, though nobody has looked yet."""
+        return not self._over and self._core.check_connectivity_state(False) in (READY, TRANSIENT_FAILURE)
+
+    def abandon(self) -> None:
+        """Give it up; its socket is closed by the core's own limit at the latest."""
+        if not self._over:
+            self._end()
+            close_channel(self._channel)
+
+    def _again(self, when: float) -> None:
+        self._timer = self._owner.conductor.call_at(when, self._look)
+
+    def _end(self) -> None:
+        self._over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._owner.conductor.now()
+        state = self._core.check_connectivity_state(False)
+        self._moved = self._moved or state != IDLE or now - self._started >= _BEGINS_WITHIN
+        if self._since < math.inf:
+            self._look_at_connection(state, now)
+        elif state == READY:
+            # Behind one that broke young, long enough for a machine of any load to see this one break as well.
+            look = _SHORT_LIFE if self._owner.last_life < _SHORT_LIFE else _SETTLE
+            self._since, self._until = now, now + min(look, max(0.0, self._started + self._limit - now) / 2)
+            self._again(min(self._until, now + _RAREST_LOOK))
+        elif state == TRANSIENT_FAILURE:
+            self._fail()
+        elif state == IDLE and self._moved:
+            self._succeed(now)  # it connected and lost the connection again, faster than we could look
+        else:
+            self._again(_next_look(self._started, now))
+
+    def _look_at_connection(self, state: int, now: float) -> None:
+        if state == READY and now < self._until:
+            self._again(min(self._until, now + _RAREST_LOOK))
+        else:
+            self._succeed(self._since)
+
+    def _succeed(self, since: float) -> None:
+        self._end()
+        connection = CoreConnection(self._channel, since, self._owner, self._limit)
+        self._owner.open.add(connection)
+        self._owner.made(connection)
+        self._tell(connection)
+
+    def _fail(self) -> None:
+        self._end()
+        failure = self._explain()
+        close_channel(self._channel)
+        self._tell(failure)
+
+    def _explain(self) -> Failure:
+        """Ask a failed channel for its reason: only a call that fails on it can tell, and it does so at once."""
+        request = _MORE_THAN_THE_RETRY_BUFFER if self._owner.has_service_config else b""
+        reason = "the core gave no reason"
+        try:
+            self._channel.unary_unary(_EXPLAIN_METHOD)(request, wait_for_ready=False, timeout=_EXPLAIN_TIMEOUT)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                reason = one_line(error.details() or reason)
+        return Failure(stage_of(reason), reason)
+
+
+class CoreConnector:
+    """Makes one C-core channel for each attempt."""
+
+    def __init__(
+        self,
+        target: str,
+        credentials: grpc.ChannelCredentials | None,
+        options: Options,
+        compression: grpc.Compression | None,
+        policy: ConnectPolicy,
+        conductor: Conductor,
+    ) -> None:
+        """Keep what every attempt's channel is made from; `options` are grpcio's own."""
+        self._how = target, credentials, tuple(options), compression
+        self.policy = policy
+        self.conductor = conductor
+        named = first_values(self._how[2])
+        self._spreads = spreads_calls(target, named)
+        self.has_service_config = "grpc.service_config" in named
+        self.last_life = math.inf
+        self.open: set[CoreConnection] = set()
+        self.made: Callable[[CoreConnection], None] = _nobody
+        """Called on the conductor with each connection."""
+        self.lost: Callable[[], None] = _nobody
+        """Called on the conductor when a call has seen that its connection ended."""
+        self.redialled: Callable[[], None] = _nobody
+        """Called on the conductor for each time that the core has dialled by itself (CB-7)."""
+
+    def connect(self, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> CoreAttempt:
+        """Begin one attempt, and call `tell` with its outcome, on the conductor, unless it is abandoned before."""
+        return CoreAttempt(self, limit, tell)
+
+    def make_channel(self, limit: float) -> Any:
+        """Return a channel that makes one attempt of `limit` seconds."""
+        target, credentials, options, compression = self._how
+        timing = attempt_options(self.policy, limit, spreads=self._spreads)
+        return core_channel(
+            target, credentials, (("grpc.use_local_subchannel_pool", 1), *timing, *options), compression
+        )
+
+    def note_life(self, seconds: float) -> None:
+        """Remember how long the last connection lived, in seconds."""
+        self.last_life = seconds
+
+    def forget(self, connection: CoreConnection) -> None:
+        """Keep a connection no longer, which is being closed."""
+        self.open.discard(connection)
+
+    def retire(self) -> None:
+        """Let every connection end with its last call."""
+        for connection in tuple(self.open):
+            connection.retire()
+
+    def close(self) -> list[threading.Thread]:
+        """End every connection with its calls; return the threads that are still at it."""
+        connections, self.open = self.open, set()
+        return [thread for thread in [connection.close() for connection in connections] if thread is not None]
+
+
+def _next_look(started: float, now: float) -> float:
+    pause = max(_FIRST_LOOK, (now - started) * _LOOK_SHARE)
+    return now + pause if pause < _RAREST_LOOK else (math.floor(now / _RAREST_LOOK) + 1) * _RAREST_LOOK
+
+
+def _close_elsewhere(channel: Any) -> threading.Thread:
+    """Close a core channel on a thread of its own: that waits for calls, and so perhaps for a program's callback."""
+    thread = threading.Thread(target=close_channel, args=(channel,), name="grpc-backoff-close", daemon=True)
+    with contextlib.suppress(RuntimeError):  # the interpreter is about to exit
+        Context().run(thread.start)
+    return thread
+
+
+def _nobody(*_: object) -> None:
+    pass

@@ -1,0 +1,146 @@
+"""What grpcio has only in private: its own channel class, the core's channel inside, and the state of a call.
+
+Everything that depends on how grpcio keeps a thing stands here, for one place to look at with each release.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import grpc
+import grpc.experimental
+
+from grpc_backoff.record import record
+
+__all__ = [
+    "CANCELLED_DETAILS",
+    "CLOSED_DETAILS",
+    "CLOSED_TEXT",
+    "CONNECTING",
+    "IDLE",
+    "READY",
+    "TRANSIENT_FAILURE",
+    "InactiveRpcError",
+    "Rendezvous",
+    "Status",
+    "call_state",
+    "close_channel",
+    "core_channel",
+    "exclude_service",
+    "inherited_deadline",
+    "is_single_threaded",
+    "open_channels",
+    "status_of",
+    "survives_forks",
+]
+
+_channel: Any = importlib.import_module("grpc._channel")
+_common: Any = importlib.import_module("grpc._common")
+_cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
+
+CANCELLED_DETAILS = "Locally cancelled by application!"
+"""What grpcio says of a call that its own program has cancelled."""
+CLOSED_DETAILS = "Channel closed!"
+"""What grpcio says of a call that was running when its channel was closed."""
+CLOSED_TEXT = "Cannot invoke RPC on closed channel!"
+"""What grpcio says of a call on a channel that is closed: it raises a ValueError."""
+
+IDLE, CONNECTING, READY, TRANSIENT_FAILURE = range(4)
+"""The core's own numbers for a channel's state."""
+
+InactiveRpcError: Any = _channel._InactiveRpcError  # noqa: SLF001 - programs catch it by this name
+Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
+
+Options = Sequence[tuple[str, Any]]
+
+_open: dict[int, Any] = {}
+
+
+def core_channel(
+    target: str, credentials: grpc.ChannelCredentials | None, options: Options, compression: grpc.Compression | None
+) -> Any:
+    """Return a channel of grpcio's own: by its class, not by the public names that tracing libraries replace."""
+    inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
+    channel = _channel.Channel(target, tuple(options), inner, compression)
+    _open[id(channel)] = channel
+    return channel
+
+
+def close_channel(channel: Any) -> None:
+    """Close a channel that `core_channel` made; this waits for its calls to be told, and for their callbacks."""
+    channel.close()
+    _open.pop(id(channel), None)
+
+
+def open_channels() -> list[Any]:
+    """Return the channels that `core_channel` made and nobody has closed."""
+    return list(_open.values())
+
+
+def is_single_threaded(options: Options) -> bool:
+    """Return whether response streams are served by their readers' threads alone."""
+    option: str = grpc.experimental.ChannelOptions.SingleThreadedUnaryStream
+    return _channel._DEFAULT_SINGLE_THREADED_UNARY_STREAM or any(key == option for key, _ in options)  # noqa: SLF001
+
+
+def survives_forks() -> bool:
+    """Return whether grpcio does what it can for the children of forks."""
+    ask = getattr(_cygrpc, "is_fork_support_enabled", None)
+    return ask is not None and bool(ask())
+
+
+def call_state(
+    code: grpc.StatusCode | None = None,
+    details: str | None = None,
+    initial_metadata: Any = None,
+    trailing_metadata: Any = None,
+    debug_error_string: str | None = None,
+) -> Any:
+    """Return what grpcio keeps of a call, of one that has ended with `code` or of one that still runs."""
+    state = _channel._RPCState((), initial_metadata, trailing_metadata, code, details)  # noqa: SLF001
+    state.debug_error_string = debug_error_string
+    return state
+
+
+@record
+class Status(NamedTuple):
+    """How a call has ended, as far as it is known at that moment: initial metadata may come behind the status."""
+
+    code: grpc.StatusCode
+    details: str
+    initial_metadata: tuple[Any, ...]
+    trailing_metadata: tuple[Any, ...]
+    debug_error_string: str
+    cancelled: bool
+    response: Any
+
+
+def status_of(call: Any) -> Status:
+    """Return the status of a call or an error of grpcio's that has ended; never blocks, as its own methods may."""
+    state = call._state  # noqa: SLF001
+    return Status(
+        state.code,
+        _common.decode(state.details) or "",
+        tuple(state.initial_metadata or ()),
+        tuple(state.trailing_metadata or ()),
+        _common.decode(state.debug_error_string) or "",
+        state.cancelled,
+        state.response,
+    )
+
+
+def inherited_deadline() -> float | None:
+    """Return the deadline that a call takes over from the call that is being served here, on the wall clock."""
+    ask = getattr(_cygrpc, "get_deadline_from_context", None)
+    return None if ask is None else ask()
+
+
+def exclude_service(name: str) -> None:
+    """Keep grpcio's own metrics from counting the calls of a service that never leave the process."""
+    try:
+        observability: Any = importlib.import_module("grpc._observability")
+        observability._SERVICES_TO_EXCLUDE.append(name.encode())  # noqa: SLF001
+    except (ImportError, AttributeError):  # a release of grpcio that counts no calls, or in another way
+        return

@@ -1,0 +1,91 @@
+"""Runs the program's hooks (RT-4 to RT-6), and lets calls share one renewal of their credentials.
+
+A hook runs in the thread of a blocking call. For a call that is a future it runs on a thread of the listeners'.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import threading
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import fields
+from typing import Any
+
+from grpc_backoff.calls.hooks import FailedCall, RetryHooks, renewed_metadata
+from grpc_backoff.calls.machine import Hook, Metadata
+from grpc_backoff.errors import OptionError
+
+__all__ = ["Hooks"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Hooks:
+    """The hooks of one channel."""
+
+    def __init__(self, hooks: RetryHooks, target: str, now: Callable[[], float]) -> None:
+        """Nothing runs yet; OptionError for a coroutine function, which nobody would await."""
+        for hook in fields(hooks):
+            given = getattr(hooks, hook.name)
+            if inspect.iscoroutinefunction(given):
+                raise OptionError(f"RetryHooks.{hook.name}", given, "a function, not a coroutine function")
+        self._hooks = hooks
+        self._target = target
+        self._now = now
+        self._renewing = threading.RLock()
+        self._in_renewal = threading.local()
+        self._renewed: Metadata | None = None
+        self._renewed_at = -math.inf
+        self._renewals = 0
+
+    def can_refresh(self) -> bool:
+        """Return whether there is a way to new credentials (RT-4): not for the calls that the hook itself makes."""
+        return self._hooks.refresh_credentials is not None and not getattr(self._in_renewal, "running", False)
+
+    def ask(self, hook: Hook, failed: FailedCall, began: float, context: Context) -> Metadata | None:
+        """Call a hook and return what it renewed; None if it renews nothing, or raised.
+
+        Args:
+            hook: which one.
+            failed: what the hook is given.
+            began: when the failed attempt began, which decides whose renewal of credentials will do.
+            context: the call's, in which the hook runs.
+        """
+        if hook is Hook.REFRESH:
+            return self._renewal(failed, began, context)
+        function = getattr(self._hooks, hook.value)
+        if function is not None:
+            self._call(function, failed, context)
+        return None
+
+    def _renewal(self, failed: FailedCall, began: float, context: Context) -> Metadata | None:
+        """Return what the renewal of credentials that a call has to wait for has brought (RT-4).
+
+        One run of the hook is for all calls whose attempts began before its end: they had the old credentials. One that
+        failed is for the calls that waited for it; the next may have more luck.
+        """
+        seen = self._renewals
+        with self._renewing:
+            waited = self._renewals != seen
+            if waited or (self._renewed is not None and began < self._renewed_at):
+                return self._renewed
+            self._in_renewal.running = True
+            try:
+                self._renewed = self._call(self._hooks.refresh_credentials, failed, context, renewed_metadata)
+            finally:
+                self._in_renewal.running = False
+            self._renewed_at = self._now()
+            self._renewals += 1
+            return self._renewed
+
+    def _call(
+        self, function: Any, failed: FailedCall, context: Context, read: Callable[[Any], Metadata] = lambda _: ()
+    ) -> Metadata | None:
+        try:
+            return read(context.copy().run(function, failed))
+        except Exception:  # noqa: BLE001 - it is the program's
+            _LOG.exception("a hook of the channel to %s raised", self._target)
+            return None

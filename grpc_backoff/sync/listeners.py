@@ -1,0 +1,138 @@
+"""What is told of events: a thread for each channel that has something to tell, and only while it has (TH-5a).
+
+Listeners and connectivity callbacks are the program's code. They run neither on the conductor nor under a lock of ours,
+in the order of what happened, one at a time for each channel.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import Context
+from typing import Any
+
+import grpc
+
+from grpc_backoff.connection.events import State
+from grpc_backoff.telemetry.log import listens, log_event
+
+__all__ = ["Listener", "Listeners"]
+
+_LOG = logging.getLogger(__name__)
+
+Listener = Callable[[Any], object]
+"""Called with each event, on a thread of this library's; what it returns is ignored and what it raises is logged."""
+Callback = Callable[[grpc.ChannelConnectivity], object]
+
+
+class _Subscription:
+    """One connectivity callback, and the state that it was told last."""
+
+    __slots__ = ("callback", "told")
+
+    def __init__(self, callback: Callback) -> None:
+        self.callback = callback
+        self.told: State | None = None
+
+
+class Listeners:
+    """Those of one channel: its listeners and its connectivity callbacks."""
+
+    def __init__(self, given: Iterable[Listener], target: str) -> None:
+        """Begin with these listeners, and without callbacks."""
+        self.given: list[Listener] = list(given)
+        self._target = target
+        self._subscriptions: list[_Subscription] = []
+        self._news: deque[Callable[[], None]] = deque()
+        self._telling = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    # What the channel asks.
+
+    def subscribe(self, callback: Callback, state: Callable[[], State]) -> None:
+        """Have `callback` called with the state that `state` returns then, and with each that follows."""
+        subscription = _Subscription(callback)
+        self._subscriptions.append(subscription)
+        self._tell(lambda: self._tell_state(subscription, state()))
+
+    def unsubscribe(self, callback: Callback) -> None:
+        """Take a callback away again; harmless when it is not there."""
+        for subscription in tuple(self._subscriptions):
+            if subscription.callback == callback:
+                self._subscriptions.remove(subscription)
+                return
+
+    def close(self) -> None:
+        """Tell nothing any more but what is on its way (CB-10)."""
+        self._closed = True
+        self._subscriptions.clear()
+
+    def wait(self, within: float) -> None:
+        """Return once all that was on its way is told, after `within` seconds at the latest."""
+        if self._news or self._telling.locked():
+            told = threading.Event()
+            self._tell(told.set)
+            if threading.current_thread() is not self._thread:  # which cannot wait for itself
+                told.wait(within)
+
+    # What happens.
+
+    def hear(self, event: Any) -> None:
+        """Tell an event, and log it."""
+        if not self._closed and (self.given or listens(event)):
+            self._tell(lambda: self._tell_event(event))
+
+    def changed(self, state: State) -> None:
+        """Tell the callbacks of a state that the channel has come to."""
+        if self._subscriptions and not self._closed:
+            self._tell(lambda: self._tell_all(state))
+
+    def call(self, work: Callable[[], object]) -> None:
+        """Call some other code of the program's, in its turn; also on a channel that is closed."""
+        self._tell(lambda: _guarded(work, self._target))
+
+    # The thread.
+
+    def _tell(self, news: Callable[[], None]) -> None:
+        self._news.append(news)
+        if self._telling.acquire(blocking=False):  # nobody tells at the moment
+            self._thread = threading.Thread(target=self._run, name="grpc-backoff-listeners", daemon=True)
+            try:
+                Context().run(self._thread.start)
+            except RuntimeError:  # the interpreter is about to exit, or there are too many threads
+                self._telling.release()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                while self._news:
+                    self._news.popleft()()
+            finally:
+                self._telling.release()
+            # Something may have come between the last look and the release; whoever is first to see it tells it.
+            if not self._news or not self._telling.acquire(blocking=False):
+                return
+
+    def _tell_event(self, event: Any) -> None:
+        for listener in (log_event, *self.given):
+            _guarded(lambda listener=listener: listener(event), self._target)  # type: ignore[misc]
+
+    def _tell_all(self, state: State) -> None:
+        for subscription in tuple(self._subscriptions):
+            self._tell_state(subscription, state)
+
+    def _tell_state(self, subscription: _Subscription, state: State) -> None:
+        if subscription.told is not state and subscription in self._subscriptions:
+            subscription.told = state
+            _guarded(lambda: subscription.callback(grpc.ChannelConnectivity[state.name]), self._target)
+
+
+def _guarded(work: Callable[[], object], target: str) -> None:
+    """Run code of the program's; what it raises harms nothing (CH-11)."""
+    try:
+        Context().run(work)
+    except BaseException:  # noqa: BLE001 - whatever it is, it is the listener's
+        _LOG.exception("a listener of the channel to %s raised", target)

@@ -1,0 +1,125 @@
+"""Where the calls of one channel wait for a connection.
+
+A call puts itself here from its own thread and then asks the conductor for a connection. The conductor answers each one
+that has asked, and tells all that wait of each connection and of each failure. Calls are kept in a dictionary, whose
+single operations are atomic, and not under a lock: a call can be made by a finalizer, which runs wherever the garbage
+collector happens to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import grpc
+
+from grpc_backoff.calls.machine import CancelRequested, ConnectionReady, Input, Missed, NoConnection, NotConnected
+from grpc_backoff.connection.events import ConnectionStatus, Stage, State
+from grpc_backoff.connection.no_connection import explain
+from grpc_backoff.sync.errors import NoConnectionError
+
+__all__ = ["Manager", "PendingCall", "PendingCalls"]
+
+
+class PendingCall(Protocol):
+    """A call that waits."""
+
+    def tell(self, given: Input) -> None:
+        """Take in what its machine is to be given; from any thread, and never blocks."""
+        ...
+
+
+class Manager(Protocol):
+    """What calls that wait need of the connection's manager."""
+
+    @property
+    def state(self) -> State:
+        """The channel's state at this moment."""
+        ...
+
+    def status(self) -> ConnectionStatus:
+        """Return what the channel is doing."""
+        ...
+
+    def want(self) -> None:
+        """Ask for a connection; on the conductor."""
+        ...
+
+
+class PendingCalls:
+    """The calls of one channel that wait for a connection, in order of arrival."""
+
+    def __init__(self, target: str, post: Callable[[Callable[[], object]], None]) -> None:
+        """Begin empty; `post` has something done by the conductor. `manager` is set before the first call comes."""
+        self.manager: Manager
+        self._target = target
+        self._post = post
+        self._resolved = False
+        self._waiting: dict[PendingCall, None] = {}
+
+    def __len__(self) -> int:
+        """Return how many calls wait."""
+        return len(self._waiting)
+
+    # From the calls' threads.
+
+    def not_connected(self) -> NotConnected:
+        """Return the outcome of an attempt that finds no connection."""
+        return NotConnected(failing=self.manager.state is State.TRANSIENT_FAILURE, resolved=self._resolved)
+
+    def no_connection(self) -> NoConnection:
+        """Return the input for a waiting call when a dial fails."""
+        return NoConnection(resolved=self._resolved)
+
+    def add(self, call: PendingCall) -> None:
+        """Keep the call until it leaves, and ask for a connection."""
+        self._waiting[call] = None
+        self._post(lambda: self._ask(call))
+
+    def discard(self, call: PendingCall) -> None:
+        """Forget a call that has a connection, or has ended."""
+        self._waiting.pop(call, None)
+
+    def error(self, code: grpc.StatusCode) -> NoConnectionError:
+        """Return the error of a call that got no connection (CH-4)."""
+        status = self.manager.status()
+        details = explain(self._target, status, waited=code is grpc.StatusCode.DEADLINE_EXCEEDED)
+        return NoConnectionError(code, details=details, status=status)
+
+    # On the conductor.
+
+    def _ask(self, call: PendingCall) -> None:
+        """Ask for a connection for a call, and tell it at once what there is."""
+        self.manager.want()
+        if call not in self._waiting:
+            return
+        state = self.manager.state
+        if state is State.READY:
+            call.tell(ConnectionReady())
+        elif state is State.TRANSIENT_FAILURE:
+            # SH-3: whoever asks for a connection while the key is in backoff has the same failure, at once.
+            self._note_resolved()
+            call.tell(self.no_connection())
+
+    def _note_resolved(self) -> None:
+        error = self.manager.status().last_error
+        self._resolved = self._resolved or (error is not None and error.stage is not Stage.RESOLVE)
+
+    def release(self) -> None:
+        """Let all waiting calls go, as long as the connection lives."""
+        self._resolved = True
+        for call in tuple(self._waiting):
+            call.tell(ConnectionReady() if self.manager.state is State.READY else Missed())
+
+    def fail(self) -> None:
+        """Tell the waiting calls that a dial failed, which only wait-for-ready calls outlast (CH-3)."""
+        self._note_resolved()
+        for call in tuple(self._waiting):
+            call.tell(self.no_connection())
+
+    # From any thread.
+
+    def cancel(self) -> None:
+        """Cancel every waiting call, as closing a channel does."""
+        for call in tuple(self._waiting):
+            call.tell(CancelRequested())

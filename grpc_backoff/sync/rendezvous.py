@@ -1,0 +1,91 @@
+"""The call objects of futures and response streams that wait for a connection, or may be made again.
+
+They are grpcio's own rendezvous objects: iterator, `grpc.Call`, `grpc.Future` and `grpc.RpcError` in one. What grpcio
+keeps of its call in there is that of the whole call (`call.py`), however many attempts it takes.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import grpc
+
+from grpc_backoff.sync.call import FutureCall
+from grpc_backoff.sync.grpcio import Rendezvous
+
+__all__ = ["FutureRendezvous", "StreamRendezvous"]
+
+
+class FutureRendezvous(Rendezvous):  # type: ignore[misc] # grpcio's own class is Any here
+    """A call with one response, as `future` returns it."""
+
+    def __init__(self, call: FutureCall) -> None:
+        """Stand in front of a call that has begun."""
+        left = call.time_left()
+        deadline = None if left is None else time.time() + left
+        Rendezvous.__init__(self, call.state, call, None, deadline)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what a failed call raises, None for success; see `grpc.Future.exception`."""
+        found: BaseException | None = Rendezvous.exception(self, timeout)
+        return found if found is not self else self._error()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return the response, or raise what a failed call raises; see `grpc.Future.result`."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._state.response
+
+    def traceback(self, timeout: float | None = None) -> Any:
+        """Return the traceback of what a failed call raises; see `grpc.Future.traceback`."""
+        error = self.exception(timeout)
+        if error is None:
+            return None
+        try:
+            raise error
+        except grpc.RpcError:
+            return sys.exc_info()[2]
+
+    def _error(self) -> BaseException:
+        error: BaseException | None = self._call.error
+        return self if error is None else error
+
+
+class StreamRendezvous(FutureRendezvous):
+    """A call with a stream of responses."""
+
+    def initial_metadata(self) -> Any:
+        """Return the server's initial metadata; a caller that has seen any holds the call to the attempt (RT-8)."""
+        while True:
+            attempt = self._call.current()
+            if attempt is None:
+                return Rendezvous.initial_metadata(self)
+            metadata = attempt.initial_metadata()
+            if not attempt.done() and metadata:
+                self._call.commit()
+            if not attempt.done() or not self._call.follows(attempt):
+                return metadata
+
+    def _next(self) -> Any:
+        while True:
+            attempt = self._call.current()
+            if attempt is None:
+                raise self._error()
+            try:
+                response = next(attempt)
+            except StopIteration:
+                self._call.follows(attempt)
+                raise
+            except grpc.RpcError:
+                response = _FAILED
+            if response is not _FAILED:
+                self._call.commit()
+                return response
+            if not self._call.follows(attempt):
+                raise self._error()
+
+
+_FAILED = object()

@@ -1,0 +1,63 @@
+"""The options that keep a core channel to one attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from grpc_backoff.config.pairs import first_values
+from grpc_backoff.connection import core_options
+from grpc_backoff.connection.core_options import CORE_LIMIT_SLACK, attempt_options, spreads_calls
+from grpc_backoff.policy.presets import CONNECT
+
+
+def test_one_attempt():
+    """CB-1, CB-3: the core's next start is its limit, a little past ours."""
+    limit = round((20 + CORE_LIMIT_SLACK) * 1000)
+    assert attempt_options(CONNECT, 20.0, spreads=False) == (("grpc.testing.fixed_reconnect_backoff_ms", limit),)
+
+
+def test_several_connections():
+    """CH-8: behind round_robin the core's own schedule is as near to the policy as it can be."""
+    options = dict(attempt_options(CONNECT, 20.0, spreads=True))
+    assert options["grpc.initial_reconnect_backoff_ms"] == 1000
+    assert options["grpc.max_reconnect_backoff_ms"] == 120_000
+    assert options["grpc.min_reconnect_backoff_ms"] == 20_150
+
+
+@pytest.mark.parametrize("limit", [float("inf"), 1e12])
+def test_what_the_core_cannot_take(limit):
+    """CH-9: a limit beyond the core's integers is the largest of them."""
+    policy = replace(CONNECT, min_connect_timeout=1e9)
+    assert attempt_options(policy, limit, spreads=False)[0][1] == 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "spreads"),
+    [
+        ("localhost:1", [], False),
+        ("xds:///service", [], True),
+        ("localhost:1", [("grpc.lb_policy_name", "round_robin")], True),
+        ("localhost:1", [("grpc.lb_policy_name", "pick_first")], False),
+        ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}')], True),
+        ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": [{"pick_first": {}}]}')], False),
+        ("localhost:1", [("grpc.service_config", '{"loadBalancingPolicy": "ROUND_ROBIN"}')], True),
+        ("localhost:1", [(b"grpc.service_config", b'{"loadBalancingPolicy": "round_robin"}')], True),
+        ("localhost:1", [("grpc.service_config", '{"loadBalancingPolicy": 5}')], False),
+        ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": [{"new": {}}, {"pick_first": {}}]}')], False),
+        ("localhost:1", [("grpc.service_config", "not json")], False),
+        ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": 3}')], False),
+    ],
+)
+def test_who_spreads_calls(target, options, spreads):
+    """CB-3, CH-8: one exact limit for one connection; near the policy where the core keeps several."""
+    assert spreads_calls(target, first_values(options)) is spreads
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(0.0, 1), (0.0001, 1), (1.0, 1000), (1e9, 2**31 - 1), (float("inf"), 2**31 - 1)]
+)
+def test_milliseconds(seconds, expected):
+    """CH-9: the conversion at grpc's edge never overflows what the core can take."""
+    assert core_options._milliseconds(seconds) == expected

@@ -1,0 +1,32 @@
+"""CH-11: the stage at which a connection failed, read from the core's own words."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpc_backoff.connection.core_reason import one_line, stage_of
+from grpc_backoff.connection.events import Stage
+
+OPENING = "failed to connect to all addresses; last error: UNKNOWN: "
+
+
+@pytest.mark.parametrize(
+    ("reason", "stage"),
+    [
+        ("DNS resolution failed for a:1: no such host", Stage.RESOLVE),
+        (f"{OPENING}ipv4:127.0.0.1:1: Failed to connect to remote host: Connection refused", Stage.TCP),
+        (f"{OPENING}unix:/tmp/tls.sock: No such file or directory", Stage.TCP),
+        (f"{OPENING}ipv4:127.0.0.1:1: Ssl handshake failed: socket closed", Stage.TLS),
+        (f"{OPENING}ipv4:127.0.0.1:1: Socket closed", Stage.SETTINGS),
+        ("a new kind of trouble", Stage.UNKNOWN),
+        (f"{OPENING}unix:/run/tls-settings.sock: a new kind of trouble", Stage.UNKNOWN),
+    ],
+)
+def test_stages(reason, stage):
+    """CH-11: words in the address say nothing, and what is in doubt is unknown."""
+    assert stage_of(reason) is stage
+
+
+def test_one_line():
+    """CH-4: a reason is one line, without what may stand in the core's memory behind it."""
+    assert one_line("too\n many\0garbage") == "too many"

@@ -1,0 +1,208 @@
+"""Servers for the threaded face: grpc's own, which can be killed and started again, and a front that fails as told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import grpc
+
+from grpc_backoff import BackoffPolicy, Exponential, NoJitter
+from grpc_backoff.policy.presets import CONNECT
+from grpc_backoff.testing.front import FlakyFront
+from tests.echo import Message, services
+
+INITIAL = (("first", "1"),)
+TRAILING = (("last", "2"),)
+
+
+class Echo(services.EchoServicer):
+    """Answers, and does what a request's text says.
+
+    Attributes:
+        fails: how many calls are still to fail with UNAVAILABLE.
+        got: the texts of the requests of each call.
+        metadata: what came with each call.
+    """
+
+    def __init__(self):
+        self.fails = 0
+        self.got = []
+        self.metadata = []
+        self._over = []
+        self.hanging = threading.Event()
+        self.cancelled = threading.Event()
+
+    def Unary(self, request, context):  # noqa: N802
+        self._begin(context)[:] = [request.text]
+        self._obey(request.text, context)
+        return request
+
+    def Down(self, request, context):  # noqa: N802
+        self._begin(context)[:] = [request.text]
+        self._obey(request.text, context)
+        for _ in range(request.count):
+            yield request
+        if request.text == "then fail":
+            context.abort(grpc.StatusCode.UNAVAILABLE, "behind the responses")
+        if request.text == "then hang":
+            self._hang(context)
+
+    def Up(self, request_iterator, context):  # noqa: N802
+        got = self._begin(context)
+        for request in request_iterator:
+            got.append(request.text)
+            self._obey(request.text, context)
+        self._obey("", context)
+        return Message(text="".join(got), count=len(got))
+
+    def Both(self, request_iterator, context):  # noqa: N802
+        got = self._begin(context)
+        for request in request_iterator:
+            got.append(request.text)
+            self._obey(request.text, context)
+            yield request
+
+    def _begin(self, context):
+        got = []
+        self.got.append(got)
+        self.metadata.append(dict(context.invocation_metadata()))
+        return got
+
+    def _obey(self, text, context):
+        if self.fails > 0:
+            self.fails -= 1
+            context.abort(grpc.StatusCode.UNAVAILABLE, "as told")
+        if text == "abort":
+            context.set_trailing_metadata(TRAILING)
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not now")
+        if text == "metadata":
+            context.send_initial_metadata(INITIAL)
+            context.set_trailing_metadata(TRAILING)
+        if text == "hang":
+            self._hang(context)
+
+    def _hang(self, context):
+        over = threading.Event()
+        self._over.append(over)
+        if not context.add_callback(lambda: (over.set(), self.cancelled.set())):  # it has ended already
+            over.set()
+            self.cancelled.set()
+        self.hanging.set()
+        over.wait(20)
+
+    def end(self):
+        """Let every call go that hangs."""
+        for over in self._over:
+            over.set()
+
+
+class Place:
+    """A port on which a real server is started, killed and started again."""
+
+    def __init__(self, servicer=None, credentials=None):
+        self.servicer = servicer or Echo()
+        self._credentials = credentials
+        self._server = None
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            self.port = found.getsockname()[1]
+        self.target = f"127.0.0.1:{self.port}"
+
+    def start(self):
+        pool = ThreadPoolExecutor(32)
+        self._server = grpc.server(pool)
+        services.add_EchoServicer_to_server(self.servicer, self._server)
+        where = self.target
+        bound = (
+            self._server.add_secure_port(where, self._credentials)
+            if self._credentials
+            else self._server.add_insecure_port(where)
+        )
+        assert bound == self.port
+        self._server.start()
+
+    def kill(self, grace=None):
+        if self._server is not None:
+            self.servicer.end()
+            self._server.stop(grace).wait(20)
+            self._server = None
+
+
+@contextlib.contextmanager
+def place(servicer=None, credentials=None, *, up=True):
+    """Have a place, with a server if it is `up`."""
+    made = Place(servicer, credentials)
+    if up:
+        made.start()
+    try:
+        yield made
+    finally:
+        made.kill()
+
+
+class Front:
+    """A `FlakyFront` on an event loop in a thread of its own."""
+
+    def __init__(self, front, loop):
+        self._front = front
+        self._loop = loop
+        self.target = front.target
+
+    def behave(self, behaviour):
+        self._front.behaviour = behaviour
+
+    def run(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+
+    def refuse(self):
+        self.run(self._front.refuse())
+
+    def listen(self):
+        self.run(self._front.listen())
+
+    @property
+    def visits(self):
+        return list(self._front.visits)
+
+
+@contextlib.contextmanager
+def front(behaviour, upstream=None):
+    """Run a front; yield it."""
+    ready, done, found = threading.Event(), asyncio.Event(), []
+
+    async def serve():
+        kept = {} if upstream is None else {"upstream": ("127.0.0.1", upstream)}
+        async with FlakyFront(behaviour, **kept) as made:
+            found.append(Front(made, asyncio.get_running_loop()))
+            ready.set()
+            await done.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert ready.wait(20)
+    try:
+        yield found[0]
+    finally:
+        found[0]._loop.call_soon_threadsafe(done.set)
+        thread.join(20)
+
+
+def connect_policy(initial=None, **parts):
+    """Return gRPC's connect policy with another INITIAL_BACKOFF, and with other parts."""
+    if initial is not None:
+        parts["backoff"] = BackoffPolicy(strategy=Exponential(initial, 1.6), cap=max(initial, 120.0), jitter=NoJitter())
+    return replace(CONNECT, **parts)
+
+
+def until(condition, within=20.0):
+    """Return once a condition holds."""
+    end = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.002)

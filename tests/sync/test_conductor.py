@@ -1,0 +1,118 @@
+"""The one thread: what it is told, in order and in time, from when to when it lives, and what harms it: nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from grpc_backoff.sync.conductor import Conductor
+from tests.sync.service import until
+
+
+@pytest.fixture
+def conductor():
+    made = Conductor()
+    yield made
+    made.stop()
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name == "grpc-backoff"]
+
+
+def test_in_order_on_one_thread(conductor):
+    """TH-5: what is posted is done in order, on one thread, which is not the poster's."""
+    done = []
+    for number in range(100):
+        conductor.post(lambda number=number: done.append((number, threading.current_thread())))
+    until(lambda: len(done) == 100)
+    assert [number for number, _ in done] == list(range(100))
+    assert len({thread for _, thread in done} | {threading.current_thread()}) == 2
+
+
+def test_timers(conductor):
+    """TH-5: timers go off in the order of their moments, not before them, and not if they were taken back."""
+    done, now = [], conductor.now()
+    conductor.call_at(now + 0.06, lambda: done.append((2, conductor.now())))
+    conductor.call_at(now + 0.03, lambda: done.append((1, conductor.now())))
+    conductor.call_at(now + 0.04, lambda: done.append((9, 0.0))).cancel()
+    until(lambda: len(done) == 2)
+    assert [number for number, _ in done] == [1, 2]
+    assert done[0][1] >= now + 0.03
+    assert done[1][1] >= now + 0.06
+
+
+def test_timers_that_were_taken_back_do_not_pile_up(conductor):
+    """CB-13: a channel that arms and takes back for ever costs no memory."""
+    for _ in range(1000):
+        conductor.call_at(conductor.now() + 1000, int).cancel()
+    done = threading.Event()
+    conductor.post(done.set)
+    assert done.wait(20)
+    assert len(conductor._timers) < 200
+
+
+def test_what_raises_harms_nobody(conductor, caplog):
+    """TH-5: the thread goes on, and logs."""
+    done = threading.Event()
+    conductor.post(lambda: 1 / 0)
+    conductor.call_at(conductor.now(), lambda: 1 / 0)
+    conductor.call_at(conductor.now() + 0.01, done.set)
+    assert done.wait(20)
+    assert caplog.text.count("ZeroDivisionError") == 2
+
+
+def test_its_life(conductor):
+    """TH-5: it starts with the first work, stays while somebody needs it, and ends soon after the last has left."""
+    before = len(threads())
+    user = object()
+    conductor.join(user)
+    conductor.post(int)
+    assert len(threads()) == before + 1
+    time.sleep(0.3)
+    assert len(threads()) == before + 1
+    conductor.leave(user)
+    until(lambda: len(threads()) == before, within=1.0)
+    done = threading.Event()
+    conductor.post(done.set)
+    assert done.wait(20)
+
+
+def test_nothing_is_lost_as_it_ends(conductor):
+    """TH-5: work that is posted in the moment in which the thread ends is done."""
+    for _ in range(5):
+        time.sleep(0.098)  # how long it lingers, about
+        done = threading.Event()
+        conductor.post(done.set)
+        assert done.wait(20)
+
+
+def test_looks(conductor):
+    """TH-5: what is watched is looked at every tenth of a second, until it is watched no more."""
+
+    class Looked:
+        looks = 0
+
+        def look(self):
+            self.looks += 1
+
+    looked = Looked()
+    conductor.join(looked)
+    conductor.post(lambda: conductor.watch(looked))
+    until(lambda: looked.looks >= 2)
+    conductor.post(lambda: conductor.unwatch(looked))
+    conductor.leave(looked)
+    seen = looked.looks
+    time.sleep(0.3)
+    assert looked.looks <= seen + 1
+
+
+def test_stopped(conductor):
+    """TH-6: behind the interpreter's exit nothing starts it any more."""
+    conductor.post(int)
+    conductor.stop()
+    assert conductor.is_stopped()
+    conductor.post(int)
+    until(lambda: not conductor.is_here())

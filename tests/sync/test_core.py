@@ -1,0 +1,175 @@
+"""The core connector: one attempt on one core channel, what it ends with, and what becomes of its connection."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import grpc
+import pytest
+
+from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.sync.conductor import Conductor
+from grpc_backoff.sync.core import CoreConnection, CoreConnector
+from grpc_backoff.sync.grpcio import open_channels
+from grpc_backoff.testing.front import accept_close, healthy, http1_answer, settings_then_close, silent
+from tests.sync.service import connect_policy, front, place, until
+
+
+@pytest.fixture
+def conductor():
+    made = Conductor()
+    user = object()
+    made.join(user)
+    yield made
+    made.stop()
+
+
+def connector(conductor, target, **policy):
+    return CoreConnector(target, None, (), None, connect_policy(**policy), conductor)
+
+
+def run(conductor, work):
+    done, result = threading.Event(), []
+    conductor.post(lambda: (result.append(work()), done.set()))
+    assert done.wait(20)
+    return result[0]
+
+
+def outcome(conductor, made, limit=5.0):
+    told = []
+    run(conductor, lambda: made.connect(limit, told.append))
+    until(lambda: told)
+    return told[0]
+
+
+def close(conductor, made):
+    for thread in run(conductor, made.close):
+        thread.join(20)
+
+
+def test_connected(conductor):
+    """CB-6: an attempt succeeds with SETTINGS, and its connection stands until it is closed."""
+    with place() as server:
+        made = connector(conductor, server.target)
+        connection = outcome(conductor, made)
+        assert isinstance(connection, CoreConnection)
+        assert connection.alive()
+        assert connection.loss() is None
+        close(conductor, made)
+        assert not connection.alive()
+    assert open_channels() == []
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "stage"), [(accept_close, Stage.SETTINGS), (http1_answer, Stage.SETTINGS), (None, Stage.TCP)]
+)
+def test_failed(conductor, behaviour, stage):
+    """CH-11: an attempt that fails says at which stage; nothing of it is left."""
+    with front(behaviour or silent) as peer:
+        if behaviour is None:
+            peer.refuse()
+        failure = outcome(conductor, connector(conductor, peer.target))
+    assert isinstance(failure, Failure)
+    assert failure.stage is stage
+    assert open_channels() == []
+
+
+def test_one_dial(conductor):
+    """CB-1: an attempt that has failed never dials again."""
+    with front(accept_close) as peer:
+        outcome(conductor, connector(conductor, peer.target, initial=0.05), limit=0.2)
+        time.sleep(1)
+        assert len(peer.visits) == 1
+
+
+def test_abandoned(conductor):
+    """CB-3: an attempt that is given up tells nothing, and its socket is closed within 250 ms of its limit."""
+    with front(silent) as peer:
+        told = []
+        attempt = run(conductor, lambda: connector(conductor, peer.target).connect(0.5, told.append))
+        until(lambda: peer.visits)
+        began = time.monotonic()
+        assert not run(conductor, attempt.decided)
+        run(conductor, attempt.abandon)
+        assert open_channels() == []
+        until(lambda: peer.visits[0].ended is not None)
+        assert time.monotonic() - began < 0.75 + 1  # slack for a busy machine
+        assert told == []
+
+
+def test_decided(conductor):
+    """CB-3: an outcome that came in time is known before it is looked at."""
+    with place() as server:
+        told = []
+
+        def begin():
+            attempt = connector(conductor, server.target).connect(5.0, told.append)
+            end = time.monotonic() + 20
+            while not attempt.decided() and time.monotonic() < end:
+                time.sleep(0.001)  # the conductor looks at nothing meanwhile
+            decided = attempt.decided()
+            attempt.abandon()
+            return decided
+
+        assert run(conductor, begin)
+        assert told == []
+
+
+def test_a_peer_that_hangs_up_behind_settings(conductor):
+    """CB-7: its connection is over as soon as it is told, or is seen to end."""
+    with front(settings_then_close()) as peer:
+        made = connector(conductor, peer.target)
+        connection = outcome(conductor, made)
+        until(lambda: not connection.alive())
+        assert run(conductor, connection.loss).graceful is False
+        run(conductor, connection.retire)
+        assert made.open == set()
+    assert made.last_life < 20
+
+
+def test_the_end_of_a_connection(conductor):
+    """CB-7: a call that ends with its connection tells the manager at once; one that is retired closes when empty."""
+    with place() as server, front(healthy, server.port) as peer:
+        made = connector(conductor, peer.target)
+        told = threading.Event()
+        made.lost = told.set
+        connection = outcome(conductor, made)
+        token = object()
+        connection.calls.add(token)
+        peer.run(peer._front.break_all())
+        until(lambda: not connection.alive())
+        connection.failed(grpc.StatusCode.UNAVAILABLE)
+        assert told.wait(20)
+        run(conductor, connection.retire)
+        assert made.open == {connection}
+        connection.ended(token)
+        until(lambda: made.open == set())
+    until(lambda: open_channels() == [])
+
+
+def test_stable_after(conductor):
+    """CB-8: how a young connection ended is known a moment later, and whether a call was answered on it."""
+    with place() as server, front(healthy, server.port) as peer:
+        made = connector(conductor, peer.target, stable_after=20.0)
+        connection = outcome(conductor, made)
+        peer.run(peer._front.break_all())
+        until(lambda: not connection.alive())
+        until(lambda: run(conductor, connection.loss) is not None)
+        assert run(conductor, connection.loss) == connection._loss
+        assert not connection._loss.served
+        run(conductor, connection.retire)
+
+
+def test_left_alone(conductor):
+    """FK-1: in the child of a fork a connection takes no calls, and the core is not asked to close it."""
+    with place() as server:
+        made = connector(conductor, server.target)
+        connection = outcome(conductor, made)
+        connection.leave_alone()
+        run(conductor, connection.retire)
+        connection.ended(object())
+        time.sleep(0.05)
+        assert connection.retired
+        assert connection.alive()
+        close(conductor, made)

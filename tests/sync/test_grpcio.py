@@ -1,0 +1,61 @@
+"""What we take from grpcio's private parts is there, in every version that is supported."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from grpc_backoff.sync import grpcio
+from tests.echo import EchoStub, Message
+
+
+def test_a_channel_of_grpcios_own():
+    """TH-1: made by its class, open until it is closed, with the core's number for its state."""
+    channel = grpcio.core_channel("127.0.0.1:1", None, [("grpc.enable_channelz", 0)], None)
+    assert channel in grpcio.open_channels()
+    assert channel._channel.check_connectivity_state(False) == grpcio.IDLE
+    grpcio.close_channel(channel)
+    assert channel not in grpcio.open_channels()
+    with pytest.raises(ValueError, match="closed"):
+        channel._channel.check_connectivity_state(False)
+
+
+def test_the_cores_numbers():
+    """TH-5: they are those of grpcio's own table."""
+    from grpc import _common
+
+    numbers = (grpcio.IDLE, grpcio.CONNECTING, grpcio.READY, grpcio.TRANSIENT_FAILURE)
+    names = [_common.CYGRPC_CONNECTIVITY_STATE_TO_CHANNEL_CONNECTIVITY[number].name for number in numbers]
+    assert names == ["IDLE", "CONNECTING", "READY", "TRANSIENT_FAILURE"]
+
+
+def test_a_status(server):
+    """RT-2: that of a call and of an error, without waiting."""
+    with grpc.insecure_channel(server.target) as channel:
+        stub = EchoStub(channel)
+        future = stub.Unary.future(Message(text="metadata"))
+        future.result(20)
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Unary(Message(text="abort"))
+    status = grpcio.status_of(future)
+    assert (status.code, status.details, status.cancelled) == (grpc.StatusCode.OK, "", False)
+    assert (status.response.text, dict(status.initial_metadata)["first"]) == ("metadata", "1")
+    failed = grpcio.status_of(caught.value)
+    assert (failed.code, failed.details) == (grpc.StatusCode.FAILED_PRECONDITION, "not now")
+
+
+def test_options():
+    """TH-1: the option of grpcio's Python part is known."""
+    option = grpc.experimental.ChannelOptions.SingleThreadedUnaryStream
+    assert grpcio.is_single_threaded([(option, 1)])
+    assert not grpcio.is_single_threaded([("grpc.x", 1)])
+
+
+def test_nothing_is_inherited_outside_a_server():
+    """TH-3: a call that no served call makes has no deadline but its own."""
+    assert grpcio.inherited_deadline() is None
+
+
+def test_fork_support_is_asked_for():
+    """FK-1: grpcio says whether it is on."""
+    assert grpcio.survives_forks() in (True, False)

@@ -1,0 +1,128 @@
+"""TH-5a: listeners and callbacks run on a thread of their channel's, in order, and harm nobody."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import grpc
+
+from grpc_backoff.calls.events import CallExhausted, Reason
+from grpc_backoff.connection.events import Closed, State
+from grpc_backoff.sync.listeners import Listeners
+from tests.sync.service import until
+
+CLOSED = Closed(target="target", at=1.0, attempt=1, lived=None)
+
+
+def test_in_order_and_elsewhere():
+    """TH-5a: each event in its turn, never on the teller's thread."""
+    heard = []
+    listeners = Listeners([lambda event: heard.append((event, threading.current_thread()))], "target")
+    for number in range(200):
+        listeners.hear(number)
+    until(lambda: len(heard) == 200)
+    assert [event for event, _ in heard] == list(range(200))
+    assert threading.current_thread() not in {thread for _, thread in heard}
+
+
+def test_one_that_raises(caplog):
+    """CH-11: it is logged, and the others hear all the same; SystemExit too."""
+    heard = []
+
+    def leaves(_event):
+        raise SystemExit
+
+    listeners = Listeners([heard.append, lambda _: 1 / 0, leaves, heard.append], "target")
+    listeners.hear(CLOSED)
+    until(lambda: len(heard) == 2)
+    listeners.wait(20)
+    assert caplog.text.count("a listener of the channel to target raised") == 2
+
+
+def test_one_that_blocks():
+    """TH-5a: it delays its own channel's listeners, not the teller, and the close for no longer than that waits."""
+    go, heard = threading.Event(), []
+    listeners = Listeners([lambda _: go.wait(20), heard.append], "target")
+    other = Listeners([heard.append], "other")
+    listeners.hear(1)
+    other.hear(2)
+    until(lambda: heard == [2])
+    listeners.close()
+    listeners.wait(0.05)
+    go.set()
+    until(lambda: heard == [2, 1])
+
+
+def test_no_thread_without_a_listener(monkeypatch):
+    """TH-5: where nobody listens and nothing is logged, nothing is started."""
+    monkeypatch.setattr(logging.getLogger("grpc_backoff"), "level", logging.WARNING)
+    listeners = Listeners([], "target")
+    listeners.hear(CLOSED)
+    listeners.changed(State.READY)
+    assert listeners._thread is None
+
+
+def test_the_log_is_a_listener(caplog):
+    """RT-6: a call that is given up is logged though nobody else listens."""
+    exhausted = CallExhausted(
+        target="target",
+        method="/m",
+        at=1.0,
+        attempt=2,
+        call_id="1",
+        code="UNAVAILABLE",
+        reason=Reason.ATTEMPTS,
+        took=1.0,
+    )
+    listeners = Listeners([], "target")
+    listeners.hear(exhausted)
+    listeners.wait(20)
+    assert "given up" in caplog.text
+
+
+def test_states():
+    """TH-1: a callback is told the state at first, and each other one, none twice in a row, none when taken away."""
+    told = []
+    listeners = Listeners([], "target")
+    listeners.subscribe(told.append, lambda: State.IDLE)
+    for state in (State.IDLE, State.CONNECTING, State.CONNECTING, State.READY):
+        listeners.changed(state)
+    listeners.wait(20)
+    assert told == [
+        grpc.ChannelConnectivity.IDLE,
+        grpc.ChannelConnectivity.CONNECTING,
+        grpc.ChannelConnectivity.READY,
+    ]
+    listeners.unsubscribe(told.append)
+    listeners.unsubscribe(told.append)
+    listeners.changed(State.IDLE)
+    listeners.wait(20)
+    assert len(told) == 3
+
+
+def test_a_callback_that_takes_itself_away():
+    """TH-6: callbacks may subscribe and unsubscribe."""
+    told = []
+    listeners = Listeners([], "target")
+
+    def once(state):
+        told.append(state)
+        listeners.unsubscribe(once)
+        listeners.subscribe(told.append, lambda: State.READY)
+
+    listeners.subscribe(once, lambda: State.IDLE)
+    until(lambda: len(told) == 2)
+    assert told == [grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.READY]
+
+
+def test_closed():
+    """CB-10: nothing is told any more, but what was on its way."""
+    heard = []
+    listeners = Listeners([heard.append], "target")
+    listeners.hear(1)
+    listeners.close()
+    listeners.hear(2)
+    listeners.changed(State.IDLE)
+    listeners.wait(20)
+    assert heard == [1]

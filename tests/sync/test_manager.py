@@ -1,0 +1,262 @@
+"""The threaded shell of the machine, with a connector that does what the test says."""
+
+from __future__ import annotations
+
+import threading
+from random import Random
+
+import pytest
+
+from grpc_backoff.connection import events as e
+from grpc_backoff.connection.connector import Loss
+from grpc_backoff.connection.events import Failure, Stage, State
+from grpc_backoff.connection.machine import Machine
+from grpc_backoff.sharing.registry import Registry
+from grpc_backoff.sync.conductor import Conductor
+from grpc_backoff.sync.manager import ConnectionManager
+from tests.sync.service import connect_policy, until
+
+REFUSED = Failure(Stage.TCP, "refused")
+
+
+class Connection:
+    def __init__(self):
+        self.ended = None
+        self.retired = False
+        self.known = True
+
+    def alive(self):
+        return self.ended is None
+
+    def last_used(self):
+        return float("-inf")
+
+    def loss(self):
+        return self.ended if self.known else None
+
+    def retire(self):
+        self.retired = True
+
+
+class Connector:
+    """Keeps every attempt until the test says what it ends with."""
+
+    def __init__(self):
+        self.attempts = []
+        self.abandoned = 0
+        self.is_decided = False
+
+    def connect(self, limit, tell):
+        self.attempts.append(tell)
+        return self
+
+    def decided(self):
+        return self.is_decided
+
+    def abandon(self):
+        self.abandoned += 1
+
+
+class Waiting(list):
+    def release(self):
+        self.released = True
+
+    def fail(self):
+        self.failed = True
+
+
+class Observer:
+    def __init__(self):
+        self.events, self.states, self.threads = [], [], set()
+
+    def hear(self, event):
+        self.events.append(event)
+        self.threads.add(threading.current_thread())
+
+    changed = property(lambda self: self.states.append)
+
+    def kinds(self):
+        return [type(event) for event in self.events]
+
+
+class Parts:
+    def __init__(self, conductor, key=None, schedules=None, **policy):
+        self.conductor = conductor
+        self.connector, self.waiting, self.observer = Connector(), Waiting(), Observer()
+        self.manager = ConnectionManager(
+            Machine("target", connect_policy(**policy)),
+            self.connector,
+            self.waiting,
+            self.observer,
+            conductor=conductor,
+            clock=conductor,
+            rng=Random(1),
+            key=key,
+            schedules=Registry() if schedules is None else schedules,
+        )
+
+    def do(self, work):
+        done = threading.Event()
+        self.conductor.post(lambda: (work(), done.set()))
+        assert done.wait(20)
+
+    def end(self, outcome):
+        until(lambda: self.connector.attempts)
+        tell = self.connector.attempts.pop()
+        self.do(lambda: tell(outcome))
+
+
+@pytest.fixture
+def conductor():
+    made = Conductor()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def parts(conductor):
+    made = Parts(conductor, initial=0.05, min_connect_timeout=0.3)
+    yield made
+    made.do(made.manager.close)
+
+
+def test_connects(parts):
+    """CB-1, CB-6: a connection that is wanted is made, and calls are let go."""
+    assert parts.manager.state is State.IDLE
+    parts.do(parts.manager.want)
+    assert parts.manager.state is State.CONNECTING
+    connection = Connection()
+    parts.end(connection)
+    assert parts.manager.state is State.READY
+    assert parts.manager.connection is connection
+    assert parts.waiting.released
+    assert parts.observer.kinds() == [e.AttemptStarted, e.Connected]
+    assert parts.observer.states == [State.CONNECTING, State.READY]
+    assert parts.observer.threads == {parts.conductor._thread}
+    assert parts.manager.status().connections == 1
+
+
+def test_fails_and_goes_on(parts):
+    """CB-4: after a failure it sleeps, and dials again."""
+    parts.do(parts.manager.want)
+    parts.end(REFUSED)
+    assert parts.manager.state is State.TRANSIENT_FAILURE
+    assert parts.manager.status().last_error == REFUSED
+    assert parts.waiting.failed
+    parts.end(Connection())
+    assert parts.manager.state is State.READY
+    assert parts.observer.kinds() == [e.AttemptStarted, e.AttemptFailed, e.AttemptStarted, e.Connected]
+
+
+def test_the_limit(parts):
+    """CB-3: an attempt that says nothing is given up at its limit; what it says after that is not wanted."""
+    parts.do(parts.manager.want)
+    until(lambda: parts.connector.abandoned == 1)
+    late = parts.connector.attempts.pop(0)
+    until(lambda: parts.connector.attempts)
+    connection = Connection()
+    parts.do(lambda: late(connection))
+    assert connection.retired
+    assert parts.manager.connection is None
+
+
+def test_a_loss_is_seen(parts):
+    """TH-5: a connection that ends is seen by the conductor's look, though nobody calls."""
+    parts.do(parts.manager.want)
+    connection = Connection()
+    parts.end(connection)
+    connection.ended = Loss("broken")
+    assert parts.manager.state is State.IDLE  # at once, for whoever asks
+    until(lambda: parts.observer.kinds()[-1] is e.Disconnected)
+    assert connection.retired
+    assert parts.manager.connection is None
+
+
+def test_a_loss_that_is_being_found_out(parts):
+    """CB-8: how a connection ended may take a moment to be known."""
+    parts.do(parts.manager.want)
+    connection = Connection()
+    parts.end(connection)
+    connection.known, connection.ended = False, Loss("broken", graceful=True)
+    parts.do(parts.manager.look)
+    assert parts.observer.kinds()[-1] is e.Connected
+    connection.known = True
+    until(lambda: parts.observer.kinds()[-1] is e.Disconnected)
+
+
+def test_over_as_it_is_made(parts):
+    """CB-7: a connection that is over when it is told releases nobody into it."""
+    connection = Connection()
+    connection.ended = Loss("hung up")
+    parts.do(parts.manager.want)
+    parts.end(connection)
+    assert parts.observer.kinds() == [e.AttemptStarted, e.Connected, e.Disconnected]
+    assert parts.manager.connection is None
+
+
+def test_a_connector_that_raises(parts, caplog):
+    """CB-4: it counts as a failed attempt."""
+    parts.connector.connect = lambda limit, tell: 1 / 0
+    parts.do(parts.manager.want)
+    until(lambda: e.AttemptFailed in parts.observer.kinds())
+    assert "ZeroDivisionError" in parts.manager.status().last_error.reason
+    assert "connecting raised" in caplog.text
+
+
+def test_reset(parts):
+    """CB-9: a manager that sleeps dials at once."""
+    slow = Parts(parts.conductor, initial=100.0)
+    slow.do(slow.manager.want)
+    slow.end(REFUSED)
+    assert slow.connector.attempts == []
+    slow.do(slow.manager.reset)
+    assert len(slow.connector.attempts) == 1
+    slow.do(slow.manager.close)
+
+
+def test_redialled(parts):
+    """CB-7: a dial of the core's own is announced."""
+    parts.do(parts.manager.want)
+    parts.do(parts.manager.redialled)
+    assert parts.observer.kinds()[-1] is e.CoreRedial
+
+
+@pytest.mark.parametrize("phase", ["idle", "connecting", "ready", "backoff"])
+def test_close(conductor, phase):
+    """CB-10: in every phase: no timer, no attempt, no event afterwards."""
+    parts = Parts(conductor, initial=0.05)
+    if phase != "idle":
+        parts.do(parts.manager.want)
+    if phase == "ready":
+        parts.end(Connection())
+    if phase == "backoff":
+        parts.end(REFUSED)
+    parts.do(parts.manager.close)
+    parts.do(parts.manager.close)
+    assert parts.observer.kinds()[-1] is e.Closed
+    assert parts.connector.abandoned == (phase == "connecting")
+    assert parts.manager.state is State.SHUTDOWN
+    said = len(parts.observer.events)
+    parts.do(parts.manager.want)
+    parts.do(parts.manager.reset)
+    until(lambda: conductor._thread is None)
+    assert len(parts.observer.events) == said
+
+
+def test_one_schedule(conductor):
+    """SH-3: managers of one key dial by one schedule: one attempt in flight in backoff, one failure for all."""
+    schedules = Registry()
+    one, other = (Parts(conductor, "key", schedules, initial=0.5) for _ in range(2))
+    one.do(one.manager.want)
+    one.end(REFUSED)
+    other.do(other.manager.want)
+    until(lambda: len(one.connector.attempts) + len(other.connector.attempts) == 1)
+    assert other.manager.state is State.TRANSIENT_FAILURE
+    assert other.manager.status().last_error == REFUSED
+    dialler, sleeper = (one, other) if one.connector.attempts else (other, one)
+    dialler.end(Connection())
+    until(lambda: sleeper.connector.attempts)  # SH-4: the success lets the others dial at once
+    assert e.Connected in sleeper.observer.kinds()
+    assert [event.elsewhere for event in sleeper.observer.events if isinstance(event, e.Connected)] == [True]
+    for parts in (one, other):
+        parts.do(parts.manager.close)

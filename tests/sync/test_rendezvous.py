@@ -1,0 +1,86 @@
+"""TH-1: the call objects of calls that wait are grpcio's own kind, and answer as such."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import traceback
+
+import grpc
+import pytest
+
+import grpc_backoff
+from grpc_backoff import NoConnectionError
+from tests.echo import EchoStub, Message
+from tests.sync.service import place, until
+
+
+@pytest.fixture
+def nowhere():
+    with place(up=False) as made:
+        yield made
+
+
+@pytest.fixture
+def stub(nowhere):
+    with grpc_backoff.insecure_channel(nowhere.target, [("grpc.initial_reconnect_backoff_ms", 50)]) as channel:
+        yield EchoStub(channel)
+
+
+@pytest.mark.parametrize("way", ["future", "stream"])
+def test_what_they_are(stub, way):
+    """TH-1: iterator, Call, Future and RpcError in one; what they say while they wait."""
+    request = Message(text="a")
+    call = (stub.Unary.future if way == "future" else stub.Down)(request, wait_for_ready=True, timeout=20)
+    kinds = grpc.Call, grpc.Future, grpc.RpcError, grpc.RpcContext, grpc._channel._MultiThreadedRendezvous
+    assert all(isinstance(call, kind) for kind in kinds)
+    assert (call.running(), call.done(), call.cancelled(), call.is_active()) == (True, False, False, True)
+    assert 0 < call.time_remaining() <= 20
+    assert call.cancel()
+    assert not call.cancel()
+    assert (call.running(), call.done(), call.cancelled(), call.is_active()) == (False, True, True, False)
+
+
+def test_a_future_that_gets_no_connection(stub):
+    """CH-4: `exception`, `result` and `traceback` have the error that says why, and the call itself its status."""
+    future = stub.Unary.future(Message(text="a"))
+    assert isinstance(future.exception(20), NoConnectionError)
+    with pytest.raises(NoConnectionError):
+        future.result()
+    assert traceback.extract_tb(future.traceback())
+    assert (future.code(), future.details()) == (grpc.StatusCode.UNAVAILABLE, future.exception().details())
+    assert list(future.trailing_metadata()) == list(future.initial_metadata()) == []
+
+
+def test_a_stream_that_gets_no_connection(stub):
+    """CH-4: whoever reads it, or asks for its metadata, learns why."""
+    call = stub.Down(Message(text="a"))
+    assert list(call.initial_metadata()) == []
+    for _ in range(2):
+        with pytest.raises(NoConnectionError):
+            next(call)
+    assert call.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_callbacks_of_a_call_that_waits(stub, nowhere):
+    """TH-1: they are called once, with the call, when it ends."""
+    told, done = [], threading.Event()
+    future = stub.Unary.future(Message(text="a"), wait_for_ready=True, timeout=20)
+    future.add_done_callback(told.append)
+    future.add_callback(done.set)
+    nowhere.start()
+    assert future.result(20).text == "a"
+    assert done.wait(20)
+    until(lambda: told)
+    assert told == [future]
+
+
+def test_dropped(stub, nowhere):
+    """TH-6: a stream that is dropped while it runs is cancelled, as grpc's own is."""
+    call = stub.Down(Message(text="then hang", count=1), wait_for_ready=True, timeout=20)
+    nowhere.start()
+    assert next(call).text == "then hang"
+    assert nowhere.servicer.hanging.wait(20)
+    del call
+    gc.collect()
+    assert nowhere.servicer.cancelled.wait(20)
