@@ -69,6 +69,11 @@ class CallOrder:
         }
         return [(name, value) for name, value in told.items() if value is not None]
 
+    @property
+    def own_options(self) -> list[tuple[str, float]]:
+        """The channel options that only this project's channels know."""
+        return [] if self.stable_after_ms is None else [("grpc_backoff.stable_after", self.stable_after_ms / 1000)]
+
 
 class CallFailed(Exception):  # noqa: N818 - an outcome, not an error of the program
     """A call failed; the argument is the name of its status code."""

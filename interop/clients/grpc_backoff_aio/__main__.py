@@ -45,16 +45,10 @@ async def _run(order: CallOrder) -> tuple[Tally, Announcements | None]:
 
 
 def _channel(order: CallOrder, announcer: _Announcer) -> aio.Channel:
-    secret, options, listeners = credentials(order), [*order.core_options, *_ours(order)], [announcer]
+    secret, options, listeners = credentials(order), [*order.core_options, *order.own_options], [announcer]
     if secret is None:
         return aio.insecure_channel(order.target, options, listeners=listeners)
     return aio.secure_channel(order.target, secret, options, listeners=listeners)
-
-
-def _ours(order: CallOrder) -> list[tuple[str, float]]:
-    if order.stable_after_ms is None:
-        return []
-    return [("grpc_backoff.stable_after", order.stable_after_ms / 1000)]
 
 
 @command

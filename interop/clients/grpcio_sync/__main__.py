@@ -2,77 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
-
 import grpc
 
-from interop.clients.peer_program import CALL_ID, GRACE, METHOD, CallOrder, Tally, command
+from interop.clients.grpc_sync import call_all, credentials
+from interop.clients.peer_program import CallOrder, command
 
 
 def _channel(order: CallOrder) -> grpc.Channel:
-    if order.ca is None:
+    secret = credentials(order)
+    if secret is None:
         return grpc.insecure_channel(order.target, order.core_options)
-    return grpc.secure_channel(order.target, grpc.ssl_channel_credentials(order.ca), order.core_options)
-
-
-class _Workers:
-    """Threads that call in turns, and count together."""
-
-    def __init__(self, order: CallOrder, channel: grpc.Channel) -> None:
-        self.tally = Tally()
-        self._order = order
-        self._call: Callable[..., object] = channel.unary_unary(METHOD)
-        self._over = time.monotonic() + order.seconds
-        self._lock = threading.Lock()
-        self._cut_off = False
-
-    def work(self, number: int) -> None:
-        """Call until the time has passed."""
-        for made in itertools.count():
-            if time.monotonic() >= self._over:
-                return
-            with self._lock:
-                self.tally.made += 1
-            self._call_once(f"{number}-{made}", wait_for_ready=number % 2 == 1)
-            time.sleep(self._order.pause)
-
-    def _call_once(self, name: str, *, wait_for_ready: bool) -> None:
-        try:
-            self._call(b"", metadata=[(CALL_ID, name)], wait_for_ready=wait_for_ready)
-        except grpc.RpcError as error:
-            with self._lock:
-                if not self._cut_off:
-                    self.tally.failed[error.code().name] += 1
-        else:
-            with self._lock:
-                self.tally.ok += 1
-
-    def cut_off(self) -> None:
-        """Count no failure from now on: what fails now was cancelled, and is unfinished."""
-        with self._lock:
-            self._cut_off = True
-
-
-def _run(order: CallOrder) -> Tally:
-    with ThreadPoolExecutor(order.workers) as pool:
-        with _channel(order) as channel:
-            workers = _Workers(order, channel)
-            running = [pool.submit(workers.work, number) for number in range(order.workers)]
-            wait(running, timeout=order.seconds + GRACE)
-            workers.cut_off()
-        for worker in running:
-            worker.result()
-    return workers.tally
+    return grpc.secure_channel(order.target, secret, order.core_options)
 
 
 @command
 def main(order: CallOrder) -> None:
     """Keep one channel busy."""
-    _run(order).say_done(grpcio=grpc.__version__)
+    call_all(order, _channel(order)).say_done(grpcio=grpc.__version__)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""grpcio's threaded client."""
