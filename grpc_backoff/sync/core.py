@@ -42,7 +42,7 @@ _RAREST_LOOK = 0.02
 """The longest pause between two looks at an attempt. Such looks keep to a grid: one wake-up for many attempts."""
 _BEGINS_WITHIN = 0.05
 """How long the core may take to begin an attempt: one that shows IDLE after that has connected and lost it again."""
-_SETTLE = 0.001
+_SETTLE = 0.005
 """How long a new connection is looked at before calls may enter it, if the one before did not break young (CB-7)."""
 _SHORT_LIFE = 0.1
 """What counts as breaking young, and for how long the connection after such a one is looked at."""
