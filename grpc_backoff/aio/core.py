@@ -67,7 +67,7 @@ _UNWATCHED = 0.01
 costs that is made for one request, and closed by then."""
 _LOOKS = (0.001, 0.002)
 """The pauses before an attempt is looked at by itself; after them the core has to tell of its outcome."""
-_BEGINS_WITHIN = 0.2
+_BEGINS_WITHIN = 0.25
 """For how long a core that was asked to dial may be IDLE: after that, its connection has come and gone unseen."""
 _CALLS_BREAK_WITHIN = 0.02
 """How soon after a connection broke its calls have ended: those that still run after that outlive a GOAWAY."""

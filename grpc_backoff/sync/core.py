@@ -40,7 +40,7 @@ _FIRST_LOOK = 0.001
 _LOOK_SHARE = 0.125
 _RAREST_LOOK = 0.02
 """The longest pause between two looks at an attempt. Such looks keep to a grid: one wake-up for many attempts."""
-_BEGINS_WITHIN = 0.05
+_BEGINS_WITHIN = 0.25
 """How long the core may take to begin an attempt: one that shows IDLE after that has connected and lost it again."""
 _SETTLE = 0.005
 """How long a new connection is looked at before calls may enter it, if the one before did not break young (CB-7)."""
