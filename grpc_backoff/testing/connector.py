@@ -61,7 +61,10 @@ class ScriptedConnection:
             self._end.set_result(Loss(reason, graceful=graceful, served=served))
 
     def redial(self) -> None:
-        """Dial unasked, once the connection has ended, as grpc's core does for a call that was entering."""
+        """Dial unasked, once the connection has ended, as grpc's core does for a call that was entering.
+
+        RuntimeError while the connection stands.
+        """
         if self._tell is None:
             raise RuntimeError("only a connection that has ended can be dialled anew")
         self._tell()
@@ -71,7 +74,7 @@ class ScriptedConnection:
         return not self._end.done()
 
     def last_used(self) -> float:
-        """Return what the test set."""
+        """Return what the test set as `used`: a moment on the script's clock."""
         return self.used
 
     def loss(self) -> Loss | None:
