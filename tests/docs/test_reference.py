@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from grpc_backoff.cli.commands import cli
 from tests.test_exports import PUBLIC
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -110,3 +111,18 @@ def test_rules_that_docstrings_name_are_there():
     }
 
     assert named <= rules
+
+
+def test_the_page_of_the_command_line_has_every_command():
+    """The table names the commands that there are, and no other."""
+    page = (REFERENCE / "cli.md").read_text("utf-8")
+
+    assert {row.split()[0] for row in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)} == set(cli.commands)
+
+
+def test_the_glossary_is_in_order():
+    """A reader finds a word by the alphabet; each has one entry."""
+    words = re.findall(r"^\*\*(.+)\*\*\n: ", (REFERENCE / "glossary.md").read_text("utf-8"), re.MULTILINE)
+
+    assert len(words) > 30
+    assert words == sorted(words, key=str.lower)
