@@ -19,7 +19,7 @@ help:
 	@echo "make test-modes  the short tests under uvloop, Python's development mode and without asserts (-O)"
 	@echo "make test-oldest the short tests on the oldest grpcio that is supported ($(OLDEST_GRPCIO))"
 	@echo "make test-clients  client libraries and tracers of others, on our channels"
-	@echo "make check       format, lint, types, layers"
+	@echo "make check       format, lint, types, layers, words"
 	@echo "make check-workflows  the GitHub workflows; needs Go"
 	@echo "make interop     gRPC clients of six languages before a server that fails, rule by rule; some minutes"
 	@echo "make interop-peers     builds them, and the servers of other languages"
@@ -89,6 +89,9 @@ check: .venv/made
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/pymarkdown scan --recurse docs README.md CONTRIBUTING.md
+	$(BIN)/python -m tests.words
 
 check-workflows:
 	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)

@@ -49,7 +49,7 @@ class ScriptedConnection:
     """A `Connection` that the test ends."""
 
     def __init__(self) -> None:
-        """Be alive."""
+        """Begin as an established connection."""
         self.retired = False
         self.used = -math.inf
         self._end: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
@@ -91,7 +91,7 @@ class ScriptedConnection:
         await asyncio.get_running_loop().create_future()
 
     def retire(self) -> None:
-        """Take note of it."""
+        """Set `retired`."""
         self.retired = True
 
 
@@ -134,7 +134,7 @@ class ScriptedConnector:
         return self.known
 
     async def close(self, grace: float | None) -> None:  # noqa: ARG002 - the protocol's
-        """Take note of it."""
+        """Set `closed`."""
         self.closed = True
 
     async def _play(self, outcome: Succeeds | Fails | Hangs, attempt: Attempt) -> ScriptedConnection:
