@@ -15,7 +15,7 @@ BETTER = {
     r"\b(?:for|of|to) who\b": "those who; or name them",
     r"\bNobody who\b": "nobody that",
     r"\bvouch(?:es)? for\b": "is signed by a trusted CA",
-    r"\b(?:more|which) say\b": "precedence",
+    r"\b(?:least|more|most|which) say\b": "precedence",
     r"\bthe server's word\b": "what the server asks for; a server hint",
     r"\bhears? of\b": "is called for; is notified of",
     r"\bTake in one\b|\bKnow of none\b|\bTake note of it\b|\"\"\"Be alive\b": "a verb with content",

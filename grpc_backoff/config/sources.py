@@ -170,7 +170,7 @@ def _outranks(sources: Sequence[Source], part: str, other: str) -> bool:
 
 
 def _rank(sources: Sequence[Source], part: str) -> int:
-    """Return which source says it; 0 has the most say."""
+    """Return the index of the source that says it; 0 has the highest precedence."""
     return next(rank for rank, source in enumerate(sources) if part in source)
 
 

@@ -113,6 +113,13 @@ def test_rules_that_docstrings_name_are_there():
     assert named <= rules
 
 
+def test_no_docstring_needs_what_readers_do_not_have():
+    """A docstring names rules and gRFCs, which the glossary explains, and no other paper by a number."""
+    assert [
+        f"{face}.{name}" for face, name, value in objects() if re.search(r"\bRFC-\d{3}\b", value.__doc__ or "")
+    ] == []
+
+
 def test_the_page_of_the_command_line_has_every_command():
     """The table names the commands that there are, and no other."""
     page = (REFERENCE / "cli.md").read_text("utf-8")
