@@ -131,7 +131,7 @@ protos: .venv-protos/made
 	.venv-protos/bin/python -m interop.generate
 
 docs: .venv-docs/made
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
 bench: .venv/made
 	$(BIN)/python -m benchmarks $(BENCH)

@@ -27,9 +27,7 @@ RULE = re.compile(r"\b(?:BP|CB|CH|RT|SH|TH|FK)-\d+\b")
 DEFINED = re.compile(r"^\*\*((?:BP|CB|CH|RT|SH|TH|FK)-\d+)\.\*\*", re.MULTILINE)
 # Text between tags, as long as it is not inside of one of these.
 UNTOUCHED = re.compile(r"<(a|code|pre|h[1-6]|svg|title)\b.*?</\1>|<[^>]*>", re.DOTALL)
-LOADED = re.compile(
-    r"""<(?:script|img|iframe|link[^>]*rel="(?:stylesheet|preload|icon)")[^>]*(?:src|href)="(https?:)?//"""
-)
+LOADED = re.compile(r"""<(?:iframe|img|link|script)\b[^>]*\b(?:src|href)="(?:https?:)?//""")
 
 
 def on_files(files: Any, config: Any) -> Any:
