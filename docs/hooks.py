@@ -60,13 +60,14 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
-    """Make each mention of a rule a link to it."""
+    """Make each mention of a rule a link to it, and take the marks of code out of docstrings."""
     rules = os.path.relpath(files.get_file_from_path(RULES).dest_uri, posixpath.dirname(page.file.dest_uri) or ".")
     known = {rule.lower() for rule in DEFINED.findall((ROOT / "docs" / RULES).read_text("utf-8"))}
 
     def link(text: str) -> str:
         return RULE.sub(lambda rule: _linked(rule[0], rules) if rule[0].lower() in known else rule[0], text)
 
+    html = html.replace("<p>::</p>", "").replace("::</p>", ":</p>")  # docstrings mark code as reStructuredText does
     parts, end = [], 0
     for untouched in UNTOUCHED.finditer(html):
         parts += [link(html[end : untouched.start()]), untouched[0]]
