@@ -11,7 +11,7 @@ SHORT = tests/aio tests/connection tests/interop -m "not slow"
 
 LEDGER = kills orchestrators unlocked claims submits latency deliveries
 
-.PHONY: help demo test test-modes test-oldest test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos bench ledger-full wheel clean
+.PHONY: help demo test test-modes test-oldest test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs bench ledger-full wheel clean
 
 help:
 	@echo "make demo        a channel against a server that fails in every way, with figures; then the ledger"
@@ -19,7 +19,7 @@ help:
 	@echo "make test-modes  the short tests under uvloop, Python's development mode and without asserts (-O)"
 	@echo "make test-oldest the short tests on the oldest grpcio that is supported ($(OLDEST_GRPCIO))"
 	@echo "make test-clients  client libraries and tracers of others, on our channels"
-	@echo "make check       format, lint, types, layers"
+	@echo "make check       format, lint, types, layers, words"
 	@echo "make check-workflows  the GitHub workflows; needs Go"
 	@echo "make interop     gRPC clients of six languages before a server that fails, rule by rule; some minutes"
 	@echo "make interop-peers     builds them, and the servers of other languages"
@@ -30,6 +30,7 @@ help:
 	@echo "make interop-mutants-short  some of them, each in its own scenarios, as in CI"
 	@echo "make interop-official  gRPC's own programs of the reconnect test; nine minutes"
 	@echo "make protos      generated code anew, from protos/"
+	@echo "make docs        the documentation site, into build/docs; fails on a broken link"
 	@echo "make bench       beside plain grpc.aio and others, in a quarter of an hour; BENCH=--quick to see that it runs"
 	@echo "make ledger-full the ledger's figures: kills, races, 64 processes, rates; half an hour"
 	@echo "make wheel       build the sdist and the wheel, check both, and try the wheel in an environment of its own"
@@ -51,6 +52,12 @@ help:
 	$(PYTHON) -m venv .venv-clients
 	$(CLIENTS)/python -m pip install --quiet --upgrade pip
 	$(CLIENTS)/python -m pip install --quiet --editable . --group clients
+	@touch $@
+
+.venv-docs/made: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --upgrade pip
+	.venv-docs/bin/python -m pip install --quiet --group docs
 	@touch $@
 
 .venv-protos/made: pyproject.toml
@@ -82,6 +89,9 @@ check: .venv/made
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/pymarkdown scan --recurse docs README.md CONTRIBUTING.md
+	$(BIN)/python -m tests.words
 
 check-workflows:
 	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
@@ -120,6 +130,9 @@ interop-official: .venv/made
 protos: .venv-protos/made
 	.venv-protos/bin/python -m interop.generate
 
+docs: .venv-docs/made
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+
 bench: .venv/made
 	$(BIN)/python -m benchmarks $(BENCH)
 
@@ -136,4 +149,4 @@ wheel: .venv/made
 	cd examples && ../.venv-wheel/bin/grpc-backoff --version && ../.venv-wheel/bin/python -m demo
 
 clean:
-	rm -rf .venv .venv-oldest .venv-clients .venv-protos .venv-wheel dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-oldest .venv-clients .venv-docs .venv-protos .venv-wheel dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -92,7 +92,7 @@ def serving(serve: Callable[..., AbstractAsyncContextManager[Served]], *args: An
 
 
 def _serve(pipe: Connection, serve: Callable[..., AbstractAsyncContextManager[Served]], args: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started this, and ends it by the pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this by the pipe
     _allow_files()
     asyncio.run(_serve_until_told(pipe, serve(*args)))
 

@@ -146,7 +146,7 @@ class Returns(NamedTuple):
 
     targets: Sequence[str]
     news: int
-    """A port. Who connects is sent a line for each server that is back, with its place and the moment."""
+    """A port. Each client that connects is sent a line for each server that is back, with its place and the moment."""
 
 
 @contextlib.asynccontextmanager

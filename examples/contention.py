@@ -24,7 +24,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where `examples` is, for who runs this file
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where `examples` is, when this file is run by its path
 
 from examples.etcd import EtcdError
 from examples.race import Plan, Result, measure

@@ -1,7 +1,7 @@
 """A gRPC service that keeps counters in etcd. A commit reads, computes, and writes by compare-and-swap, with no lock.
 
-Who finds at the end that another was faster has written nothing and answers ABORTED. What to do then is the client's
-to say; a retry does all of it anew, so it computes from what the other wrote.
+If the comparison at the end fails, another commit was faster: nothing is written, and the answer is ABORTED. What to do
+then is up to the client; a retry does all of it again, so it computes from what the other wrote.
 """
 
 from __future__ import annotations

@@ -98,7 +98,10 @@ class Recovery:
         return float(since.counts.max() / self.resolution)
 
     def until(self, share: float) -> float:
-        """Return how long after the server's return this share of the clients was connected; 1 are all of them."""
+        """Return how many seconds after the server's return this share of the clients was connected.
+
+        `share` is a number from 0 to 1; ValueError for any other.
+        """
         if not 0 <= share <= 1:
             raise ValueError(f"share={share!r}: expected a number from 0 to 1")
         return float(self.back_after[max(0, math.ceil(share * self.outage.clients) - 1)])

@@ -7,14 +7,15 @@ import asyncio
 import re
 from pathlib import Path
 
-import grpc.aio
+import pytest
 
-import grpc_backoff
-from grpc_backoff import aio, testing
+from grpc_backoff import aio
 from grpc_backoff.config.options import OPTION_KEYS
 from tests.echo import EchoStub, Message, serving
 
 README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+HOME = (Path(__file__).parents[1] / "docs" / "index.md").read_text("utf-8")
+OPTIONS = (Path(__file__).parents[1] / "docs" / "reference" / "options.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
@@ -62,41 +63,34 @@ async def test_see_and_steer(capsys):
     assert "Connected(" in capsys.readouterr().out
 
 
-async def test_install(monkeypatch):
-    """CH-1: the two lines make `grpc.aio`'s own names ours."""
-    monkeypatch.setattr(grpc.aio, "insecure_channel", grpc.aio.insecure_channel)
-    exec(compile(block("grpc_backoff.install()"), "README.md", "exec"), {})
-    try:
-        async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
-            assert type(channel) is aio.Channel
-    finally:
-        grpc_backoff.uninstall()
-
-
-async def test_an_outage_of_a_minute():
-    """CB-5: the test that a user copies survives the outage; it is run as it stands."""
-
-    async def code_under_test(channel):
-        for order in ("a", "b"):
-            reply = await EchoStub(channel).Unary(Message(text=order), wait_for_ready=True, timeout=300)
-            placed.append(reply.text)
-
-    placed = []
-    async with serving() as port:
-        names = {**vars(testing), "asyncio": asyncio, "port": port, "code_under_test": code_under_test}
-        work = eval(compile(block("ScriptedConnector("), "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
-        await asyncio.wait_for(work, 30)
-    assert placed == ["a", "b"]
-
-
 def test_every_block_is_run():
     """CH-1: whatever the README shows in Python, a test here runs."""
-    run = ["async def main()", "aio.retrying(", "channel.add_listener(", "ScriptedConnector(", "grpc_backoff.install()"]
+    run = ["async def main()", "channel.add_listener(", "aio.retrying("]
     assert [block(saying) for saying in run] == BLOCKS
 
 
-def test_the_options_table_is_complete():
+@pytest.mark.parametrize(
+    "page", [README, OPTIONS.partition("## Connecting")[2].partition("\n## ")[0]], ids=["README", "options"]
+)
+def test_the_options_table_is_complete(page):
     """CH-9: every option that means something to this library is in the table, and no other."""
-    listed = re.findall(r"^\| `([a-z_.]+)` \|", README, re.MULTILINE)
+    listed = re.findall(r"^\| `([a-z_.]+)` \|", page, re.MULTILINE)
     unlisted = {"grpc.testing.fixed_reconnect_backoff_ms"}  # for tests, as its name says
     assert set(listed) == set(OPTION_KEYS) - unlisted
+
+
+def test_it_is_short():
+    """A newcomer reads all of it: at most 120 lines."""
+    assert len(README.splitlines()) <= 120
+
+
+def test_its_figures_are_measured():
+    """The flood is the table's of performance.md, and so are the others that the README repeats."""
+    performance = (Path(__file__).parents[1] / "docs" / "performance.md").read_text("utf-8")
+    (row,) = [line for line in README.splitlines() if line.startswith("| connections in 10 s to a peer")]
+    plain, ours = [cell.strip() for cell in row.split("|")[2:4]]
+
+    assert f"**{plain} times in 10 s**" in README
+    assert f"{int(plain):,} times in 10 s by sixteen workers, and {ours} times" in HOME
+    assert f"**{ours} times**" in README.replace("\n", " ")
+    assert [figure for figure in (plain, ours) if f"| {int(figure):,} |" not in performance] == []

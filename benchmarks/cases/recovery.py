@@ -140,7 +140,7 @@ async def _measure(peer: Peer, seconds: float, spread: float) -> dict[str, list[
 
 
 async def _hear(port: int, returned: Sequence[asyncio.Future[float]]) -> None:
-    """Hear of every peer's return."""
+    """Be notified of every peer's return."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for _ in returned:
         place, at = (await reader.readline()).split()

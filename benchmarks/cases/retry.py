@@ -8,9 +8,9 @@ Whoever retries has five attempts and waits 5 ms between them (with 1 ms, some o
 retries never end). The core jitters that by a fifth. google-api-core draws it from 0 to its delay, which is 10 ms for
 that reason. stamina's log line about each retry is switched off.
 
-The last case shows who honours the server's word (`grpc-retry-pushback-ms`, gRFC A6): a server fails the first attempt
-and says 50 ms. The core and ours do. tenacity and stamina can be taught to by code of the user's; as they come, they
-come back when their own schedule says. So the goal on the failing path is the core's time.
+The last case shows who honours a server's pushback (`grpc-retry-pushback-ms`, gRFC A6): a server fails the first
+attempt and says 50 ms. The core and ours do. tenacity and stamina can be taught to by code of the user's; as they come,
+they come back when their own schedule says. So the goal on the failing path is the core's time.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Script:
         begins: Callable[[Scene], object] = lambda _phase: None,
         ended: Callable[[SceneRecord], object] = lambda _record: None,
     ) -> None:
-        """Play with the channel that `make_channel(target)` returns; `begins` and `ended` hear of each scene."""
+        """Play with the channel that `make_channel(target)` returns; `begins` and `ended` are called for each scene."""
         self._make_channel = make_channel
         self._begins = begins
         self._ended = ended

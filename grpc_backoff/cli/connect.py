@@ -278,7 +278,7 @@ class Watch:
         self._error: Exception | None = None
 
     def heard(self, event: ConnectionEvent) -> None:
-        """Take in one event of the channel."""
+        """Show one event of the channel."""
         if self._stopped.is_set():
             return
         try:

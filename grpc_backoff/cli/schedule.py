@@ -74,7 +74,7 @@ def _ending(named: Named, rows: list[Row]) -> str:
     if total is None:
         return f"Exhausted after {attempts} attempts, with {waits} between them."
     whole = f"Exhausted after {attempts} attempts, with {waits} of {span(*total)} in all between them."
-    return whole if len(rows) < attempts else f"{whole} Row {attempts} would follow one attempt more."
+    return whole if len(rows) < attempts else f"{whole} Row {attempts} applies only if another attempt is made."
 
 
 def _settled(named: Named, rows: list[Row]) -> bool:

@@ -78,7 +78,7 @@ def read_options(
 ) -> Options:
     """Return what the options describe.
 
-    The options have more say than the file, which is `config`,
+    The options take precedence over the file, which is `config`,
     or what the option `grpc_backoff.config` names, or else the environment. A `policy` that is given overrides all of
     them, which are checked all the same. grpcio's options are untouched and in their order; the last one tells it the
     idle timeout that was decided upon, since a connection that nobody uses is its to end (CB-14).

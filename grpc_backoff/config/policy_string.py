@@ -1,4 +1,4 @@
-"""Policies as one line of text (RFC-006): `retry: 5, delay: 500ms, backoff: exponential, timeout: 5s` (BP-2).
+"""Policies as one line of text: `retry: 5, delay: 500ms, backoff: exponential, timeout: 5s` (BP-2).
 
 The settings are those of `settings.RETRYING`, which are also the keys of the file's tables for calls. A value is a
 number, a time such as `500ms`, a name, or a jitter such as `scaled(0.5, 1.5)`; lists are separated by spaces.

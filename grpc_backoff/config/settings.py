@@ -201,7 +201,7 @@ def begin_with(name: str, key: str = "policy") -> Source:
 
 
 def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[ConnectPolicy]:
-    """Return the connect policy that these sources describe, the one with the most say first (BP-3).
+    """Return the connect policy that these sources describe, the one with the highest precedence first (BP-3).
 
     Args:
         sources: without the policy that they begin with; that is gRPC's if they name none.
@@ -214,13 +214,13 @@ def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -
 
 
 def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[RetryPolicy]:
-    """Return the retry policy that these sources describe, the one with the most say first (BP-3).
+    """Return the retry policy that these sources describe, the one with the highest precedence first (BP-3).
 
     Without any delay the retries follow at once, and what was said of growth and jitter has no effect. Without a number
     of retries there are none, and what was said of delays has no effect. The policy's `remarks` say so (BP-2).
 
     Args:
-        sources: without the policy that they begin with; that is RFC-006's if they name none.
+        sources: without the preset that they inherit from; that is `fixed` if they name none.
         policies: what may be named beside the presets.
 
     Raises:
@@ -266,7 +266,7 @@ def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
 
 
 def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[LedgerSettings]:
-    """Return the settings of a ledger that these sources describe, the one with the most say first (LG-14).
+    """Return the settings of a ledger that these sources describe, the one with the highest precedence first (LG-14).
 
     Raises:
         OptionError: no policy has the name that they give.
@@ -284,7 +284,7 @@ def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) ->
 
 
 def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: str) -> list[Source]:
-    """Return the sources, behind them the policy that they begin with, the one that this begins with, and so on."""
+    """Return the sources, followed by the policies and presets that they inherit from."""
     chain = list(sources)
     named = next((source["preset"] for source in sources if "preset" in source), _unsaid(default))
     seen: list[str] = []

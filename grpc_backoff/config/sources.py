@@ -1,8 +1,8 @@
 """Several sources in, one policy out, and from where each of its values came.
 
 A source is what one place says of a policy: the arguments, the channel options, a table of the file, a preset. It is a
-mapping from parts of a policy to what was said of them. Where sources meet, the one that comes first has more say,
-part by part (BP-3). Presets are sources too, with the least say. No file or option is read here.
+mapping from parts of a policy to their values. The source that comes first takes precedence, part by part (BP-3).
+Presets are sources too, with the lowest precedence. No file or option is read here.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _settle_jitter(sources: Sequence[Source], said: dict[str, Said]) -> None:
 
 
 def _settle_cap(sources: Sequence[Source], said: dict[str, Said]) -> None:
-    """Where the first wait of one source is above the maximum of another, let the source with more say have its way.
+    """Where the first wait of one source is above the maximum of another, the source with the higher precedence wins.
 
     A lower maximum lowers the first wait, as in grpcio, and a longer first wait lifts the maximum.
     """
@@ -170,7 +170,7 @@ def _outranks(sources: Sequence[Source], part: str, other: str) -> bool:
 
 
 def _rank(sources: Sequence[Source], part: str) -> int:
-    """Return which source says it; 0 has the most say."""
+    """Return the index of the source that says it; 0 has the highest precedence."""
     return next(rank for rank, source in enumerate(sources) if part in source)
 
 

@@ -2,8 +2,8 @@
 
 The forms are those of gRPC's naming rules behind which there is a socket. Nothing here asks a name server.
 
-`parse_target` is for who dials without grpc's core and has to understand all of a target. `read_target` is for a
-channel, where the core understands it: only what no core can dial is refused there.
+`parse_target` is for connectors that dial without grpc's core and have to understand all of a target. `read_target` is
+for a channel, where the core understands it: only what no core can dial is refused there.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class BackoffPolicy:
         return window.at(0.0), window.at(1.0)
 
     def window(self, n: int, previous: float | None = None) -> Window:
-        """Return what the n-th wait is drawn from; `previous` as for `delay`."""
+        """Return what the n-th wait is drawn from, in seconds; `previous` as for `delay`."""
         window = self._windows.get(n) if type(n) is int else None  # True and 1.0 are found there too
         if window is None:
             check_number(n)

@@ -53,7 +53,7 @@ class Jitter(Protocol):
     name: ClassVar[str]
 
     def window(self, value: float, cap: float) -> Window:
-        """Return what the wait is drawn from; `value` is finite and has not been capped."""
+        """Return what the wait is drawn from, in seconds; `value` is finite and has not been capped."""
         ...
 
 
@@ -83,7 +83,7 @@ class NoJitter(_Written):
     form: ClassVar[str] = "none"
 
     def window(self, value: float, cap: float) -> Window:
-        """Return an interval of no width."""
+        """Return an interval of no width, in seconds."""
         return Window(min(value, cap), 0.0, cap)
 
 
@@ -104,7 +104,7 @@ class Proportional(_Written):
         checks.hold(self, "then_cap", fraction="jitter")
 
     def window(self, value: float, cap: float) -> Window:
-        """Return an interval around the capped value."""
+        """Return an interval around the capped value, in seconds."""
         value = min(value, cap)
         spread = self.fraction * value
         return Window(value - spread, 2 * spread, cap if self.then_cap else math.inf)
@@ -126,7 +126,7 @@ class Scaled(_Written):
             raise OptionError("Scaled.high", self.high, f"a number above 0 and at least Scaled.low ({self.low})")
 
     def window(self, value: float, cap: float) -> Window:
-        """Return an interval around the value, which the cap may cut or reduce to itself."""
+        """Return an interval around the value, in seconds, which the cap may cut or reduce to itself."""
         low = value * self.low
         return Window(low, value * (self.high - self.low), cap) if low < cap else Window(cap, 0.0, cap)
 
@@ -144,7 +144,7 @@ class Additive(_Written):
         checks.hold(self, fraction="spread")
 
     def window(self, value: float, cap: float) -> Window:
-        """Return an interval above the value, which the cap may cut or reduce to itself."""
+        """Return an interval above the value, in seconds, which the cap may cut or reduce to itself."""
         return Window(value, value * self.fraction, cap) if value < cap else Window(cap, 0.0, cap)
 
 
@@ -156,7 +156,7 @@ class Full(_Written):
     form: ClassVar[str] = "full"
 
     def window(self, value: float, cap: float) -> Window:
-        """Return an interval from 0."""
+        """Return an interval from 0, in seconds."""
         return Window(0.0, min(value, cap), cap)
 
 
@@ -168,7 +168,7 @@ class Equal(_Written):
     form: ClassVar[str] = "equal"
 
     def window(self, value: float, cap: float) -> Window:
-        """Return the upper half."""
+        """Return the upper half, in seconds."""
         half = min(value, cap) / 2
         return Window(half, half, cap)
 

@@ -51,7 +51,7 @@ _RETRYING = {
 """Retrying a call: which codes (RT-2), and how far the server's hint goes (RT-3)."""
 
 _ASKED_FOR = {"multiplier": 2.0, "max_delay": 30.0, "jitter": NoJitter(), "max_attempts": 1}
-"""RFC-006: doubling, at most 30 s, no jitter; no retries unless asked for (RT-1). The rest is for the user to say."""
+"""What a policy string begins with: doubling, at most 30 s, no jitter; no retries unless asked for (RT-1)."""
 
 _DOUBLING = {"backoff": "exponential", "multiplier": 2.0, "jitter": Scaled(0.5, 1.5)}
 """What the presets for operations of different weight share."""
@@ -102,7 +102,7 @@ CONNECT_PRESET = "grpc"
 """What connections begin with when nobody names another."""
 
 RETRY_PRESET = "fixed"
-"""What a policy for calls begins with when it names no other: RFC-006's."""
+"""The preset that a policy for calls begins with when it names no other."""
 
 AT_ONCE: Mapping[str, object] = MappingProxyType({"backoff": "fixed", "delay": 0.0, "jitter": NoJitter()})
 """The parts of retries without any delay."""

@@ -46,7 +46,7 @@ class RetryPolicy:
 
     @staticmethod
     def parse(text: str) -> RetryPolicy:
-        """Return the policy that a text describes: the name of a preset, or a policy string (RFC-006, BP-2).
+        """Return the policy that a text describes: the name of a preset, or a policy string (BP-2).
 
         `"retry: 5, delay: 500ms, backoff: exponential, timeout: 5s"` means five retries after the first attempt, half a
         second after the first failure and twice as long after each later one, and five seconds for each attempt. Its

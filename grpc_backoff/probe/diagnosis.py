@@ -189,8 +189,8 @@ _UNTRUSTED = {2, 18, 19, 20, 21}
 """Those for an issuer that is not there or not trusted, and for certificates that sign themselves."""
 
 _NOT_TRUSTED = Diagnosis(
-    "Nobody who is trusted here vouches for the server's certificate.",
-    "Give its authority's certificate with --ca; in code, as root_certificates.",
+    "The server's certificate is not signed by a trusted CA.",
+    "Give the CA's certificate with --ca; in code, as root_certificates.",
 )
 _WANTS_CERTIFICATE = Diagnosis("The server wants a client certificate.", _SHOW_ONE)
 _REFUSES_CERTIFICATE = Diagnosis("The server does not accept the client certificate.", _SHOW_ANOTHER)

@@ -43,8 +43,8 @@ _CHUNK = 4 * 1024
 class Http2Connection(asyncio.BufferedProtocol):
     """One HTTP/2 connection without streams, held as a well-behaved peer holds it.
 
-    It acknowledges SETTINGS and PING, and ends when the server says GOAWAY, closes, or breaks HTTP/2's rules. On its
-    transport it is asyncio's protocol; to who holds it, a `Connection`.
+    It acknowledges SETTINGS and PING, and ends when the server says GOAWAY, closes, or breaks HTTP/2's rules. It is
+    asyncio's protocol on its transport, and a `Connection` for the rest of the library.
 
     Attributes:
         address: the server's.
@@ -67,7 +67,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._lingering: asyncio.TimerHandle | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
-    # For who holds it.
+    # For the rest of the library.
 
     @property
     def settings(self) -> Mapping[str, int]:
@@ -347,7 +347,7 @@ class _Attempt:
         try:
             self._connector.on_stage(record)
         except Exception:  # noqa: BLE001 - CH-11: whatever it is, it is the listener's
-            _LOG.exception("what hears of the stages of connecting to %s raised", self._connector.target.text)
+            _LOG.exception("a listener to the stages of connecting to %s raised", self._connector.target.text)
 
 
 _ORDER = (Stage.RESOLVE, Stage.TCP, Stage.TLS, Stage.SETTINGS)

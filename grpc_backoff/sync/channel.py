@@ -285,7 +285,7 @@ class Channel(grpc.Channel):
         return None if self.closing or self._is_inherited else self._manager.connection
 
     def refuse(self) -> None:
-        """Refuse a call on a channel that is closed, as grpcio does, or that was made before a fork."""
+        """Refuse a call on a channel that is closed, by grpcio's ValueError, or that was made before a fork."""
         if self.closing:
             raise ValueError(CLOSED_TEXT)
         self._refuse_inherited()

@@ -37,7 +37,7 @@ class Channels:
     """Takes in events on event loops, and answers in any thread."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        """Know of none; `now` is a monotonic clock of all threads, which a channel's own need not be (CB-12)."""
+        """Begin without channels; `now` is a monotonic clock of all threads, as a channel's own need not be (CB-12)."""
         self._now = now
         self._lock = threading.Lock()  # never held while another's code runs
         self._known: WeakKeyDictionary[ChannelKey, _Channel] = WeakKeyDictionary()

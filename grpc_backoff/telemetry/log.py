@@ -25,7 +25,7 @@ FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id", "op
 
 
 def listens(event: ConnectionEvent | CallEvent) -> bool:
-    """Return whether the log may take an event; for who has to start a thread to tell it."""
+    """Return whether the log may take an event; for callers that would have to start a thread for it."""
     return _LOG.isEnabledFor(logging.WARNING if isinstance(event, CallExhausted) else logging.INFO)
 
 

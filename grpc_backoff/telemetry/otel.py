@@ -76,7 +76,7 @@ class Metrics:
         self._connections, self._calls = _instruments(meter_provider or get_meter_provider())
 
     def __call__(self, event: ConnectionEvent | CallEvent) -> None:
-        """Take in one event."""
+        """Record one event."""
         if isinstance(event, CallEvent):
             self._calls.record(event)
         else:

@@ -49,7 +49,7 @@ class ScriptedConnection:
     """A `Connection` that the test ends."""
 
     def __init__(self) -> None:
-        """Be alive."""
+        """Begin as an established connection."""
         self.retired = False
         self.used = -math.inf
         self._end: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
@@ -61,7 +61,10 @@ class ScriptedConnection:
             self._end.set_result(Loss(reason, graceful=graceful, served=served))
 
     def redial(self) -> None:
-        """Dial unasked, once the connection has ended, as grpc's core does for a call that was entering."""
+        """Dial unasked, once the connection has ended, as grpc's core does for a call that was entering.
+
+        RuntimeError while the connection stands.
+        """
         if self._tell is None:
             raise RuntimeError("only a connection that has ended can be dialled anew")
         self._tell()
@@ -71,7 +74,7 @@ class ScriptedConnection:
         return not self._end.done()
 
     def last_used(self) -> float:
-        """Return what the test set."""
+        """Return what the test set as `used`: a moment on the script's clock."""
         return self.used
 
     def loss(self) -> Loss | None:
@@ -88,7 +91,7 @@ class ScriptedConnection:
         await asyncio.get_running_loop().create_future()
 
     def retire(self) -> None:
-        """Take note of it."""
+        """Set `retired`."""
         self.retired = True
 
 
@@ -131,7 +134,7 @@ class ScriptedConnector:
         return self.known
 
     async def close(self, grace: float | None) -> None:  # noqa: ARG002 - the protocol's
-        """Take note of it."""
+        """Set `closed`."""
         self.closed = True
 
     async def _play(self, outcome: Succeeds | Fails | Hangs, attempt: Attempt) -> ScriptedConnection:

@@ -1,6 +1,6 @@
 """`python -m interop run`: every peer in every scenario, and what is to be said of it.
 
-Who performs beside whom is told in `schedule.py`.
+`schedule.py` says which clients run side by side.
 """
 
 from __future__ import annotations

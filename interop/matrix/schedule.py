@@ -1,4 +1,4 @@
-"""Who performs beside whom: what one client does must not be the reason why another one is late.
+"""Which clients run side by side: what one client does must not be the reason why another one is late.
 
 Trials come in waves. The members of a wave load first and then begin, and the next wave begins when they are over.
 

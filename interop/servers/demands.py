@@ -107,7 +107,7 @@ def _lost(observation: Observation) -> Iterator[Measure]:
     if observation.happening is Happening.DRAINED and not observation.server.graceful:
         raise NotApplicableError("the server loses calls of any client when it is told to end")
     yield _calls("calls lost", sum(call.lost for call in observation.calls))
-    if observation.happening is not Happening.DRAINED:  # a server that has ended is gone for who does not wait
+    if observation.happening is not Happening.DRAINED:  # fail-fast calls find no server once it has ended
         yield _calls("calls that failed", sum(not call.answered for call in observation.calls))
     elif observation.server.delays:
         yield _calls("calls in its midst that were answered", len(observation.survivors), Range(1, math.inf))

@@ -152,7 +152,11 @@ HANDSHAKE = (
         (Stage.RESOLVE, "errors resolving a: [field:hostname lookup error: Domain name not found]", "no host of this"),
         (Stage.TLS, f"{HANDSHAKE}WRONG_VERSION_NUMBER: Invalid certificate verification context: OK", "no TLS port"),
         (Stage.TLS, f"{HANDSHAKE}CERTIFICATE_VERIFY_FAILED: certificate has expired: OK", "expired"),
-        (Stage.TLS, f"{HANDSHAKE}CERTIFICATE_VERIFY_FAILED: unable to get local issuer certificate: OK", "vouches for"),
+        (
+            Stage.TLS,
+            f"{HANDSHAKE}CERTIFICATE_VERIFY_FAILED: unable to get local issuer certificate: OK",
+            "not signed by a trusted CA",
+        ),
         (Stage.SETTINGS, f"{TO_ALL}Custom verification: Hostname Verification Check failed.", "another name"),
         (Stage.SETTINGS, f"{TO_ALL}Cannot check peer: missing selected ALPN property.", "by ALPN"),
         (Stage.SETTINGS, f"{TO_ALL}(Trying to connect an http1.x server (HTTP status 400))", "HTTP/1"),
@@ -303,7 +307,7 @@ async def test_silent_at_the_handshake():
         (CA.issue_cert("localhost", not_after=PAST), "expired on 2020-01-02 00:00 UTC.", "Renew"),
         (CA.issue_cert("localhost", not_before=FUTURE), "becomes valid on 2999-01-02 00:00 UTC.", "clock"),
         (CA.issue_cert("orders.example", "10.0.0.1"), "for orders.example, 10.0.0.1, by", "ssl_target_name_override"),
-        (trustme.CA().issue_cert("localhost"), "Nobody who is trusted here vouches", "--ca"),
+        (trustme.CA().issue_cert("localhost"), "not signed by a trusted CA", "--ca"),
     ],
 )
 async def test_a_certificate_that_is_not_accepted(certificate, words, advice):
@@ -328,7 +332,7 @@ async def test_a_certificate_that_signs_itself(tmp_path):
     (tmp_path / "pem").write_bytes(alone.private_key_pem.bytes() + alone.cert_pem.bytes())
     tls.load_cert_chain(tmp_path / "pem")
     async with openssl_peer(tls) as target:
-        assert "Nobody who is trusted here vouches" in (await diagnosis(target, tls=client_tls(CA))).meaning
+        assert "not signed by a trusted CA" in (await diagnosis(target, tls=client_tls(CA))).meaning
 
 
 async def test_a_certificate_that_is_not_shown_again():
@@ -341,7 +345,7 @@ async def test_a_certificate_that_is_not_shown_again():
     error.__cause__ = caught.value.__cause__
     tried = Circumstances(address=connector.target.addresses[0], server_name="localhost", tls=True)
     found = await diagnose(error, tried)
-    assert found.meaning == "Nobody who is trusted here vouches for the server's certificate."
+    assert found.meaning == "The server's certificate is not signed by a trusted CA."
 
 
 # ALPN.

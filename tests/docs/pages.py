@@ -1,0 +1,26 @@
+"""What the pages show: their blocks of code, and the service of `docs/get-started.md` that most of them call."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+ADDRESS = "localhost:50051"
+"""Where the pages' server is; a test puts its own in its place."""
+
+
+def read(page):
+    return (DOCS / page).read_text("utf-8")
+
+
+def blocks(page, language="python"):
+    """Return a page's blocks of one language, in their order, without the indentation of a list or a tab."""
+    fences = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", read(page), re.MULTILINE | re.DOTALL)
+    return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, its, text in fences if its == language]
+
+
+def block(page, saying, language="python"):
+    """Return the one block of a page that has these words."""
+    (found,) = [each for each in blocks(page, language) if saying in each]
+    return found

@@ -1,0 +1,138 @@
+"""The rules and the dashboard for Prometheus: promtool takes them, and each name in them is a metric of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from grpc_backoff.connection.events import ChannelKey
+from tests.docs.pages import DOCS, blocks, read
+from tests.telemetry.reading import Reading, call_events, connection_events
+
+FOLDER = DOCS / "monitoring"
+RULES = (FOLDER / "alerts.yml").read_text("utf-8")
+PANELS = json.loads((FOLDER / "dashboard.json").read_text("utf-8"))["panels"]
+VARIABLES = {"$__rate_interval": "5m", "$target": ".*"}
+SUFFIXES = {"s": "_seconds"}
+
+
+def queries():
+    """Return the queries of the dashboard, with values for Grafana's variables, and those of the page."""
+    found = [target["expr"] for panel in PANELS for target in panel["targets"]]
+    for variable, value in VARIABLES.items():
+        found = [query.replace(variable, value) for query in found]
+    assert "$" not in "".join(found)
+    return found + blocks("howto/monitoring.md", "promql")
+
+
+@pytest.fixture(scope="module")
+def promtool():
+    """Return a function that runs Prometheus's own tool (Debian's package `prometheus`)."""
+    program = shutil.which("promtool")
+    if program is None:
+        if os.environ.get("GRPC_BACKOFF_REQUIRE_PEERS") == "1":
+            pytest.fail("promtool is missing: install the package prometheus")
+        pytest.skip("promtool is missing: install the package prometheus")
+
+    def run(*arguments):
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, cwd=FOLDER, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return run
+
+
+def test_rules_are_good(promtool):
+    """RT-12: Prometheus takes the rules."""
+    promtool("check", "rules", "alerts.yml")
+
+
+def test_rules_fire(promtool):
+    """RT-12: each alert fires where it should, and not where it should not, by the file that users have too."""
+    promtool("test", "rules", "alerts_test.yml")
+
+
+def test_queries_are_good(promtool, tmp_path):
+    """RT-12: Prometheus understands the queries of the dashboard and of the page; as rules, since it checks those."""
+    rules = [{"record": f"query:number_{number}", "expr": query} for number, query in enumerate(queries())]
+    (tmp_path / "queries.yml").write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))  # is YAML too
+    promtool("check", "rules", str(tmp_path / "queries.yml"))
+
+
+def exported():
+    """Return what Prometheus calls each metric, with its labels: OpenTelemetry's rules for names."""
+    reading = Reading()
+    try:
+        from grpc_backoff.telemetry.otel import Metrics
+
+        metrics, channels = Metrics(reading.provider), (ChannelKey(), ChannelKey())
+        for event in [*connection_events(*channels), *call_events()]:
+            metrics(event)
+        names = {}
+        for metric in reading.metrics().values():
+            name = metric.name.replace(".", "_") + SUFFIXES.get(metric.unit, "")
+            labels = {label.replace(".", "_") for point in metric.data.data_points for label in point.attributes}
+            if hasattr(metric.data.data_points[0], "bucket_counts"):
+                names |= {f"{name}_bucket": labels | {"le"}, f"{name}_count": labels, f"{name}_sum": labels}
+            else:
+                names[name + "_total" * bool(getattr(metric.data, "is_monotonic", False))] = labels
+        return names
+    finally:
+        reading.provider.shutdown()
+
+
+def test_every_name_is_a_metric():
+    """RT-12: rules and queries name metrics and labels that there are."""
+    names = exported()
+    text = [*re.findall(r"expr: >?-?((?:.|\n)*?)\n +(?:for|labels):", RULES), *queries()]
+    used = {name for each in text for name in re.findall(r"\bgrpc_backoff_(?:subchannel|client)_\w+", each)}
+    labels = {label for each in text for group in re.findall(r"by \(([^)]*)\)", each) for label in group.split(", ")}
+
+    assert len(text) >= 20
+    assert used <= set(names)
+    assert labels - {"instance"} <= set().union(*names.values())
+
+
+def test_every_metric_is_on_the_dashboard():
+    """RT-12: whatever is measured can be seen."""
+    shown = "".join(queries())
+
+    assert [name for name in exported() if re.sub("_(bucket|count|sum)$", "", name) not in shown] == []
+
+
+def test_the_exporter_names_them_so():
+    """RT-12: the names are those of OpenTelemetry's own exporter."""
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader
+    from opentelemetry.sdk.metrics import MeterProvider
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.registry import REGISTRY
+
+    from grpc_backoff.telemetry.otel import Metrics
+
+    reader = PrometheusMetricReader()
+    provider = MeterProvider([reader])
+    try:
+        metrics, channels = Metrics(provider), (ChannelKey(), ChannelKey())
+        for event in [*connection_events(*channels), *call_events()]:
+            metrics(event)
+        registry = CollectorRegistry()
+        registry.register(reader._collector)
+        names = set(re.findall(r"^(grpc_backoff_\w+)\{", generate_latest(registry).decode(), re.MULTILINE))
+    finally:
+        provider.shutdown()
+    assert reader._collector not in REGISTRY._collector_to_names
+    assert names == set(exported())
+
+
+def test_the_page_has_every_alert():
+    """RT-12: the table has each rule with its severity, and no other."""
+    rules = re.findall(r"- alert: (\w+)\n(?:.|\n)*?severity: (\w+)\n", RULES)
+    table = re.findall(r"^\| `(Grpc\w+)` \| (\w+) \|", read("howto/monitoring.md"), re.MULTILINE)
+    tested = re.findall(r"alertname: (\w+)\n +exp_alerts", (FOLDER / "alerts_test.yml").read_text("utf-8"))
+
+    assert table == rules
+    assert {name for name, _ in rules} == set(tested)

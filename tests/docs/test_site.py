@@ -1,0 +1,28 @@
+"""The site: every page is in its navigation once, and the build is strict. `make docs` checks links and the rest."""
+
+from __future__ import annotations
+
+import re
+
+from tests.docs.pages import DOCS
+
+ROOT = DOCS.parent
+CONFIG = (ROOT / "mkdocs.yml").read_text("utf-8")
+NAVIGATION = re.findall(r"^ +- .+: (\S+\.md)$", CONFIG.partition("\nnav:\n")[2], re.MULTILINE)
+
+
+def test_every_page_is_in_the_navigation():
+    """A page that nobody can reach is not documentation; those beside the README are pages too."""
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+
+    assert len(NAVIGATION) == len(set(NAVIGATION))
+    assert pages <= set(NAVIGATION)
+    assert {page for page in set(NAVIGATION) - pages if not (ROOT / page).is_file()} == set()
+
+
+def test_the_build_is_strict():
+    """MkDocs counts warnings only where it shows them: `--quiet` would let a broken link pass."""
+    (command,) = re.findall(r"^\t(.*mkdocs build.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+
+    assert "--strict" in command
+    assert "--quiet" not in command

@@ -1,0 +1,10 @@
+"""The picture of an attempt's timeline is what its script draws."""
+
+from __future__ import annotations
+
+from examples.timeline import PICTURE, draw, record
+
+
+async def test_the_picture_is_the_machines():
+    """CB-2, CB-3, CB-4: whoever changes when attempts start changes the picture: `python -m examples.timeline`."""
+    assert draw(await record()) == PICTURE.read_text("utf-8")

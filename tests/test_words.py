@@ -1,0 +1,46 @@
+"""The check of words, which `make check` runs: it finds each phrase, says where, and finds none in what people read."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.words import BETTER, ROOT, findings, pages
+
+BAD = [
+    ('"""Who waits is cancelled."""', '"""Who waits'),
+    ("# It is closed. Who waits is cancelled.", "Who waits"),
+    ("A hint for who retries.", "for who"),
+    ("Nobody who is trusted", "Nobody who"),
+    ("vouches for the certificate", "vouches for"),
+    ("- **Which say holds.**", "Which say"),
+    ("The server's word beats the schedule.", "The server's word"),
+    ("# The hook hears\n    # of it.", "hears of"),
+    ('"""Take in one event."""', "Take in one"),
+    ("patient calls", "patient"),
+    ("after the first try", "first try"),
+]
+
+
+@pytest.mark.parametrize(("text", "phrase"), BAD)
+def test_it_finds(text, phrase):
+    """Each phrase is found, at its line, also across the end of a line."""
+    found = findings(f"one\ntwo\n{text}\n")
+
+    assert [(line, at) for line, at, _ in found] == [(3, phrase)]
+
+
+def test_every_phrase_is_tried():
+    """No phrase of the list is without an example above."""
+    assert {better for text, _ in BAD for _, _, better in findings(text)} == set(BETTER.values())
+
+
+def test_questions_are_no_findings():
+    """Who as a question is English."""
+    assert findings("Who waits for whom? Who said it is the next question: who asks for it?") == []
+
+
+def test_nothing_is_found():
+    """What people read has none of them; some files are in other hands, and named in the list."""
+    assert len(pages()) > 200
+    assert {path.name: findings(path.read_text("utf-8")) for path in pages() if findings(path.read_text("utf-8"))} == {}
+    assert ROOT / "README.md" in pages()
