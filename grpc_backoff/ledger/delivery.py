@@ -208,9 +208,13 @@ class Delivery:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         lease = self._running.pop(task)
-        if not task.cancelled() and task.exception() is not None:  # a bug; the lease ends by itself
+        if task.cancelled():
+            error = None if self._ending is not None else asyncio.CancelledError()  # by an interceptor, say
+        else:
+            error = task.exception()
+        if error is not None:  # a bug; the lease ends by itself
             self._held.discard(lease)
-            _LOG.error("%s: an attempt of operation %s broke", self.target, lease.id, exc_info=task.exception())
+            _LOG.error("%s: an attempt of operation %s broke", self.target, lease.id, exc_info=error)
         self._wake.set()
 
     async def _attempt(self, operation: Operation) -> None:

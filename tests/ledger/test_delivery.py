@@ -422,6 +422,50 @@ async def test_hooks_and_listeners_that_raise(url, shop, caplog):
     assert raised == ["OperationDelivered", "OperationExhausted", "mine", "mine"]
 
 
+async def test_a_hook_that_waits_for_what_is_cancelled(url, shop, caplog):
+    """LG-6, LG-7: a hook's CancelledError is logged as any error is, and the success that it heard of is recorded."""
+
+    async def waiting(*_):
+        task = asyncio.ensure_future(asyncio.sleep(60))
+        task.cancel()
+        await task
+
+    async with (
+        opened(url, hooks=LedgerHooks(on_success=waiting)) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+    ):
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        operation = await until(ledger, told.id, OperationState.SUCCEEDED)
+
+    assert (operation.attempts, shop.executed) == (1, {"a": 1})
+    assert "a hook of the ledger raised" in caplog.text
+
+
+async def test_an_interceptor_that_cancels(url, shop, caplog):
+    """LG-6: the lease of an attempt that was cancelled by other hands is not extended: it ends, and another follows."""
+    calls = []
+
+    class Cancelling(grpc.aio.UnaryUnaryClientInterceptor):
+        async def intercept_unary_unary(self, continuation, client_call_details, request):
+            calls.append(request)
+            if len(calls) == 1:
+                raise asyncio.CancelledError
+            return await continuation(client_call_details, request)
+
+    async with (
+        opened(url) as ledger,
+        aio.insecure_channel(shop.target, interceptors=[Cancelling()]) as channel,
+        delivering(ledger, channel),
+    ):
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        await until(ledger, told.id, OperationState.SUCCEEDED)
+        attempts = await ledger.attempts(told.id)
+
+    assert [attempt.code for attempt in attempts] == ["LOST", "OK"]
+    assert f"an attempt of operation {told.id} broke" in caplog.text
+
+
 async def test_nothing_secret_is_logged(url, shop, caplog):
     """RT-11, LG-11: no log line has a payload, a metadata value or a token, whatever happens."""
     caplog.set_level(logging.DEBUG)
