@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -22,7 +23,9 @@ from grpc_backoff.ledger import (
     LedgerUnavailableError,
     OperationState,
 )
+from grpc_backoff.ledger import postgres
 from grpc_backoff.ledger.records import AttemptReport
+from grpc_backoff.ledger.schema import Migration
 from grpc_backoff.policy.presets import RETRY
 from tests.echo import Message, serving
 from tests.ledger import server as servers
@@ -49,6 +52,8 @@ class Network:
         self._through.set()
         self._writers = []
         self._tasks = set()
+        self.delay = 0.0
+        """Seconds that everything takes, in each direction."""
 
     async def _accept(self, reader, writer):
         ours, through = await asyncio.open_unix_connection(self._path), self._through
@@ -62,6 +67,7 @@ class Network:
         with contextlib.suppress(ConnectionError):
             while some := await source.read(65536):
                 await through.wait()
+                await asyncio.sleep(self.delay)
                 sink.write(some)
         sink.close()
 
@@ -559,3 +565,48 @@ async def test_ten_that_migrate_at_once(url):
     assert len(await ledgers[0].find(Filter())) == 10
     for ledger in ledgers:
         await ledger.close()
+
+
+async def test_a_slow_migration(url, monkeypatch):
+    """LG-13: a migration may take longer than a request: an index of many rows does, however often one tries."""
+    slow = [*postgres.migrations("postgres"), Migration(99, "slow", "SELECT pg_sleep(1)")]
+    monkeypatch.setattr(postgres, "migrations", lambda _: slow)
+    store = open_store(url, replace(SETTINGS, timeout=0.5))
+    other = open_store(url, replace(SETTINGS, timeout=0.5, lock_timeout=0.1))
+    told = await asyncio.gather(store.migrate(apply=True), other.migrate(apply=True))
+    await store.close()
+    await other.close()
+    assert sorted(told) == [(0, 99), (99, 99)]
+
+
+async def test_a_migration_behind_a_lock(url, monkeypatch):
+    """LG-2, LG-13: a migration waits for a table's lock as others do, lest all who write wait behind it."""
+    store = open_store(url, replace(SETTINGS, lock_timeout=0.3))
+    await store.migrate(apply=True)
+    more = "CREATE INDEX more ON grpc_backoff.operations (code)"
+    known = [*postgres.migrations("postgres"), Migration(99, "more", more)]
+    monkeypatch.setattr(postgres, "migrations", lambda _: known)
+    async with await psycopg.AsyncConnection.connect(url) as other:
+        await other.execute("LOCK TABLE grpc_backoff.operations IN ROW EXCLUSIVE MODE")
+        with pytest.raises(LedgerBusyError, match="nothing was written"):
+            await store.migrate(apply=True)
+    assert await store.migrate(apply=True) == (3, 99)
+    await store.close()
+
+
+async def test_many_losses_far_away(server, url):
+    """LG-6: leases that have ended are recorded as lost, also where a round trip for each would take too long."""
+    network = Network(server.directory)
+    network.delay = 0.02
+    near = open_store(url)
+    await near.migrate(apply=True)
+    await near.submit([submission(n) for n in range(100)])
+    await near.claim("shop:443", 100, "dead", 0.001)
+    async with network.open() as port:
+        store = open_store(network.url(port, url), replace(SETTINGS, timeout=2.0))
+        told = await store.lost(None, lambda _: STEPS, random.Random(1), 1000)
+        await store.close()
+    assert {each.code for each in told} == {"LOST"}
+    assert len({each.id for each in told if each.live}) == 100
+    assert (await near.queue(None)).counts == {OperationState.WAITING: 100}
+    await near.close()
