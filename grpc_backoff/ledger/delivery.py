@@ -56,6 +56,8 @@ _MANY = 1000
 """Rows that one transaction of the housekeeping looks at."""
 _MOMENT = 0.01
 """Seconds between two looks at whether a delivery that ends has recorded everything."""
+_CROWDED = 0.05
+"""Seconds until a claim follows on one that got nothing of what was due, as others had its locks."""
 _BEATS = 3
 """How often a lease is extended before it could end."""
 _ONE_ATTEMPT = RetryPolicy.parse("max_attempts: 1")
@@ -187,7 +189,8 @@ class Delivery:
                 self._held.update(Lease(operation.id, operation.lease_token) for operation in await claim)
             raise
         if not taken:
-            await self._pause(await self._store.next_due(self.target))
+            due = await self._store.next_due(self.target)
+            await self._pause(None if due is None else due or _CROWDED)
         return taken
 
     async def _pause(self, due: float | None) -> None:

@@ -22,8 +22,8 @@ from grpc_backoff.ledger import (
     LedgerSchemaError,
     LedgerUnavailableError,
     OperationState,
+    postgres,
 )
-from grpc_backoff.ledger import postgres
 from grpc_backoff.ledger.records import AttemptReport
 from grpc_backoff.ledger.schema import Migration
 from grpc_backoff.policy.presets import RETRY
@@ -610,3 +610,32 @@ async def test_many_losses_far_away(server, url):
     assert len({each.id for each in told if each.live}) == 100
     assert (await near.queue(None)).counts == {OperationState.WAITING: 100}
     await near.close()
+
+
+async def test_what_is_due_and_locked(url):
+    """LG-6, LG-12: while somebody else has the lock of what is due, it is asked for again in a while, not in a loop."""
+    shop, claims = Shop(), 0
+    async with (
+        serving(shop) as port,
+        await Ledger.open(url, settings=QUICK) as ledger,
+        aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        await channel.channel_ready()
+        told = await ledger.submit(channel.target, METHOD, Message(text="a").SerializeToString())
+        claim = ledger.store.claim
+
+        async def counted(*given):
+            nonlocal claims
+            claims += 1
+            return await claim(*given)
+
+        ledger.store.claim = counted
+        async with await psycopg.AsyncConnection.connect(url) as other:
+            await other.execute("SELECT 1 FROM grpc_backoff.operations FOR UPDATE")
+            async with delivering(ledger, channel):
+                await asyncio.sleep(1)
+                while_locked = claims
+                await other.rollback()
+                await until(ledger, told.id, OperationState.SUCCEEDED)
+
+    assert 1 < while_locked <= 40
