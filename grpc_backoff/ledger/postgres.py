@@ -34,7 +34,15 @@ from grpc_backoff.ledger.records import (
     Submitted,
 )
 from grpc_backoff.ledger.schema import migrations
-from grpc_backoff.ledger.store import COLUMNS, PolicyOf, attempt_of, check_version, operation_of, queue_of
+from grpc_backoff.ledger.store import (
+    COLUMNS,
+    PolicyOf,
+    attempt_of,
+    check_process,
+    check_version,
+    operation_of,
+    queue_of,
+)
 from grpc_backoff.ledger.transitions import classify, ledger_policy, loss
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
@@ -175,6 +183,7 @@ class PostgresStore:
         self._places = asyncio.Semaphore(_CONNECTIONS)
         self._listener: asyncio.Task[None] | None = None
         self._closed = False
+        self._process = os.getpid()
 
     # Carrying out.
 
@@ -197,6 +206,7 @@ class PostgresStore:
         """
         if self._closed:
             raise LedgerUnavailableError(f"{self._name}: the ledger is closed")
+        check_process(self._name, self._process)
         if seconds is None:
             seconds = self._settings.timeout * share
         request = _Request()
@@ -270,6 +280,8 @@ class PostgresStore:
     async def close(self) -> None:
         """Close the connections."""
         self._closed = True
+        if os.getpid() != self._process:  # to end a connection would be to end the parent's
+            return
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
