@@ -137,9 +137,11 @@ class Delivery:
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
-        if self._held:
+        # What ended and could not be recorded is not given back: its attempt was made, and its lease's end will say so.
+        given_back = self._held - {Lease(operation.id, operation.lease_token) for _, operation in self._ended}
+        if given_back:
             with contextlib.suppress(LedgerError):  # they end by themselves
-                await self._store.release(sorted(self._held))
+                await self._store.release(sorted(given_back))
 
     # Claiming.
 
@@ -211,6 +213,7 @@ class Delivery:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         lease = self._running.pop(task)
+        error: BaseException | None
         if task.cancelled():
             error = None if self._ending is not None else asyncio.CancelledError()  # by an interceptor, say
         else:

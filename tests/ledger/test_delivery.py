@@ -803,6 +803,39 @@ async def test_it_ends_though_the_database_fails(url, shop):
     assert task.cancelled()
 
 
+@pytest.mark.parametrize("step", [None, S.UNAVAILABLE])
+async def test_an_end_that_cannot_be_recorded(url, shop, step):
+    """LG-2, LG-6: an attempt that ended is not given back as if there was none: its lease ends, and it counts as lost.
+
+    Else its backoff would be forgotten, and the next attempt made at once.
+    """
+    shop.script["a"] = [step]
+    async with (
+        opened(url, replace(FAST, grace=0.2, policy="max_attempts: 5, delay: 60s, jitter: none")) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+    ):
+
+        async def failing(_):
+            raise LedgerUnavailableError("gone")
+
+        record, ledger.store.record = ledger.store.record, failing
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        async with delivering(ledger, channel):
+            for _ in range(500):
+                await asyncio.sleep(0.02)
+                if shop.executed and not shop.running:
+                    break
+            await asyncio.sleep(0.2)
+        ledger.store.record = record
+        async with delivering(ledger, channel):
+            operation = await until(ledger, told.id, OperationState.WAITING)
+            attempts = await ledger.attempts(told.id)
+
+    assert [attempt.code for attempt in attempts] == ["LOST"]
+    assert operation.backoff_request_seconds == 60
+    assert shop.executed == {"a": 1}
+
+
 async def test_a_connection_that_breaks_behind_a_claim(url):
     """LG-10: an operation that was claimed and then found no connection is given back, without an attempt."""
     shop, quick = Shop(), [("grpc.initial_reconnect_backoff_ms", 50)]
