@@ -259,6 +259,8 @@ class PostgresStore:
                 f"{self._name}: locked by another transaction for {self._settings.lock_timeout:g} s; "
                 "nothing was written"
             ) from error
+        except psycopg.errors.DeadlockDetected as error:
+            raise LedgerBusyError(f"{self._name}: a deadlock with another transaction; nothing was written") from error
         except psycopg.Error as error:
             unheard = connection.committing and error.sqlstate is None and connection.broken
             raise LedgerUnavailableError(

@@ -639,3 +639,18 @@ async def test_what_is_due_and_locked(url):
                 await until(ledger, told.id, OperationState.SUCCEEDED)
 
     assert 1 < while_locked <= 40
+
+
+async def test_two_that_store_the_same_keys_in_another_order(url):
+    """LG-2: a deadlock is somebody else's lock, too: `LedgerBusyError`, and nothing was written."""
+    store = open_store(url)
+    await store.migrate(apply=True)
+    async with await psycopg.AsyncConnection.connect(url) as other:
+        await store.submit_within(other, [submission(1, key="b")])
+        ours = asyncio.ensure_future(store.submit([submission(2, key="a"), submission(3, key="b")]))
+        await asyncio.sleep(0.3)  # the server looks for deadlocks after a second of waiting
+        await store.submit_within(other, [submission(4, key="a")])
+        with pytest.raises(LedgerBusyError, match="a deadlock with another transaction; nothing was written"):
+            await ours
+    assert [operation.id for operation in await store.find(Filter(), 9)] == [submission(1).id, submission(4).id]
+    await store.close()
