@@ -728,8 +728,12 @@ async def _version(connection: Session) -> int:
 
 def _cut(connection: Session) -> None:
     """Break a connection as the network would: whoever waits for it hears at once, and the server need not answer."""
-    with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as bare:
-        bare.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError, psycopg.Error):
+        bare = socket.socket(fileno=connection.pgconn.socket)  # not of a copy: there may be no more files to open
+        try:
+            bare.shutdown(socket.SHUT_RDWR)
+        finally:
+            bare.detach()
 
 
 def _name_of(url: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
+import resource
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -653,4 +655,25 @@ async def test_two_that_store_the_same_keys_in_another_order(url):
         with pytest.raises(LedgerBusyError, match="a deadlock with another transaction; nothing was written"):
             await ours
     assert [operation.id for operation in await store.find(Filter(), 9)] == [submission(1).id, submission(4).id]
+    await store.close()
+
+
+async def test_a_timeout_without_files_to_open(url):
+    """LG-9: what was said not to be stored is not stored, also where the process may open no file any more."""
+    store = open_store(url, replace(SETTINGS, timeout=0.5))
+    await store.migrate(apply=True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with await psycopg.AsyncConnection.connect(url) as other:
+        await store.submit_within(other, [submission(1, key="a")])
+        free = os.dup(0)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+        try:
+            with pytest.raises(LedgerUnavailableError, match=r"no answer within 0\.5 s; nothing was stored"):
+                await store.submit([submission(2, key="a")])
+            await other.rollback()
+            await asyncio.sleep(0.3)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert await store.find(Filter(), 9) == []
     await store.close()
