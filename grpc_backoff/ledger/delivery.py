@@ -91,6 +91,7 @@ class Delivery:
         self._ending: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._unrecorded = asyncio.Event()
+        self._extended_at = time.monotonic()
         self._flushing = False
         self._troubled = False
         self.target = channel.target
@@ -414,9 +415,14 @@ class Delivery:
     async def _extend_leases(self) -> None:
         while True:
             await asyncio.sleep(self._settings.lease / _BEATS)
-            if self._held:
-                with contextlib.suppress(LedgerError):  # the next round tries again; the claims say that it is so
-                    await self._store.extend(sorted(self._held), self._settings.lease)
+            with contextlib.suppress(LedgerError):  # the next round tries again; the claims say that it is so
+                await self._extend()
+
+    async def _extend(self) -> None:
+        began = time.monotonic()
+        if self._held:
+            await self._store.extend(sorted(self._held), self._settings.lease)
+        self._extended_at = began
 
     async def _housekeeping(self) -> None:
         """End the leases of dead owners, and prune, each in its time."""
@@ -425,6 +431,8 @@ class Delivery:
         while True:
             with contextlib.suppress(LedgerError):  # as above
                 if len(self._hooks) < self._window.limit:
+                    if time.monotonic() - self._extended_at >= self._settings.lease:
+                        await self._extend()  # behind an outage: its own have ended too, but are not lost
                     await self._find_lost()
                 if time.monotonic() >= prune_at:
                     pruned = await self._store.prune(

@@ -836,6 +836,46 @@ async def test_an_end_that_cannot_be_recorded(url, shop, step):
     assert shop.executed == {"a": 1}
 
 
+async def test_its_own_leases_after_an_outage(url, shop):
+    """LG-6: a deliverer that is there does not take its own attempts for lost, as its leases ended in an outage."""
+    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
+        store, down, looked = ledger.store, asyncio.Event(), asyncio.Event()
+        real = {name: getattr(store, name) for name in ("claim", "extend", "lost", "record")}
+
+        def failing(name):
+            async def ask(*given):
+                if down.is_set() or (name == "record" and not looked.is_set()):
+                    raise LedgerUnavailableError("gone")
+                told = await real[name](*given)
+                if name == "lost" and shop.executed:
+                    looked.set()
+                return told
+
+            return ask
+
+        for name in real:
+            setattr(store, name, failing(name))
+        claim_or_fail = store.claim
+
+        async def claim(*given):
+            taken = await claim_or_fail(*given)
+            if taken and not looked.is_set():
+                down.set()
+            return taken
+
+        store.claim = claim
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        async with delivering(ledger, channel):
+            await asyncio.wait_for(down.wait(), 10)
+            await asyncio.sleep(1.5 * FAST.lease)
+            down.clear()
+            await until(ledger, told.id, OperationState.SUCCEEDED)
+        [attempt] = await ledger.attempts(told.id)
+
+    assert shop.executed == {"a": 1}
+    assert (attempt.code, attempt.delay) == ("OK", None)
+
+
 async def test_a_connection_that_breaks_behind_a_claim(url):
     """LG-10: an operation that was claimed and then found no connection is given back, without an attempt."""
     shop, quick = Shop(), [("grpc.initial_reconnect_backoff_ms", 50)]
