@@ -56,6 +56,8 @@ _MANY = 1000
 """Rows that one transaction of the housekeeping looks at."""
 _MOMENT = 0.01
 """Seconds between two looks at whether a delivery that ends has recorded everything."""
+_CROWDED = 0.05
+"""Seconds until a claim follows on one that got nothing of what was due, as others had its locks."""
 _BEATS = 3
 """How often a lease is extended before it could end."""
 _ONE_ATTEMPT = RetryPolicy.parse("max_attempts: 1")
@@ -89,6 +91,7 @@ class Delivery:
         self._ending: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._unrecorded = asyncio.Event()
+        self._extended_at = time.monotonic()
         self._flushing = False
         self._troubled = False
         self.target = channel.target
@@ -135,9 +138,11 @@ class Delivery:
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
-        if self._held:
+        # What ended and could not be recorded is not given back: its attempt was made, and its lease's end will say so.
+        given_back = self._held - {Lease(operation.id, operation.lease_token) for _, operation in self._ended}
+        if given_back:
             with contextlib.suppress(LedgerError):  # they end by themselves
-                await self._store.release(sorted(self._held))
+                await self._store.release(sorted(given_back))
 
     # Claiming.
 
@@ -187,7 +192,8 @@ class Delivery:
                 self._held.update(Lease(operation.id, operation.lease_token) for operation in await claim)
             raise
         if not taken:
-            await self._pause(await self._store.next_due(self.target))
+            due = await self._store.next_due(self.target)
+            await self._pause(None if due is None else due or _CROWDED)
         return taken
 
     async def _pause(self, due: float | None) -> None:
@@ -208,9 +214,14 @@ class Delivery:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         lease = self._running.pop(task)
-        if not task.cancelled() and task.exception() is not None:  # a bug; the lease ends by itself
+        error: BaseException | None
+        if task.cancelled():
+            error = None if self._ending is not None else asyncio.CancelledError()  # by an interceptor, say
+        else:
+            error = task.exception()
+        if error is not None:  # a bug; the lease ends by itself
             self._held.discard(lease)
-            _LOG.error("%s: an attempt of operation %s broke", self.target, lease.id, exc_info=task.exception())
+            _LOG.error("%s: an attempt of operation %s broke", self.target, lease.id, exc_info=error)
         self._wake.set()
 
     async def _attempt(self, operation: Operation) -> None:
@@ -404,9 +415,14 @@ class Delivery:
     async def _extend_leases(self) -> None:
         while True:
             await asyncio.sleep(self._settings.lease / _BEATS)
-            if self._held:
-                with contextlib.suppress(LedgerError):  # the next round tries again; the claims say that it is so
-                    await self._store.extend(sorted(self._held), self._settings.lease)
+            with contextlib.suppress(LedgerError):  # the next round tries again; the claims say that it is so
+                await self._extend()
+
+    async def _extend(self) -> None:
+        began = time.monotonic()
+        if self._held:
+            await self._store.extend(sorted(self._held), self._settings.lease)
+        self._extended_at = began
 
     async def _housekeeping(self) -> None:
         """End the leases of dead owners, and prune, each in its time."""
@@ -415,6 +431,8 @@ class Delivery:
         while True:
             with contextlib.suppress(LedgerError):  # as above
                 if len(self._hooks) < self._window.limit:
+                    if time.monotonic() - self._extended_at >= self._settings.lease:
+                        await self._extend()  # behind an outage: its own have ended too, but are not lost
                     await self._find_lost()
                 if time.monotonic() >= prune_at:
                     pruned = await self._store.prune(

@@ -19,7 +19,10 @@ class LedgerError(GrpcBackoffError):
 
 
 class LedgerBusyError(LedgerError):
-    """Somebody else held a lock for longer than `lock_timeout`. Nothing was written (LG-2)."""
+    """Somebody else held a lock for longer than `lock_timeout`, or PostgreSQL ended a deadlock with somebody else.
+
+    Nothing was written (LG-2).
+    """
 
 
 class LedgerUnavailableError(LedgerError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Callable
@@ -46,9 +47,18 @@ class LedgerHooks:
 
 
 async def call_hook(hook: Callable[..., Any], *given: Any) -> Any:
-    """Call a hook, and wait for it if it is a coroutine function."""
-    answer = hook(*given)
-    return await answer if inspect.isawaitable(answer) else answer
+    """Call a hook, and wait for it if it is a coroutine function.
+
+    A hook that waited for what somebody else cancelled has failed; this task goes on. RuntimeError says so.
+    """
+    try:
+        answer = hook(*given)
+        return await answer if inspect.isawaitable(answer) else answer
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise RuntimeError("the hook raised CancelledError, but nobody cancelled its caller") from error
 
 
 async def run_hook(target: str, hook: Callable[..., Any], *given: Any) -> None:

@@ -50,7 +50,7 @@ from grpc_backoff.ledger.records import (
     Submitted,
 )
 from grpc_backoff.ledger.sqlite import SQLiteStore
-from grpc_backoff.ledger.store import Store
+from grpc_backoff.ledger.store import Store, check_process
 from grpc_backoff.ledger.transitions import ledger_policy
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
@@ -134,6 +134,7 @@ class Ledger:
         self._policies: dict[str, RetryPolicy] = {}
         self._deliveries: set[Delivery] = set()
         self._closed = False
+        self._process = os.getpid()
         self._to_notify: set[str] = set()
         self._notifier: asyncio.Task[None] | None = None
         self._counted_at = -_RECOUNT
@@ -195,14 +196,16 @@ class Ledger:
     async def close(self) -> None:
         """End the deliveries of this process within their grace, give back what they had, and close the database.
 
-        Deliveries that were cancelled and still wind up are waited for, too.
+        Deliveries that were cancelled and still wind up are waited for, too. In the child of a fork nothing is ended,
+        since it is all the parent's.
         """
         self._closed = True
-        ending = {delivery.end() for delivery in self._deliveries}
-        if self._notifier is not None:
-            ending.add(self._notifier)
-        if ending:
-            await asyncio.wait(ending)  # unlike gather it cancels nothing when this is cancelled
+        if os.getpid() == self._process:
+            ending = {delivery.end() for delivery in self._deliveries}
+            if self._notifier is not None:
+                ending.add(self._notifier)
+            if ending:
+                await asyncio.wait(ending)  # unlike gather it cancels nothing when this is cancelled
         await self.store.close()
 
     # Submitting.
@@ -364,7 +367,7 @@ class Ledger:
 
         Raises:
             TypeError: it is another channel.
-            LedgerUnavailableError: the ledger is closed.
+            LedgerUnavailableError: the ledger is closed, or was opened before a fork.
             OptionError: grpc's core would retry by itself, as its service config has a policy that is left to it.
         """
         if not isinstance(channel, Channel):
@@ -372,6 +375,7 @@ class Ledger:
             raise TypeError(f"channel={kind.__module__}.{kind.__name__}: expected a channel of grpc_backoff.aio")
         if self._closed:
             raise LedgerUnavailableError("the ledger is closed")
+        check_process(channel.target, self._process)
         if channel.call_policies.service_config.left_to_core:
             raise OptionError(
                 "grpc.service_config",

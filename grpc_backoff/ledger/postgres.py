@@ -34,7 +34,15 @@ from grpc_backoff.ledger.records import (
     Submitted,
 )
 from grpc_backoff.ledger.schema import migrations
-from grpc_backoff.ledger.store import COLUMNS, PolicyOf, attempt_of, check_version, operation_of, queue_of
+from grpc_backoff.ledger.store import (
+    COLUMNS,
+    PolicyOf,
+    attempt_of,
+    check_process,
+    check_version,
+    operation_of,
+    queue_of,
+)
 from grpc_backoff.ledger.transitions import classify, ledger_policy, loss
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
@@ -58,6 +66,8 @@ _CONNECTIONS = 4
 _LOCK = 0x6772_7063  # of migrations: "grpc"
 _HEARTBEAT = 10.0
 """Seconds after which a connection that has heard nothing is asked whether it still stands."""
+_MIGRATING = 3600.0
+"""Seconds that migrations may take, however long a request may: an index of a large table is not made in a moment."""
 _RELISTEN = 1.0
 """Seconds between attempts to listen again; deliverers poll meanwhile."""
 
@@ -173,6 +183,7 @@ class PostgresStore:
         self._places = asyncio.Semaphore(_CONNECTIONS)
         self._listener: asyncio.Task[None] | None = None
         self._closed = False
+        self._process = os.getpid()
 
     # Carrying out.
 
@@ -187,15 +198,17 @@ class PostgresStore:
         except psycopg.Error as error:
             raise LedgerUnavailableError(f"{self._name}: cannot connect: {_first_line(error)}") from error
 
-    async def _run(self, work: Work[ResultT], share: float = 1.0) -> ResultT:
-        """Do some work on a connection, within a share of the settings' `timeout`.
+    async def _run(self, work: Work[ResultT], share: float = 1.0, *, seconds: float | None = None) -> ResultT:
+        """Do some work on a connection, within a share of the settings' `timeout`, or within other seconds.
 
         What was begun goes on when the caller is cancelled, within the same time. When that is up the connection is
         cut: the server rolls back what was not committed, and nothing here waits for it.
         """
         if self._closed:
             raise LedgerUnavailableError(f"{self._name}: the ledger is closed")
-        seconds = self._settings.timeout * share
+        check_process(self._name, self._process)
+        if seconds is None:
+            seconds = self._settings.timeout * share
         request = _Request()
         task = asyncio.ensure_future(self._work(work, request))
         limit = asyncio.get_running_loop().call_later(seconds, request.expire, task)
@@ -246,6 +259,8 @@ class PostgresStore:
                 f"{self._name}: locked by another transaction for {self._settings.lock_timeout:g} s; "
                 "nothing was written"
             ) from error
+        except psycopg.errors.DeadlockDetected as error:
+            raise LedgerBusyError(f"{self._name}: a deadlock with another transaction; nothing was written") from error
         except psycopg.Error as error:
             unheard = connection.committing and error.sqlstate is None and connection.broken
             raise LedgerUnavailableError(
@@ -267,6 +282,8 @@ class PostgresStore:
     async def close(self) -> None:
         """Close the connections."""
         self._closed = True
+        if os.getpid() != self._process:  # to end a connection would be to end the parent's
+            return
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
@@ -280,12 +297,9 @@ class PostgresStore:
         newest = known[-1].number
 
         async def migrate(connection: Session) -> tuple[int, int]:
-            before = await _version(connection)
-            if before == newest:
-                return before, before
-            check_version(self._name, before, newest, apply=apply)
             async with connection.transaction():
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+                await self._limit_locks(connection)  # of the tables, behind which all other writers wait
                 before = await _version(connection)  # another process may have been first
                 # Not by IF NOT EXISTS, which asks for the right to make one even where there is one.
                 if not await _rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'", ()):
@@ -298,7 +312,11 @@ class PostgresStore:
                 connection.committing = True
             return before, newest
 
-        return await self._run(migrate)
+        before = await self._run(_version)
+        if before == newest:
+            return before, before
+        check_version(self._name, before, newest, apply=apply)
+        return await self._run(migrate, seconds=_MIGRATING)
 
     # Submitting.
 
@@ -421,13 +439,13 @@ class PostgresStore:
         """End the leases that have run out (LG-6)."""
 
         async def lost(connection: Session) -> list[Recorded]:
-            told = []
             async with self._transaction(connection):
-                for operation, policy, token in await _rows(connection, _LOST, {"target": target, "limit": limit}):
-                    report = loss(str(operation), token, policy_of(policy), rng.random())
-                    row = (await _rows(connection, _FAILURE, _failure(report)))[0]
-                    told.append(_recorded(report, row))
-            return told
+                rows = await _rows(connection, _LOST, {"target": target, "limit": limit})
+                reports = [loss(str(id_), token, policy_of(policy), rng.random()) for id_, policy, token in rows]
+                async with connection.pipeline():  # a round trip for each could take longer than it may
+                    cursors = [await connection.execute(_FAILURE, _failure(report)) for report in reports]
+                found = [await cursor.fetchone() for cursor in cursors]
+            return [_recorded(report, row) for report, row in zip(reports, found, strict=True) if row is not None]
 
         return await self._run(lost)
 
@@ -710,8 +728,12 @@ async def _version(connection: Session) -> int:
 
 def _cut(connection: Session) -> None:
     """Break a connection as the network would: whoever waits for it hears at once, and the server need not answer."""
-    with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as bare:
-        bare.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError, psycopg.Error):
+        bare = socket.socket(fileno=connection.pgconn.socket)  # not of a copy: there may be no more files to open
+        try:
+            bare.shutdown(socket.SHUT_RDWR)
+        finally:
+            bare.detach()
 
 
 def _name_of(url: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +36,16 @@ from grpc_backoff.ledger.records import (
     Submitted,
 )
 from grpc_backoff.ledger.schema import migrations
-from grpc_backoff.ledger.store import COLUMNS, PolicyOf, attempt_of, check_version, operation_of, queue_of, readiness
+from grpc_backoff.ledger.store import (
+    COLUMNS,
+    PolicyOf,
+    attempt_of,
+    check_process,
+    check_version,
+    operation_of,
+    queue_of,
+    readiness,
+)
 from grpc_backoff.ledger.transitions import Change, Standing, after_failure, after_loss, after_success, ledger_policy
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
@@ -93,6 +103,7 @@ class SQLiteStore:
             raise LedgerSchemaError(f"sqlite={sqlite3.sqlite_version}: expected at least {needed}")
         self._connection: sqlite3.Connection | None = None
         self._closed = False
+        self._process = os.getpid()
         self._thread = ThreadPoolExecutor(1, "grpc-backoff-ledger")
 
     # Carrying out.
@@ -101,6 +112,7 @@ class SQLiteStore:
         """Run on the store's thread; what was begun is finished, also when the caller is cancelled."""
         if self._closed:
             raise LedgerUnavailableError(f"{self._path}: the ledger is closed")
+        check_process(self._path, self._process)
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, self._work, work))
 
     def _work(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
@@ -162,6 +174,8 @@ class SQLiteStore:
         if self._closed:
             return
         self._closed = True
+        if os.getpid() != self._process:  # the file is the parent's to close
+            return
         await asyncio.get_running_loop().run_in_executor(self._thread, close)
         self._thread.shutdown(wait=False)
 

@@ -6,10 +6,11 @@ became of the data. A store decides nothing about retrying: it applies `transiti
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError
 from grpc_backoff.ledger.metadata import decode_metadata
 from grpc_backoff.ledger.records import (
     CLAIMABLE,
@@ -34,6 +35,7 @@ __all__ = [
     "PolicyOf",
     "Store",
     "attempt_of",
+    "check_process",
     "check_version",
     "operation_of",
     "queue_of",
@@ -201,6 +203,12 @@ def queue_of(rows: Iterable[tuple[str, int, float]]) -> Queue:
         if state in _UNFINISHED:
             length, oldest = length + count, max(oldest, age)
     return Queue(counts, length, oldest)
+
+
+def check_process(where: str, opener: int) -> None:
+    """Refuse the child of a fork: the file's thread is not there, and a connection would have two that talk on it."""
+    if os.getpid() != opener:
+        raise LedgerUnavailableError(f"{where}: the ledger was opened before a fork; open one in each process")
 
 
 def check_version(where: str, found: int, newest: int, *, apply: bool) -> None:

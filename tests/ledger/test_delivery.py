@@ -422,6 +422,50 @@ async def test_hooks_and_listeners_that_raise(url, shop, caplog):
     assert raised == ["OperationDelivered", "OperationExhausted", "mine", "mine"]
 
 
+async def test_a_hook_that_waits_for_what_is_cancelled(url, shop, caplog):
+    """LG-6, LG-7: a hook's CancelledError is logged as any error is, and the success that it heard of is recorded."""
+
+    async def waiting(*_):
+        task = asyncio.ensure_future(asyncio.sleep(60))
+        task.cancel()
+        await task
+
+    async with (
+        opened(url, hooks=LedgerHooks(on_success=waiting)) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+    ):
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        operation = await until(ledger, told.id, OperationState.SUCCEEDED)
+
+    assert (operation.attempts, shop.executed) == (1, {"a": 1})
+    assert "a hook of the ledger raised" in caplog.text
+
+
+async def test_an_interceptor_that_cancels(url, shop, caplog):
+    """LG-6: the lease of an attempt that was cancelled by other hands is not extended: it ends, and another follows."""
+    calls = []
+
+    class Cancelling(grpc.aio.UnaryUnaryClientInterceptor):
+        async def intercept_unary_unary(self, continuation, client_call_details, request):
+            calls.append(request)
+            if len(calls) == 1:
+                raise asyncio.CancelledError
+            return await continuation(client_call_details, request)
+
+    async with (
+        opened(url) as ledger,
+        aio.insecure_channel(shop.target, interceptors=[Cancelling()]) as channel,
+        delivering(ledger, channel),
+    ):
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        await until(ledger, told.id, OperationState.SUCCEEDED)
+        attempts = await ledger.attempts(told.id)
+
+    assert [attempt.code for attempt in attempts] == ["LOST", "OK"]
+    assert f"an attempt of operation {told.id} broke" in caplog.text
+
+
 async def test_nothing_secret_is_logged(url, shop, caplog):
     """RT-11, LG-11: no log line has a payload, a metadata value or a token, whatever happens."""
     caplog.set_level(logging.DEBUG)
@@ -757,6 +801,79 @@ async def test_it_ends_though_the_database_fails(url, shop):
 
     assert done
     assert task.cancelled()
+
+
+@pytest.mark.parametrize("step", [None, S.UNAVAILABLE])
+async def test_an_end_that_cannot_be_recorded(url, shop, step):
+    """LG-2, LG-6: an attempt that ended is not given back as if there was none: its lease ends, and it counts as lost.
+
+    Else its backoff would be forgotten, and the next attempt made at once.
+    """
+    shop.script["a"] = [step]
+    async with (
+        opened(url, replace(FAST, grace=0.2, policy="max_attempts: 5, delay: 60s, jitter: none")) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+    ):
+
+        async def failing(_):
+            raise LedgerUnavailableError("gone")
+
+        record, ledger.store.record = ledger.store.record, failing
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        async with delivering(ledger, channel):
+            for _ in range(500):
+                await asyncio.sleep(0.02)
+                if shop.executed and not shop.running:
+                    break
+            await asyncio.sleep(0.2)
+        ledger.store.record = record
+        async with delivering(ledger, channel):
+            operation = await until(ledger, told.id, OperationState.WAITING)
+            attempts = await ledger.attempts(told.id)
+
+    assert [attempt.code for attempt in attempts] == ["LOST"]
+    assert operation.backoff_request_seconds == 60
+    assert shop.executed == {"a": 1}
+
+
+async def test_its_own_leases_after_an_outage(url, shop):
+    """LG-6: a deliverer that is there does not take its own attempts for lost, as its leases ended in an outage."""
+    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
+        store, down, looked = ledger.store, asyncio.Event(), asyncio.Event()
+        real = {name: getattr(store, name) for name in ("claim", "extend", "lost", "record")}
+
+        def failing(name):
+            async def ask(*given):
+                if down.is_set() or (name == "record" and not looked.is_set()):
+                    raise LedgerUnavailableError("gone")
+                told = await real[name](*given)
+                if name == "lost" and shop.executed:
+                    looked.set()
+                return told
+
+            return ask
+
+        for name in real:
+            setattr(store, name, failing(name))
+        claim_or_fail = store.claim
+
+        async def claim(*given):
+            taken = await claim_or_fail(*given)
+            if taken and not looked.is_set():
+                down.set()
+            return taken
+
+        store.claim = claim
+        told = await ledger.submit(unary(channel), Message(text="a"))
+        async with delivering(ledger, channel):
+            await asyncio.wait_for(down.wait(), 10)
+            await asyncio.sleep(1.5 * FAST.lease)
+            down.clear()
+            await until(ledger, told.id, OperationState.SUCCEEDED)
+        [attempt] = await ledger.attempts(told.id)
+
+    assert shop.executed == {"a": 1}
+    assert (attempt.code, attempt.delay) == ("OK", None)
 
 
 async def test_a_connection_that_breaks_behind_a_claim(url):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from grpc_backoff import OptionError
@@ -22,3 +24,19 @@ async def test_functions_and_coroutine_functions():
         return number
 
     assert await call_hook(slow, 1) == await call_hook(lambda number: number, 1) == 1
+
+
+async def test_whose_cancellation_it_is():
+    """LG-7: a hook's own CancelledError is an error of the hook; that of the task which calls it goes through."""
+
+    def broken():
+        raise asyncio.CancelledError
+
+    with pytest.raises(RuntimeError, match="the hook raised CancelledError"):
+        await call_hook(broken)
+
+    caller = asyncio.ensure_future(call_hook(asyncio.sleep, 60))
+    await asyncio.sleep(0)
+    caller.cancel()
+    await asyncio.wait({caller})
+    assert caller.cancelled()

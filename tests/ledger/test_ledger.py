@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from dataclasses import replace
 
 import grpc
@@ -320,3 +322,42 @@ async def test_a_closed_ledger(url):
 
     with pytest.raises(LedgerUnavailableError, match="the ledger is closed; nothing was stored"):
         await ledger.submit("t", "/m/m", b"")
+
+
+FORKING = """
+import asyncio, os, signal, sys
+from grpc_backoff.ledger import Ledger, LedgerUnavailableError
+
+async def opened():
+    ledger = await Ledger.open(sys.argv[1])
+    await ledger.submit("t", "/m/m", b"", idempotency_key="before")
+    return ledger
+
+loop = asyncio.new_event_loop()
+ledger = loop.run_until_complete(opened())
+child = os.fork()
+if not child:
+    signal.alarm(10)
+    try:
+        asyncio.run(ledger.submit("t", "/m/m", b"", idempotency_key="child"))
+    except LedgerUnavailableError as error:
+        print(error, flush=True)
+    asyncio.run(ledger.close())
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+loop.run_until_complete(ledger.submit("t", "/m/m", b"", idempotency_key="after"))
+print(sorted(each.idempotency_key for each in loop.run_until_complete(ledger.find())))
+loop.run_until_complete(ledger.close())
+loop.close()
+"""
+
+
+async def test_a_fork(url):
+    """LG-9: in the child of a fork the parent's ledger is refused, and the parent's goes on."""
+    done = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", FORKING, url], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    refused, stored = done.stdout.splitlines()
+    assert refused.endswith("the ledger was opened before a fork; open one in each process; nothing was stored")
+    assert stored == "['after', 'before']"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import random
+import resource
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,8 +24,10 @@ from grpc_backoff.ledger import (
     LedgerSchemaError,
     LedgerUnavailableError,
     OperationState,
+    postgres,
 )
 from grpc_backoff.ledger.records import AttemptReport
+from grpc_backoff.ledger.schema import Migration
 from grpc_backoff.policy.presets import RETRY
 from tests.echo import Message, serving
 from tests.ledger import server as servers
@@ -49,6 +54,8 @@ class Network:
         self._through.set()
         self._writers = []
         self._tasks = set()
+        self.delay = 0.0
+        """Seconds that everything takes, in each direction."""
 
     async def _accept(self, reader, writer):
         ours, through = await asyncio.open_unix_connection(self._path), self._through
@@ -62,6 +69,7 @@ class Network:
         with contextlib.suppress(ConnectionError):
             while some := await source.read(65536):
                 await through.wait()
+                await asyncio.sleep(self.delay)
                 sink.write(some)
         sink.close()
 
@@ -559,3 +567,113 @@ async def test_ten_that_migrate_at_once(url):
     assert len(await ledgers[0].find(Filter())) == 10
     for ledger in ledgers:
         await ledger.close()
+
+
+async def test_a_slow_migration(url, monkeypatch):
+    """LG-13: a migration may take longer than a request: an index of many rows does, however often one tries."""
+    slow = [*postgres.migrations("postgres"), Migration(99, "slow", "SELECT pg_sleep(1)")]
+    monkeypatch.setattr(postgres, "migrations", lambda _: slow)
+    store = open_store(url, replace(SETTINGS, timeout=0.5))
+    other = open_store(url, replace(SETTINGS, timeout=0.5, lock_timeout=0.1))
+    told = await asyncio.gather(store.migrate(apply=True), other.migrate(apply=True))
+    await store.close()
+    await other.close()
+    assert sorted(told) == [(0, 99), (99, 99)]
+
+
+async def test_a_migration_behind_a_lock(url, monkeypatch):
+    """LG-2, LG-13: a migration waits for a table's lock as others do, lest all who write wait behind it."""
+    store = open_store(url, replace(SETTINGS, lock_timeout=0.3))
+    await store.migrate(apply=True)
+    more = "CREATE INDEX more ON grpc_backoff.operations (code)"
+    known = [*postgres.migrations("postgres"), Migration(99, "more", more)]
+    monkeypatch.setattr(postgres, "migrations", lambda _: known)
+    async with await psycopg.AsyncConnection.connect(url) as other:
+        await other.execute("LOCK TABLE grpc_backoff.operations IN ROW EXCLUSIVE MODE")
+        with pytest.raises(LedgerBusyError, match="nothing was written"):
+            await store.migrate(apply=True)
+    assert await store.migrate(apply=True) == (3, 99)
+    await store.close()
+
+
+async def test_many_losses_far_away(server, url):
+    """LG-6: leases that have ended are recorded as lost, also where a round trip for each would take too long."""
+    network = Network(server.directory)
+    network.delay = 0.02
+    near = open_store(url)
+    await near.migrate(apply=True)
+    await near.submit([submission(n) for n in range(100)])
+    await near.claim("shop:443", 100, "dead", 0.001)
+    async with network.open() as port:
+        store = open_store(network.url(port, url), replace(SETTINGS, timeout=2.0))
+        told = await store.lost(None, lambda _: STEPS, random.Random(1), 1000)
+        await store.close()
+    assert {each.code for each in told} == {"LOST"}
+    assert len({each.id for each in told if each.live}) == 100
+    assert (await near.queue(None)).counts == {OperationState.WAITING: 100}
+    await near.close()
+
+
+async def test_what_is_due_and_locked(url):
+    """LG-6, LG-12: while somebody else has the lock of what is due, it is asked for again in a while, not in a loop."""
+    shop, claims = Shop(), 0
+    async with (
+        serving(shop) as port,
+        await Ledger.open(url, settings=QUICK) as ledger,
+        aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        await channel.channel_ready()
+        told = await ledger.submit(channel.target, METHOD, Message(text="a").SerializeToString())
+        claim = ledger.store.claim
+
+        async def counted(*given):
+            nonlocal claims
+            claims += 1
+            return await claim(*given)
+
+        ledger.store.claim = counted
+        async with await psycopg.AsyncConnection.connect(url) as other:
+            await other.execute("SELECT 1 FROM grpc_backoff.operations FOR UPDATE")
+            async with delivering(ledger, channel):
+                await asyncio.sleep(1)
+                while_locked = claims
+                await other.rollback()
+                await until(ledger, told.id, OperationState.SUCCEEDED)
+
+    assert 1 < while_locked <= 40
+
+
+async def test_two_that_store_the_same_keys_in_another_order(url):
+    """LG-2: a deadlock is somebody else's lock, too: `LedgerBusyError`, and nothing was written."""
+    store = open_store(url)
+    await store.migrate(apply=True)
+    async with await psycopg.AsyncConnection.connect(url) as other:
+        await store.submit_within(other, [submission(1, key="b")])
+        ours = asyncio.ensure_future(store.submit([submission(2, key="a"), submission(3, key="b")]))
+        await asyncio.sleep(0.3)  # the server looks for deadlocks after a second of waiting
+        await store.submit_within(other, [submission(4, key="a")])
+        with pytest.raises(LedgerBusyError, match="a deadlock with another transaction; nothing was written"):
+            await ours
+    assert [operation.id for operation in await store.find(Filter(), 9)] == [submission(1).id, submission(4).id]
+    await store.close()
+
+
+async def test_a_timeout_without_files_to_open(url):
+    """LG-9: what was said not to be stored is not stored, also where the process may open no file any more."""
+    store = open_store(url, replace(SETTINGS, timeout=0.5))
+    await store.migrate(apply=True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with await psycopg.AsyncConnection.connect(url) as other:
+        await store.submit_within(other, [submission(1, key="a")])
+        free = os.dup(0)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+        try:
+            with pytest.raises(LedgerUnavailableError, match=r"no answer within 0\.5 s; nothing was stored"):
+                await store.submit([submission(2, key="a")])
+            await other.rollback()
+            await asyncio.sleep(0.3)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert await store.find(Filter(), 9) == []
+    await store.close()
