@@ -30,6 +30,7 @@ __all__ = [
     "core_channel",
     "exclude_service",
     "inherited_deadline",
+    "is_grpcios_own",
     "is_single_threaded",
     "open_channels",
     "status_of",
@@ -66,6 +67,11 @@ def core_channel(
     channel = _channel.Channel(target, tuple(options), inner, compression)
     _open[id(channel)] = channel
     return channel
+
+
+def is_grpcios_own(channel: Any) -> bool:
+    """Return whether a channel is of grpcio's own class, with the core's channel right inside."""
+    return type(channel) is _channel.Channel
 
 
 def close_channel(channel: Any) -> None:
