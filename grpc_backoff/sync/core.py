@@ -213,8 +213,9 @@ class CoreConnection:
         _close_elsewhere(self.channel)
 
     def leave_alone(self) -> None:
-        """Take no calls, and leave the core as it is: it is another process's."""
+        """Take no calls, and leave the core as it is, without even asking it: it is another process's."""
         self.retired = self._closing = True
+        self.check = _is_anothers
 
     def close(self) -> threading.Thread | None:
         """End it with all its calls; return who is still at it, if anybody."""
@@ -382,6 +383,10 @@ def _close_elsewhere(channel: Any) -> threading.Thread:
     with contextlib.suppress(RuntimeError):  # the interpreter is about to exit
         Context().run(thread.start)
     return thread
+
+
+def _is_anothers(_try_to_connect: bool) -> int:
+    raise ValueError("the channel was made before a fork")
 
 
 def _nobody(*_: object) -> None:

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from grpc_backoff.errors import MadeBeforeFork
 from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import open_channels, survives_forks
+from grpc_backoff.sync.grpcio import forget_channels, survives_forks
 
 __all__ = ["Generation", "check_core", "generation", "note"]
 
@@ -55,7 +55,7 @@ def check_core(target: str) -> None:
 def _begin_child() -> None:
     global _now  # noqa: PLW0603 - a process has one
     _now = Generation()
-    _inherited.extend(open_channels())
+    _inherited.extend(forget_channels())
     for connection in tuple(_connections):
         connection.leave_alone()
 

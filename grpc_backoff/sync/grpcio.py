@@ -29,6 +29,7 @@ __all__ = [
     "close_channel",
     "core_channel",
     "exclude_service",
+    "forget_channels",
     "inherited_deadline",
     "is_grpcios_own",
     "is_single_threaded",
@@ -83,6 +84,13 @@ def close_channel(channel: Any) -> None:
 def open_channels() -> list[Any]:
     """Return the channels that `core_channel` made and nobody has closed."""
     return list(_open.values())
+
+
+def forget_channels() -> list[Any]:
+    """Return the channels that are open, and know of none from now on: they are another process's."""
+    forgotten = open_channels()
+    _open.clear()
+    return forgotten
 
 
 def is_single_threaded(options: Options) -> bool:
