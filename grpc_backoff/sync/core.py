@@ -3,7 +3,7 @@
 The core is a capable dialler with a will of its own; what keeps it to one attempt is told in `aio/core.py`, and the
 options for it are both faces' (`connection/core_options.py`). What is different here is how it is watched. A watch of
 the core's needs a thread for each channel, and closing a channel waits for its watch. So the conductor looks at the
-state from time to time: soon and often behind the start of an attempt, at all connections that stand every tenth of a
+state from time to time: soon and often behind the start of an attempt, at all connections that stand every fifth of a
 second, and each call looks before it enters.
 
 A connection counts the calls on it without a lock: `calls` is a set, and adding to one is atomic. Whoever takes the
