@@ -1,7 +1,8 @@
 """Resilient gRPC channels for Python: connection backoff that can be set, seen, reset and proven.
 
-`from grpc_backoff import aio` and `aio.insecure_channel(target)` in place of `grpc.aio.insecure_channel(target)`; or
-`grpc_backoff.install()`, once, for all that the process makes.
+`from grpc_backoff import aio` and `aio.insecure_channel(target)` in place of `grpc.aio.insecure_channel(target)`;
+`grpc_backoff.insecure_channel(target)` in place of `grpc.insecure_channel(target)`; or `grpc_backoff.install()`, once,
+for all that the process makes.
 
 A module that says "Internal" in its docstring, or whose package does, may change with any version. The names at the
 top are those of `names.py`. They are imported when the first of them is asked for: the command line

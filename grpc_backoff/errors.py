@@ -7,7 +7,7 @@
     ├── ConfigError (also ValueError)           the configuration file cannot be read or has a wrong value
     ├── ConnectError                            one attempt to connect failed; says at which stage
     ├── IllegalTransition (also RuntimeError)   an input that its state does not know: a bug in a shell
-    ├── MadeBeforeFork (also RuntimeError)      a channel of the parent's was used in the child of a fork
+    ├── ForkError (also RuntimeError)      a channel of the parent's was used in the child of a fork
     ├── MissingExtra (also ImportError)         a part of the library needs packages that are not installed
     ├── NoConnectionError                       a call got no connection; on either face
     ├── RetriesExhaustedError                   a call was given up that could have been retried; on either face
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ConfigError",
     "ConnectError",
+    "ForkError",
     "GrpcBackoffError",
     "IllegalTransition",
-    "MadeBeforeFork",
     "MissingExtra",
     "NoConnectionError",
     "OptionError",
@@ -147,7 +147,7 @@ class IllegalTransition(GrpcBackoffError, RuntimeError):  # noqa: N818 - the ter
     """The state machine was handed an input that its table does not have for its phase."""
 
 
-class MadeBeforeFork(GrpcBackoffError, RuntimeError):  # noqa: N818 - what it says is the name
+class ForkError(GrpcBackoffError, RuntimeError):
     """A channel was made before a fork and used in the child, or cannot work there; the message says what to do."""
 
 

@@ -55,9 +55,10 @@ Hook = Callable[[FailedCall], Any]
 
 @value(frozen=True, slots=True, kw_only=True)
 class RetryHooks:
-    """What a channel calls when its calls fail. They run on the event loop, and in the context of the call.
+    """What a channel calls when its calls fail, in the context of the call.
 
-    An asynchronous hook is waited for, as long as the call's deadline allows; it goes on after that.
+    On the asyncio face they run on the event loop. An asynchronous hook is waited for, as long as the call's deadline
+    allows; it goes on after that. On the threaded face they are functions, and run in the thread of a blocking call.
     """
 
     refresh_credentials: Hook | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import Any, Protocol
@@ -18,7 +19,20 @@ from grpc_backoff.sync.pending import PendingCalls
 
 __all__ = ["Calls", "SharedTokens"]
 
-_TOKENS = threading.RLock()
+
+class _OneAtATime:
+    """A lock that a fork leaves free: another thread of the parent's may have held it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    def begin_anew(self) -> None:
+        self.lock = threading.RLock()
+
+
+_TOKENS = _OneAtATime()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_TOKENS.begin_anew)
 
 
 class SharedTokens(RetryTokens):
@@ -40,12 +54,12 @@ class SharedTokens(RetryTokens):
 
     def failed(self) -> None:
         """Pay for a failure."""
-        with _TOKENS:
+        with _TOKENS.lock:
             self._tokens.failed()
 
     def succeeded(self) -> None:
         """Get back what a success brings."""
-        with _TOKENS:
+        with _TOKENS.lock:
             self._tokens.succeeded()
 
 

@@ -21,7 +21,7 @@ from grpc_backoff.config.options import read_options
 from grpc_backoff.config.target import read_target, shown_target
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.connection.machine import Machine
-from grpc_backoff.errors import MadeBeforeFork, OptionError
+from grpc_backoff.errors import ForkError, OptionError
 from grpc_backoff.sharing.key import key_of
 from grpc_backoff.sync import forks
 from grpc_backoff.sync.calls import Calls
@@ -296,7 +296,7 @@ class Channel(grpc.Channel):
 
     def _refuse_inherited(self) -> None:
         if self._is_inherited:
-            raise MadeBeforeFork(
+            raise ForkError(
                 f"the channel to {self.target} was made before a fork, and the process that made it uses it: make "
                 "channels in the child, after the fork"
             )
@@ -331,7 +331,7 @@ def insecure_channel(
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
-        grpc_backoff.errors.MadeBeforeFork: the process was forked with channels open, and grpcio would hang (FK-1).
+        grpc_backoff.errors.ForkError: the process was forked with channels open, and grpcio would hang (FK-1).
     """
     return Channel(target, None, options, compression, **settings)
 
@@ -356,7 +356,7 @@ def secure_channel(
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
-        grpc_backoff.errors.MadeBeforeFork: the process was forked with channels open, and grpcio would hang (FK-1).
+        grpc_backoff.errors.ForkError: the process was forked with channels open, and grpcio would hang (FK-1).
     """
     if not isinstance(credentials, grpc.ChannelCredentials):  # None would make a channel without TLS
         raise TypeError(f"credentials={type(credentials).__name__}: expected grpc.ChannelCredentials")

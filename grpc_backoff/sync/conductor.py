@@ -28,7 +28,7 @@ __all__ = ["CONDUCTOR", "LOOK_EVERY", "Conductor", "Timer"]
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_EVERY = 0.1
+LOOK_EVERY = 0.2
 """How often connections that stand are looked at, in seconds: all of them together, so that it costs one wake-up."""
 _LINGERS = 0.1
 """How long the thread stays when no channel is left, in seconds: a program may make a channel for each request."""

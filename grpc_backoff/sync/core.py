@@ -3,7 +3,7 @@
 The core is a capable dialler with a will of its own; what keeps it to one attempt is told in `aio/core.py`, and the
 options for it are both faces' (`connection/core_options.py`). What is different here is how it is watched. A watch of
 the core's needs a thread for each channel, and closing a channel waits for its watch. So the conductor looks at the
-state from time to time: soon and often behind the start of an attempt, at all connections that stand every tenth of a
+state from time to time: soon and often behind the start of an attempt, at all connections that stand every fifth of a
 second, and each call looks before it enters.
 
 A connection counts the calls on it without a lock: `calls` is a set, and adding to one is atomic. Whoever takes the
@@ -213,8 +213,9 @@ class CoreConnection:
         _close_elsewhere(self.channel)
 
     def leave_alone(self) -> None:
-        """Take no calls, and leave the core as it is: it is another process's."""
+        """Take no calls, and leave the core as it is, without even asking it: it is another process's."""
         self.retired = self._closing = True
+        self.check = _is_anothers
 
     def close(self) -> threading.Thread | None:
         """End it with all its calls; return who is still at it, if anybody."""
@@ -382,6 +383,10 @@ def _close_elsewhere(channel: Any) -> threading.Thread:
     with contextlib.suppress(RuntimeError):  # the interpreter is about to exit
         Context().run(thread.start)
     return thread
+
+
+def _is_anothers(_try_to_connect: bool) -> int:
+    raise ValueError("the channel was made before a fork")
 
 
 def _nobody(*_: object) -> None:

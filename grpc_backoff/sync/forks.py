@@ -11,9 +11,9 @@ import os
 from typing import Any
 from weakref import WeakSet
 
-from grpc_backoff.errors import MadeBeforeFork
+from grpc_backoff.errors import ForkError
 from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import open_channels, survives_forks
+from grpc_backoff.sync.grpcio import forget_channels, survives_forks
 
 __all__ = ["Generation", "check_core", "generation", "note"]
 
@@ -42,10 +42,10 @@ def check_core(target: str) -> None:
     """Refuse to make a channel where grpcio's core would hang with it.
 
     Raises:
-        MadeBeforeFork: a channel of this library's was open when this process was forked.
+        ForkError: a channel of this library's was open when this process was forked.
     """
     if _inherited and not survives_forks():
-        raise MadeBeforeFork(
+        raise ForkError(
             f"the channel to {target} cannot be made in this process: it was forked while its parent had channels "
             "open, and grpcio would hang. Set GRPC_ENABLE_FORK_SUPPORT=1 before Python starts, or close all channels "
             "before the fork, or start processes by spawn or forkserver"
@@ -55,7 +55,7 @@ def check_core(target: str) -> None:
 def _begin_child() -> None:
     global _now  # noqa: PLW0603 - a process has one
     _now = Generation()
-    _inherited.extend(open_channels())
+    _inherited.extend(forget_channels())
     for connection in tuple(_connections):
         connection.leave_alone()
 

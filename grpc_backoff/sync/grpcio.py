@@ -29,7 +29,9 @@ __all__ = [
     "close_channel",
     "core_channel",
     "exclude_service",
+    "forget_channels",
     "inherited_deadline",
+    "is_grpcios_own",
     "is_single_threaded",
     "open_channels",
     "status_of",
@@ -68,6 +70,11 @@ def core_channel(
     return channel
 
 
+def is_grpcios_own(channel: Any) -> bool:
+    """Return whether a channel is of grpcio's own class, with the core's channel right inside."""
+    return type(channel) is _channel.Channel
+
+
 def close_channel(channel: Any) -> None:
     """Close a channel that `core_channel` made; this waits for its calls to be told, and for their callbacks."""
     channel.close()
@@ -77,6 +84,13 @@ def close_channel(channel: Any) -> None:
 def open_channels() -> list[Any]:
     """Return the channels that `core_channel` made and nobody has closed."""
     return list(_open.values())
+
+
+def forget_channels() -> list[Any]:
+    """Return the channels that are open, and know of none from now on: they are another process's."""
+    forgotten = open_channels()
+    _open.clear()
+    return forgotten
 
 
 def is_single_threaded(options: Options) -> bool:

@@ -90,7 +90,7 @@ def test_nothing_is_lost_as_it_ends(conductor):
 
 
 def test_looks(conductor):
-    """TH-5: what is watched is looked at every tenth of a second, until it is watched no more."""
+    """TH-5: what is watched is looked at every fifth of a second, until it is watched no more."""
 
     class Looked:
         looks = 0

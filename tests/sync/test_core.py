@@ -171,5 +171,6 @@ def test_left_alone(conductor):
         connection.ended(object())
         time.sleep(0.05)
         assert connection.retired
-        assert connection.alive()
+        assert not connection.alive()
+        assert len(open_channels()) == 1
         close(conductor, made)

@@ -1,11 +1,21 @@
-"""FK-1: what a child of a fork can do with channels, in real children."""
+"""FK-1: what a child of a fork can do with channels, in real children of real programs."""
 
 from __future__ import annotations
 
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+import grpc_backoff
 from grpc_backoff.sync import forks
 from tests.echo import EchoStub, Message
+
+REFUSED = ["ForkError"] * 4
+CLOSED = ["ValueError", "ValueError", "ValueError", None]
 
 
 def test_a_generation():
@@ -15,15 +25,33 @@ def test_a_generation():
 
 def test_nothing_is_refused_without_a_fork(server):
     """FK-1: a process that was not forked makes channels as it likes."""
-    import grpc_backoff
-
     forks.check_core("target")
     with grpc_backoff.insecure_channel(server.target) as one, grpc_backoff.insecure_channel(server.target) as other:
         for channel in (one, other):
             assert EchoStub(channel).Unary(Message(text="a")).text == "a"
 
 
-@pytest.mark.parametrize("name", ["generation", "note", "check_core"])
-def test_it_is_documented(name):
-    """FK-1: each says what it is for."""
-    assert getattr(forks, name).__doc__
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
+@pytest.mark.parametrize("support", ["0", "1"])
+@pytest.mark.parametrize("phase", ["ready", "attempt", "backoff", "waiting", "closed"])
+def test_children(server, phase, support):
+    """FK-1: the child's inherited channels say that they were made before a fork, close and are dropped; none hangs.
+
+    Channels that it makes work with grpcio's fork support, or where no core channel was open; otherwise making one
+    says so at once. The parent notices nothing.
+    """
+    program = Path(__file__).parent / "forking.py"
+    done = subprocess.run(
+        [sys.executable, program, phase, server.target],
+        env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": support},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    inherited, made, child, dropped, mine = ast.literal_eval(done.stdout)
+    assert inherited == (CLOSED if phase == "closed" else REFUSED)
+    refused = support == "0" and phase in ("ready", "attempt")
+    assert made == (["ForkError"] * 2 if refused else ["new", "new"]) or phase == "waiting"
+    assert (child, dropped, mine) == (0, 0, "mine")

@@ -1,0 +1,93 @@
+"""What `grpc_backoff.install` puts in the place of `grpc`'s constructors, and how it takes it away again (TH-7).
+
+Libraries that trace calls replace the constructors too: theirs make a channel with what they find in grpc's place, and
+put interceptors in front. Where one of them was there before us, it is asked for its channel all the same, and the
+channel of grpc's own that it has put its interceptors in front of is exchanged for ours.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import grpc
+
+from grpc_backoff.sync import channel
+from grpc_backoff.sync.grpcio import is_grpcios_own
+
+__all__ = ["is_substituted", "restore", "substitute"]
+
+_NAMES = ("insecure_channel", "secure_channel")
+_MODULES = ("grpc",)
+
+_lock = threading.Lock()
+
+
+class _ThreadedSubstitute:
+    """One of this library's constructors in the place of another, which it calls once it is switched off.
+
+    A class, since the type of a thing is the one trait that wrappers, which copy names and attributes, do not share.
+    """
+
+    switched_on = False
+
+    def __init__(self, name: str, beneath: Callable[..., grpc.Channel]) -> None:
+        ours = getattr(channel, name)
+        functools.update_wrapper(self, ours)  # tracing libraries look at the name
+        self._ours = ours
+        self.beneath = beneath
+
+    def __call__(self, *args: Any, **kwargs: Any) -> grpc.Channel:
+        if not _ThreadedSubstitute.switched_on:
+            return self.beneath(*args, **kwargs)
+        made: grpc.Channel = self._ours(*args, **kwargs)
+        return _behind(self.beneath(*args, **kwargs), made)
+
+
+def _behind(theirs: Any, ours: grpc.Channel) -> grpc.Channel:
+    """Return what tracing libraries have made of grpc's channel, with ours in its place."""
+    if is_grpcios_own(theirs):
+        theirs.close()
+        return ours
+    innermost = theirs
+    while not is_grpcios_own(getattr(innermost, "_channel", None)):
+        innermost = getattr(innermost, "_channel", None)
+        if innermost is None:  # somebody's own kind of channel, which we know nothing of
+            return ours
+    innermost._channel.close()  # noqa: SLF001 - `grpc.intercept_channel` keeps it there, and all that do as it does
+    innermost._channel = ours  # noqa: SLF001
+    return theirs  # type: ignore[no-any-return]
+
+
+def is_substituted() -> bool:
+    """Return whether `substitute` was called, and `restore` was not since."""
+    return _ThreadedSubstitute.switched_on
+
+
+def substitute() -> None:
+    """Put this library's constructors in the place of what stands under grpc's names, unless they are there."""
+    with _lock:
+        _ThreadedSubstitute.switched_on = True
+        for module in _modules():
+            for name in _NAMES:
+                present = getattr(module, name)
+                if type(present) is not _ThreadedSubstitute:
+                    setattr(module, name, _ThreadedSubstitute(name, present))
+
+
+def restore() -> None:
+    """Switch the substitutes off, and take away those that nobody has wrapped since."""
+    with _lock:
+        _ThreadedSubstitute.switched_on = False
+        for module in _modules():
+            for name in _NAMES:
+                while type(present := getattr(module, name)) is _ThreadedSubstitute:
+                    setattr(module, name, present.beneath)
+
+
+def _modules() -> list[ModuleType]:
+    return [importlib.import_module(name) for name in _MODULES]

@@ -1,0 +1,97 @@
+"""A parent that forks with a channel in some phase, and what its children do with that: `forking.py PHASE TARGET`."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+
+import grpc_backoff
+from grpc_backoff.sync.grpcio import open_channels
+from tests.echo import EchoStub, Message
+
+HANGS = 20
+FAST = [("grpc.initial_reconnect_backoff_ms", 200)]
+
+
+def outcome(work):
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - what it is, is what the parent wants to know
+        return type(error).__name__
+
+
+def new(target):
+    with grpc_backoff.insecure_channel(target, FAST) as channel:
+        return EchoStub(channel).Unary(Message(text="new"), timeout=10).text
+
+
+def use(tell, channel, stub, target):
+    """Do everything with an inherited channel, and then with new ones; tell the parent what became of it."""
+    faulthandler.dump_traceback_later(HANGS, exit=True)
+    request = Message(text="a")
+    said = [
+        outcome(lambda: stub.Unary(request, timeout=2).text),
+        outcome(lambda: stub.Unary.future(request, timeout=2).result(5).text),
+        outcome(lambda: next(stub.Down(request, timeout=2)).text),
+        outcome(lambda: channel.subscribe(lambda _: None)),
+    ]
+    channel.connection_status()
+    channel.reset_connect_backoff()
+    channel.close()
+    channel.close()
+    tell.put((said, [outcome(lambda: new(target)), outcome(lambda: new(target))]))
+
+
+def begin(phase, target, up):
+    where = target if up else "127.0.0.1:1"
+    channel = grpc_backoff.insecure_channel(where, FAST, listeners=[lambda _: None])
+    stub = EchoStub(channel)
+    if phase in ("ready", "closed"):
+        stub.Unary(Message(text="a"), timeout=20)
+    if phase == "attempt":
+        channel.subscribe(lambda _: None, try_to_connect=True)
+        while not open_channels():
+            time.sleep(0.001)
+    if phase == "backoff":
+        outcome(lambda: stub.Unary(Message(text="a"), timeout=20))
+    if phase == "waiting":
+        how = {"wait_for_ready": True, "timeout": 20}
+        threading.Thread(target=lambda: outcome(lambda: stub.Unary(Message(text="a"), **how)), daemon=True).start()
+    if phase == "closed":
+        channel.close()
+    return channel, stub
+
+
+def main(phase, target):
+    # No watchdog here: in a child of a process that has one, faulthandler waits for its thread.
+    up = phase not in ("backoff", "waiting")
+    channel, stub = begin(phase, target, up)
+    context = multiprocessing.get_context("fork")
+    tell = context.SimpleQueue()
+    child = context.Process(target=use, args=(tell, channel, stub, target))
+    child.start()
+    child.join()
+    inherited, made = tell.get()
+    pid = os.fork()
+    if pid == 0:  # this one drops what it has inherited, and ends as any program does
+        faulthandler.dump_traceback_later(HANGS, exit=True)
+        del channel, stub
+        gc.collect()
+        sys.exit(0)
+    dropped = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    mine = stub.Unary(Message(text="mine"), timeout=20).text if phase in ("ready", "attempt") else "mine"
+    channel.close()
+    print(repr((inherited, made, child.exitcode, dropped, mine)))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
