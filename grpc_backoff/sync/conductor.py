@@ -80,7 +80,6 @@ class Conductor:
         self._looked: dict[Looked, None] = {}
         self._next_look = 0.0
         self._users: dict[object, None] = {}
-        self._pump: Pump | None = None
         self._stopping = False
 
     def is_closed(self) -> bool:
@@ -143,8 +142,13 @@ class Conductor:
             Context().run(self._thread.start)
 
     def _run(self) -> None:
-        if needs_pump():
-            self._pump = Pump()
+        pump = Pump() if needs_pump() else None
+        self._go_on()
+        if pump is not None:
+            pump.stop()
+
+    def _go_on(self) -> None:
+        """Work until nobody needs the thread any more."""
         idle_since = None
         while True:
             if self._users:
@@ -203,9 +207,6 @@ class Conductor:
             if not self._work.empty() or self._users:
                 self._thread = here
                 return False
-            pump, self._pump = self._pump, None
-        if pump is not None:
-            pump.stop()
         return True
 
     # The end of the process, and forks.

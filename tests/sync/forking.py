@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 import grpc_backoff
-from grpc_backoff.sync.grpcio import open_channels
 from tests.echo import EchoStub, Message
+from tests.sync.service import dialled
 
 HANGS = 20
 FAST = [("grpc.initial_reconnect_backoff_ms", 200)]
@@ -59,7 +59,7 @@ def begin(phase, target, up):
         stub.Unary(Message(text="a"), timeout=20)
     if phase == "attempt":
         channel.subscribe(lambda _: None, try_to_connect=True)
-        while not open_channels():
+        while not dialled():
             time.sleep(0.001)
     if phase == "backoff":
         outcome(lambda: stub.Unary(Message(text="a"), timeout=20))

@@ -25,10 +25,9 @@ from grpc_backoff import (
     OptionError,
     State,
 )
-from grpc_backoff.sync.grpcio import open_channels
 from grpc_backoff.testing.front import healthy, settings_then_close, silent
 from tests.echo import EchoStub, Message
-from tests.sync.service import front, place, until
+from tests.sync.service import dialled, front, place, until
 
 FAST = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -197,7 +196,7 @@ def test_close_in_every_phase(phase):
         until(lambda: Closed in kinds(events))
         assert took < 0.25 + 1  # slack for a busy machine; the figure is measured elsewhere
         said = len(events)
-        until(lambda: open_channels() == [])
+        until(lambda: dialled() == [])
         time.sleep(0.2)
         assert len(events) == said
         assert kinds(events)[-1] is Closed
@@ -241,7 +240,7 @@ def test_dropped():
         with pytest.raises(StopIteration):
             next(call)
         del call
-        until(lambda: open_channels() == [])
+        until(lambda: dialled() == [])
 
 
 def test_a_call_in_a_finalizer():
@@ -375,4 +374,4 @@ def test_opened_and_closed():
             with grpc_backoff.insecure_channel(server.target) as channel:
                 if turn % 10 == 0:
                     EchoStub(channel).Unary(Message(text="a"), timeout=20)
-        assert open_channels() == []
+        assert dialled() == []

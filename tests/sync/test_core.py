@@ -11,9 +11,8 @@ import pytest
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core import CoreConnection, CoreConnector
-from grpc_backoff.sync.grpcio import open_channels
 from grpc_backoff.testing.front import accept_close, healthy, http1_answer, settings_then_close, silent
-from tests.sync.service import connect_policy, front, place, until
+from tests.sync.service import connect_policy, dialled, front, place, until
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def test_connected(conductor):
         assert connection.loss() is None
         close(conductor, made)
         assert not connection.alive()
-    assert open_channels() == []
+    assert dialled() == []
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_failed(conductor, behaviour, stage):
         failure = outcome(conductor, connector(conductor, peer.target))
     assert isinstance(failure, Failure)
     assert failure.stage is stage
-    assert open_channels() == []
+    assert dialled() == []
 
 
 def test_one_dial(conductor):
@@ -92,7 +91,7 @@ def test_abandoned(conductor):
         began = time.monotonic()
         assert not run(conductor, attempt.decided)
         run(conductor, attempt.abandon)
-        assert open_channels() == []
+        assert dialled() == []
         until(lambda: peer.visits[0].ended is not None)
         assert time.monotonic() - began < 0.75 + 1  # slack for a busy machine
         assert told == []
@@ -145,7 +144,7 @@ def test_the_end_of_a_connection(conductor):
         assert made.open == {connection}
         connection.ended(token)
         until(lambda: made.open == set())
-    until(lambda: open_channels() == [])
+    until(lambda: dialled() == [])
 
 
 def test_stable_after(conductor):
@@ -172,5 +171,5 @@ def test_left_alone(conductor):
         time.sleep(0.05)
         assert connection.retired
         assert not connection.alive()
-        assert len(open_channels()) == 1
+        assert len(dialled()) == 1
         close(conductor, made)
