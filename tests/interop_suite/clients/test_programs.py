@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
@@ -65,6 +66,9 @@ async def test_what_is_held_and_announced():
     ours = next(peer for peer in PEERS if peer.must_pass)
     async with FlakyServer("working") as server:
         account = await account_of(ours, server.target, settings={Setting.HOLD: 700})
+        async with asyncio.timeout(20):
+            while server.timeline().visits[0].ended is None:  # the client is gone; this loop may not have heard of it
+                await asyncio.sleep(0.01)
         (visit,) = server.timeline().visits
         taken = server.timeline().taken
     announced = account.announced
