@@ -1,0 +1,31 @@
+"""What this project's channels announce of their dials; see `--hold-ms` in `README.md`."""
+
+from __future__ import annotations
+
+import time
+
+from grpc_backoff import AttemptStarted, CoreRedial
+from grpc_backoff.connection.events import ConnectionEvent
+from interop.clients.peer_program import Announcements
+
+__all__ = ["Announcer"]
+
+
+class Announcer:
+    """A listener that notes what the channel announces."""
+
+    def __init__(self, began: float) -> None:
+        """Note moments as seconds since `began`, on `time.monotonic`."""
+        self.announced = Announcements()
+        self._began = began
+
+    def __call__(self, event: ConnectionEvent) -> None:
+        """Take in an event of the channel."""
+        if isinstance(event, AttemptStarted):
+            self.announced.attempts.append(event.at - self._began)
+        elif isinstance(event, CoreRedial):
+            self.announced.redials.append(event.at - self._began)
+
+    def closed(self) -> None:
+        """Note that the channel is closed."""
+        self.announced.closed = time.monotonic() - self._began
