@@ -79,7 +79,7 @@ test-modes: .venv/made
 	PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) tests/aio -W ignore::pytest.PytestConfigWarning
 
 test-oldest: .venv-oldest/made
-	$(OLDEST)/python $(PYTEST) tests/interop_suite/official/test_generated.py tests/interop_suite/official/test_wire.py $(SHORT)
+	$(OLDEST)/python $(PYTEST) tests/interop_suite/official/test_generated.py tests/interop_suite/official/test_wire.py tests/sync $(SHORT)
 
 test-clients: .venv-clients/made
 	$(CLIENTS)/python $(PYTEST) -p no:ddtrace tests/clients
