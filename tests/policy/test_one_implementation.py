@@ -24,6 +24,7 @@ EXCEPTIONS = {
     ("policy/checks.py", "_SECONDS"): "so many seconds has a minute",
     ("probe/diagnosis.py", "_UNTRUSTED"): "OpenSSL's numbers for what is wrong with a certificate",
     ("probe/dial.py", "CLOSED_WITHIN"): "how soon a socket is closed (CB-3)",
+    ("sync/conductor.py", "LOOK_EVERY"): "how often connections that stand are looked at",
     ("sync/channel.py", "_CLOSES_WITHIN"): "how long a close waits for other threads",
     ("sync/pump.py", "_SLICE"): "how long the core is waited for at a time",
     ("telemetry/otel.py", "DELAYS"): "the bounds of a histogram",
