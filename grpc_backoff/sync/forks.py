@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from grpc_backoff.errors import ForkError
 from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import forget_channels, survives_forks
+from grpc_backoff.sync.grpcio import forget_channels, is_ending, survives_forks
 
 __all__ = ["Generation", "check_core", "generation", "note"]
 
@@ -25,7 +25,7 @@ class Generation:
 _now = Generation()
 _connections: WeakSet[CoreConnection] = WeakSet()
 _inherited: list[Any] = []
-"""Core channels of the parent's. To free one would be to ask the core for something."""
+"""Core channels of the parent's, or None for a core that was shutting down. To free one would be to ask the core."""
 
 
 def generation() -> Generation:
@@ -42,20 +42,20 @@ def check_core(target: str) -> None:
     """Refuse to make a channel where grpcio's core would hang with it.
 
     Raises:
-        ForkError: a channel of this library's was open when this process was forked.
+        ForkError: a channel of this library's was open when this process was forked, or a second before.
     """
     if _inherited and not survives_forks():
         raise ForkError(
             f"the channel to {target} cannot be made in this process: it was forked while its parent had channels "
-            "open, and grpcio would hang. Set GRPC_ENABLE_FORK_SUPPORT=1 before Python starts, or close all channels "
-            "before the fork, or start processes by spawn or forkserver"
+            "open, or within a second of their close, and grpcio would hang. Set GRPC_ENABLE_FORK_SUPPORT=1 before "
+            "Python starts, or close all channels a second before the fork, or start processes by spawn or forkserver"
         )
 
 
 def _begin_child() -> None:
     global _now  # noqa: PLW0603 - a process has one
     _now = Generation()
-    _inherited.extend(forget_channels())
+    _inherited.extend(forget_channels() or [None] * is_ending())
     for connection in tuple(_connections):
         connection.leave_alone()
 

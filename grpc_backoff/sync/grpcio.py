@@ -6,6 +6,8 @@ Everything that depends on how grpcio keeps a thing stands here, for one place t
 from __future__ import annotations
 
 import importlib
+import math
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -31,6 +33,7 @@ __all__ = [
     "exclude_service",
     "forget_channels",
     "inherited_deadline",
+    "is_ending",
     "is_grpcios_own",
     "is_single_threaded",
     "open_channels",
@@ -58,6 +61,10 @@ Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
 Options = Sequence[tuple[str, Any]]
 
 _open: dict[int, Any] = {}
+_ended: dict[None, float] = {}
+"""When a channel was last closed, on `time.monotonic`."""
+_ENDS_WITHIN = 1.0
+"""How long after the close of its last channel the core may still be shutting down, in seconds."""
 
 
 def core_channel(
@@ -79,6 +86,7 @@ def close_channel(channel: Any) -> None:
     """Close a channel that `core_channel` made; this waits for its calls to be told, and for their callbacks."""
     channel.close()
     _open.pop(id(channel), None)
+    _ended[None] = time.monotonic()
 
 
 def open_channels() -> list[Any]:
@@ -91,6 +99,11 @@ def forget_channels() -> list[Any]:
     forgotten = open_channels()
     _open.clear()
     return forgotten
+
+
+def is_ending() -> bool:
+    """Return whether the core may be shutting down, in threads of its own, after its last channel was closed."""
+    return time.monotonic() - _ended.get(None, -math.inf) < _ENDS_WITHIN
 
 
 def is_single_threaded(options: Options) -> bool:

@@ -55,7 +55,7 @@ def begin(phase, target, up):
     where = target if up else "127.0.0.1:1"
     channel = grpc_backoff.insecure_channel(where, FAST, listeners=[lambda _: None])
     stub = EchoStub(channel)
-    if phase in ("ready", "closed"):
+    if phase in ("ready", "closed", "closing"):
         stub.Unary(Message(text="a"), timeout=20)
     if phase == "attempt":
         channel.subscribe(lambda _: None, try_to_connect=True)
@@ -66,8 +66,10 @@ def begin(phase, target, up):
     if phase == "waiting":
         how = {"wait_for_ready": True, "timeout": 20}
         threading.Thread(target=lambda: outcome(lambda: stub.Unary(Message(text="a"), **how)), daemon=True).start()
-    if phase == "closed":
+    if phase in ("closed", "closing"):
         channel.close()
+    if phase == "closed":
+        time.sleep(1.5)  # the core shuts down in threads of its own
     return channel, stub
 
 
