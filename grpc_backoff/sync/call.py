@@ -546,10 +546,14 @@ class FutureCall(_Life):
     def cancel(self, _code: Any, _details: Any) -> None:
         """Cancel the call; grpcio's rendezvous object calls this under the condition of `state`."""
         self._quietly = True
-        self._calls.conductor.post(lambda: self.tell(m.CancelRequested()))
+        self._calls.conductor.post(self._cancel)
+
+    def _cancel(self) -> None:
+        self.tell(m.CancelRequested())
+        # Behind that: one that was being made is known now, and of one that was handed over the machine knows no more.
         attempt = self.attempt
         if attempt is not None:
-            self._calls.conductor.post(attempt.cancel)
+            attempt.cancel()
 
     def commit(self) -> None:
         """Hold the call to the attempt that runs: something of it has reached the caller (RT-8)."""

@@ -10,6 +10,7 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, Reason, RetriesExhaustedError, RetryHooks
+from grpc_backoff.sync import multicallables
 from tests.echo import EchoStub, Message
 from tests.sync.service import place, until
 
@@ -239,3 +240,23 @@ def test_budget(server):
             EchoStub(channel).Unary(Message(text="a"))
         assert caught.value.reason is Reason.BUDGET
         assert len(server.servicer.got) == 2
+
+
+def test_cancel_while_an_attempt_is_being_made(server, monkeypatch):
+    """TH-3, TH-6: an attempt that is on the wire, and not known yet to the call, is cancelled too."""
+    made, cancelled, make = threading.Event(), threading.Event(), multicallables._Attempts.make
+
+    def slowly(*how):
+        attempt = make(*how)
+        made.set()
+        cancelled.wait(20)
+        return attempt
+
+    monkeypatch.setattr(multicallables._Attempts, "make", slowly)
+    with grpc_backoff.insecure_channel(server.target) as channel:
+        future = EchoStub(channel).Unary.future(Message(text="hang"))
+        assert made.wait(20)
+        assert server.servicer.hanging.wait(20)
+        assert future.cancel()
+        cancelled.set()
+        assert server.servicer.cancelled.wait(10)
