@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from grpc_backoff.errors import ForkError
 from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import forget_channels, is_ending, survives_forks
+from grpc_backoff.sync.grpcio import forget_channels, is_stirred, survives_forks
 
 __all__ = ["Generation", "check_core", "generation", "note"]
 
@@ -25,7 +25,7 @@ class Generation:
 _now = Generation()
 _connections: WeakSet[CoreConnection] = WeakSet()
 _inherited: list[Any] = []
-"""Core channels of the parent's, or None for a core that was shutting down. To free one would be to ask the core."""
+"""Core channels of the parent's, or None for a core that was at work. To free one would be to ask the core."""
 
 
 def generation() -> Generation:
@@ -55,7 +55,7 @@ def check_core(target: str) -> None:
 def _begin_child() -> None:
     global _now  # noqa: PLW0603 - a process has one
     _now = Generation()
-    _inherited.extend(forget_channels() or [None] * is_ending())
+    _inherited.extend(forget_channels() or [None] * is_stirred())
     for connection in tuple(_connections):
         connection.leave_alone()
 

@@ -33,9 +33,9 @@ __all__ = [
     "exclude_service",
     "forget_channels",
     "inherited_deadline",
-    "is_ending",
     "is_grpcios_own",
     "is_single_threaded",
+    "is_stirred",
     "open_channels",
     "status_of",
     "survives_forks",
@@ -61,16 +61,17 @@ Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
 Options = Sequence[tuple[str, Any]]
 
 _open: dict[int, Any] = {}
-_ended: dict[None, float] = {}
-"""When a channel was last closed, on `time.monotonic`."""
-_ENDS_WITHIN = 1.0
-"""How long after the close of its last channel the core may still be shutting down, in seconds."""
+_stirred: dict[None, float] = {}
+"""When the core was last told to begin or to close a channel, on `time.monotonic`."""
+_SETTLES_WITHIN = 1.0
+"""How long after that its own threads may still be at it, in seconds: after the last close they shut the core down."""
 
 
 def core_channel(
     target: str, credentials: grpc.ChannelCredentials | None, options: Options, compression: grpc.Compression | None
 ) -> Any:
     """Return a channel of grpcio's own: by its class, not by the public names that tracing libraries replace."""
+    _stirred[None] = time.monotonic()
     inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
     channel = _channel.Channel(target, tuple(options), inner, compression)
     _open[id(channel)] = channel
@@ -86,7 +87,7 @@ def close_channel(channel: Any) -> None:
     """Close a channel that `core_channel` made; this waits for its calls to be told, and for their callbacks."""
     channel.close()
     _open.pop(id(channel), None)
-    _ended[None] = time.monotonic()
+    _stirred[None] = time.monotonic()
 
 
 def open_channels() -> list[Any]:
@@ -101,9 +102,9 @@ def forget_channels() -> list[Any]:
     return forgotten
 
 
-def is_ending() -> bool:
-    """Return whether the core may be shutting down, in threads of its own, after its last channel was closed."""
-    return time.monotonic() - _ended.get(None, -math.inf) < _ENDS_WITHIN
+def is_stirred() -> bool:
+    """Return whether the core may be beginning, or shutting down, in threads of its own."""
+    return time.monotonic() - _stirred.get(None, -math.inf) < _SETTLES_WITHIN
 
 
 def is_single_threaded(options: Options) -> bool:

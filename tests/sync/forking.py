@@ -66,7 +66,7 @@ def begin(phase, target, up):
     if phase == "waiting":
         how = {"wait_for_ready": True, "timeout": 20}
         threading.Thread(target=lambda: outcome(lambda: stub.Unary(Message(text="a"), **how)), daemon=True).start()
-        while not channel.connection_status().attempt:
+        while channel.connection_status().last_error is None:
             time.sleep(0.001)
     if phase in ("closed", "closing"):
         channel.close()
