@@ -260,3 +260,22 @@ def test_cancel_while_an_attempt_is_being_made(server, monkeypatch):
         assert future.cancel()
         cancelled.set()
         assert server.servicer.cancelled.wait(10)
+
+
+def test_futures_and_streams_need_no_threads():
+    """TH-4: on a READY channel, with retries for every call, only threads of grpcio's own come with them."""
+    with place() as server, grpc_backoff.insecure_channel(server.target, retry="retry: 3, delay: 10ms") as channel:
+        grpc.channel_ready_future(channel).result(20)
+        stub = EchoStub(channel)
+        until(lambda: ours() == {"grpc-backoff"})  # the conductor alone
+        futures = [stub.Unary.future(Message(text="hang")) for _ in range(20)]
+        streams = [stub.Both(iter([Message(text="a")])) for _ in range(20)]
+        assert [next(stream).text for stream in streams] == ["a"] * 20
+        assert server.servicer.hanging.wait(20)
+        assert ours() == {"grpc-backoff"}
+        for call in (*futures, *streams):
+            call.cancel()
+
+
+def ours():
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("grpc-backoff")}
