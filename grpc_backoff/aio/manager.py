@@ -10,17 +10,18 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Coroutine, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextvars import Context
 from dataclasses import replace
-from typing import Any, Generic, Protocol
+from typing import Any, Protocol
 
 from grpc_backoff.aio.listeners import Event, Listener, tell
 from grpc_backoff.connection import machine as m
-from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector, Loss
-from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, Stage, State
+from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.policy.backoff import Random
+from grpc_backoff.sharing.manager import SteppedManager
 from grpc_backoff.sharing.registry import SCHEDULES, Registry
 
 __all__ = ["ConnectionManager", "Pending"]
@@ -47,7 +48,7 @@ class Pending(Protocol):
         ...
 
 
-class ConnectionManager(Generic[ConnectionT]):
+class ConnectionManager(SteppedManager[ConnectionT]):
     """One target's connection: made when wanted, watched, and made anew when the machine says so."""
 
     def __init__(
@@ -68,50 +69,18 @@ class ConnectionManager(Generic[ConnectionT]):
         Managers with the same `key` dial by one schedule (SH-3); with None, a manager has one to itself.
         """
         self.listeners: list[Listener] = list(listeners)
-        self.connection: ConnectionT | None = None
-        """The connection that calls may use; None unless READY. It may have died a moment ago: ask `alive`."""
-        self._machine = machine
         self._connector = connector
         self._pending = pending
-        self._clock = clock
-        self._rng = rng
         self._loop = loop
-        self._inputs: deque[m.Input] = deque()
-        self._stepping = False
-        self._timer: TimerHandle | None = None
         self._attempt: asyncio.Task[None] | None = None
         self._attempts = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._watchers: list[asyncio.Future[bool]] = []
         self._news: deque[ConnectionEvent | None] = deque(maxlen=_MOST_NEWS)
         self._news_due = False
-        self._to_tell: list[ConnectionEvent | None] = []
-        # Last: from here on other threads may tell it news.
-        self._membership = schedules.join(key, self.hear, loop, clock.now())
-        self._state = m.MachineState(key=self._membership.schedule, member=self._membership.number)
+        super().__init__(machine, clock=clock, rng=rng, home=loop, key=key, schedules=schedules)
 
     # What the channel asks.
-
-    @property
-    def state(self) -> State:
-        """The channel's state at this moment; a connection that is gone is not READY, whoever has heard of it yet."""
-        connection = self.connection
-        gone = connection is not None and not connection.alive()
-        return State.IDLE if gone else self._state.state
-
-    def status(self) -> ConnectionStatus:
-        """Return what the channel is doing (CH-11). Safe in any thread: it changes nothing."""
-        state = self._state
-        start = state.next_start
-        return ConnectionStatus(
-            state=self.state,
-            attempt=state.attempt,
-            in_flight=state.in_flight or state.awaits_turn,
-            last_error=state.failure,
-            next_attempt_in=None if start is None else max(0.0, start - self._clock.now()),
-            ready_since=state.ready_since,
-            connections=state.connections,
-        )
 
     def now(self) -> float:
         """Return the time on the manager's clock."""
@@ -167,7 +136,7 @@ class ConnectionManager(Generic[ConnectionT]):
         """Stop for good (CB-10): no timer, no attempt, no event afterwards. Running calls are not touched."""
         connection = self.connection
         self._feed(m.CloseRequested(well=connection is not None and connection.alive()))
-        self._membership.leave(self._clock.now(), self._machine.policy.initial_backoff)
+        self._leave()
         self.listeners.clear()
         for task in self._tasks:
             task.cancel()
@@ -178,60 +147,11 @@ class ConnectionManager(Generic[ConnectionT]):
 
     # Driving the machine.
 
-    def _feed(self, given: m.Input) -> None:
-        """Step the machine. An effect may lead to further inputs: they wait until the effects before are done."""
-        self._inputs.append(given)
-        self._drain()
+    def _changed(self, _state: State) -> None:
+        self.wake_watchers(changed=True)
 
-    def _drain(self) -> None:
-        if self._stepping:
-            return
-        self._stepping = True
-        try:
-            while self._inputs and self._step(self._inputs[0]):
-                pass
-        finally:
-            self._stepping = False
-            told, self._to_tell = self._to_tell, []
-            for event in told:
-                self._membership.tell_others(event)
-
-    def _step(self, given: m.Input) -> bool:
-        """Take the first input in; return False where that has to wait for another manager's step in this thread."""
-        membership = self._membership
-        with membership.lock:
-            if membership.stepping:
-                self._loop.call_soon_threadsafe(self._drain)
-                return False
-            membership.stepping = True
-            try:
-                self._inputs.popleft()
-                before, effects = self._state.state, self._decide(given)
-            finally:
-                membership.stepping = False
-        if self._state.phase is not m.Phase.READY:
-            self.connection = None
-        for effect in effects:
-            self._carry_out(effect)
-        if self._state.state is not before:
-            self.wake_watchers(changed=True)
-        return True
-
-    def _decide(self, given: m.Input) -> Sequence[m.Effect]:
-        if self._state.phase is m.Phase.CLOSED:
-            return ()  # closed is final; what was on its way comes too late
-        now, membership = self._clock.now(), self._membership
-        state = self._state._replace(key=membership.schedule)
-        try:
-            self._state, effects = self._machine.step(state, given, now, self._rng)
-        except Exception:
-            if self._timer is not None or not (state.in_flight or state.next_start is not None):
-                raise
-            # Of a generator of the program's own. Nothing else would ever wake this manager.
-            _LOG.exception("a step of the connection to %s raised", self._machine.target)
-            return (m.ArmTimer(now + self._machine.policy.initial_backoff),)
-        membership.schedule = self._state.key
-        return effects
+    def _later(self, work: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(work)
 
     def wake_watchers(self, *, changed: bool) -> None:
         """Have everybody look anew who watches the state; `changed` says whether it is the manager's that changed."""
@@ -258,8 +178,6 @@ class ConnectionManager(Generic[ConnectionT]):
                 self._pending.fail()
             case m.Emit():
                 self.emit(effect.event)
-            case m.TellOthers():
-                self._to_tell.append(effect.event)  # told when all is done: a connection may be over as it is made
 
     # What other managers of the key tell (SH-3).
 
@@ -294,11 +212,6 @@ class ConnectionManager(Generic[ConnectionT]):
     def emit(self, event: Event) -> None:
         """Tell the listeners."""
         tell(self.listeners, event, self._loop)
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _timer_fired(self) -> None:
         self._timer = None

@@ -7,16 +7,16 @@ is their own. All of it runs on the conductor (`conductor.py`), but for what say
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from grpc_backoff.connection import machine as m
-from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Loss
-from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, Stage, State
+from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.policy.backoff import Random
+from grpc_backoff.sharing.manager import SteppedManager
 from grpc_backoff.sharing.registry import SCHEDULES, Registry
 from grpc_backoff.sync.conductor import Conductor
 
@@ -100,7 +100,7 @@ class Observer(Protocol):
         ...
 
 
-class ConnectionManager(Generic[ConnectionT]):
+class ConnectionManager(SteppedManager[ConnectionT]):
     """One target's connection: made when wanted, looked at, and made anew when the machine says so."""
 
     def __init__(
@@ -121,48 +121,16 @@ class ConnectionManager(Generic[ConnectionT]):
         Managers with the same `key` dial by one schedule (SH-3), those of event loops too; with None, a manager has one
         to itself.
         """
-        self.connection: ConnectionT | None = None
-        """The connection that calls may use; None unless READY. It may have died a moment ago: ask `alive`."""
-        self._machine = machine
         self._connector = connector
         self._waiting = waiting
         self._observer = observer
         self._conductor = conductor
-        self._clock = clock
-        self._rng = rng
-        self._inputs: deque[m.Input] = deque()
-        self._stepping = False
         self._joined = False
-        self._timer: TimerHandle | None = None
         self._attempt: PendingDial | None = None
         self._attempts = 0
-        self._to_tell: list[ConnectionEvent | None] = []
-        # Last: from here on other threads may tell it news.
-        self._membership = schedules.join(key, self.hear, conductor, clock.now())
-        self._state = m.MachineState(key=self._membership.schedule, member=self._membership.number)
+        super().__init__(machine, clock=clock, rng=rng, home=conductor, key=key, schedules=schedules)
 
-    # From any thread: these read one reference.
-
-    @property
-    def state(self) -> State:
-        """The channel's state at this moment; a connection that is gone is not READY, whoever has heard of it yet."""
-        connection = self.connection
-        gone = connection is not None and not connection.alive()
-        return State.IDLE if gone else self._state.state
-
-    def status(self) -> ConnectionStatus:
-        """Return what the channel is doing (CH-11)."""
-        state = self._state
-        start = state.next_start
-        return ConnectionStatus(
-            state=self.state,
-            attempt=state.attempt,
-            in_flight=state.in_flight or state.awaits_turn,
-            last_error=state.failure,
-            next_attempt_in=None if start is None else max(0.0, start - self._clock.now()),
-            ready_since=state.ready_since,
-            connections=state.connections,
-        )
+    # From any thread, as `state` and `status` are.
 
     def hear(self, news: ConnectionEvent | None) -> None:
         """Take in that another manager has changed the key's schedule, and by which event."""
@@ -202,66 +170,17 @@ class ConnectionManager(Generic[ConnectionT]):
     def close(self) -> None:
         """Stop for good (CB-10): no timer, no attempt, no event afterwards. Running calls are not touched."""
         self._feed(m.CloseRequested())
-        self._membership.leave(self._clock.now(), self._machine.policy.initial_backoff)
+        self._leave()
         self._conductor.unwatch(self)
         self._conductor.leave(self)
 
     # Driving the machine.
 
-    def _feed(self, given: m.Input) -> None:
-        """Step the machine. An effect may lead to further inputs: they wait until the effects before are done."""
-        self._inputs.append(given)
-        self._drain()
+    def _changed(self, state: State) -> None:
+        self._observer.changed(state)
 
-    def _drain(self) -> None:
-        if self._stepping:
-            return
-        self._stepping = True
-        try:
-            while self._inputs and self._step(self._inputs[0]):
-                pass
-        finally:
-            self._stepping = False
-            told, self._to_tell = self._to_tell, []
-            for event in told:
-                self._membership.tell_others(event)
-
-    def _step(self, given: m.Input) -> bool:
-        """Take the first input in; return False where that has to wait for another manager's step in this thread."""
-        membership = self._membership
-        with membership.lock:
-            if membership.stepping:
-                self._conductor.post(self._drain)
-                return False
-            membership.stepping = True
-            try:
-                self._inputs.popleft()
-                before, effects = self._state.state, self._decide(given)
-            finally:
-                membership.stepping = False
-        if self._state.phase is not m.Phase.READY:
-            self.connection = None
-        if self._state.state is not before:
-            self._observer.changed(self._state.state)
-        for effect in effects:
-            self._carry_out(effect)
-        return True
-
-    def _decide(self, given: m.Input) -> Sequence[m.Effect]:
-        if self._state.phase is m.Phase.CLOSED:
-            return ()  # closed is final; what was on its way comes too late
-        now, membership = self._clock.now(), self._membership
-        state = self._state._replace(key=membership.schedule)
-        try:
-            self._state, effects = self._machine.step(state, given, now, self._rng)
-        except Exception:
-            if self._timer is not None or not (state.in_flight or state.next_start is not None):
-                raise
-            # Of a generator of the program's own. Nothing else would ever wake this manager.
-            _LOG.exception("a step of the connection to %s raised", self._machine.target)
-            return (m.ArmTimer(now + self._machine.policy.initial_backoff),)
-        membership.schedule = self._state.key
-        return effects
+    def _later(self, work: Callable[[], None]) -> None:
+        self._conductor.post(work)
 
     def _carry_out(self, effect: m.Effect) -> None:
         match effect:
@@ -281,8 +200,6 @@ class ConnectionManager(Generic[ConnectionT]):
                 self._waiting.fail()
             case m.Emit():
                 self._observer.hear(effect.event)
-            case m.TellOthers():
-                self._to_tell.append(effect.event)  # told when all is done: a connection may be over as it is made
 
     def _take_in(self, news: ConnectionEvent | None) -> None:
         if self._state.phase is m.Phase.CLOSED:
@@ -290,11 +207,6 @@ class ConnectionManager(Generic[ConnectionT]):
         if news is not None:
             self._observer.hear(replace(news, channel=self._machine.channel, elsewhere=True))
         self._feed(m.ScheduleChanged(busy=len(self._waiting) > 0))
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _timer_fired(self) -> None:
         timer = self._timer

@@ -1,0 +1,101 @@
+"""Steps of machines, whoever carries out their effects; what the faces make of them is in their own tests."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from grpc_backoff.connection import machine as m
+from grpc_backoff.connection.events import Failure, Stage, State
+from grpc_backoff.policy.presets import CONNECT
+from grpc_backoff.sharing.manager import SteppedManager
+from grpc_backoff.sharing.registry import Registry
+from grpc_backoff.testing.clock import FakeClock
+
+
+class Home:
+    def is_closed(self):
+        return False
+
+
+class Manager(SteppedManager):
+    """Writes down what it is told; `amid` is called amid each effect."""
+
+    def __init__(self, registry):
+        self.done, self.states, self.due, self.amid = [], [], [], lambda: None
+        super().__init__(
+            m.Machine("target", CONNECT),
+            clock=FakeClock(),
+            rng=random.Random(1),
+            home=Home(),
+            key="key",
+            schedules=registry,
+        )
+
+    def hear(self, news):
+        self.due.append(news)
+
+    def _carry_out(self, effect):
+        self.done.append(type(effect))
+        self.amid()
+
+    def _changed(self, state):
+        self.states.append(state)
+
+    def _later(self, work):
+        self.due.append(work)
+
+
+@pytest.fixture
+def registry():
+    return Registry()
+
+
+def test_inputs_wait_for_the_effects_before(registry):
+    """CB-1: an input that an effect leads to is taken in when all effects of the step before are done."""
+    manager = Manager(registry)
+    manager.amid = lambda: manager._feed(m.CloseRequested()) if not manager._inputs else None
+    manager._feed(m.ConnectionWanted())
+    first = manager.done.index(m.StartAttempt)
+    assert m.CancelTimer not in manager.done[: first + 1]
+    assert manager.states[0] is State.CONNECTING
+    assert manager.state is State.SHUTDOWN
+
+
+def test_another_step_of_the_key_goes_first(registry):
+    """SH-3: a signal handler that acts on a channel amid another's step has its input wait for the end of that step."""
+    one, other = Manager(registry), Manager(registry)
+    with one._membership.lock:
+        one._membership.stepping = True
+        other._feed(m.ConnectionWanted())
+        assert other.done == []
+        one._membership.stepping = False
+    other.due.pop()()
+    assert m.StartAttempt in other.done
+
+
+class Broken:
+    def random(self):
+        raise ZeroDivisionError
+
+
+def test_a_generator_that_raises_leaves_a_timer(registry, caplog):
+    """CB-5: a step that raises is logged, and a timer is armed where nothing else would wake the manager."""
+    manager = Manager(registry)
+    manager._feed(m.ConnectionWanted())
+    manager._feed(m.ConnectFailed(Failure(Stage.TCP, "refused"), busy=True))
+    manager._rng = Broken()
+    manager._clock._now += 2
+    manager.done.clear()
+    manager._feed(m.TimerFired(busy=True))
+    assert manager.done == [m.ArmTimer]
+    assert "a step of the connection to target raised" in caplog.text
+
+
+def test_a_key_forgets_who_leaves(registry):
+    """SH-3: a manager that has left is told nothing."""
+    one, other = Manager(registry), Manager(registry)
+    one._leave()
+    other._membership.tell_others(None)
+    assert one.due == []
