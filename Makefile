@@ -11,7 +11,7 @@ SHORT = tests/aio tests/connection tests/interop -m "not slow"
 
 LEDGER = kills orchestrators unlocked claims submits latency deliveries
 
-.PHONY: help demo test test-modes test-oldest test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs bench ledger-full wheel clean
+.PHONY: help demo test test-modes test-oldest test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs bench ledger-full endurance wheel clean
 
 help:
 	@echo "make demo        a channel against a server that fails in every way, with figures; then the ledger"
@@ -33,6 +33,7 @@ help:
 	@echo "make docs        the documentation site, into build/docs; fails on a broken link"
 	@echo "make bench       beside plain grpc.aio and others, in a quarter of an hour; BENCH=--quick to see that it runs"
 	@echo "make ledger-full the ledger's figures: kills, races, 64 processes, rates; half an hour"
+	@echo "make endurance   10,000 channels, 1,000 event loops, 1,000 forks: what is left, what hangs; some minutes"
 	@echo "make wheel       build the sdist and the wheel, check both, and try the wheel in an environment of its own"
 
 .venv/made: pyproject.toml
@@ -139,6 +140,9 @@ bench: .venv/made
 ledger-full: .venv/made
 	$(BIN)/python -m pip install --quiet --group bench
 	for what in $(LEDGER); do $(BIN)/python -m benchmarks.ledger $$what || exit 1; done
+
+endurance: .venv/made
+	for what in channels loops forks "forks --dialling"; do $(BIN)/python -m benchmarks.endurance $$what || exit 1; done
 
 wheel: .venv/made
 	rm -rf dist .venv-wheel
