@@ -30,7 +30,7 @@ from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.record import record
 from grpc_backoff.sync.calls import Calls
-from grpc_backoff.sync.conductor import Timer
+from grpc_backoff.sync.conductor import Timer, take
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.errors import RetriesExhaustedError
 from grpc_backoff.sync.grpcio import CANCELLED_DETAILS, CLOSED_DETAILS, InactiveRpcError, call_state, status_of
@@ -278,7 +278,7 @@ class BlockingCall(_Life):
         while True:
             left = longest if self._wake is None else self._wake - self._calls.now()
             try:
-                return self._mailbox.get(timeout=min(max(0.0, left), longest))
+                return take(self._mailbox, min(max(0.0, left), longest))
             except Empty:
                 if self._wake is not None and self._calls.now() >= self._wake:
                     self._wake = None

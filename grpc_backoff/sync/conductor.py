@@ -20,11 +20,11 @@ import time
 from collections.abc import Callable
 from contextvars import Context
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from grpc_backoff.sync.pump import Pump, needs_pump
 
-__all__ = ["CONDUCTOR", "LOOK_EVERY", "Conductor", "Timer"]
+__all__ = ["CONDUCTOR", "LOOK_EVERY", "Conductor", "Timer", "take"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,6 +38,22 @@ _FEW = 64
 """So many timers that were taken back may lie about before they are thrown out."""
 
 Work = Callable[[], object]
+T = TypeVar("T")
+
+
+def take(queue: SimpleQueue[T], timeout: float | None) -> T:
+    """Return the next item, after `timeout` seconds at the latest; for a queue that one thread reads.
+
+    `SimpleQueue.get` alone can wait for ever: CPython takes a wake-up that is left over from an item got without
+    waiting for a new one, works out how much time remains, and takes a negative remainder for no limit. To ask once
+    without waiting uses such a wake-up up.
+
+    Raises:
+        Empty: there was none.
+    """
+    with contextlib.suppress(Empty):
+        return queue.get_nowait()
+    return queue.get(timeout=timeout)
 
 
 class Looked(Protocol):
@@ -175,8 +191,7 @@ class Conductor:
     def _take(self, until: float | None) -> None:
         """Do what is there, or wait for it."""
         with contextlib.suppress(Empty):
-            work = self._work.get(timeout=None if until is None else max(0.0, until - self.now()))
-            _do(work)
+            _do(take(self._work, None if until is None else max(0.0, until - self.now())))
             for _ in range(self._work.qsize()):  # not more: timers have their turn too
                 _do(self._work.get_nowait())
 

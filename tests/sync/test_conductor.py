@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from queue import Empty, SimpleQueue
 
 import pytest
 
-from grpc_backoff.sync.conductor import Conductor
+from grpc_backoff.sync.conductor import Conductor, take
 from tests.sync.service import until
 
 
@@ -116,3 +117,21 @@ def test_stopped(conductor):
     assert conductor.is_stopped()
     conductor.post(int)
     until(lambda: not conductor.is_here())
+
+
+def test_taking_from_a_queue():
+    """TH-5: a timeout holds whatever was taken before; `SimpleQueue.get` alone waits for ever within thousands."""
+
+    def look():
+        for _ in range(10_000):
+            queue.put(1)
+            assert queue.get() == 1
+            with pytest.raises(Empty):
+                take(queue, 1e-6)
+        done.set()
+
+    queue, done = SimpleQueue(), threading.Event()
+    threading.Thread(target=look, daemon=True).start()
+    assert done.wait(60)
+    queue.put(2)
+    assert take(queue, None) == 2
