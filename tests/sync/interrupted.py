@@ -57,23 +57,6 @@ def waiting(channel, stub, server):
     server.start()
 
 
-def running(channel, stub, server):
-    # Not one that streams requests: where the first is still on its way, grpcio's own thread for them keeps the call.
-    request = Message(text="hang")
-    for work in (
-        lambda: stub.Unary(request),
-        lambda: stub.Unary.with_call(request),
-        lambda: stub.Unary(request, wait_for_ready=True),
-        lambda: stub.Unary.future(request).result(),
-        lambda: next(stub.Down(request)),
-    ):
-        server.servicer.hanging.clear()
-        server.servicer.cancelled.clear()
-        interrupt(server.servicer.hanging.is_set)
-        yield work
-        until(server.servicer.cancelled.is_set)
-
-
 def sleeping(channel, stub, server):
     request = Message(text="a")
     for work in (
@@ -92,7 +75,7 @@ def main(phase):
     with place() as server, grpc_backoff.insecure_channel(server.target, QUICK, retry=retry) as channel:
         stub = EchoStub(channel)
         grpc.channel_ready_future(channel).result(20)
-        for work in {"waiting": waiting, "running": running, "sleeping": sleeping}[phase](channel, stub, server):
+        for work in {"waiting": waiting, "sleeping": sleeping}[phase](channel, stub, server):
             assert interrupted(work), work
             until(lambda: idle(channel))
         assert stub.Unary(Message(text="after"), wait_for_ready=True, timeout=20).text == "after"
