@@ -8,10 +8,13 @@ from typing import Any
 
 from grpc_backoff.errors import OptionError
 
-__all__ = ["check_kind", "check_listener", "read_listeners"]
+__all__ = ["Listener", "check_kind", "check_listener", "read_listeners"]
+
+Listener = Callable[[Any], object]
+"""Called with each event; what it returns is ignored and what it raises is logged."""
 
 
-def read_listeners(given: object) -> tuple[Callable[[Any], object], ...]:
+def read_listeners(given: object) -> tuple[Listener, ...]:
     """Return the listeners that a channel was given; OptionError if one is none."""
     try:
         listeners: tuple[Any, ...] = tuple(given)  # type: ignore[arg-type]
