@@ -25,7 +25,6 @@ from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
-from grpc_backoff.calls.budget import tokens_of
 from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.method import retrying
 from grpc_backoff.channel.settings import ChannelSettings, Options, read_channel
@@ -109,17 +108,14 @@ class Channel(Factories, grpc.aio.Channel):
         self._share = Share(shared, self._pending, self._listeners, loop)
         # A call that waits keeps the channel alive, and the channel its share; the other way round would be a cycle.
         self._pending.manager = weakref.proxy(self._share)
-        budget = self.call_policies.budget
         self._calls = Calls(
+            setup,
             pending=self._pending,
             hooks=Hooks(setup.hooks, target, clock, loop),
+            listeners=self._listeners,
             clock=clock,
             loop=loop,
             rng=rng,
-            tokens=tokens_of(target, budget) if budget else None,
-            replay_limit=self.call_policies.replay_limit,
-            stands_in=self.call_policies.stand_in(),
-            listeners=self._listeners,
         )
         self.target = target
         self.closing = False

@@ -13,7 +13,6 @@ from typing import Any, Self, Unpack
 
 import grpc
 
-from grpc_backoff.calls.budget import tokens_of
 from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.method import retrying
 from grpc_backoff.channel.settings import ChannelSettings, Options, read_channel
@@ -96,17 +95,14 @@ class Channel(Factories, grpc.Channel):
         self._connector.made = forks.note
         self._connector.lost = self._manager.look
         self._connector.redialled = self._manager.redialled
-        budget = self.call_policies.budget
         self.calls = Calls(
+            setup,
             pending=pending,
             hooks=hooks,
+            listeners=self._listeners,
             conductor=self._conductor,
             now=clock.now,
             rng=rng,
-            tokens=tokens_of(target, budget) if budget else None,
-            replay_limit=self.call_policies.replay_limit,
-            stands_in=self.call_policies.stand_in(),
-            listeners=self._listeners,
         )
         """What the channel's calls share."""
         self.closing = False
