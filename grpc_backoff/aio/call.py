@@ -103,9 +103,7 @@ class Call(Answering):
         calls, machine, policy = self._calls, self._machine, self._machine.policy
         self._spans: CallSpans | None = None if policy is None else spans_of(machine.method)
         now = calls.clock.now()
-        own = None if policy is None else policy.deadline
-        shown = timeout if own is None or (timeout is not None and timeout < own) else own
-        self._shown_end = None if shown is None else now + shown
+        self._shown_end = machine.shown_end(now, timeout)
         self._state, first = machine.begin(
             now,
             timeout,

@@ -170,6 +170,9 @@ class AsyncioCall:
     def cancel(self):
         return self._loop.do(self._call.cancel)
 
+    def remaining(self):
+        return self._loop.do(self._call.time_remaining)
+
     def read(self):
         """Return the text of the next response of a stream."""
 
@@ -202,6 +205,7 @@ class ThreadedCall:
         self._answers = read
         self.done = call.done
         self.cancel = call.cancel
+        self.remaining = call.time_remaining
 
     def read(self):
         """Return the text of the next response of a stream."""
