@@ -71,8 +71,8 @@ class Terms(NamedTuple):
         calls: what the channel's calls share.
         machine: the rules for this one.
         attempts: makes its attempts.
-        timeout: the caller's, for the call as a whole (RT-7).
-        limit: what else bounds the whole: the service config, or the call that is being served here.
+        timeout: the caller's, for the call as a whole (RT-7), or what is left of the call that is being served here.
+        limit: the service config's, which bounds the whole as well, and which `time_remaining` does not show.
         call_id: what its events and log lines call it; made up where None.
         request: what the attempts send, where that is one request: for hooks.
     """
@@ -95,7 +95,7 @@ class _Life(CallShell):
     def __init__(self, terms: Terms) -> None:
         calls, machine, attempts, timeout, limit, call_id, request = terms
         self._attempts: Attempts | None = attempts
-        super().__init__(calls, machine, calls.now(), timeout, limit, call_id, request)
+        super().__init__(calls, machine, timeout, limit, call_id, request)
 
     def _step(self, given: m.Input) -> None:
         if self._state.phase is m.CallPhase.DONE:
@@ -464,8 +464,8 @@ class FutureCall(_Life):
             self._keep_no_requests()
 
     def time_left(self) -> float | None:
-        """Return the seconds until the call's deadline; None without one."""
-        return None if self._state.end is None else self._state.end - self._calls.now()
+        """Return the seconds until the deadline that `time_remaining` shows; None without one."""
+        return None if self._shown_end is None else self._shown_end - self._calls.now()
 
     def current(self) -> Any:
         """Return the attempt once it is on a connection; None if the call has ended without."""

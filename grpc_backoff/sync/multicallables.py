@@ -117,8 +117,8 @@ class MultiCallable(Method):
             arguments = arguments._replace(metadata=tuple(arguments.metadata))
         sender, arguments, replay = self._kept(arguments, machine)
         attempts = _Attempts(sender, way, arguments, replay, single=single)
-        limit = _least(self._config.timeout, _inherited())
-        terms = Terms(channel.calls, machine, attempts, arguments.timeout, limit, self._call_id, arguments.request)
+        timeout, limit = _least(arguments.timeout, _inherited()), self._config.timeout
+        terms = Terms(channel.calls, machine, attempts, timeout, limit, self._call_id, arguments.request)
         if blocking or single:
             blocked = BlockingCall(terms)
             if replay is not None:
