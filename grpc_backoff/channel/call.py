@@ -65,7 +65,7 @@ class CallShell:
         Args:
             calls: what the channel's calls share.
             machine: the rules for this one.
-            timeout: the caller's, for the call as a whole (RT-7), or what is left of the call that is being served here.
+            timeout: the caller's, for the whole call (RT-7), or what is left of the call that is being served here.
             limit: the service config's, which bounds the whole as well, and which `time_remaining` does not show.
             call_id: what its events and log lines call it; a new one is made where None.
             request: what the attempts send, where that is one request: for hooks.

@@ -36,6 +36,8 @@ _LOG = logging.getLogger(__name__)
 
 _LONGEST_SLEEP = 3600.0
 """The longest wait in one piece, in seconds: the system's own limit is far off, and a deadline may be farther."""
+_LONGEST_SLEEP_OF_MAIN = 0.2
+"""The same for the main thread: a signal that arrives just as it falls asleep does not wake it (TH-6)."""
 _OF_CONNECTIONS = (m.ConnectionReady, m.Missed, m.NoConnection)
 
 
@@ -174,10 +176,11 @@ class BlockingCall(_Life):
 
     def _receive(self) -> m.Input:
         """Sleep until there is something to be told, or the timer is due."""
+        longest = _longest_sleep()
         while True:
-            left = None if self._wake is None else self._wake - self._calls.now()
+            left = longest if self._wake is None else self._wake - self._calls.now()
             try:
-                return self._mailbox.get(timeout=None if left is None else min(max(0.0, left), _LONGEST_SLEEP))
+                return self._mailbox.get(timeout=min(max(0.0, left), longest))
             except Empty:
                 if self._wake is not None and self._calls.now() >= self._wake:
                     self._wake = None
@@ -470,11 +473,22 @@ class FutureCall(_Life):
     def current(self) -> Any:
         """Return the attempt once it is on a connection; None if the call has ended without."""
         with self.state.condition:
-            self.state.condition.wait_for(lambda: self.attempt is not None or self.state.code is not None)
+            self._wait_for(lambda: self.attempt is not None or self.state.code is not None)
             return self.attempt
 
     def follows(self, attempt: Any) -> bool:
         """Return whether another attempt follows on one that has ended, once that is known."""
         with self.state.condition:
-            self.state.condition.wait_for(lambda: self.attempt is not attempt or self.state.code is not None)
+            self._wait_for(lambda: self.attempt is not attempt or self.state.code is not None)
             return self.state.code is None
+
+    def _wait_for(self, holds: Callable[[], bool]) -> None:
+        longest = _longest_sleep()
+        while not holds():
+            self.state.condition.wait(longest)
+
+
+def _longest_sleep() -> float:
+    """Return for how many seconds this thread may sleep in one piece."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return _LONGEST_SLEEP_OF_MAIN if is_main else _LONGEST_SLEEP

@@ -190,9 +190,11 @@ class _Attempts:
 
 def _follow(call: Any, connection: CoreConnection, token: object) -> None:
     """Take a call off its connection once it has ended."""
+    # Not the call itself: grpcio cancels one that its caller drops, so nobody else may keep it.
+    state = call._state  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
 
     def ended() -> None:
-        code = call._state.code  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
+        code = state.code
         if code is grpc.StatusCode.OK:
             connection.served = True
         else:
