@@ -340,12 +340,13 @@ def _make_manager(
     key: Key | None,
 ) -> SharedManager:
     """Return a connection manager of a channel, or of several, with all that it needs."""
+    entry = None
     if connector is None:
-        connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
+        entry = connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
     machine, shares = Machine(target, policy), Shares()
     told = log_event, shares.hear
     manager: ConnectionManager[CallConnection] = ConnectionManager(
-        machine, connector, shares, clock=clock, rng=rng, listeners=told, loop=loop, key=key
+        machine, connector, shares, clock=clock, rng=rng, listeners=told, loop=loop, key=key, entry=entry
     )
     return SharedManager(target, manager, connector, shares, machine.channel)
 
