@@ -1,12 +1,12 @@
-"""Frozen records and values that are cheap to define, which every import pays for.
+"""Frozen records and values that are cheap to define, because every import of the library pays for the definition.
 
-`record` is for what stays inside: the machines' states, inputs and effects are named tuples, which are also cheaper to
-make, and every call makes some. A plain named tuple equals any other tuple with the same content; a record does not. It
-also replaces fields in half the time.
+`record` is for internal types: the states, inputs and effects of the machines are named tuples, which are also cheaper
+to create, and every call creates several. A plain named tuple equals any other tuple with the same content; a record
+does not. A record also replaces fields in half the time.
 
-`value` is for what programs hold in their hands: a dataclass in all respects, but nothing is compiled when it is
-defined. Compiling its methods is most of what a dataclass costs, and most programs make values of a few kinds only. So
-the constructor is compiled when the first value is made, and the other methods are closures.
+`value` is for public types. It behaves like a dataclass, but compiles nothing when it is defined: compiling the methods
+is most of the cost of a dataclass, and most programs create values of only a few kinds. The constructor is compiled
+when the first value is created; the other methods are closures.
 
 Internal: programs import from `grpc_backoff`.
 """
@@ -25,15 +25,15 @@ else:
 
     def value(*, frozen: bool, slots: bool, kw_only: bool = False) -> Callable[[type], type]:
         """Make a frozen dataclass with slots; the options are those of `dataclasses.dataclass`."""
-        assert frozen, "a value is"
+        assert frozen, "values are always frozen"
         make = dataclasses.dataclass(init=False, eq=False, repr=False, slots=slots, kw_only=kw_only)
         return lambda kind: _finished(_made(kind, make))
 
     def _made(kind: type, make: Callable[[type], type]) -> type:
-        """Make a dataclass that dataclasses compiles nothing for, and takes for a frozen one nevertheless."""
+        """Make a dataclass for which `dataclasses` compiles nothing, but which it still treats as frozen."""
         ours = [base.__dataclass_params__ for base in kind.__mro__ if "__dataclass_params__" in vars(base)]
         for params in ours:
-            params.frozen = False  # or they would not go together
+            params.frozen = False  # dataclasses refuses to combine the two otherwise
         kind = make(kind)
         for params in (*ours, kind.__dataclass_params__):
             params.frozen = True
@@ -83,7 +83,7 @@ else:
             object.__setattr__(self, part.name, of_it)
 
     def _first_init(kind: type) -> Callable[..., None]:
-        """Return a constructor that has the real one compiled, and leaves its place to that."""
+        """Return a constructor that compiles the real one on first use and is replaced by it."""
 
         def init(self: object, *arguments: object, **named: object) -> None:
             if kind.__init__ is init:
@@ -111,7 +111,7 @@ else:
         return twin.__init__
 
     class _Signature:
-        """Tells `inspect.signature` of a kind's constructor, compiled or not."""
+        """Gives `inspect.signature` the constructor of a kind, compiled or not."""
 
         def __get__(self, _instance: object, owner: type) -> Signature:
             from inspect import signature  # noqa: PLC0415 - for editors and tests
@@ -134,7 +134,7 @@ RecordT = TypeVar("RecordT", bound=type[tuple[Any, ...]])
 
 
 def record(kind: RecordT) -> RecordT:
-    """Have a class of named tuples tell its own kind from others, and replace fields sooner."""
+    """Make a class of named tuples unequal to other kinds, and make replacing its fields faster."""
     kind.__eq__ = _equal  # type: ignore[method-assign]
     kind.__ne__ = _unequal  # type: ignore[method-assign, assignment]
     kind.__hash__ = _hash  # type: ignore[method-assign]
@@ -159,7 +159,7 @@ def _replacing(kind: RecordT) -> Callable[..., tuple[Any, ...]]:
     new = tuple.__new__
 
     def replace(self: tuple[Any, ...], /, **changes: Any) -> tuple[Any, ...]:
-        """Return the record with these fields changed; a KeyError names one that it does not have."""
+        """Return the record with these fields changed; KeyError names a field that it does not have."""
         fields = [*self]
         for name, content in changes.items():
             fields[place[name]] = content

@@ -84,8 +84,7 @@ class Call(CallShell, Answering):
         `request` is what the attempts send, where that is one request: for hooks.
         """
         calls, machine, make, timeout, limit, call_id, early = terms
-        now, policy = calls.clock.now(), machine.policy
-        super().__init__(calls, machine, now, timeout, limit, call_id, request)
+        super().__init__(calls, machine, timeout, limit, call_id, request)
         self._make: MakeAttempt | None = make
         self._make_early: MakeEarly | None = early
         self._early: grpc.aio.Call | None = None
@@ -94,9 +93,6 @@ class Call(CallShell, Answering):
         self._awaiting: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[Any], None]] = []
         self._timer: TimerHandle | None = None
-        own = None if policy is None else policy.deadline
-        shown = timeout if own is None or (timeout is not None and timeout < own) else own
-        self._shown_end = None if shown is None else now + shown
         self._stepping = True
         try:
             self._begin(self._first, in_context=True)

@@ -55,7 +55,6 @@ class CallShell:
         self,
         calls: Any,
         machine: m.CallMachine,
-        now: float,
         timeout: float | None,
         limit: float | None,
         call_id: str | None,
@@ -66,9 +65,8 @@ class CallShell:
         Args:
             calls: what the channel's calls share.
             machine: the rules for this one.
-            now: the time on the channel's clock.
-            timeout: the caller's, for the call as a whole (RT-7).
-            limit: what else bounds the whole: the service config, or the call that is being served here.
+            timeout: the caller's, for the whole call (RT-7), or what is left of the call that is being served here.
+            limit: the service config's, which bounds the whole as well, and which `time_remaining` does not show.
             call_id: what its events and log lines call it; a new one is made where None.
             request: what the attempts send, where that is one request: for hooks.
         """
@@ -82,6 +80,8 @@ class CallShell:
         self._inputs: deque[m.Input] = deque()
         self._context = copy_context()  # later attempts belong to the caller's trace as well
         self._spans: CallSpans | None = None if policy is None else spans_of(machine.method)
+        now = calls.now()
+        self._shown_end = machine.shown_end(now, timeout)
         self._state, self._first = machine.begin(
             now,
             timeout,

@@ -36,6 +36,8 @@ _LOG = logging.getLogger(__name__)
 
 _LONGEST_SLEEP = 3600.0
 """The longest wait in one piece, in seconds: the system's own limit is far off, and a deadline may be farther."""
+_LONGEST_SLEEP_OF_MAIN = 0.2
+"""The same for the main thread: a signal that arrives just as it falls asleep does not wake it (TH-6)."""
 _OF_CONNECTIONS = (m.ConnectionReady, m.Missed, m.NoConnection)
 
 
@@ -71,8 +73,8 @@ class Terms(NamedTuple):
         calls: what the channel's calls share.
         machine: the rules for this one.
         attempts: makes its attempts.
-        timeout: the caller's, for the call as a whole (RT-7).
-        limit: what else bounds the whole: the service config, or the call that is being served here.
+        timeout: the caller's, for the call as a whole (RT-7), or what is left of the call that is being served here.
+        limit: the service config's, which bounds the whole as well, and which `time_remaining` does not show.
         call_id: what its events and log lines call it; made up where None.
         request: what the attempts send, where that is one request: for hooks.
     """
@@ -95,7 +97,7 @@ class _Life(CallShell):
     def __init__(self, terms: Terms) -> None:
         calls, machine, attempts, timeout, limit, call_id, request = terms
         self._attempts: Attempts | None = attempts
-        super().__init__(calls, machine, calls.now(), timeout, limit, call_id, request)
+        super().__init__(calls, machine, timeout, limit, call_id, request)
 
     def _step(self, given: m.Input) -> None:
         if self._state.phase is m.CallPhase.DONE:
@@ -174,10 +176,11 @@ class BlockingCall(_Life):
 
     def _receive(self) -> m.Input:
         """Sleep until there is something to be told, or the timer is due."""
+        longest = _longest_sleep()
         while True:
-            left = None if self._wake is None else self._wake - self._calls.now()
+            left = longest if self._wake is None else self._wake - self._calls.now()
             try:
-                return self._mailbox.get(timeout=None if left is None else min(max(0.0, left), _LONGEST_SLEEP))
+                return self._mailbox.get(timeout=min(max(0.0, left), longest))
             except Empty:
                 if self._wake is not None and self._calls.now() >= self._wake:
                     self._wake = None
@@ -464,17 +467,28 @@ class FutureCall(_Life):
             self._keep_no_requests()
 
     def time_left(self) -> float | None:
-        """Return the seconds until the call's deadline; None without one."""
-        return None if self._state.end is None else self._state.end - self._calls.now()
+        """Return the seconds until the deadline that `time_remaining` shows; None without one."""
+        return None if self._shown_end is None else self._shown_end - self._calls.now()
 
     def current(self) -> Any:
         """Return the attempt once it is on a connection; None if the call has ended without."""
         with self.state.condition:
-            self.state.condition.wait_for(lambda: self.attempt is not None or self.state.code is not None)
+            self._wait_for(lambda: self.attempt is not None or self.state.code is not None)
             return self.attempt
 
     def follows(self, attempt: Any) -> bool:
         """Return whether another attempt follows on one that has ended, once that is known."""
         with self.state.condition:
-            self.state.condition.wait_for(lambda: self.attempt is not attempt or self.state.code is not None)
+            self._wait_for(lambda: self.attempt is not attempt or self.state.code is not None)
             return self.state.code is None
+
+    def _wait_for(self, holds: Callable[[], bool]) -> None:
+        longest = _longest_sleep()
+        while not holds():
+            self.state.condition.wait(longest)
+
+
+def _longest_sleep() -> float:
+    """Return for how many seconds this thread may sleep in one piece."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return _LONGEST_SLEEP_OF_MAIN if is_main else _LONGEST_SLEEP

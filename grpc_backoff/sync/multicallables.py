@@ -117,8 +117,8 @@ class MultiCallable(Method):
             arguments = arguments._replace(metadata=tuple(arguments.metadata))
         sender, arguments, replay = self._kept(arguments, machine)
         attempts = _Attempts(sender, way, arguments, replay, single=single)
-        limit = _least(self._config.timeout, _inherited())
-        terms = Terms(channel.calls, machine, attempts, arguments.timeout, limit, self._call_id, arguments.request)
+        timeout, limit = _least(arguments.timeout, _inherited()), self._config.timeout
+        terms = Terms(channel.calls, machine, attempts, timeout, limit, self._call_id, arguments.request)
         if blocking or single:
             blocked = BlockingCall(terms)
             if replay is not None:
@@ -190,9 +190,11 @@ class _Attempts:
 
 def _follow(call: Any, connection: CoreConnection, token: object) -> None:
     """Take a call off its connection once it has ended."""
+    # Not the call itself: grpcio cancels one that its caller drops, so nobody else may keep it.
+    state = call._state  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
 
     def ended() -> None:
-        code = call._state.code  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
+        code = state.code
         if code is grpc.StatusCode.OK:
             connection.served = True
         else:
