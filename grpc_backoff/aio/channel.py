@@ -79,7 +79,7 @@ class Channel(Factories, grpc.aio.Channel):
         """How the channel connects."""
         self.policy_values = setup.policy_values
         """The policy's values by their names, each with where it came from (BP-3)."""
-        self._polling: core.Polling | None = core.Polling()
+        self._polling: core.Polling | None = core.Polling.shared()
         self._front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
         intercepting = self._front.open(interceptors)  # grpc itself refuses here what grpc refuses
         # Clients append to these lists and assign them, as they do on grpc's own channel; each call reads them anew.

@@ -22,7 +22,7 @@ import math
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 import grpc.aio
@@ -80,6 +80,9 @@ _IDLE_SHARE = 0.9
 _EXPLAIN_TIMEOUT = 0.25
 _LAST_NOTICE = 1.0
 """How long to wait for what the core has to say of a channel that was closed; it takes a millisecond."""
+
+_NOWHERE, _UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
+"""The target and the options of a channel that never connects; channelz is not to show it."""
 
 _POLL, _POLLS = 0.01, 25
 """How often, and how many times, to look for the server's status of a call whose write has failed."""
@@ -598,17 +601,24 @@ class CoreConnector:
 
 
 class Polling:
-    """Keeps grpcio's poller thread alive for as long as somebody holds it.
+    """Keeps what grpcio starts with its first channel and ends with its last: its poller, and its core's own threads.
 
-    The thread ends with the last channel of the core: where nobody held this, each attempt would start and stop one.
+    Where nobody held this, a program that makes a channel for each request would start and stop them with each.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__", "_channel")
+
+    _kept: ClassVar[weakref.ReferenceType[Polling] | None] = None
 
     def __init__(self) -> None:
-        """Start it, unless it runs."""
-        grpc.aio.init_grpc_aio()
+        """Start them, unless they run, by a channel that never connects."""
+        self._channel = _genuine.insecure_channel(_NOWHERE, options=_UNSEEN)
 
-    def __del__(self, end: Callable[[], None] = grpc.aio.shutdown_grpc_aio) -> None:
-        """Let it end, unless somebody else needs it."""
-        end()
+    @classmethod
+    def shared(cls) -> Polling:
+        """Return the one that somebody holds, or else a new one."""
+        kept = None if cls._kept is None else cls._kept()
+        if kept is None:
+            kept = cls()
+            cls._kept = weakref.ref(kept)
+        return kept
