@@ -33,7 +33,7 @@ from grpc_backoff.config.pairs import first_values
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.core_options import CORE_LIMIT_SLACK, attempt_options, spreads_calls
-from grpc_backoff.connection.core_reason import one_line, stage_of
+from grpc_backoff.connection.core_reason import reason_in, stage_of
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.policy.connect import ConnectPolicy
 
@@ -596,7 +596,7 @@ class CoreConnector:
             await question
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
-                reason = one_line(error.details() or reason)
+                reason = reason_in(error.details() or reason)
         return Failure(stage_of(reason), reason)
 
 

@@ -212,6 +212,10 @@ class BlockingCall(_Life):
     def _begin(self, effect: m.Begin) -> None:
         assert self._attempts is not None, "a call that has ended begins no attempt"
         entry = self._attempts.enter()
+        if entry is None and self._calls.conductor.is_here():  # TH-6: a finalizer's call, which would wait for itself
+            self._error = self._calls.pending.cannot_wait()
+            self._inputs.append(m.AttemptBroken())
+            return
         if entry is None:
             self._inputs.append(self._calls.pending.not_connected())
             return
