@@ -1,8 +1,8 @@
 """One call with retries against a real server, plaintext and TLS: what only asyncio's calls have, and what is sent.
 
-What both faces do is in `tests/faces`; which attempt follows on what, and when, is held by the pure tests of the machine
-(`tests/calls`). Waits are real time and short. What is compared are the waits that the channel announces; a slow
-machine only makes the tests slower.
+What both faces do is in `tests/faces`; which attempt follows on what, and when, is held by the pure tests of the
+machine (`tests/calls`). Waits are real time and short. What is compared are the waits that the channel announces; a
+slow machine only makes the tests slower.
 """
 
 from __future__ import annotations
