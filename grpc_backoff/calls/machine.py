@@ -403,11 +403,19 @@ class CallMachine:
             call_id: identifies the call in its events.
             trace_id: the caller's trace.
         """
-        end = _earliest(now, timeout, limit, None if self.policy is None else self.policy.deadline)
+        end = _earliest(now, timeout, limit, self._policy_deadline)
         attempt_end, own_timeout = self._attempt_end(now, end)
         seconds = None if attempt_end is None else attempt_end - now
         state = CallState(CallPhase.RUNNING, call_id, trace_id, now, end, now, attempt_end, _FIRST, own_timeout)
         return state, Begin(seconds, ())
+
+    def shown_end(self, now: float, timeout: float | None) -> float | None:
+        """Return the deadline that `time_remaining` shows of a call that begins now: without the service config's."""
+        return _earliest(now, timeout, self._policy_deadline)
+
+    @property
+    def _policy_deadline(self) -> float | None:
+        return None if self.policy is None else self.policy.deadline
 
     def step(self, state: CallState, given: Input, now: float, around: Surroundings) -> Step:
         """Return the state after `given`, and the effects that the shell must execute, in this order.

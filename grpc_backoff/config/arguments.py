@@ -8,10 +8,13 @@ from typing import Any
 
 from grpc_backoff.errors import OptionError
 
-__all__ = ["check_kind", "check_listener", "read_listeners"]
+__all__ = ["Listener", "check_kind", "check_listener", "read_listeners"]
+
+Listener = Callable[[Any], object]
+"""Called with each event; what it returns is ignored and what it raises is logged."""
 
 
-def read_listeners(given: object) -> tuple[Callable[[Any], object], ...]:
+def read_listeners(given: object) -> tuple[Listener, ...]:
     """Return a channel's listeners; OptionError if one of them is not a listener."""
     try:
         listeners: tuple[Any, ...] = tuple(given)  # type: ignore[arg-type]

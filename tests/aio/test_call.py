@@ -333,7 +333,7 @@ async def test_a_wait_of_the_schedule_past_the_deadline(peer):
     peer.service.scripts["a"] = [DOWN]
     error = await failing(client.call(timeout=600))
     assert (error.code(), error.attempts, error.reason) == (CODE.UNAVAILABLE, 1, Reason.DEADLINE)
-    assert "; the schedule has a wait of 3.6e+03 s, " in error.details()
+    assert "; the schedule calls for a wait of 3.6e+03 s, " in error.details()
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
