@@ -1,8 +1,8 @@
-"""How often a peer is dialled that sends SETTINGS and hangs up, as a proxy does whose upstream is down (CB-7).
+"""How often a peer is dialled that sends SETTINGS and hangs up, like a proxy whose upstream is down (CB-7).
 
 The workers do what many programs do: call, and on a failure call again. All channels have their defaults, so ours may
-dial once in a second. Each subject has its own peer, in a process of its own, so that a flood is not slowed by the
-counting of it; and each has its turn alone.
+dial once per second. Each subject has its own peer, in its own process, so that counting does not slow down a flood;
+and the subjects run one at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Call = Callable[[], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many call, and for how long."""
+    """The number of workers, and the duration."""
 
     workers: int
     seconds: float
@@ -55,7 +55,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def keep_calling(subject: str, target: str, size: Size) -> tuple[float, float]:
-    """Let the workers try; return from when to when, on the machine's monotonic clock."""
+    """Let the workers call; return start and end, on the machine's monotonic clock."""
     return asyncio.run(_keep_calling(subject, target, size))
 
 
@@ -88,7 +88,7 @@ async def _calling(subject: str, target: str) -> AsyncIterator[Call]:
 
 
 async def _work(call: Call, end: float) -> None:
-    """Call again and again until this moment. A cancellation is not enough: grpclib's calls can make an error of it."""
+    """Call repeatedly until this moment. Cancelling is not enough: grpclib's calls can turn it into an error."""
     loop = asyncio.get_running_loop()
     while loop.time() < end:
         with contextlib.suppress(*CALL_FAILED):
