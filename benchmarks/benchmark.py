@@ -13,10 +13,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["CONTROL", "OURS", "PLAIN", "Benchmark", "Effort", "Goal", "Interval", "Measure", "Of", "Row", "Verdict"]
+__all__ = [
+    "CONTROL",
+    "OURS",
+    "PLAIN",
+    "THREADED",
+    "THREADED_CONTROL",
+    "THREADED_PLAIN",
+    "Benchmark",
+    "Effort",
+    "Goal",
+    "Interval",
+    "Measure",
+    "Of",
+    "Row",
+    "Verdict",
+]
 
 PLAIN, OURS, CONTROL = "grpc.aio", "grpc_backoff.aio", "grpc.aio, again"
 """The subjects of most benchmarks. The control is the baseline of all others, measured a second time."""
+
+THREADED_PLAIN, THREADED, THREADED_CONTROL = "grpc", "grpc_backoff", "grpc, again"
+"""The same for threads."""
 
 
 class Effort(enum.Enum):

@@ -15,12 +15,13 @@ __all__ = ["demo"]
 
 
 @click.command()
+@click.option("--threads", is_flag=True, help="Use channels for threads, and compare with plain grpc.")
 @click.pass_context
-def demo(context: click.Context) -> None:
+def demo(context: click.Context, threads: bool) -> None:
     """Show on real servers what this library does, and check it (needs a checkout).
 
     Several workers place orders all the time, on a channel of this library, while the server refuses connections,
-    hangs, hangs up, runs, is killed, comes back and is restarted. Then the same happens to a plain grpc.aio channel.
+    hangs, hangs up, runs, is killed, comes back and is restarted. Then the same happens to a plain grpc channel.
     The exit status is 0 only if every check passes.
     """
     checkout = Path(grpc_backoff.__file__).parents[1]
@@ -28,6 +29,6 @@ def demo(context: click.Context) -> None:
         raise click.ClickException("the demo is not installed: run 'make demo' in a checkout of grpc-backoff")
     sys.path.insert(0, str(checkout))
     try:
-        context.exit(0 if importlib.import_module("examples.demo").play() else 1)
+        context.exit(0 if importlib.import_module("examples.demo").play(threads=threads) else 1)
     except MissingExtra as missing:
         raise click.ClickException(str(missing)) from missing
