@@ -464,7 +464,7 @@ async def test_an_interceptor_that_cancels(url, shop, caplog):
         attempts = await ledger.attempts(told.id)
 
     assert [attempt.code for attempt in attempts] == ["LOST", "OK"]
-    assert f"an attempt of operation {told.id} broke" in caplog.text
+    assert f"an attempt of operation {told.id} raised" in caplog.text
 
 
 async def test_nothing_secret_is_logged(url, shop, caplog):
