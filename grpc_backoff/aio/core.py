@@ -62,9 +62,8 @@ _SETTLE = 0.001
 A call that enters a connection as it breaks is redialled by the core, at once and unasked (CB-7). A peer that hangs up
 right behind its SETTINGS is gone after this look.
 """
-_UNWATCHED = 0.01
-"""For how long a connection to a target that was well a moment ago is not watched: a watch is half of what a channel
-costs that is made for one request, and closed by then."""
+_FIRST_LOOK = 0.003
+"""How long an attempt is left alone that a call has entered: on a near peer the call has ended by then."""
 _LOOKS = (0.001, 0.002)
 """The pauses before an attempt is looked at by itself; after them the core has to tell of its outcome."""
 _BEGINS_WITHIN = 0.25
@@ -207,16 +206,10 @@ async def _let_go_of(calls: Iterable[grpc.aio.Call]) -> None:
 class CoreConnection:
     """One connection of a C-core channel, from SETTINGS to its end."""
 
-    def __init__(
-        self, core: CoreChannel, since: float, owner: CoreConnector, limit: float, *, proven: bool = False
-    ) -> None:
-        """Begin at `since`, when SETTINGS arrived; `limit` is what the attempt was given, in seconds.
-
-        `proven` says that the target was well a moment ago, so that the end of the connection is not near.
-        """
+    def __init__(self, core: CoreChannel, since: float, owner: CoreConnector, limit: float) -> None:
+        """Begin at `since`, when SETTINGS arrived; `limit` is what the attempt was given, in seconds."""
         self.core = core
         self._limit = limit
-        self._unwatched = _UNWATCHED if proven else 0.0
         self.channel = core.channel
         self._since = since
         self._owner = owner
@@ -306,8 +299,6 @@ class CoreConnection:
         Any change away from READY is the end of it, also when the core, woken by a call, is READY anew by the time
         we look.
         """
-        if self._unwatched:
-            await asyncio.sleep(self._unwatched)
         if self.alive():
             await self.core.leaves(_READY)
         self._see_ended()
@@ -442,14 +433,13 @@ class CoreConnector:
         core channel dials by itself after a failure, whatever we want (CB-1), and to the addresses that it knows
         already (CH-8).
         """
-        core, self._entered = self._entered or self._dial(limit), None
-        self._attempt = core
+        entered, self._entered = self._entered, None
+        core = self._attempt = entered or self._dial(limit)
         end = self.clock.now() + limit
         try:
-            await self._until_connected(core)
+            await self._until_connected(core, entered=entered is not None)
             since = self.clock.now()
-            proven = proven and self._last_life >= _SHORT_LIFE
-            if not proven:
+            if not proven or self._last_life < _SHORT_LIFE:
                 await self._look_at(core, within=end - since)
         except BaseException:
             await core.close()
@@ -458,7 +448,7 @@ class CoreConnector:
             if self._attempt is core:
                 self._attempt = None
         self._open.add(core)
-        return CoreConnection(core, since, self, limit, proven=proven)
+        return CoreConnection(core, since, self, limit)
 
     def enter(self, limit: float) -> EarlyConnection | None:
         """Return the attempt in flight for calls to enter; see `EarlyEntry.enter`."""
@@ -520,14 +510,17 @@ class CoreConnector:
             self._open.discard(core)
             self.spawn(core.close())
 
-    async def _until_connected(self, core: CoreChannel) -> None:
-        await asyncio.sleep(0)  # the core has begun by then, nearly always, and need not tell
+    async def _until_connected(self, core: CoreChannel, *, entered: bool) -> None:
+        if entered:
+            await self._pause(_FIRST_LOOK)
+        else:
+            await asyncio.sleep(0)  # the core has begun by then, nearly always, and need not tell
         state = core.state()
         if state is _IDLE:
             # It has not begun yet; or it has connected and lost the connection again, and will never tell.
             await core.leaves(_IDLE, _BEGINS_WITHIN)
             state = core.state()
-        if state is _CONNECTING:
+        if state is _CONNECTING and not entered:
             state = await self._look_for_outcome(core)
         while state is _CONNECTING:
             await core.leaves(state)
@@ -540,7 +533,7 @@ class CoreConnector:
         """Look whether a near peer has answered or refused: for every notice the core wakes its thread and the loop."""
         state = _CONNECTING
         for pause in _LOOKS:
-            await self._pause(pause)
+            await asyncio.sleep(pause)
             state = core.state()
             if state is not _CONNECTING:
                 break
