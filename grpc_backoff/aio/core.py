@@ -62,10 +62,10 @@ _SETTLE = 0.001
 A call that enters a connection as it breaks is redialled by the core, at once and unasked (CB-7). A peer that hangs up
 right behind its SETTINGS is gone after this look.
 """
-_FIRST_LOOK = 0.003
-"""How long an attempt is left alone that a call has entered: on a near peer the call has ended by then."""
 _LOOKS = (0.001, 0.002)
 """The pauses before an attempt is looked at by itself; after them the core has to tell of its outcome."""
+_LOOKS_IN_USE = (0.003, 0.007)
+"""The same for an attempt that a call has entered, whose end shows the outcome sooner: on a near peer it comes first."""
 _BEGINS_WITHIN = 0.25
 """For how long a core that was asked to dial may be IDLE: after that, its connection has come and gone unseen."""
 _CALLS_BREAK_WITHIN = 0.02
@@ -511,8 +511,10 @@ class CoreConnector:
             self.spawn(core.close())
 
     async def _until_connected(self, core: CoreChannel, *, entered: bool) -> None:
+        pauses: Sequence[float] = _LOOKS
         if entered:
-            await self._pause(_FIRST_LOOK)
+            first, *pauses = _LOOKS_IN_USE
+            await self._pause(first)
         else:
             await asyncio.sleep(0)  # the core has begun by then, nearly always, and need not tell
         state = core.state()
@@ -520,8 +522,8 @@ class CoreConnector:
             # It has not begun yet; or it has connected and lost the connection again, and will never tell.
             await core.leaves(_IDLE, _BEGINS_WITHIN)
             state = core.state()
-        if state is _CONNECTING and not entered:
-            state = await self._look_for_outcome(core)
+        if state is _CONNECTING:
+            state = await self._look_for_outcome(core, pauses)
         while state is _CONNECTING:
             await core.leaves(state)
             state = core.state()
@@ -529,11 +531,11 @@ class CoreConnector:
             raise ConnectError(await self._explain(core))
         # READY; or IDLE, where the connection was lost faster than we could look.
 
-    async def _look_for_outcome(self, core: CoreChannel) -> grpc.ChannelConnectivity:
+    async def _look_for_outcome(self, core: CoreChannel, pauses: Iterable[float]) -> grpc.ChannelConnectivity:
         """Look whether a near peer has answered or refused: for every notice the core wakes its thread and the loop."""
         state = _CONNECTING
-        for pause in _LOOKS:
-            await asyncio.sleep(pause)
+        for pause in pauses:
+            await self._pause(pause)
             state = core.state()
             if state is not _CONNECTING:
                 break

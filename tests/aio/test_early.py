@@ -219,7 +219,7 @@ async def test_no_call_is_made_twice_before_a_peer_that_hangs_up(echo):
 
 
 async def test_calls_end_with_the_connection_that_they_made(echo):
-    """CH-7, CB-7: a call that had gone out when its connection broke fails as in grpcio, and the channel hears of it."""
+    """CH-7, CB-7: a call that had gone out when its connection broke fails as in grpcio; the channel hears of it."""
     await prove(echo.front.target)
     echo.front.behaviour = settings_only
     events = []
