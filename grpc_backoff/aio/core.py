@@ -65,7 +65,7 @@ right behind its SETTINGS is gone after this look.
 _LOOKS = (0.001, 0.002)
 """The pauses before an attempt is looked at by itself; after them the core has to tell of its outcome."""
 _LOOKS_IN_USE = (0.003, 0.007)
-"""The same for an attempt that a call has entered, whose end shows the outcome sooner: on a near peer it comes first."""
+"""The same for an attempt that a call has entered: its end, which comes first on a near peer, shows the outcome too."""
 _BEGINS_WITHIN = 0.25
 """For how long a core that was asked to dial may be IDLE: after that, its connection has come and gone unseen."""
 _CALLS_BREAK_WITHIN = 0.02
