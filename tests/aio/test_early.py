@@ -229,7 +229,7 @@ async def test_a_call_does_not_wait_behind_one_that_missed(echo):
             async with asyncio.timeout(20):
                 await EchoStub(channel).Unary(Message(text="x"))
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert lasting.cancel()
+        lasting.cancel()  # unless it had its turn with that connection too
     assert not echo.executed
 
 
