@@ -88,14 +88,14 @@ class PendingCalls:
             call.feed(ConnectionReady())
             if call in self._waiting:  # it was gone before the call could have it
                 for other in waiting[turn + 1 :]:
-                    other.feed(Missed())
+                    other.feed(ConnectionReady() if other.is_early else Missed())
                 return
 
     def fail(self) -> None:
         """Tell the waiting calls that a dial failed, which only wait-for-ready calls outlast (CH-3)."""
         self._note_resolved()
         for call in tuple(self._waiting):
-            call.feed(self.no_connection())
+            call.feed(ConnectionReady() if call.is_answered else self.no_connection())
 
     def cancel(self) -> None:
         """Cancel every waiting call, as closing a channel does."""
