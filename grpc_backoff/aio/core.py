@@ -33,7 +33,7 @@ from grpc_backoff.config.pairs import first_values
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.core_options import CORE_LIMIT_SLACK, attempt_options, spreads_calls
-from grpc_backoff.connection.core_reason import one_line, stage_of
+from grpc_backoff.connection.core_reason import reason_in, stage_of
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.policy.connect import ConnectPolicy
 
@@ -62,11 +62,10 @@ _SETTLE = 0.001
 If a call is assigned to a connection as it breaks, the core redials at once by itself (CB-7). A peer that hangs up
 right after its SETTINGS is gone after this time.
 """
-_UNWATCHED = 0.01
-"""How long a connection to a target that was up a moment ago is not watched, in seconds: watching is half the cost of a
-channel that is created for one request, and closed by then."""
 _LOOKS = (0.001, 0.002)
 """The pauses before an attempt is polled, in seconds; after them, the core must notify of its outcome."""
+_LOOKS_IN_USE = (0.003, 0.007)
+"""The same for an attempt with a call on it, whose end also shows the outcome, and comes first with a near peer."""
 _BEGINS_WITHIN = 0.25
 """How long a core that was asked to dial may be IDLE, in seconds: after that, its connection has come and gone."""
 _CALLS_BREAK_WITHIN = 0.02
@@ -208,16 +207,10 @@ async def _let_go_of(calls: Iterable[grpc.aio.Call]) -> None:
 class CoreConnection:
     """One connection of a C-core channel, from SETTINGS to its end."""
 
-    def __init__(
-        self, core: CoreChannel, since: float, owner: CoreConnector, limit: float, *, proven: bool = False
-    ) -> None:
-        """Start at `since`, when SETTINGS arrived; `limit` is the time limit that the attempt had, in seconds.
-
-        `proven` means that the target was up a moment ago, so that the connection is unlikely to end soon.
-        """
+    def __init__(self, core: CoreChannel, since: float, owner: CoreConnector, limit: float) -> None:
+        """Start at `since`, when SETTINGS arrived; `limit` is the time limit that the attempt had, in seconds."""
         self.core = core
         self._limit = limit
-        self._unwatched = _UNWATCHED if proven else 0.0
         self.channel = core.channel
         self._since = since
         self._owner = owner
@@ -308,8 +301,6 @@ class CoreConnection:
         Any change away from READY is its end, even if the core, woken by a call, is READY again by the time of the
         check.
         """
-        if self._unwatched:
-            await asyncio.sleep(self._unwatched)
         if self.alive():
             await self.core.leaves(_READY)
         self._see_ended()
@@ -444,14 +435,13 @@ class CoreConnector:
         Uses a new channel, which is not reused once its attempt has failed or its connection is lost: after a failure,
         a core channel dials by itself (CB-1), and to the addresses that it already knows (CH-8).
         """
-        core, self._entered = self._entered or self._dial(limit), None
-        self._attempt = core
+        entered, self._entered = self._entered, None
+        core = self._attempt = entered or self._dial(limit)
         end = self.clock.now() + limit
         try:
-            await self._until_connected(core)
+            await self._until_connected(core, entered=entered is not None)
             since = self.clock.now()
-            proven = proven and self._last_life >= _SHORT_LIFE
-            if not proven:
+            if not proven or self._last_life < _SHORT_LIFE:
                 await self._look_at(core, within=end - since)
         except BaseException:
             await core.close()
@@ -460,7 +450,7 @@ class CoreConnector:
             if self._attempt is core:
                 self._attempt = None
         self._open.add(core)
-        return CoreConnection(core, since, self, limit, proven=proven)
+        return CoreConnection(core, since, self, limit)
 
     def enter(self, limit: float) -> EarlyConnection | None:
         """Return the attempt in flight for calls to enter; see `EarlyEntry.enter`."""
@@ -522,15 +512,20 @@ class CoreConnector:
             self._open.discard(core)
             self.spawn(core.close())
 
-    async def _until_connected(self, core: CoreChannel) -> None:
-        await asyncio.sleep(0)  # the core has almost always started by then, and need not notify
+    async def _until_connected(self, core: CoreChannel, *, entered: bool) -> None:
+        pauses: Sequence[float] = _LOOKS
+        if entered:
+            first, *pauses = _LOOKS_IN_USE
+            await self._pause(first)
+        else:
+            await asyncio.sleep(0)  # the core has almost always started by then, and need not notify
         state = core.state()
         if state is _IDLE:
             # It has not started yet; or it has connected and lost the connection again, and will never notify.
             await core.leaves(_IDLE, _BEGINS_WITHIN)
             state = core.state()
         if state is _CONNECTING:
-            state = await self._look_for_outcome(core)
+            state = await self._look_for_outcome(core, pauses)
         while state is _CONNECTING:
             await core.leaves(state)
             state = core.state()
@@ -538,10 +533,10 @@ class CoreConnector:
             raise ConnectError(await self._explain(core))
         # READY; or IDLE, if the connection was lost before it was seen.
 
-    async def _look_for_outcome(self, core: CoreChannel) -> grpc.ChannelConnectivity:
+    async def _look_for_outcome(self, core: CoreChannel, pauses: Iterable[float]) -> grpc.ChannelConnectivity:
         """Poll whether a near peer has answered or refused: each notification wakes the core's thread and the loop."""
         state = _CONNECTING
-        for pause in _LOOKS:
+        for pause in pauses:
             await self._pause(pause)
             state = core.state()
             if state is not _CONNECTING:
@@ -598,7 +593,7 @@ class CoreConnector:
             await question
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
-                reason = one_line(error.details() or reason)
+                reason = reason_in(error.details() or reason)
         return Failure(stage_of(reason), reason)
 
 

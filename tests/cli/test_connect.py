@@ -99,7 +99,7 @@ async def test_json_lines_parse():
     for each in objects[1:-1:2]:
         assert each["stage"] == "settings"
         assert "http1.x" in each["error"]
-        assert each["next_in"] > 0
+        assert each["next_in"] >= 0  # the machine may be so slow that the next start is due already
     assert objects[-1]["attempts"] == 3
     assert objects[-1]["connections"] == 0
     assert (status, errors) == (1, [])
