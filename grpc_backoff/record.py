@@ -20,8 +20,51 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from dataclasses import dataclass as value
     from inspect import Signature
+    from typing import NamedTuple
 else:
     import dataclasses
+    from collections import _tuplegetter
+    from functools import cache
+    from types import CodeType, FunctionType
+
+    class _Kind(type):
+        """Makes a class of named tuples of what its body says; `typing` takes ten times as long for it."""
+
+        def __new__(kind: type, name: str, bases: tuple[type, ...], body: dict[str, object]) -> type:
+            fields = tuple(body.get("__annotations__", ()))
+            defaults = {field: body[field] for field in fields if field in body}
+            parts = {field: _tuplegetter(at, None) for at, field in enumerate(fields)}
+            own = {"__new__": _maker(name, fields, tuple(defaults.values())), "_field_defaults": defaults}
+            own |= {"__slots__": (), "__match_args__": fields, "_fields": fields}
+            return type.__new__(kind, name, bases, {**body, **own, **parts})
+
+    @cache
+    def _code(count: int) -> CodeType:
+        """Return the code that makes a tuple of so many arguments; the fields' names are put into it for each class."""
+        names = "".join(f"_{at}, " for at in range(count))
+        return eval(f"lambda _cls, {names}: new(_cls, ({names}))").__code__  # noqa: S307 - of numbers alone
+
+    def _maker(name: str, fields: tuple[str, ...], defaults: tuple[object, ...]) -> Callable[..., tuple[object, ...]]:
+        code = _code(len(fields)).replace(
+            co_varnames=("_cls", *fields), co_name="__new__", co_qualname=f"{name}.__new__"
+        )
+        return FunctionType(code, {"new": tuple.__new__}, "__new__", defaults)
+
+    class NamedTuple(tuple, metaclass=_Kind):
+        """What `typing.NamedTuple` is, made in a tenth of the time."""
+
+        __slots__ = ()
+
+        def __repr__(self) -> str:
+            """Return the text of a named tuple."""
+            return f"{type(self).__name__}({', '.join(map('{}={!r}'.format, self._fields, self))})"
+
+        def __getnewargs__(self) -> tuple[object, ...]:
+            """Return what copies are made of."""
+            return tuple(self)
+
+        def _asdict(self) -> dict[str, object]:
+            return dict(zip(self._fields, self, strict=True))
 
     def value(*, frozen: bool, slots: bool, kw_only: bool = False) -> Callable[[type], type]:
         """Make a frozen dataclass with slots; the options are those of `dataclasses.dataclass`."""
@@ -128,7 +171,7 @@ else:
         return attrgetter(*names) if names else lambda _: ()
 
 
-__all__ = ["record", "value"]
+__all__ = ["NamedTuple", "record", "value"]
 
 RecordT = TypeVar("RecordT", bound=type[tuple[Any, ...]])
 

@@ -7,11 +7,12 @@ import inspect
 import pickle
 import sys
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
-from typing import NamedTuple
+from typing import Generic, TypeVar
+from typing import NamedTuple as TypingNamedTuple
 
 import pytest
 
-from grpc_backoff.record import record, value
+from grpc_backoff.record import NamedTuple, record, value
 
 
 def point(make):
@@ -177,6 +178,51 @@ class Stopped(NamedTuple):
 @record
 class Ended(NamedTuple):
     """Another without any content."""
+
+
+def leg(base):
+    class Leg(base):
+        """A way."""
+
+        start: str
+        end: str | None
+        miles: float = 0.0
+
+        def back(self):
+            """The other way round."""
+            return self.end, self.start
+
+    return Leg
+
+
+def told(kind):
+    way = kind("a", miles=2.5, end="b")
+    with pytest.raises(TypeError) as missing:
+        kind("a")
+    with pytest.raises(TypeError) as unknown:
+        kind("a", "b", speed=1)
+    parameters = inspect.signature(kind).parameters.values()
+    return [
+        *(str(way), way, way[0], way.end, way.back(), way._asdict(), copy.deepcopy(way), hasattr(way, "__dict__")),
+        *(str(error.value).rpartition(".")[2] for error in (missing, unknown)),
+        *(kind.__name__, kind.__qualname__, kind.__doc__, list(kind.__annotations__)),
+        *(kind._fields, kind._field_defaults, kind.__match_args__, [(part.name, part.default) for part in parameters]),
+    ]
+
+
+def test_named_tuples_are_pythons():
+    """A record is made, shown, copied and refused as a class of `typing.NamedTuple` is, at a tenth of its cost."""
+    assert told(leg(NamedTuple)) == told(leg(TypingNamedTuple))
+
+
+def test_named_tuples_may_be_generic():
+    """A record may have a parameter for type checkers."""
+    kind = TypeVar("kind")
+
+    class Box(NamedTuple, Generic[kind]):
+        content: kind
+
+    assert Box[int](3) == (3,)
 
 
 def test_equal_to_its_own_kind():

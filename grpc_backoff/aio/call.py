@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Generator
 from contextvars import copy_context
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -34,7 +34,7 @@ from grpc_backoff.calls.events import CallEvent, CallRetried
 from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.connection.clock import TimerHandle
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.telemetry.identity import new_call_id
 from grpc_backoff.telemetry.spans import CallSpans, spans_of
 from grpc_backoff.telemetry.trace import current_trace_id

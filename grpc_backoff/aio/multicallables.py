@@ -17,7 +17,7 @@ from asyncio import _get_running_loop  # the public one raises where there is no
 from collections.abc import AsyncIterable
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import grpc
 import grpc.aio
@@ -26,7 +26,7 @@ from grpc_backoff.aio.call import CALLS, MakeAttempt, Terms
 from grpc_backoff.aio.front import LISTS
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.calls.machine import CallMachine, Metadata
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable

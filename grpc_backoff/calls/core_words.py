@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import NamedTuple
 
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["Link", "Report", "is_oversized", "never_left", "was_refused"]
 

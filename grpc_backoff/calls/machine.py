@@ -23,7 +23,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.decision import FailedAttempt, GiveUp, Progress, Retry, costs_token, decide, is_conflict
@@ -33,7 +33,7 @@ from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record, value
+from grpc_backoff.record import NamedTuple, record, value
 
 __all__ = [
     "AbandonAttempt",

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
 from grpc_backoff.config.pairs import Pairs, TypedPairs, first_values, key_text, typed_pairs
@@ -26,7 +26,7 @@ from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["OPTION_KEYS", "Options", "read_options"]
 

@@ -12,10 +12,10 @@ import contextlib
 import re
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.errors import OptionError
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = [
     "AF_UNIX",

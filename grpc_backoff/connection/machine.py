@@ -26,7 +26,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ChannelKey, Failure, Stage, State
@@ -35,7 +35,7 @@ from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.record import record, value
+from grpc_backoff.record import NamedTuple, record, value
 
 __all__ = [
     "AbandonAttempt",

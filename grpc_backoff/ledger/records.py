@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import field
-from typing import NamedTuple
 
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record, value
+from grpc_backoff.record import NamedTuple, record, value
 
 __all__ = [
     "CLAIMABLE",

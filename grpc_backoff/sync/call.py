@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import grpc
 
@@ -28,7 +28,7 @@ from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left
 from grpc_backoff.calls.events import CallEvent, CallRetried
 from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.calls.server_hint import read_hint
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import Timer
 from grpc_backoff.sync.core import CoreConnection

@@ -9,12 +9,12 @@ import importlib
 import math
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 import grpc.experimental
 
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = [
     "CANCELLED_DETAILS",

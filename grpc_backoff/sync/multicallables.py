@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import grpc
 
 from grpc_backoff.calls.machine import CallMachine, Metadata
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, Terms
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.grpcio import inherited_deadline
