@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import pickle
 import sys
-from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
+from dataclasses import FrozenInstanceError, asdict, dataclass, fields, replace
 from typing import Generic, TypeVar
 from typing import NamedTuple as TypingNamedTuple
 
 import pytest
 
-from grpc_backoff.record import NamedTuple, record, value
+from grpc_backoff.record import NamedTuple, field, record, value
 
 
-def point(make):
+def point(make, field):
     @make(frozen=True, slots=True, kw_only=True)
     class Point:
         """A place."""
@@ -27,7 +28,7 @@ def point(make):
     return Point
 
 
-OURS, PYTHONS = point(value), point(dataclass)
+OURS, PYTHONS = point(value, field), point(dataclass, dataclasses.field)
 
 
 @value(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def test_value_of_few_parts():
 
 def test_value_is_made_as_a_dataclass():
     """The constructor takes, refuses and tells what a dataclass's does, before the first value is made and after."""
-    ours, pythons = point(value), point(dataclass)
+    ours, pythons = point(value, field), point(dataclass, dataclasses.field)
     assert str(inspect.signature(ours)) == str(inspect.signature(pythons))
     for kind in (ours, pythons):
         assert (kind(x=1.0).y, kind(tag="a", x=1.0).tag) == (0.0, "a")
@@ -112,7 +113,7 @@ def test_nothing_is_compiled_before_the_first():
     compiled = []
     sys.setprofile(lambda _frame, event, what: event == "c_call" and what is exec and compiled.append(1))
     try:
-        kind = point(value)
+        kind = point(value, field)
         defined = len(compiled)
         kind(x=1.0)
         made = len(compiled)

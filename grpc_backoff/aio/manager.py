@@ -12,7 +12,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextvars import Context
-from dataclasses import replace
 from typing import Any, Protocol
 
 from grpc_backoff.aio.listeners import Event, Listener, tell
@@ -21,6 +20,7 @@ from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector, Loss
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.policy.backoff import Random
+from grpc_backoff.record import replace
 from grpc_backoff.sharing.manager import SteppedManager
 from grpc_backoff.sharing.registry import SCHEDULES, Registry
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.calls.events import Reason
 from grpc_backoff.errors import OptionError
-from grpc_backoff.record import value
+from grpc_backoff.record import field, names_of, value
 
 if TYPE_CHECKING:
     import grpc
@@ -76,10 +75,10 @@ class RetryHooks:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be called; OptionError says which."""
-        for hook in fields(self):
-            value = getattr(self, hook.name)
+        for name in names_of(self):
+            value = getattr(self, name)
             if value is not None and not callable(value):
-                raise OptionError(f"RetryHooks.{hook.name}", value, "a function, or None for no hook")
+                raise OptionError(f"RetryHooks.{name}", value, "a function, or None for no hook")
 
 
 def renewed_metadata(given: Any) -> tuple[tuple[str, str | bytes], ...]:

@@ -25,7 +25,6 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 from grpc_backoff.connection import events
@@ -35,7 +34,7 @@ from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.record import NamedTuple, record, value
+from grpc_backoff.record import NamedTuple, field, record, value
 
 __all__ = [
     "AbandonAttempt",

@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import astuple
 from typing import ClassVar, Protocol
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
-from grpc_backoff.record import value
+from grpc_backoff.record import names_of, value
 
 __all__ = [
     "JITTERS",
@@ -64,8 +63,11 @@ class _Written:
     name: ClassVar[str]
 
     def __str__(self) -> str:
-        numbers = ", ".join(_word(part) for part in astuple(self) if part is not False)  # type: ignore[call-overload]
+        numbers = ", ".join(_word(part) for part in self._numbers() if part is not False)
         return f"{self.name}({numbers})" if numbers else self.name
+
+    def _numbers(self) -> list[float | bool]:
+        return [getattr(self, name) for name in names_of(self)]
 
 
 def _word(part: float | bool) -> str:

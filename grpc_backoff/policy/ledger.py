@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.record import value
+from grpc_backoff.record import names_of, value
 
 __all__ = ["LEDGER_CHECKS", "LedgerSettings"]
 
@@ -92,7 +91,6 @@ class LedgerSettings:
 
     def __post_init__(self) -> None:
         """Hold the values to what the file is held to; OptionError says which."""
-        for part in fields(self):
-            check = LEDGER_CHECKS[part.name]
-            given = getattr(self, part.name)
-            object.__setattr__(self, part.name, check(f"LedgerSettings.{part.name}", given, Unit.SECONDS))
+        for name in names_of(self):
+            given = LEDGER_CHECKS[name](f"LedgerSettings.{name}", getattr(self, name), Unit.SECONDS)
+            object.__setattr__(self, name, given)
