@@ -70,7 +70,7 @@ __all__ = [
 
 _LONGEST_VALUE = 200
 _LONGEST_SEARCHED = 10 * _LONGEST_VALUE
-_PASSWORD = re.compile(r":(?!//)\S*@")
+_BEFORE_HOST = r":(?!//)\S*@"
 
 
 class GrpcBackoffError(Exception):
@@ -214,4 +214,4 @@ def shown(value: object) -> str:
 
 def _masked(text: str) -> str:
     """Return a text with `***` for what may be a password: `scheme://user:password@host`, with or without a scheme."""
-    return _PASSWORD.sub(":***@", text[:_LONGEST_SEARCHED])
+    return re.sub(_BEFORE_HOST, ":***@", text[:_LONGEST_SEARCHED])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import warnings
 import weakref
 from collections.abc import Sequence
+from functools import cache
 from types import MappingProxyType, TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 import grpc
 import grpc.aio
@@ -29,8 +29,6 @@ from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
 from grpc_backoff.calls.budget import tokens_of
 from grpc_backoff.calls.hooks import RetryHooks
 from grpc_backoff.config.arguments import check_kind, check_listener, read_listeners
-from grpc_backoff.config.methods import Retry, read_call_policies
-from grpc_backoff.config.options import read_options
 from grpc_backoff.config.target import read_target, shown_target
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Connector
@@ -42,13 +40,22 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.sharing.key import Key, key_of
 from grpc_backoff.telemetry.log import log_event
 
+if TYPE_CHECKING:
+    from grpc_backoff.config.methods import CallPolicies, Retry
+    from grpc_backoff.config.options import Options as ReadOptions
+
 __all__ = ["Channel", "Interceptors", "Options", "insecure_channel", "retrying", "secure_channel"]
 
 Options = Sequence[tuple[str, Any]]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 
-_CHANCE = random.SystemRandom()
-"""Where jitter comes from unless a channel is given a generator; without a state that a fork could copy (CB-11)."""
+
+@cache
+def _chance() -> Random:
+    """Return where jitter comes from unless a channel is given a generator; a fork copies no state of it (CB-11)."""
+    from random import SystemRandom  # noqa: PLC0415 - as long to import as ten modules of ours
+
+    return SystemRandom()
 
 
 class Channel(grpc.aio.Channel):
@@ -77,17 +84,14 @@ class Channel(grpc.aio.Channel):
         target = read_target(target)
         listeners = read_listeners(settings.pop("listeners", ()))
         rng, clock = settings.pop("rng", None), settings.pop("clock", None)
-        policy, config = settings.pop("policy", None), settings.pop("config", None)
-        retry, retry_budget = settings.pop("retry", None), settings.pop("retry_budget", None)
         retry_hooks = settings.pop("retry_hooks", None)
-        if settings:
-            raise TypeError(f"{next(iter(settings))}: expected one of {', '.join(ChannelSettings.__annotations__)}")
+        if unknown := settings.keys() - ChannelSettings.__annotations__:
+            raise TypeError(f"{min(unknown)}: expected one of {', '.join(ChannelSettings.__annotations__)}")
         if rng is not None:
             check_kind("rng", rng, "a source of random numbers such as random.Random(1)", "random")
         if clock is not None:
             check_kind("clock", clock, "a Clock, with now() and call_at()", "now", "call_at")
-        read = read_options(options or (), policy, target=target, config=config)
-        self.call_policies = read_call_policies(retry, retry_budget, read.core, read.config)
+        read, self.call_policies = _read(target, options or (), settings)
         """How the channel's calls are retried, by method."""
         policy, core_options = read.policy, self.call_policies.core
         if retry_hooks is not None and not isinstance(retry_hooks, RetryHooks):
@@ -111,7 +115,7 @@ class Channel(grpc.aio.Channel):
         shares = connector is None and clock is None and rng is None and keeps_time(loop)  # SH-1
         key = key_of(target, credentials, policy, core_options, compression) if shares else None
         self._clock = clock = clock or LoopClock(loop)
-        rng = rng or _CHANCE
+        rng = rng or _chance()
         how = target, credentials, core_options, compression, policy
         # SH-2: TLS has managers of its own, as in grpcio.
         shared = shared_manager(
@@ -410,6 +414,17 @@ def secure_channel(
         interceptors,
         **settings,
     )
+
+
+def _read(target: str, options: Options, settings: ChannelSettings) -> tuple[ReadOptions, CallPolicies]:
+    """Return what options and settings say of connections and of calls."""
+    # Not before there is a channel: what reads settings takes a dozen modules.
+    from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415
+    from grpc_backoff.config.options import read_options  # noqa: PLC0415
+
+    read = read_options(options, settings.get("policy"), target=target, config=settings.get("config"))
+    policies = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read.core, read.config)
+    return read, policies
 
 
 def _make_manager(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from grpc_backoff.aio.listeners import Listener
-from grpc_backoff.calls.hooks import RetryHooks
-from grpc_backoff.config.file import Config
-from grpc_backoff.config.methods import Retry
-from grpc_backoff.connection.clock import Clock
-from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.connect import ConnectPolicy
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from grpc_backoff.aio.listeners import Listener
+    from grpc_backoff.calls.hooks import RetryHooks
+    from grpc_backoff.config.file import Config
+    from grpc_backoff.config.methods import Retry
+    from grpc_backoff.connection.clock import Clock
+    from grpc_backoff.policy.backoff import Random
+    from grpc_backoff.policy.budget import RetryBudget
+    from grpc_backoff.policy.connect import ConnectPolicy
 
 __all__ = ["ChannelSettings"]
 

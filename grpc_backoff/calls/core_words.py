@@ -17,12 +17,12 @@ __all__ = ["Link", "Report", "is_oversized", "never_left", "was_refused"]
 _UNAVAILABLE = "UNAVAILABLE"
 _RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
 
-_REFUSED = re.compile(r"(Stream removed \()?GOAWAY received")
+_REFUSED = r"(Stream removed \()?GOAWAY received"
 """How the core's words begin for a call that a GOAWAY says was not taken. Farther behind, the connection of a call that
 was taken has broken after a GOAWAY."""
-_UNSENT = re.compile(r"failed to connect to all addresses|connections to all backends failing")
+_UNSENT = r"failed to connect to all addresses|connections to all backends failing"
 """The core's text for a call that found no connection: here, one that entered a connection as it broke."""
-_OVERSIZED = re.compile(r"(Received|Sent) message larger than max")
+_OVERSIZED = r"(Received|Sent) message larger than max"
 """The text of a core, ours or the server's, for a message that exceeds its limit."""
 
 
@@ -61,12 +61,12 @@ def was_refused(report: Report) -> bool:
 
     A server that says these words and ends the connection in the same moment is believed: a GOAWAY has the same power.
     """
-    return _is_the_cores(report, Link.BROKEN, Link.UNREACHABLE) and _REFUSED.match(report.details) is not None
+    return _is_the_cores(report, Link.BROKEN, Link.UNREACHABLE) and re.match(_REFUSED, report.details) is not None
 
 
 def never_left(report: Report) -> bool:
     """Return whether the call entered a connection as that broke, and so never left this process (CH-3)."""
-    return _is_the_cores(report, Link.UNREACHABLE) and _UNSENT.match(report.details) is not None
+    return _is_the_cores(report, Link.UNREACHABLE) and re.match(_UNSENT, report.details) is not None
 
 
 def is_oversized(report: Report) -> bool:
@@ -74,7 +74,7 @@ def is_oversized(report: Report) -> bool:
 
     A server's own text may be trusted here: it can only prevent a retry, never cause one.
     """
-    return report.code == _RESOURCE_EXHAUSTED and _OVERSIZED.search(report.details) is not None
+    return report.code == _RESOURCE_EXHAUSTED and re.search(_OVERSIZED, report.details) is not None
 
 
 def _is_the_cores(report: Report, *links: Link) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FailedCall", "Hook", "RetryHooks", "renewed_metadata"]
 
-_KEY = re.compile(r"[0-9a-z_.-]+", re.ASCII)
+_KEY = r"(?a)[0-9a-z_.-]+"
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def renewed_metadata(given: Any) -> tuple[tuple[str, str | bytes], ...]:
         kind = type(given).__qualname__
         raise TypeError(f"refresh_credentials returned {kind}: expected pairs of metadata, or None") from None
     for key, given_value in pairs:
-        if not isinstance(key, str) or not _KEY.fullmatch(key):
+        if not isinstance(key, str) or not re.fullmatch(_KEY, key):
             raise TypeError(f"refresh_credentials returned key={key!r}: expected lower-case letters, digits and -_.")
         if not isinstance(given_value, bytes if key.endswith("-bin") else str):
             kind = type(given_value).__qualname__

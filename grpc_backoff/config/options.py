@@ -44,7 +44,7 @@ _WORDS = {setting.name: option for option, setting in _BY_OPTION.items()} | {
     key.removeprefix(PREFIX): key for key in _OWN_KEYS
 }
 _MAX_INT32 = 2**31 - 1
-_MEANT_FOR_US = re.compile(r"(?!grpc\.)grpc[^a-z]*backoff[^a-z]+", re.IGNORECASE)
+_MEANT_FOR_US = r"(?i)(?!grpc\.)grpc[^a-z]*backoff[^a-z]+"
 _CARRIED_OUT_HERE = tuple(key for key in _BY_OPTION if not key.startswith(PREFIX))
 _NEAR_PREFIX = 0.9
 """How much of a prefix has to be ours, as difflib measures it, to be a misspelt one: not `grpc_backoffice`."""
@@ -134,7 +134,7 @@ def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, 
         key, value = _pair(index, entry)
         if key in OPTION_KEYS:
             ours.append((key, value))
-        elif meant := _MEANT_FOR_US.match(key):
+        elif meant := re.match(_MEANT_FOR_US, key):
             raise OptionError(key, value, *suggestion(key[meant.end() :], _WORDS, "option"))
         else:
             prefix, _, name = key.partition(".")

@@ -42,7 +42,7 @@ _STAGE_MARKS = (
     ),
 )
 """The core's words by stage, in this order: a socket that is closed in the TLS handshake says both."""
-_ADDRESS = re.compile(r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: ")
+_ADDRESS = r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: "
 """What stands before the core's words: a path may have "tls" in it."""
 
 
@@ -55,7 +55,7 @@ def one_line(text: str) -> str:
 @lru_cache(64)
 def stage_of(reason: str) -> Stage:
     """Read the stage from the core's words."""
-    said = _ADDRESS.split(reason, maxsplit=1)[-1].lower()
+    said = re.split(_ADDRESS, reason, maxsplit=1)[-1].lower()
     for stage, marks in _STAGE_MARKS:
         if any(mark in said for mark in marks):
             return stage

@@ -187,7 +187,7 @@ JITTERS: tuple[type[NoJitter | Proportional | Scaled | Additive | Full | Equal],
 
 _KINDS = {kind.name: kind for kind in JITTERS}
 _ALLOWED = f"a number from 0 to below 1, or one of: {', '.join(kind.form for kind in JITTERS)}"
-_CALL = re.compile(r"(?P<name>[a-z]+)\s*(?:\((?P<arguments>[^()]*)\))?")
+_CALL = r"(?P<name>[a-z]+)\s*(?:\((?P<arguments>[^()]*)\))?"
 
 
 def parse_jitter(key: str, value: object) -> Jitter:
@@ -198,7 +198,7 @@ def parse_jitter(key: str, value: object) -> Jitter:
     """
     if not isinstance(value, str):
         return Proportional(checks.fraction(key, value, allowed=_ALLOWED))
-    matched = _CALL.fullmatch(value.strip())
+    matched = re.fullmatch(_CALL, value.strip())
     kind: Callable[..., Jitter] | None = _KINDS.get(matched["name"]) if matched else None
     if matched is None or kind is None:
         raise OptionError(key, value, _ALLOWED)

@@ -11,7 +11,7 @@ from grpc_backoff.record import names_of, value
 
 __all__ = ["LEDGER_CHECKS", "LedgerSettings"]
 
-_KEY = re.compile(r"[0-9a-z_.-]+", re.ASCII)
+_KEY = r"(?a)[0-9a-z_.-]+"
 _SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "x-goog-api-key"})
 """Metadata that only ever hold credentials: no allow-list may name them (LG-11)."""
 
@@ -33,7 +33,7 @@ def _metadata(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple[str,
     if not isinstance(names, list | tuple):
         raise OptionError(key, given, "a list of metadata keys")
     for name in names:
-        if not isinstance(name, str) or not _KEY.fullmatch(name):
+        if not isinstance(name, str) or not re.fullmatch(_KEY, name):
             raise OptionError(key, name, "a metadata key: lower-case letters, digits and -_.")
         if name in _SECRET:
             raise OptionError(key, name, "keys that hold no credentials; those are never stored")
