@@ -7,7 +7,7 @@ OLDEST = .venv-oldest/bin
 CLIENTS = .venv-clients/bin
 # Most tests wait for real time to pass, so that more of them run at a time than there are cores.
 PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile
-SHORT = tests/aio tests/connection tests/interop -m "not slow"
+SHORT = tests/aio tests/faces tests/connection tests/interop -m "not slow"
 
 LEDGER = kills orchestrators unlocked claims submits latency deliveries
 
@@ -75,8 +75,8 @@ test: .venv/made
 
 test-modes: .venv/made
 	$(BIN)/python $(PYTEST) $(SHORT) --loop uvloop
-	PYTHONDEVMODE=1 PYTHONWARNINGS=error $(BIN)/python $(PYTEST) tests/aio tests/connection
-	PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) tests/aio -W ignore::pytest.PytestConfigWarning
+	PYTHONDEVMODE=1 PYTHONWARNINGS=error $(BIN)/python $(PYTEST) tests/aio tests/faces tests/connection -m "not slow"
+	PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) tests/aio tests/faces -m "not slow" -W ignore::pytest.PytestConfigWarning
 
 test-oldest: .venv-oldest/made
 	$(OLDEST)/python $(PYTEST) tests/interop_suite/official/test_generated.py tests/interop_suite/official/test_wire.py tests/sync $(SHORT)

@@ -1,13 +1,13 @@
-"""Frozen records and values that are cheap to define, which every import pays for.
+"""Frozen records and values that are cheap to define, because every import of the library pays for the definition.
 
-`record` is for what stays inside: the machines' states, inputs and effects are named tuples, which are also cheaper to
-make, and every call makes some. A plain named tuple equals any other tuple with the same content; a record does not. It
-also replaces fields in half the time.
+`record` is for internal types: the states, inputs and effects of the machines are named tuples, which are also cheaper
+to create, and every call creates several. A plain named tuple equals any other tuple with the same content; a record
+does not. A record also replaces fields in half the time.
 
-`value` is for what programs hold in their hands: a dataclass in all respects, but nothing is compiled when it is
-defined, and `dataclasses` is not imported. Compiling its methods is most of what a dataclass costs, and most programs
-make values of a few kinds only. So the constructor is compiled when the first value is made, and the other methods are
-closures. What `dataclasses` itself keeps of a dataclass is made when a program asks for it.
+`value` is for public types. It behaves like a dataclass, but compiles nothing when it is defined, and does not import
+`dataclasses`: compiling the methods is most of the cost of a dataclass, and most programs create values of only a few
+kinds. The constructor is compiled when the first value is created; the other methods are closures. What `dataclasses`
+stores on a dataclass is built when a program first reads it.
 
 Internal: programs import from `grpc_backoff`.
 """
@@ -34,7 +34,7 @@ else:
     from types import CodeType, FunctionType
 
     class _Kind(type):
-        """Makes a class of named tuples of what its body says; `typing` takes ten times as long for it."""
+        """Creates a class of named tuples from its annotations, ten times as fast as `typing` does."""
 
         def __new__(kind: type, name: str, bases: tuple[type, ...], body: dict[str, object]) -> type:
             fields = tuple(body.get("__annotations__", ()))
@@ -46,7 +46,7 @@ else:
 
     @cache
     def _code(count: int) -> CodeType:
-        """Return the code that makes a tuple of so many arguments; the fields' names are put into it for each class."""
+        """Return code that makes a tuple of this many arguments; each class puts the names of its fields into it."""
         names = "".join(f"_{at}, " for at in range(count))
         return eval(f"lambda _cls, {names}: new(_cls, ({names}))").__code__  # noqa: S307 - of numbers alone
 
@@ -57,23 +57,23 @@ else:
         return FunctionType(code, {"new": tuple.__new__}, "__new__", defaults)
 
     class NamedTuple(tuple, metaclass=_Kind):
-        """What `typing.NamedTuple` is, made in a tenth of the time."""
+        """A `typing.NamedTuple` that is ten times as fast to define."""
 
         __slots__ = ()
 
         def __repr__(self) -> str:
-            """Return the text of a named tuple."""
+            """Return the text of a named tuple: its name and its fields."""
             return f"{type(self).__name__}({', '.join(map('{}={!r}'.format, self._fields, self))})"
 
         def __getnewargs__(self) -> tuple[object, ...]:
-            """Return what copies are made of."""
+            """Return the arguments from which copies are made."""
             return tuple(self)
 
         def _asdict(self) -> dict[str, object]:
             return dict(zip(self._fields, self, strict=True))
 
     class _Part:
-        """What is said of a field beside its type, for `dataclasses.field`."""
+        """The options of a field, for `dataclasses.field`."""
 
         __slots__ = ("said",)
 
@@ -81,13 +81,13 @@ else:
             self.said = said
 
     def field(**said: object) -> _Part:
-        """Say more of a field of a value; the arguments are those of `dataclasses.field`."""
+        """Set options of a field; the arguments are those of `dataclasses.field`."""
         return _Part(said)
 
     def value(*, frozen: bool, slots: bool, kw_only: bool = False) -> Callable[[type], type]:
         """Make a frozen dataclass with slots; the options are those of `dataclasses.dataclass`."""
-        assert frozen, "a value is"
-        assert slots, "a value has them"
+        assert frozen, "values are always frozen"
+        assert slots, "values always have slots"
         return lambda kind: _made(kind, {"kw_only": True} if kw_only else {})
 
     def names_of(kept: object) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ else:
         return made
 
     class _Late:
-        """What dataclasses wants to know of a kind; asked for by programs that take values for what they are."""
+        """What `dataclasses` stores on a class, built on first use: most programs never read it."""
 
         def __init__(self, kind: type, how: dict[str, object], name: str) -> None:
             self._kind, self._how, self._name = kind, how, name
@@ -168,7 +168,7 @@ else:
         return FrozenInstanceError(text)
 
     def _all_names(kept: object) -> list[str]:
-        """Return the names of all fields, with those that a program's own kind has beside ours."""
+        """Return the names of all fields, including those that a program's own subclass adds."""
         if "__parts__" in vars(type(kept)):
             return [*kept.__parts__]
         from dataclasses import fields  # noqa: PLC0415 - as above
@@ -183,13 +183,13 @@ else:
             object.__setattr__(self, name, of_it)
 
     def _first_init(self: object, *arguments: object, **named: object) -> None:
-        """Have the real constructor compiled, and leave the place to that."""
+        """Compile the real constructor on first use, and let it replace this one."""
         kind = next(kind for kind in type(self).__mro__ if vars(kind).get("__init__") is _first_init)
         _compile_init(kind)
         kind.__init__(self, *arguments, **named)
 
     def _compile_init(kind: type) -> None:
-        """Give a kind the constructor that dataclasses would compile for it."""
+        """Give a class the constructor that `dataclasses` would compile for it."""
         names: dict[str, object] = {"_put": object.__setattr__, "_made": _MADE}
         placed, named, lines = ["self"], [], []
         for name, said in kind.__parts__.items():
@@ -214,13 +214,13 @@ else:
         kind.__init__ = init
 
     class _Made:
-        """Stands in a signature for a default that is made anew each time, as in those of dataclasses."""
+        """Marks a default in a signature that is created for each instance, as `dataclasses` does."""
 
         def __repr__(self) -> str:
             return "<factory>"
 
     class _Signature:
-        """Tells `inspect.signature` of a kind's constructor, compiled or not."""
+        """Gives `inspect.signature` the constructor of a kind, compiled or not."""
 
         def __get__(self, _instance: object, owner: type) -> Signature:
             from inspect import signature  # noqa: PLC0415 - for editors and tests
@@ -242,7 +242,7 @@ RecordT = TypeVar("RecordT", bound=type[tuple[Any, ...]])
 
 
 def record(kind: RecordT) -> RecordT:
-    """Have a class of named tuples tell its own kind from others, and replace fields sooner."""
+    """Make a class of named tuples unequal to other kinds, and make replacing its fields faster."""
     kind.__eq__ = _equal  # type: ignore[method-assign]
     kind.__ne__ = _unequal  # type: ignore[method-assign, assignment]
     kind.__hash__ = _hash  # type: ignore[method-assign]
@@ -267,7 +267,7 @@ def _replacing(kind: RecordT) -> Callable[..., tuple[Any, ...]]:
     new = tuple.__new__
 
     def replace(self: tuple[Any, ...], /, **changes: Any) -> tuple[Any, ...]:
-        """Return the record with these fields changed; a KeyError names one that it does not have."""
+        """Return the record with these fields changed; KeyError names a field that it does not have."""
         fields = [*self]
         for name, content in changes.items():
             fields[place[name]] = content

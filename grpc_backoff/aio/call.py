@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Generator
-from contextvars import copy_context
 from typing import Any
 
 import grpc
@@ -28,16 +27,9 @@ from grpc_backoff.aio.replay import Replay, Requests
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.calls import machine as m
-from grpc_backoff.calls.account import Account
-from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left, was_refused
-from grpc_backoff.calls.events import CallEvent, CallRetried
-from grpc_backoff.calls.hooks import FailedCall
-from grpc_backoff.calls.server_hint import read_hint
+from grpc_backoff.channel.call import CallShell, Status
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.record import NamedTuple, record
-from grpc_backoff.telemetry.identity import new_call_id
-from grpc_backoff.telemetry.spans import CallSpans, spans_of
-from grpc_backoff.telemetry.trace import current_trace_id
 
 __all__ = ["CALLS", "Call", "MakeAttempt", "Terms"]
 
@@ -47,9 +39,6 @@ MakeAttempt = Callable[[float | None, m.Metadata], "tuple[grpc.aio.Call, CallCon
 Returns grpc's own call and the connection that it was made on; None where there is no connection.
 """
 
-_BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
-_FEW = range(11)
-"""Attempts that are no cause for a warning, whatever their policy: to look closer costs time."""
 _GRACE_FOR_TRAILERS = 0.02
 """Seconds for which empty initial metadata are held back, in case a trailers-only failure follows (RT-8)."""
 
@@ -75,9 +64,11 @@ class Terms(NamedTuple):
     call_id: str | None = None
 
 
-class Call(Answering):
+class Call(CallShell, Answering):
     """What the four arities share: the machine's effects and inputs, and everything that is only passed on."""
 
+    _calls: Calls
+    exhausted_error = RetriesExhaustedError
     # grpcio up to 1.7x, closing any channel, looks at the calls of all tasks and wants to know whose they are.
     _channel = None
     _replay: Replay | None = None
@@ -87,37 +78,17 @@ class Call(Answering):
 
         `request` is what the attempts send, where that is one request: for hooks.
         """
-        self._calls, self._machine, make, timeout, limit, call_id = terms
+        calls, machine, make, timeout, limit, call_id = terms
+        super().__init__(calls, machine, timeout, limit, call_id, request)
         self._make: MakeAttempt | None = make
-        self._request = request
         self._attempt: grpc.aio.Call | None = None
-        self._connection: CallConnection | None = None
-        self._error: BaseException | None = None
         self._outcome: Outcome | None = None
-        self._failed: FailedCall | None = None
         self._awaiting: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[Any], None]] = []
         self._timer: TimerHandle | None = None
-        self._context = copy_context()  # later attempts belong to the caller's trace as well
-        self._inputs: list[m.Input] = []
-        calls, machine, policy = self._calls, self._machine, self._machine.policy
-        self._spans: CallSpans | None = None if policy is None else spans_of(machine.method)
-        now = calls.clock.now()
-        own = None if policy is None else policy.deadline
-        shown = timeout if own is None or (timeout is not None and timeout < own) else own
-        self._shown_end = None if shown is None else now + shown
-        self._state, first = machine.begin(
-            now,
-            timeout,
-            limit,
-            call_id="" if policy is None else call_id or new_call_id(),
-            trace_id=None if policy is None else current_trace_id(),
-        )
-        if policy is not None and policy.max_attempts not in _FEW:
-            calls.warn_of(machine.method, policy, bounded=self._state.end is not None)
         self._stepping = True
         try:
-            self._begin(first, in_context=True)
+            self._begin(self._first, in_context=True)
         finally:
             self._stepping = False
         if self._inputs:
@@ -136,7 +107,7 @@ class Call(Answering):
         self._stepping = True
         try:
             while self._inputs:
-                given = self._inputs.pop(0)
+                given = self._inputs.popleft()
                 if self._state.phase is m.CallPhase.DONE:
                     continue  # the end is final; what was on its way comes too late
                 try:
@@ -163,16 +134,6 @@ class Call(Answering):
         if attempt is not None:
             attempt.cancel()
 
-    def _moved(self, before: m.CallPhase, now: m.CallPhase) -> None:
-        if before is now:
-            return
-        if before is m.CallPhase.WAITING:
-            self._calls.pending.discard(self)
-        if now in _BETWEEN:
-            self._calls.rests(self)
-        elif before in _BETWEEN:
-            self._calls.goes_on(self)
-
     def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one line for each effect
         match effect:
             case m.Finish():
@@ -198,15 +159,6 @@ class Call(Answering):
             case m.AbandonAttempt():
                 self._abandon()
 
-    def _emit(self, event: CallEvent) -> None:
-        if self._spans is not None and isinstance(event, CallRetried):
-            self._spans.waits(event)
-        self._calls.emit(event)
-
-    def _end_span(self, code: str) -> None:
-        if self._spans is not None:
-            self._spans.end(code)
-
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -222,8 +174,7 @@ class Call(Answering):
         """Make an attempt; an error of the first one is raised to the caller."""
         assert self._make is not None, "a call that has ended begins no attempt"
         self._attempt = None
-        if self._spans is not None:
-            self._spans.begin(self._state.progress.attempt - 1)
+        self._begin_span()
         try:
             if in_context:
                 made = self._make(effect.seconds, effect.metadata)
@@ -282,45 +233,14 @@ class Call(Answering):
         self._end_span("OK")
         self.feed(m.OkStatus(self._calls.observed))
 
-    def _failure(self, error: grpc.aio.AioRpcError) -> m.NonOkStatus:
-        """Return what the machine has to know of a failed attempt."""
-        calls, policy = self._calls, self._machine.policy
-        # As pairs: what a dictionary makes of grpc's Metadata differs between its versions.
-        initial, trailing = tuple(error.initial_metadata() or ()), tuple(error.trailing_metadata() or ())
-        report = Report(
-            code=error.code().name,
-            details=error.details() or "",
-            link=Link.NONE if self._connection is None else self._connection.link(),
-            metadata=bool(initial or trailing),
-        )
-        if policy is None:
-            return m.NonOkStatus(report.code, unsent=never_left(report))
-        return m.NonOkStatus(
-            report.code,
-            hint=read_hint(trailing, initial, calls.wall_clock),
-            unsent=never_left(report),
-            refused=calls.stands_in and was_refused(report),
-            oversized=is_oversized(report),
-            can_refresh=calls.hooks.can_refresh(),
-        )
+    def _status(self, error: Any) -> Status:
+        assert isinstance(error, grpc.aio.AioRpcError), "what an attempt failed with is known"
+        metadata = error.initial_metadata(), error.trailing_metadata()
+        return Status(error.code(), error.details() or "", *metadata, error.debug_error_string())
 
     def _ask_hook(self, effect: m.CallHook) -> None:
-        error = self._error
-        assert isinstance(error, grpc.aio.AioRpcError), "hooks are asked of failures"
-        state, calls = self._state, self._calls
-        failed = self._failed = FailedCall(
-            target=self._machine.target,
-            method=self._machine.method,
-            attempt=state.progress.attempt,
-            code=grpc.StatusCode[state.failed],
-            details=error.details() or "",
-            trailing_metadata=tuple((key, value) for key, value in error.trailing_metadata() or ()),
-            took=effect.took,
-            reason=effect.reason,
-            call_id=state.call_id,
-            request=self._request if isinstance(self._request, bytes) else None,
-        )
-        calls.hooks.ask(effect.hook, failed, state.attempt_began, self._context, self._hook_done)
+        failed = self._failed_call(effect)
+        self._calls.hooks.ask(effect.hook, failed, self._state.attempt_began, self._context, self._hook_done)
 
     def _hook_done(self, metadata: m.Metadata | None) -> None:
         self.feed(m.HookDone(metadata))
@@ -337,35 +257,6 @@ class Call(Answering):
                 self._settle(self._attempt)
             case _:
                 self._settle(self._error or CANCELLED)
-
-    def _exhausted(self, effect: m.Finish) -> RetriesExhaustedError:
-        error, failed = self._error, self._failed
-        assert isinstance(error, grpc.aio.AioRpcError), "what it failed with is known"
-        assert failed is not None, "the hook is asked first"
-        assert failed.reason is not None, "the hook is told why"
-        assert effect.gave_up is not None, "and so is the account"
-        said = Account(
-            attempts=failed.attempt,
-            took=failed.took,
-            reason=failed.reason,
-            wait=effect.gave_up.wait,
-            asked_by=effect.gave_up.asked_by,
-            left=None if effect.gave_up.wait is None else effect.left,
-        )
-        exhausted = RetriesExhaustedError(
-            failed.code,
-            error.initial_metadata(),
-            error.trailing_metadata(),
-            "; ".join(filter(None, (failed.details, str(said)))),
-            error.debug_error_string(),
-            attempts=said.attempts,
-            took=said.took,
-            reason=said.reason,
-            wait=said.wait,
-            left=said.left,
-        )
-        exhausted.__cause__ = error
-        return exhausted
 
     def _settle(self, outcome: Outcome) -> None:
         self._outcome = outcome

@@ -8,8 +8,8 @@ import warnings
 import weakref
 from collections.abc import Sequence
 from functools import cache
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
+from types import TracebackType
+from typing import Any, Self, Unpack, cast
 
 import grpc
 import grpc.aio
@@ -19,46 +19,40 @@ from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.hooks import Hooks
-from grpc_backoff.aio.listeners import Listener, Listeners
+from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time, refuse_elsewhere
 from grpc_backoff.aio.manager import ConnectionManager
-from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES, MultiCallable
+from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES
 from grpc_backoff.aio.pending import PendingCalls
-from grpc_backoff.aio.settings import ChannelSettings
 from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
-from grpc_backoff.calls.budget import tokens_of
-from grpc_backoff.calls.hooks import RetryHooks
-from grpc_backoff.config.arguments import check_kind, check_listener, read_listeners
-from grpc_backoff.config.target import read_target, shown_target
+from grpc_backoff.channel.factories import Factories
+from grpc_backoff.channel.method import retrying
+from grpc_backoff.channel.settings import ChannelSettings, Options, read_channel
+from grpc_backoff.config.arguments import Listener, check_listener
+from grpc_backoff.config.target import shown_target
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.connection.machine import Machine
-from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.sharing.key import Key, key_of
 from grpc_backoff.telemetry.log import log_event
 
-if TYPE_CHECKING:
-    from grpc_backoff.config.methods import CallPolicies, Retry
-    from grpc_backoff.config.options import Options as ReadOptions
-
 __all__ = ["Channel", "Interceptors", "Options", "insecure_channel", "retrying", "secure_channel"]
 
-Options = Sequence[tuple[str, Any]]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 
 
 @cache
 def _chance() -> Random:
-    """Return where jitter comes from unless a channel is given a generator; a fork copies no state of it (CB-11)."""
-    from random import SystemRandom  # noqa: PLC0415 - as long to import as ten modules of ours
+    """Return the default source of jitter. It has no state that a fork could copy (CB-11)."""
+    from random import SystemRandom  # noqa: PLC0415 - takes as long to import as ten modules of this library
 
     return SystemRandom()
 
 
-class Channel(grpc.aio.Channel):
+class Channel(Factories, grpc.aio.Channel):
     """A `grpc.aio.Channel` that makes its connections by gRPC's connection-backoff protocol.
 
     Made by `insecure_channel` and `secure_channel`. Beside grpc's own interface it has `connection_status`,
@@ -67,6 +61,7 @@ class Channel(grpc.aio.Channel):
     and `close` may be used from anywhere.
     """
 
+    _multicallables = MULTICALLABLES
     closing = True  # until the constructor is through
 
     def __init__(
@@ -81,24 +76,13 @@ class Channel(grpc.aio.Channel):
         **settings: Unpack[ChannelSettings],
     ) -> None:
         """See `insecure_channel`; `connector` is for `grpc_backoff.testing.scripted_channel`."""
-        target = read_target(target)
-        listeners = read_listeners(settings.pop("listeners", ()))
-        rng, clock = settings.pop("rng", None), settings.pop("clock", None)
-        retry_hooks = settings.pop("retry_hooks", None)
-        if unknown := settings.keys() - ChannelSettings.__annotations__:
-            raise TypeError(f"{min(unknown)}: expected one of {', '.join(ChannelSettings.__annotations__)}")
-        if rng is not None:
-            check_kind("rng", rng, "a source of random numbers such as random.Random(1)", "random")
-        if clock is not None:
-            check_kind("clock", clock, "a Clock, with now() and call_at()", "now", "call_at")
-        read, self.call_policies = _read(target, options or (), settings)
+        setup = read_channel(target, options, settings)
+        target, policy, core_options = setup.target, setup.policy, setup.core_options
+        self.call_policies = setup.call_policies
         """How the channel's calls are retried, by method."""
-        policy, core_options = read.policy, self.call_policies.core
-        if retry_hooks is not None and not isinstance(retry_hooks, RetryHooks):
-            raise OptionError("retry_hooks", retry_hooks, "a RetryHooks")
         self.policy = policy
         """How the channel connects."""
-        self.policy_values = MappingProxyType({value.part: value for value in read.effective})
+        self.policy_values = setup.policy_values
         """The policy's values by their names, each with where it came from (BP-3)."""
         self._polling: core.Polling | None = core.Polling()
         self._front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
@@ -109,13 +93,12 @@ class Channel(grpc.aio.Channel):
         self._stream_unary_interceptors = intercepting["stream_unary"]
         self._stream_stream_interceptors = intercepting["stream_stream"]
         self._secure = credentials is not None
-        self._service_config = self.call_policies.service_config
         self.loop = loop = _working_loop()
         """The event loop that it belongs to."""
-        shares = connector is None and clock is None and rng is None and keeps_time(loop)  # SH-1
+        shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1
         key = key_of(target, credentials, policy, core_options, compression) if shares else None
-        self._clock = clock = clock or LoopClock(loop)
-        rng = rng or _chance()
+        self._clock = clock = setup.clock or LoopClock(loop)
+        rng = setup.rng or _chance()
         how = target, credentials, core_options, compression, policy
         # SH-2: TLS has managers of its own, as in grpcio.
         shared = shared_manager(
@@ -125,22 +108,19 @@ class Channel(grpc.aio.Channel):
         )
         self._connector: Connector[CallConnection] = shared.connector
         self._manager: ConnectionManager[CallConnection] = shared.manager
-        self._listeners = Listeners(listeners, loop)
+        self._listeners = Listeners(setup.listeners, loop)
         self._pending = PendingCalls(shown_target(target), loop)
         self._share = Share(shared, self._pending, self._listeners, loop)
         # A call that waits keeps the channel alive, and the channel its share; the other way round would be a cycle.
         self._pending.manager = weakref.proxy(self._share)
-        budget = self.call_policies.budget
         self._calls = Calls(
+            setup,
             pending=self._pending,
-            hooks=Hooks(retry_hooks or RetryHooks(), target, clock, loop),
+            hooks=Hooks(setup.hooks, target, clock, loop),
+            listeners=self._listeners,
             clock=clock,
             loop=loop,
             rng=rng,
-            tokens=tokens_of(target, budget) if budget else None,
-            replay_limit=self.call_policies.replay_limit,
-            stands_in=self.call_policies.stand_in(),
-            listeners=self._listeners,
         )
         self.target = target
         self.closing = False
@@ -272,70 +252,6 @@ class Channel(grpc.aio.Channel):
             await self.wait_for_state_change(state)
             state = self.get_state(try_to_connect=True)
 
-    def unary_unary(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> grpc.aio.UnaryUnaryMultiCallable[Any, Any]:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        made: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = self._multicallable(
-            "unary_unary", method, request_serializer, response_deserializer, _registered_method
-        )
-        return made
-
-    def unary_stream(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> grpc.aio.UnaryStreamMultiCallable[Any, Any]:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        made: grpc.aio.UnaryStreamMultiCallable[Any, Any] = self._multicallable(
-            "unary_stream", method, request_serializer, response_deserializer, _registered_method
-        )
-        return made
-
-    def stream_unary(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> grpc.aio.StreamUnaryMultiCallable[Any, Any]:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        made: grpc.aio.StreamUnaryMultiCallable[Any, Any] = self._multicallable(
-            "stream_unary", method, request_serializer, response_deserializer, _registered_method
-        )
-        return made
-
-    def stream_stream(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> grpc.aio.StreamStreamMultiCallable[Any, Any]:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        made: grpc.aio.StreamStreamMultiCallable[Any, Any] = self._multicallable(
-            "stream_stream", method, request_serializer, response_deserializer, _registered_method
-        )
-        return made
-
-    def _multicallable(
-        self, arity: str, method: str, serializer: Any, deserializer: Any, registered: bool | None
-    ) -> Any:
-        return MULTICALLABLES[arity](
-            self,
-            method,
-            serializer,
-            deserializer,
-            registered,
-            policy=self.call_policies.of(method),
-        )
-
     def refuse_elsewhere(self) -> None:
         """Raise WrongLoopError if this is not the channel's event loop."""
         refuse_elsewhere(self.loop, self.target)
@@ -416,17 +332,6 @@ def secure_channel(
     )
 
 
-def _read(target: str, options: Options, settings: ChannelSettings) -> tuple[ReadOptions, CallPolicies]:
-    """Return what options and settings say of connections and of calls."""
-    # Not before there is a channel: what reads settings takes a dozen modules.
-    from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415
-    from grpc_backoff.config.options import read_options  # noqa: PLC0415
-
-    read = read_options(options, settings.get("policy"), target=target, config=settings.get("config"))
-    policies = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read.core, read.config)
-    return read, policies
-
-
 def _make_manager(
     target: str,
     credentials: grpc.ChannelCredentials | None,
@@ -448,35 +353,6 @@ def _make_manager(
         machine, connector, shares, clock=clock, rng=rng, listeners=told, loop=loop, key=key
     )
     return SharedManager(target, manager, connector, shares, machine.channel)
-
-
-MultiCallableT = TypeVar("MultiCallableT")
-
-
-def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None = None) -> MultiCallableT:
-    """Return a method of a stub whose calls are retried differently from the channel's (BP-2).
-
-    ::
-
-        reply = await retrying(stub.Place, "retry: 5, delay: 1s, backoff: exponential, timeout: 5s")(order)
-
-    Args:
-        multicallable: what a stub made on one of this library's channels has under the method's name.
-        retry: a policy, the name of one, or a policy string. It holds alone: nothing of the channel's is mixed in.
-        call_id: what the events, log lines and hooks of its calls call them, an order's number say; made up for each
-            call where None.
-
-    Raises:
-        TypeError: it is not such a method.
-        grpc_backoff.OptionError: a `ValueError`; there is no such policy, or it has a wrong value.
-    """
-    if not isinstance(multicallable, MultiCallable):
-        kind = type(multicallable)
-        raise TypeError(
-            f"multicallable={kind.__module__}.{kind.__name__}: expected a method of a stub on a grpc_backoff channel"
-        )
-    policy = multicallable.channel.call_policies.named(retry)
-    return multicallable.retrying(policy, call_id)
 
 
 def _let_go(_held: object) -> None:

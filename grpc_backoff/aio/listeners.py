@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextvars import Context
-from typing import Any, Protocol
+from typing import Protocol
 
 from grpc_backoff.aio.loops import raise_soon
+from grpc_backoff.config.arguments import Listener
 from grpc_backoff.telemetry.log import log_event
 
-__all__ = ["Event", "Listener", "Listeners", "tell"]
+__all__ = ["Event", "Listeners", "tell"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -23,10 +24,6 @@ class Event(Protocol):
     def target(self) -> str:
         """The channel's target as it was given."""
         ...
-
-
-Listener = Callable[[Any], object]
-"""Called on the event loop with each event; what it returns is ignored and what it raises is logged."""
 
 
 def tell(listeners: Iterable[Listener], event: Event, loop: asyncio.AbstractEventLoop) -> None:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextvars import Context
 from typing import Any, Protocol
 
-from grpc_backoff.aio.listeners import Event, Listener, tell
+from grpc_backoff.aio.listeners import Event, tell
+from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector, Loss

@@ -17,7 +17,7 @@ from asyncio import _get_running_loop  # the public one raises where there is no
 from collections.abc import AsyncIterable
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
@@ -25,8 +25,8 @@ import grpc.aio
 from grpc_backoff.aio.call import CALLS, MakeAttempt, Terms
 from grpc_backoff.aio.front import LISTS
 from grpc_backoff.aio.requests import EndingRequests
-from grpc_backoff.calls.machine import CallMachine, Metadata
-from grpc_backoff.record import NamedTuple, record
+from grpc_backoff.calls.machine import Metadata
+from grpc_backoff.channel.method import Arguments, Method, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,23 +40,10 @@ __all__ = ["LAST_INTERCEPTORS", "MULTICALLABLES", "MultiCallable"]
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
 
-@record
-class Arguments(NamedTuple):
-    """What a call is made with: grpc's own arguments."""
-
-    request: Any
-    timeout: float | None
-    metadata: Any
-    credentials: grpc.CallCredentials | None
-    wait_for_ready: bool | None
-    compression: grpc.Compression | None
-
-
-class MultiCallable:
+class MultiCallable(Method):
     """One method of one channel, over any number of connections."""
 
-    arity: str
-    takes_one_request: bool
+    _channel: Channel
 
     def __init__(
         self,
@@ -69,26 +56,18 @@ class MultiCallable:
         policy: RetryPolicy | None = None,
         call_id: str | None = None,
     ) -> None:
-        """Remember what grpc's own multicallable is made from; one is made for each connection.
-
-        `policy` is how its calls are retried, None for not at all; `call_id` is what events call them.
-        """
-        self._channel = channel
+        """See `Method`."""
+        super().__init__(
+            channel, method, request_serializer, response_deserializer, registered, policy=policy, call_id=call_id
+        )
         self._loop = channel.loop
         self._manager = channel._manager
         self._owner = channel._share.key
-        self._method = method
         self._interceptors = LISTS[self.arity]
-        self._signature = (request_serializer, response_deserializer, registered)
         self._connection: CallConnection | None = None
         self._direct: Callable[..., grpc.aio.Call]
-        self._sender: MultiCallable | None = None
         self._on_front: Callable[..., grpc.aio.Call] | None = None
-        self._policy = policy
-        self._call_id = call_id
-        self._config = channel._service_config.of(method)
         self._plain = policy is None and not channel._front.always and not self._config.wait_for_ready
-        self._machines: dict[tuple[bool, ...], CallMachine] = {}
 
     def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
@@ -97,25 +76,6 @@ class MultiCallable:
     def _on_connection(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
         made = self._on_channel(connection.channel)
         return made if self.takes_one_request else _ending_requests(made)
-
-    def retrying(self, policy: RetryPolicy | None, call_id: str | None = None) -> Self:
-        """Return a callable for the same method whose calls are retried in another way; None for not at all."""
-        return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
-
-    @property
-    def channel(self) -> Channel:
-        """The channel that it belongs to."""
-        return self._channel
-
-    @property
-    def method(self) -> str:
-        """The method's path, `/package.Service/Method`."""
-        return self._method
-
-    def serialized(self, request: Any) -> Any:
-        """Return a request as its stub sends it; it stays as it is where the stub has no serializer."""
-        serializer = self._signature[0]
-        return request if serializer is None else serializer(request)
 
     # CH-5: what every call on a READY channel pays for stands here, in `__call__` and in `began`, and nowhere else.
 
@@ -189,7 +149,9 @@ class MultiCallable:
         # A wait-for-ready call may enter a connection as that breaks, and is made again then. One that has waited
         # enters what was just looked at, and is spared the price of being repeatable.
         kept = connection is not None or self._policy is not None
-        machine = self._machine(wait_for_ready, by_config=given is None, repeatable=wait_for_ready and kept)
+        machine = self._machine(
+            self._policy, wait_for_ready, by_config=given is None, repeatable=wait_for_ready and kept
+        )
         # The caller may use both again before there is a connection; a plain call would be on its way by then.
         if arguments.metadata is not None:
             arguments = arguments._replace(metadata=grpc.aio.Metadata(*arguments.metadata))
@@ -205,15 +167,6 @@ class MultiCallable:
         terms = Terms(channel._calls, machine, make, arguments.timeout, self._config.timeout, self._call_id)
         return CALLS[self.arity](terms, **own)
 
-    def _machine(self, wait_for_ready: bool, *, by_config: bool, repeatable: bool) -> CallMachine:
-        key = wait_for_ready, by_config, repeatable
-        machine = self._machines.get(key)
-        if machine is None:
-            machine = self._machines[key] = CallMachine(
-                self._channel.target, self._method, self._policy, wait_for_ready, by_config, repeatable
-            )
-        return machine
-
     def _attempts(self, arguments: Arguments) -> MakeAttempt:
         return partial(self._make_attempt, arguments)
 
@@ -224,7 +177,7 @@ class MultiCallable:
         connection = self._bind()
         if connection is None:
             return None
-        metadata = _replaced(arguments.metadata, instead) if instead else arguments.metadata
+        metadata = grpc.aio.Metadata(*replaced(arguments.metadata, instead)) if instead else arguments.metadata
         return self._enter(connection, arguments, seconds, metadata), connection
 
     def _enter(
@@ -246,26 +199,6 @@ class MultiCallable:
         connection.began(call, self._owner)
         return call
 
-    def _of_bytes(self) -> MultiCallable:
-        """Return the multicallable that sends the same method's requests as bytes."""
-        serializer, deserializer, registered = self._signature
-        if serializer is None:
-            return self
-        if self._sender is None:
-            self._sender = type(self)(self._channel, self._method, None, deserializer, registered)
-        return self._sender
-
-    def _freeze(self, request: Any) -> tuple[MultiCallable, Any]:
-        """Return one request as the bytes that it is now, and the multicallable that sends bytes."""
-        serializer = self._signature[0]
-        if serializer is None:
-            return self, request
-        try:
-            frozen = serializer(request)
-        except Exception:  # noqa: BLE001 - it will raise again in grpc's hands, which know what follows from it
-            return self, request
-        return self._of_bytes(), frozen
-
 
 def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
     def call(requests: Any, **how: Any) -> grpc.aio.Call:
@@ -277,12 +210,6 @@ def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc
         return made
 
     return call
-
-
-def _replaced(metadata: grpc.aio.Metadata | None, instead: Metadata) -> grpc.aio.Metadata:
-    """Return the metadata with these pairs in the place of others under the same keys."""
-    keys = {key for key, _ in instead}
-    return grpc.aio.Metadata(*(pair for pair in metadata or () if pair[0] not in keys), *instead)
 
 
 _ROUTE: ContextVar[MultiCallable] = ContextVar("grpc_backoff_route")

@@ -1,4 +1,4 @@
-"""Reads from the words of grpcio's core how far a connection had come when it failed (CH-11)."""
+"""Infers from the error text of grpcio's core how far a connection attempt came before it failed (CH-11)."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ _STAGE_MARKS = (
         ),
     ),
 )
-"""The core's words by stage, in this order: a socket that is closed in the TLS handshake says both."""
+"""The core's phrases by stage, in this order: a socket closed during the TLS handshake matches both."""
 _ADDRESS = r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: "
-"""What stands before the core's words: a path may have "tls" in it."""
+"""The prefix of the core's text, with an address that may itself contain a phrase, such as "tls" in a path."""
 
 
 def one_line(text: str) -> str:
-    """Return a text of the core's in one line."""
-    text = text.partition("\0")[0]  # behind it the core's own memory can follow, as in that of "Too many open files"
+    """Return a text from the core on one line."""
+    text = text.partition("\0")[0]  # after a NUL, the core's memory may follow, as for "Too many open files"
     return " ".join(text.split())
 
 
 @lru_cache(64)
 def stage_of(reason: str) -> Stage:
-    """Read the stage from the core's words."""
+    """Return the stage that the core's text indicates."""
     said = re.split(_ADDRESS, reason, maxsplit=1)[-1].lower()
     for stage, marks in _STAGE_MARKS:
         if any(mark in said for mark in marks):

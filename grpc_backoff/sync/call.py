@@ -14,39 +14,30 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from abc import abstractmethod
 from collections.abc import Callable
-from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 import grpc
 
 from grpc_backoff.calls import machine as m
-from grpc_backoff.calls.account import Account
-from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left, was_refused
-from grpc_backoff.calls.events import CallEvent, CallRetried
-from grpc_backoff.calls.hooks import FailedCall
-from grpc_backoff.calls.server_hint import read_hint
+from grpc_backoff.channel.call import BETWEEN, CallShell, Status
 from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import Timer
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.errors import RetriesExhaustedError
 from grpc_backoff.sync.grpcio import CANCELLED_DETAILS, CLOSED_DETAILS, InactiveRpcError, call_state, status_of
-from grpc_backoff.telemetry.identity import new_call_id
-from grpc_backoff.telemetry.spans import CallSpans, spans_of
-from grpc_backoff.telemetry.trace import current_trace_id
 
 __all__ = ["Attempts", "BlockingCall", "Entry", "FutureCall", "Terms"]
 
 _LOG = logging.getLogger(__name__)
 
-_BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
-_FEW = range(11)
-"""Attempts that are no cause for a warning, whatever their policy: to look closer costs time."""
 _LONGEST_SLEEP = 3600.0
 """The longest wait in one piece, in seconds: the system's own limit is far off, and a deadline may be farther."""
+_LONGEST_SLEEP_OF_MAIN = 0.2
+"""The same for the main thread: a signal that arrives just as it falls asleep does not wake it (TH-6)."""
 _OF_CONNECTIONS = (m.ConnectionReady, m.Missed, m.NoConnection)
 
 
@@ -82,8 +73,8 @@ class Terms(NamedTuple):
         calls: what the channel's calls share.
         machine: the rules for this one.
         attempts: makes its attempts.
-        timeout: the caller's, for the call as a whole (RT-7).
-        limit: what else bounds the whole: the service config, or the call that is being served here.
+        timeout: the caller's, for the call as a whole (RT-7), or what is left of the call that is being served here.
+        limit: the service config's, which bounds the whole as well, and which `time_remaining` does not show.
         call_id: what its events and log lines call it; made up where None.
         request: what the attempts send, where that is one request: for hooks.
     """
@@ -97,67 +88,36 @@ class Terms(NamedTuple):
     request: Any = None
 
 
-class _Life:
+class _Life(CallShell):
     """What both kinds share: the machine, and what its effects come to."""
 
+    _calls: Calls
+    exhausted_error = RetriesExhaustedError
+
     def __init__(self, terms: Terms) -> None:
-        self._calls = calls = terms.calls
-        self._machine = machine = terms.machine
-        self._attempts: Attempts | None = terms.attempts
-        self._request = terms.request
-        policy = machine.policy
-        self._context = copy_context()  # later attempts belong to the caller's trace as well
-        self._spans: CallSpans | None = None if policy is None else spans_of(machine.method)
-        self._inputs: deque[m.Input] = deque()
-        self._connection: CoreConnection | None = None
-        self._error: BaseException | None = None
-        self._failed: FailedCall | None = None
-        self._state, self._first = machine.begin(
-            calls.now(),
-            terms.timeout,
-            terms.limit,
-            call_id="" if policy is None else terms.call_id or new_call_id(),
-            trace_id=None if policy is None else current_trace_id(),
-        )
-        if policy is not None and policy.max_attempts not in _FEW:
-            calls.warn_of(machine.method, policy, bounded=self._state.end is not None)
+        calls, machine, attempts, timeout, limit, call_id, request = terms
+        self._attempts: Attempts | None = attempts
+        super().__init__(calls, machine, timeout, limit, call_id, request)
 
     def _step(self, given: m.Input) -> None:
         if self._state.phase is m.CallPhase.DONE:
             return  # the end is final; what was on its way comes too late
         if isinstance(given, _OF_CONNECTIONS) and self._state.phase is not m.CallPhase.WAITING:
-            return  # it was told to a wait that is over
+            return  # the wait that it is for is over
         before = self._state.phase
         self._state, effects = self._machine.step(self._state, given, self._calls.now(), self._calls)
         now = self._state.phase
         if before is m.CallPhase.WAITING is not now:
             self._calls.pending.discard(self)
-        if before in _BETWEEN and now not in _BETWEEN:
+        if before in BETWEEN and now not in BETWEEN:
             self._calls.goes_on(self)
         for effect in effects:
             self._carry_out(effect)
-        if now in _BETWEEN and before not in _BETWEEN:
+        if now in BETWEEN and before not in BETWEEN:
             self._calls.rests(self)
 
-    def tell(self, given: m.Input) -> None:
-        """Take in what the machine is to be given; from any thread."""
-        raise NotImplementedError
-
-    def _carry_out(self, effect: m.Effect) -> None:
-        raise NotImplementedError
-
-    def _emit(self, event: CallEvent) -> None:
-        if self._spans is not None and isinstance(event, CallRetried):
-            self._spans.waits(event)
-        self._calls.listeners.hear(event)
-
-    def _end_span(self, code: str) -> None:
-        if self._spans is not None:
-            self._spans.end(code)
-
-    def _begin_span(self) -> None:
-        if self._spans is not None:
-            self._spans.begin(self._state.progress.attempt - 1)
+    @abstractmethod
+    def _carry_out(self, effect: m.Effect) -> None: ...
 
     def _keep_no_requests(self) -> None:
         attempts = self._attempts
@@ -169,71 +129,12 @@ class _Life:
         self._connection = None
         self._end_span(code)
 
-    def _failure(self, error: Any) -> m.NonOkStatus:
-        """Return what the machine has to know of a failed attempt; `error` is a call that has ended."""
-        calls = self._calls
-        status = status_of(error)
-        report = Report(
-            code=status.code.name,
-            details=status.details,
-            link=Link.NONE if self._connection is None else self._connection.link(),
-            metadata=bool(status.initial_metadata or status.trailing_metadata),
-        )
-        if self._machine.policy is None:
-            return m.NonOkStatus(report.code, unsent=never_left(report))
-        return m.NonOkStatus(
-            report.code,
-            hint=read_hint(status.trailing_metadata, status.initial_metadata, calls.wall_clock),
-            unsent=never_left(report),
-            refused=calls.stands_in and was_refused(report),
-            oversized=is_oversized(report),
-            can_refresh=calls.hooks.can_refresh(),
-        )
+    def _status(self, error: Any) -> Status:
+        return status_of(error)
 
     def _ask_hook(self, effect: m.CallHook) -> m.HookDone:
-        status = status_of(self._error)
-        state, request = self._state, self._request
-        failed = self._failed = FailedCall(
-            target=self._machine.target,
-            method=self._machine.method,
-            attempt=state.progress.attempt,
-            code=grpc.StatusCode[state.failed],
-            details=status.details,
-            trailing_metadata=tuple((key, value) for key, value in status.trailing_metadata),
-            took=effect.took,
-            reason=effect.reason,
-            call_id=state.call_id,
-            request=request if isinstance(request, bytes) else None,
-        )
-        return m.HookDone(self._calls.hooks.ask(effect.hook, failed, state.attempt_began, self._context))
-
-    def _exhausted(self, effect: m.Finish) -> RetriesExhaustedError:
-        status, failed = status_of(self._error), self._failed
-        assert failed is not None, "the hook is asked first"
-        assert failed.reason is not None, "the hook is told why"
-        assert effect.gave_up is not None, "and so is the account"
-        said = Account(
-            attempts=failed.attempt,
-            took=failed.took,
-            reason=failed.reason,
-            wait=effect.gave_up.wait,
-            asked_by=effect.gave_up.asked_by,
-            left=None if effect.gave_up.wait is None else effect.left,
-        )
-        exhausted = RetriesExhaustedError(
-            failed.code,
-            status.initial_metadata,
-            status.trailing_metadata,
-            "; ".join(filter(None, (failed.details, str(said)))),
-            status.debug_error_string,
-            attempts=said.attempts,
-            took=said.took,
-            reason=said.reason,
-            wait=said.wait,
-            left=said.left,
-        )
-        exhausted.__cause__ = self._error
-        return exhausted
+        failed = self._failed_call(effect)
+        return m.HookDone(self._calls.hooks.ask(effect.hook, failed, self._state.attempt_began, self._context))
 
 
 class BlockingCall(_Life):
@@ -245,7 +146,6 @@ class BlockingCall(_Life):
         self._mailbox: SimpleQueue[m.Input] = SimpleQueue()
         self._wake: float | None = None
         self._result: Any = None
-        self.tell = self._mailbox.put  # type: ignore[assignment, method-assign] # reentrant, for finalizers
 
     def run(self) -> Any:
         """Make the call and return what it ends with; raise what a failed call raises."""
@@ -265,17 +165,22 @@ class BlockingCall(_Life):
         finally:
             del error  # a traceback leads to this frame, and so to the channel
 
+    def feed(self, given: m.Input) -> None:
+        """Have the caller's thread step the machine; from any thread, and from finalizers: the queue is reentrant."""
+        self._mailbox.put(given)
+
     def commit(self) -> None:
         """Hold the call to the attempt that runs: its requests are too large to be kept (RT-8). From any thread."""
-        self.tell(m.Committed())
+        self.feed(m.Committed())
         self._keep_no_requests()
 
     def _receive(self) -> m.Input:
         """Sleep until there is something to be told, or the timer is due."""
+        longest = _longest_sleep()
         while True:
-            left = None if self._wake is None else self._wake - self._calls.now()
+            left = longest if self._wake is None else self._wake - self._calls.now()
             try:
-                return self._mailbox.get(timeout=None if left is None else min(max(0.0, left), _LONGEST_SLEEP))
+                return self._mailbox.get(timeout=min(max(0.0, left), longest))
             except Empty:
                 if self._wake is not None and self._calls.now() >= self._wake:
                     self._wake = None
@@ -378,7 +283,7 @@ class FutureCall(_Life):
 
     # Driving the machine.
 
-    def tell(self, given: m.Input) -> None:
+    def feed(self, given: m.Input) -> None:
         """Step the machine; from any thread. An effect may lead to further inputs, which wait for their turn."""
         self._inputs.append(given)
         self._drain()
@@ -408,18 +313,18 @@ class FutureCall(_Life):
                 self._calls.pending.add(self)
             case m.ArmTimer(at):
                 self._cancel_timer()
-                self._timer = self._calls.conductor.call_at(at, lambda: self.tell(m.CallTimerFired()))
+                self._timer = self._calls.conductor.call_at(at, lambda: self.feed(m.CallTimerFired()))
             case m.CancelTimer():
                 self._cancel_timer()
             case m.Emit(event):
                 self._emit(event)
             case m.CallHook():
-                self._calls.listeners.call(lambda: self.tell(self._ask_hook(effect)))
+                self._calls.listeners.call(lambda: self.feed(self._ask_hook(effect)))
             case m.FailAttempt(code):
                 self.attempt = None
                 self._not_connected(code)
             case m.FailSoon():
-                self._calls.conductor.post(lambda: self.tell(self._calls.pending.no_connection()))
+                self._calls.conductor.post(lambda: self.feed(self._calls.pending.no_connection()))
             case m.AbandonAttempt():
                 if self.attempt is not None:
                     self._calls.conductor.post(self.attempt.cancel)
@@ -549,7 +454,7 @@ class FutureCall(_Life):
         self._calls.conductor.post(self._cancel)
 
     def _cancel(self) -> None:
-        self.tell(m.CancelRequested())
+        self.feed(m.CancelRequested())
         # Behind that: one that was being made is known now, and of one that was handed over the machine knows no more.
         attempt = self.attempt
         if attempt is not None:
@@ -558,21 +463,32 @@ class FutureCall(_Life):
     def commit(self) -> None:
         """Hold the call to the attempt that runs: something of it has reached the caller (RT-8)."""
         if not self._state.committed and not self._settled:
-            self.tell(m.Committed())
+            self.feed(m.Committed())
             self._keep_no_requests()
 
     def time_left(self) -> float | None:
-        """Return the seconds until the call's deadline; None without one."""
-        return None if self._state.end is None else self._state.end - self._calls.now()
+        """Return the seconds until the deadline that `time_remaining` shows; None without one."""
+        return None if self._shown_end is None else self._shown_end - self._calls.now()
 
     def current(self) -> Any:
         """Return the attempt once it is on a connection; None if the call has ended without."""
         with self.state.condition:
-            self.state.condition.wait_for(lambda: self.attempt is not None or self.state.code is not None)
+            self._wait_for(lambda: self.attempt is not None or self.state.code is not None)
             return self.attempt
 
     def follows(self, attempt: Any) -> bool:
         """Return whether another attempt follows on one that has ended, once that is known."""
         with self.state.condition:
-            self.state.condition.wait_for(lambda: self.attempt is not attempt or self.state.code is not None)
+            self._wait_for(lambda: self.attempt is not attempt or self.state.code is not None)
             return self.state.code is None
+
+    def _wait_for(self, holds: Callable[[], bool]) -> None:
+        longest = _longest_sleep()
+        while not holds():
+            self.state.condition.wait(longest)
+
+
+def _longest_sleep() -> float:
+    """Return for how many seconds this thread may sleep in one piece."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return _LONGEST_SLEEP_OF_MAIN if is_main else _LONGEST_SLEEP

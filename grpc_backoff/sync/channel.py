@@ -7,21 +7,20 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from types import MappingProxyType, TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, Unpack
 
 import grpc
 
-from grpc_backoff.calls.budget import tokens_of
-from grpc_backoff.calls.hooks import RetryHooks
-from grpc_backoff.config.arguments import check_kind, check_listener, read_listeners
-from grpc_backoff.config.methods import Retry, read_call_policies
-from grpc_backoff.config.options import read_options
-from grpc_backoff.config.target import read_target, shown_target
+from grpc_backoff.channel.factories import Factories
+from grpc_backoff.channel.method import retrying
+from grpc_backoff.channel.settings import ChannelSettings, Options, read_channel
+from grpc_backoff.config.arguments import Listener, check_listener
+from grpc_backoff.config.target import shown_target
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.connection.machine import Machine
-from grpc_backoff.errors import ForkError, OptionError
+from grpc_backoff.errors import ForkError
 from grpc_backoff.sharing.key import key_of
 from grpc_backoff.sync import forks
 from grpc_backoff.sync.calls import Calls
@@ -29,15 +28,12 @@ from grpc_backoff.sync.conductor import CONDUCTOR
 from grpc_backoff.sync.core import CoreConnection, CoreConnector
 from grpc_backoff.sync.grpcio import CLOSED_TEXT, is_single_threaded
 from grpc_backoff.sync.hooks import Hooks
-from grpc_backoff.sync.listeners import Listener, Listeners
+from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.manager import ConnectionManager
-from grpc_backoff.sync.multicallables import MULTICALLABLES, MultiCallable
+from grpc_backoff.sync.multicallables import MULTICALLABLES
 from grpc_backoff.sync.pending import PendingCalls
-from grpc_backoff.sync.settings import ChannelSettings
 
 __all__ = ["Channel", "Options", "insecure_channel", "retrying", "secure_channel"]
-
-Options = Sequence[tuple[str, Any]]
 
 _CLOSES_WITHIN = 0.2
 """How long `close` waits for other threads, in seconds: the rest of it takes a few milliseconds."""
@@ -45,13 +41,14 @@ _CHANCE = random.SystemRandom()
 """Where jitter comes from unless a channel is given a generator; without a state that a fork could copy (CB-11)."""
 
 
-class Channel(grpc.Channel):
+class Channel(Factories, grpc.Channel):
     """A `grpc.Channel` that makes its connections by gRPC's connection-backoff protocol.
 
     Made by `insecure_channel` and `secure_channel`. Beside grpc's own interface it has `connection_status`,
     `reset_connect_backoff`, `add_listener` and `remove_listener`. All of it may be used from any thread.
     """
 
+    _multicallables = MULTICALLABLES
     closing = True  # until the constructor is through
 
     def __init__(
@@ -63,39 +60,25 @@ class Channel(grpc.Channel):
         **settings: Unpack[ChannelSettings],
     ) -> None:
         """See `insecure_channel`."""
-        target = read_target(target)
+        setup = read_channel(target, options, settings)
+        target, policy, core_options = setup.target, setup.policy, setup.core_options
         forks.check_core(target)
-        given = read_listeners(settings.pop("listeners", ()))
-        rng, clock = settings.pop("rng", None), settings.pop("clock", None)
-        policy, config = settings.pop("policy", None), settings.pop("config", None)
-        retry, retry_budget = settings.pop("retry", None), settings.pop("retry_budget", None)
-        retry_hooks = settings.pop("retry_hooks", None)
-        if settings:
-            raise TypeError(f"{next(iter(settings))}: expected one of {', '.join(ChannelSettings.__annotations__)}")
-        if rng is not None:
-            check_kind("rng", rng, "a source of random numbers such as random.Random(1)", "random")
-        if clock is not None:
-            check_kind("clock", clock, "a Clock, with now() and call_at()", "now", "call_at")
-        if retry_hooks is not None and not isinstance(retry_hooks, RetryHooks):
-            raise OptionError("retry_hooks", retry_hooks, "a RetryHooks")
-        read = read_options(options or (), policy, target=target, config=config)
-        self.call_policies = read_call_policies(retry, retry_budget, read.core, read.config)
+        self.call_policies = setup.call_policies
         """How the channel's calls are retried, by method."""
-        core_options = self.call_policies.core
-        self.policy = policy = read.policy
+        self.policy = policy
         """How the channel connects."""
-        self.policy_values = MappingProxyType({value.part: value for value in read.effective})
+        self.policy_values = setup.policy_values
         """The policy's values by their names, each with where it came from (BP-3)."""
         self.target = target
-        self.service_config = self.call_policies.service_config
         self.single_threaded = is_single_threaded(core_options)
-        shares = clock is None and rng is None  # SH-1
+        shares = setup.clock is None and setup.rng is None  # SH-1
         key = key_of(target, credentials, policy, core_options, compression) if shares else None
-        hooks = Hooks(retry_hooks or RetryHooks(), target, (clock or CONDUCTOR).now)
+        clock, rng = setup.clock or CONDUCTOR, setup.rng or _CHANCE
+        hooks = Hooks(setup.hooks, target, clock.now)
         self._generation = forks.generation()
         self._conductor = CONDUCTOR
         self._ending = threading.Lock()
-        self._listeners = Listeners(given, target)
+        self._listeners = Listeners(setup.listeners, target)
         pending = PendingCalls(shown_target(target), self._conductor.post)
         self._connector = CoreConnector(target, credentials, core_options, compression, policy, self._conductor)
         self._manager: ConnectionManager[CoreConnection] = ConnectionManager(
@@ -104,25 +87,22 @@ class Channel(grpc.Channel):
             pending,
             self._listeners,
             conductor=self._conductor,
-            clock=clock or self._conductor,
-            rng=rng or _CHANCE,
+            clock=clock,
+            rng=rng,
             key=key,
         )
         pending.manager = self._manager
         self._connector.made = forks.note
         self._connector.lost = self._manager.look
         self._connector.redialled = self._manager.redialled
-        budget = self.call_policies.budget
         self.calls = Calls(
+            setup,
             pending=pending,
             hooks=hooks,
-            conductor=self._conductor,
-            now=(clock or self._conductor).now,
-            rng=rng or _CHANCE,
-            tokens=tokens_of(target, budget) if budget else None,
-            replay_limit=self.call_policies.replay_limit,
-            stands_in=self.call_policies.stand_in(),
             listeners=self._listeners,
+            conductor=self._conductor,
+            now=clock.now,
+            rng=rng,
         )
         """What the channel's calls share."""
         self.closing = False
@@ -226,58 +206,6 @@ class Channel(grpc.Channel):
         """Take a callback away again; harmless when it is not there."""
         self._listeners.unsubscribe(callback)
 
-    def unary_unary(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> Any:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        return self._multicallable("unary_unary", method, request_serializer, response_deserializer, _registered_method)
-
-    def unary_stream(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> Any:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        return self._multicallable(
-            "unary_stream", method, request_serializer, response_deserializer, _registered_method
-        )
-
-    def stream_unary(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> Any:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        return self._multicallable(
-            "stream_unary", method, request_serializer, response_deserializer, _registered_method
-        )
-
-    def stream_stream(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> Any:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        return self._multicallable(
-            "stream_stream", method, request_serializer, response_deserializer, _registered_method
-        )
-
-    def _multicallable(
-        self, arity: str, method: str, serializer: Any, deserializer: Any, registered: bool | None
-    ) -> Any:
-        policy = self.call_policies.of(method)
-        return MULTICALLABLES[arity](self, method, serializer, deserializer, registered, policy=policy)
-
     # What calls ask.
 
     def connection(self) -> CoreConnection | None:
@@ -361,32 +289,3 @@ def secure_channel(
     if not isinstance(credentials, grpc.ChannelCredentials):  # None would make a channel without TLS
         raise TypeError(f"credentials={type(credentials).__name__}: expected grpc.ChannelCredentials")
     return Channel(target, credentials, options, compression, **settings)
-
-
-MultiCallableT = TypeVar("MultiCallableT")
-
-
-def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None = None) -> MultiCallableT:
-    """Return a method of a stub whose calls are retried differently from the channel's (BP-2).
-
-    ::
-
-        reply = retrying(stub.Place, "retry: 5, delay: 1s, backoff: exponential, timeout: 5s")(order)
-
-    Args:
-        multicallable: what a stub made on one of this library's channels has under the method's name.
-        retry: a policy, the name of one, or a policy string. It holds alone: nothing of the channel's is mixed in.
-        call_id: what the events, log lines and hooks of its calls call them, an order's number say; made up for each
-            call where None.
-
-    Raises:
-        TypeError: it is not such a method.
-        grpc_backoff.OptionError: a `ValueError`; there is no such policy, or it has a wrong value.
-    """
-    if not isinstance(multicallable, MultiCallable):
-        kind = type(multicallable)
-        raise TypeError(
-            f"multicallable={kind.__module__}.{kind.__name__}: expected a method of a stub on a grpc_backoff channel"
-        )
-    policy = multicallable.channel.call_policies.named(retry)
-    return multicallable.retrying(policy, call_id)

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import grpc.experimental
 
-from grpc_backoff.record import NamedTuple, record
+from grpc_backoff.channel.call import Status
 
 __all__ = [
     "CANCELLED_DETAILS",
@@ -26,7 +26,6 @@ __all__ = [
     "TRANSIENT_FAILURE",
     "InactiveRpcError",
     "Rendezvous",
-    "Status",
     "call_state",
     "close_channel",
     "core_channel",
@@ -130,19 +129,6 @@ def call_state(
     state = _channel._RPCState((), initial_metadata, trailing_metadata, code, details)  # noqa: SLF001
     state.debug_error_string = debug_error_string
     return state
-
-
-@record
-class Status(NamedTuple):
-    """How a call has ended, as far as it is known at that moment: initial metadata may come behind the status."""
-
-    code: grpc.StatusCode
-    details: str
-    initial_metadata: tuple[Any, ...]
-    trailing_metadata: tuple[Any, ...]
-    debug_error_string: str
-    cancelled: bool
-    response: Any
 
 
 def status_of(call: Any) -> Status:

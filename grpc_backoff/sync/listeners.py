@@ -15,15 +15,14 @@ from typing import Any
 
 import grpc
 
+from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection.events import State
 from grpc_backoff.telemetry.log import listens, log_event
 
-__all__ = ["Listener", "Listeners"]
+__all__ = ["Listeners"]
 
 _LOG = logging.getLogger(__name__)
 
-Listener = Callable[[Any], object]
-"""Called with each event, on a thread of this library's; what it returns is ignored and what it raises is logged."""
 Callback = Callable[[grpc.ChannelConnectivity], object]
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from grpc_backoff.calls.machine import CallMachine, Metadata
-from grpc_backoff.record import NamedTuple, record
+from grpc_backoff.channel.method import Arguments, Method, replaced
 from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, Terms
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.grpcio import inherited_deadline
@@ -35,23 +35,10 @@ __all__ = ["MULTICALLABLES", "MultiCallable"]
 _BLOCKING_WAYS = ("__call__", "with_call")
 
 
-@record
-class Arguments(NamedTuple):
-    """What a call is made with: grpc's own arguments."""
-
-    request: Any
-    timeout: float | None
-    metadata: Any
-    credentials: grpc.CallCredentials | None
-    wait_for_ready: bool | None
-    compression: grpc.Compression | None
-
-
-class MultiCallable:
+class MultiCallable(Method):
     """One method of one channel, over any number of connections."""
 
-    arity: str
-    takes_one_request: bool
+    _channel: Channel
 
     def __init__(
         self,
@@ -64,41 +51,14 @@ class MultiCallable:
         policy: RetryPolicy | None = None,
         call_id: str | None = None,
     ) -> None:
-        """Remember what grpc's own multicallable is made from; one is made for each connection.
-
-        `policy` is how its calls are retried, None for not at all; `call_id` is what events call them.
-        """
-        self._channel = channel
-        self._method = method
-        self._signature = (request_serializer, response_deserializer, registered)
-        self._policy = policy
-        self._call_id = call_id
-        self._config = channel.service_config.of(method)
+        """See `Method`."""
+        super().__init__(
+            channel, method, request_serializer, response_deserializer, registered, policy=policy, call_id=call_id
+        )
         self._plain = policy is None and not self._config.wait_for_ready
         self._binding = threading.RLock()
         # Together: a reader in another thread must not see the one without the other.
         self._bound: tuple[CoreConnection, Any] | None = None
-        self._sender: MultiCallable | None = None
-        self._machines: dict[tuple[bool, ...], CallMachine] = {}
-
-    def retrying(self, policy: RetryPolicy | None, call_id: str | None = None) -> Self:
-        """Return a callable for the same method whose calls are retried in another way; None for not at all."""
-        return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
-
-    @property
-    def channel(self) -> Channel:
-        """The channel that it belongs to."""
-        return self._channel
-
-    @property
-    def method(self) -> str:
-        """The method's path, `/package.Service/Method`."""
-        return self._method
-
-    def serialized(self, request: Any) -> Any:
-        """Return a request as its stub sends it; it stays as it is where the stub has no serializer."""
-        serializer = self._signature[0]
-        return request if serializer is None else serializer(request)
 
     # The way of a call on a READY channel.
 
@@ -157,8 +117,8 @@ class MultiCallable:
             arguments = arguments._replace(metadata=tuple(arguments.metadata))
         sender, arguments, replay = self._kept(arguments, machine)
         attempts = _Attempts(sender, way, arguments, replay, single=single)
-        limit = _least(self._config.timeout, _inherited())
-        terms = Terms(channel.calls, machine, attempts, arguments.timeout, limit, self._call_id, arguments.request)
+        timeout, limit = _least(arguments.timeout, _inherited()), self._config.timeout
+        terms = Terms(channel.calls, machine, attempts, timeout, limit, self._call_id, arguments.request)
         if blocking or single:
             blocked = BlockingCall(terms)
             if replay is not None:
@@ -180,37 +140,6 @@ class MultiCallable:
             return self, arguments, None
         replay = Replay(arguments.request, self._signature[0], self._channel.calls.replay_limit)
         return self._of_bytes(), arguments._replace(request=None), replay
-
-    def _machine(
-        self, policy: RetryPolicy | None, wait_for_ready: bool, *, by_config: bool, repeatable: bool
-    ) -> CallMachine:
-        key = policy is None, wait_for_ready, by_config, repeatable
-        machine = self._machines.get(key)
-        if machine is None:
-            machine = self._machines[key] = CallMachine(
-                self._channel.target, self._method, policy, wait_for_ready, by_config, repeatable
-            )
-        return machine
-
-    def _of_bytes(self) -> MultiCallable:
-        """Return the multicallable that sends the same method's requests as bytes."""
-        serializer, deserializer, registered = self._signature
-        if serializer is None:
-            return self
-        if self._sender is None:
-            self._sender = type(self)(self._channel, self._method, None, deserializer, registered)
-        return self._sender
-
-    def _freeze(self, request: Any) -> tuple[MultiCallable, Any]:
-        """Return one request as the bytes that it is now, and the multicallable that sends bytes."""
-        serializer = self._signature[0]
-        if serializer is None:
-            return self, request
-        try:
-            frozen = serializer(request)
-        except Exception:  # noqa: BLE001 - it will raise again in grpc's hands, which know what follows from it
-            return self, request
-        return self._of_bytes(), frozen
 
 
 class _Attempts:
@@ -242,8 +171,7 @@ class _Attempts:
         if self._replay is not None:
             request = self._replay.attempt()
         if instead:
-            keys = {key for key, _ in instead}
-            metadata = (*(pair for pair in metadata or () if pair[0] not in keys), *instead)
+            metadata = replaced(metadata, instead)
         if self._way not in _BLOCKING_WAYS or self._multicallable.arity.endswith("stream"):
             connection.streamed = True
         # The core is not to wait a second time: a call that enters a connection as it breaks would wait in there for
@@ -262,9 +190,11 @@ class _Attempts:
 
 def _follow(call: Any, connection: CoreConnection, token: object) -> None:
     """Take a call off its connection once it has ended."""
+    # Not the call itself: grpcio cancels one that its caller drops, so nobody else may keep it.
+    state = call._state  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
 
     def ended() -> None:
-        code = call._state.code  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
+        code = state.code
         if code is grpc.StatusCode.OK:
             connection.served = True
         else:

@@ -24,7 +24,7 @@ __all__ = ["Manager", "PendingCall", "PendingCalls"]
 class PendingCall(Protocol):
     """A call that waits."""
 
-    def tell(self, given: Input) -> None:
+    def feed(self, given: Input) -> None:
         """Take in what its machine is to be given; from any thread, and never blocks."""
         ...
 
@@ -95,11 +95,11 @@ class PendingCalls:
             return
         state = self.manager.state
         if state is State.READY:
-            call.tell(ConnectionReady())
+            call.feed(ConnectionReady())
         elif state is State.TRANSIENT_FAILURE:
             # SH-3: whoever asks for a connection while the key is in backoff has the same failure, at once.
             self._note_resolved()
-            call.tell(self.no_connection())
+            call.feed(self.no_connection())
 
     def _note_resolved(self) -> None:
         error = self.manager.status().last_error
@@ -109,17 +109,17 @@ class PendingCalls:
         """Let all waiting calls go, as long as the connection lives."""
         self._resolved = True
         for call in tuple(self._waiting):
-            call.tell(ConnectionReady() if self.manager.state is State.READY else Missed())
+            call.feed(ConnectionReady() if self.manager.state is State.READY else Missed())
 
     def fail(self) -> None:
         """Tell the waiting calls that a dial failed, which only wait-for-ready calls outlast (CH-3)."""
         self._note_resolved()
         for call in tuple(self._waiting):
-            call.tell(self.no_connection())
+            call.feed(self.no_connection())
 
     # From any thread.
 
     def cancel(self) -> None:
         """Cancel every waiting call, as closing a channel does."""
         for call in tuple(self._waiting):
-            call.tell(CancelRequested())
+            call.feed(CancelRequested())

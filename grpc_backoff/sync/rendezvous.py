@@ -79,7 +79,8 @@ class StreamRendezvous(FutureRendezvous):
             except StopIteration:
                 self._call.follows(attempt)
                 raise
-            except grpc.RpcError:
+            except grpc.RpcError as error:
+                error.__traceback__ = None  # it leads to this frame: whoever keeps the attempt would keep this object
                 response = _FAILED
             if response is not _FAILED:
                 self._call.commit()

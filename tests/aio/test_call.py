@@ -186,7 +186,7 @@ async def test_absurd_waits(peer, said):
     assert (error.code(), error.attempts, error.reason) == (CODE.UNAVAILABLE, 1, Reason.DEADLINE)
     source = next(source for source in (PUSHBACK, RETRY_INFO, RETRY_AFTER) if source.value in error.details())
     assert error.details().startswith("not now; gave up: the deadline leaves no time for another (1 attempt in ")
-    assert f"; the server asks by {source.value} for a wait of " in error.details()
+    assert f"; the server's {source.value} asks for a wait of " in error.details()
     assert error.details().endswith("e+03 s are left)")
     assert not client.of(CallRetried)
 
@@ -333,7 +333,7 @@ async def test_a_wait_of_the_schedule_past_the_deadline(peer):
     peer.service.scripts["a"] = [DOWN]
     error = await failing(client.call(timeout=600))
     assert (error.code(), error.attempts, error.reason) == (CODE.UNAVAILABLE, 1, Reason.DEADLINE)
-    assert "; the schedule has a wait of 3.6e+03 s, " in error.details()
+    assert "; the schedule calls for a wait of 3.6e+03 s, " in error.details()
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan")])

@@ -289,18 +289,3 @@ async def test_targets_that_nobody_can_dial(target):
     """CH-10: they are refused when the channel is made."""
     with pytest.raises(OptionError, match=r"^target="):
         aio.insecure_channel(target)
-
-
-async def test_the_port_that_nobody_named():
-    """CH-4: a failure says that port 443 was dialled because the target names none; one with a port says nothing."""
-    for target, said in (
-        (
-            "ip6-nobody.invalid",
-            "no connection to ip6-nobody.invalid (port 443, as the target names none); last error: ",
-        ),
-        ("127.0.0.1:1", "no connection to 127.0.0.1:1; last error: "),
-    ):
-        async with aio.insecure_channel(target, options=QUICK) as channel:
-            error = await failing(EchoStub(channel).Unary(Message(), timeout=30))
-            assert error.details().startswith(said)
-            assert error.status.last_error is not None

@@ -95,7 +95,7 @@ def test_plot(tmp_path, name):
         (("--against", "steep"), "Error: --against: policy='steep': expected a known policy"),
         (("--policy", "delay: 0s"), "Error: --policy: delay='0s': expected "),
         (("--against", "none.toml"), "Error: --against: none.toml: cannot be read: No such file"),
-        (("--policy", "linear"), "Error: --policy: policy='linear': expected a delay beside it"),
+        (("--policy", "linear"), "Error: --policy: policy='linear': expected a delay as well"),
         (("--plot", "x.gif"), "Error: --plot='x.gif': expected a file in .png or .svg"),
         (("--clients", "100000001"), "Error: --clients=100000001: expected a whole number from 1 to 100000000"),
         (("--outage", "inf"), "Error: --outage=inf: expected "),

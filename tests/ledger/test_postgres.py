@@ -488,12 +488,14 @@ async def test_a_wrong_password(server):
         "mysql://u:hunter2@h/db",
     ],
 )
-async def test_a_password_in_a_url_that_is_wrong(url):
-    """LG-11: whatever is wrong with a URL, no part of its password is shown."""
+async def test_a_password_in_a_url_that_is_wrong(url, monkeypatch, tmp_path):
+    """LG-11: whatever is wrong with a URL, no part of its password is shown, and no file is named after it."""
+    monkeypatch.chdir(tmp_path)
     with pytest.raises((LedgerUnavailableError, OptionError)) as caught:
         await Ledger.open(url)
 
     assert not [part for part in ("hun", "ter2") if part in str(caught.value)], str(caught.value)
+    assert [*tmp_path.iterdir()] == []
 
 
 async def test_a_role_with_a_schema_of_its_own(server):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import threading
@@ -17,6 +16,7 @@ from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.sync.grpcio import open_channels
 from grpc_backoff.testing.front import FlakyFront
 from tests.echo import Message, services
+from tests.faces.loops import LoopThread
 
 INITIAL = (("first", "1"),)
 TRAILING = (("last", "2"),)
@@ -34,12 +34,14 @@ class Echo(services.EchoServicer):
         fails: how many calls are still to fail with UNAVAILABLE.
         got: the texts of the requests of each call.
         metadata: what came with each call.
+        remaining: how many seconds each call had when it came.
     """
 
     def __init__(self):
         self.fails = 0
         self.got = []
         self.metadata = []
+        self.remaining = []
         self._over = []
         self.hanging = threading.Event()
         self.cancelled = threading.Event()
@@ -78,6 +80,7 @@ class Echo(services.EchoServicer):
         got = []
         self.got.append(got)
         self.metadata.append(dict(context.invocation_metadata()))
+        self.remaining.append(context.time_remaining())
         return got
 
     def _obey(self, text, context):
@@ -163,14 +166,14 @@ class Front:
     def behave(self, behaviour):
         self._front.behaviour = behaviour
 
-    def run(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
-
     def refuse(self):
-        self.run(self._front.refuse())
+        self._loop.run(self._front.refuse())
 
     def listen(self):
-        self.run(self._front.listen())
+        self._loop.run(self._front.listen())
+
+    def break_all(self):
+        self._loop.run(self._front.break_all())
 
     @property
     def visits(self):
@@ -180,23 +183,17 @@ class Front:
 @contextlib.contextmanager
 def front(behaviour, upstream=None):
     """Run a front; yield it."""
-    ready, done, found = threading.Event(), asyncio.Event(), []
-
-    async def serve():
-        kept = {} if upstream is None else {"upstream": ("127.0.0.1", upstream)}
-        async with FlakyFront(behaviour, **kept) as made:
-            found.append(Front(made, asyncio.get_running_loop()))
-            ready.set()
-            await done.wait()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert ready.wait(20)
+    kept = {} if upstream is None else {"upstream": ("127.0.0.1", upstream)}
+    loop = LoopThread()
+    made = FlakyFront(behaviour, **kept)
     try:
-        yield found[0]
+        loop.run(made.__aenter__())
+        try:
+            yield Front(made, loop)
+        finally:
+            loop.run(made.__aexit__(None, None, None))
     finally:
-        found[0]._loop.call_soon_threadsafe(done.set)
-        thread.join(20)
+        loop.close()
 
 
 def connect_policy(initial=None, **parts):

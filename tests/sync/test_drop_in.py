@@ -168,6 +168,15 @@ def test_cancel_a_stream_that_is_read(stub, server):
     assert server.servicer.cancelled.wait(20)
 
 
+@pytest.mark.parametrize("way", ["future", "stream"])
+def test_a_call_that_is_dropped(stub, server, way):
+    """TH-1: a call that nobody has any more is cancelled, as grpcio does it."""
+    call = stub.Unary.future(Message(text="hang")) if way == "future" else stub.Down(Message(text="hang"))
+    assert server.servicer.hanging.wait(20)
+    del call
+    assert server.servicer.cancelled.wait(10)
+
+
 def test_callbacks(stub):
     """CH-1: done callbacks get the call, before and behind its end."""
     told, done = [], threading.Event()

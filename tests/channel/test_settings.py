@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from grpc_backoff import aio
-from grpc_backoff.aio.settings import ChannelSettings
+from grpc_backoff.channel.settings import ChannelSettings
 
 
 async def test_an_unknown_one():

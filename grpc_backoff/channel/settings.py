@@ -1,0 +1,122 @@
+"""The keyword arguments of this library's channels, beside grpc's own; and what all of a channel's settings come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from grpc_backoff.calls.hooks import RetryHooks
+from grpc_backoff.config.arguments import Listener, check_kind, read_listeners
+from grpc_backoff.config.target import read_target
+from grpc_backoff.errors import OptionError
+from grpc_backoff.record import NamedTuple, record
+
+if TYPE_CHECKING:
+    import os
+
+    from grpc_backoff.config.file import Config
+    from grpc_backoff.config.methods import CallPolicies, Retry
+    from grpc_backoff.config.sources import Effective
+    from grpc_backoff.connection.clock import Clock
+    from grpc_backoff.policy.backoff import Random
+    from grpc_backoff.policy.budget import RetryBudget
+    from grpc_backoff.policy.connect import ConnectPolicy
+
+__all__ = ["ChannelSettings", "ChannelSetup", "Options", "read_channel"]
+
+Options = Sequence[tuple[str, Any]]
+
+
+class ChannelSettings(TypedDict, total=False):
+    """What a channel can be given beside grpc's own arguments; each may be left out.
+
+    Attributes:
+        policy: how to connect; overrides the options and the file.
+        config: a TOML file, or one that was read (`grpc_backoff.read_config`); the options override it. Without it,
+            the option `grpc_backoff.config` names one, or the environment variable `GRPC_BACKOFF_CONFIG`.
+        listeners: called with every event of the connection, and of calls that are retried: on the event loop, or, for
+            the threaded channel, on a thread of the channel's own, one after the other.
+        rng: where jitter comes from; the operating system by default (CB-11).
+        clock: a monotonic clock; by default the event loop's, or `time.monotonic` for the threaded channel (CB-12).
+        retry: how calls are retried: a policy, the name of one, or a policy string; or a mapping from methods, services
+            and `*` to such. It overrides the service config and the file. Without any, nothing is retried.
+        retry_budget: what limits the retries of this target while most of its calls fail (RT-9).
+        retry_hooks: what to call when calls fail that have a policy (RT-4 to RT-6). For the threaded channel they are
+            functions, not coroutine functions.
+    """
+
+    policy: ConnectPolicy | None
+    config: str | os.PathLike[str] | Config | None
+    listeners: Sequence[Listener]
+    rng: Random | None
+    clock: Clock | None
+    retry: Retry | Mapping[str, Retry] | None
+    retry_budget: RetryBudget | None
+    retry_hooks: RetryHooks | None
+
+
+@record
+class ChannelSetup(NamedTuple):
+    """What the arguments, options, file and environment of one channel come to.
+
+    Attributes:
+        target: the server's address, as grpcio's core takes it.
+        policy: how the channel connects.
+        policy_values: the policy's values by their names, each with where it came from (BP-3).
+        call_policies: how calls are retried, by method.
+        core_options: the options that are grpcio's.
+        listeners: called with every event.
+        rng: where jitter comes from; None for the default.
+        clock: None for the default.
+        hooks: called when calls fail.
+    """
+
+    target: str
+    policy: ConnectPolicy
+    policy_values: Mapping[str, Effective]
+    call_policies: CallPolicies
+    core_options: Options
+    listeners: tuple[Listener, ...]
+    rng: Random | None
+    clock: Clock | None
+    hooks: RetryHooks
+
+
+def read_channel(target: str, options: Options | None, settings: ChannelSettings) -> ChannelSetup:
+    """Return what a channel is set up with.
+
+    Raises:
+        OptionError: an argument or an option has a wrong value (CH-10).
+        ConfigError: the file cannot be read, or has a wrong value (BP-4).
+        TypeError: there is no such argument.
+    """
+    # Imported for the first channel: reading settings takes a dozen modules.
+    from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415
+    from grpc_backoff.config.options import read_options  # noqa: PLC0415
+
+    target = read_target(target)
+    for name in settings:
+        if name not in ChannelSettings.__annotations__:
+            raise TypeError(f"{name}: expected one of {', '.join(ChannelSettings.__annotations__)}")
+    listeners = read_listeners(settings.get("listeners", ()))
+    rng, clock, hooks = settings.get("rng"), settings.get("clock"), settings.get("retry_hooks")
+    if rng is not None:
+        check_kind("rng", rng, "a source of random numbers such as random.Random(1)", "random")
+    if clock is not None:
+        check_kind("clock", clock, "a Clock, with now() and call_at()", "now", "call_at")
+    if hooks is not None and not isinstance(hooks, RetryHooks):
+        raise OptionError("retry_hooks", hooks, "a RetryHooks")
+    read = read_options(options or (), settings.get("policy"), target=target, config=settings.get("config"))
+    calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read.core, read.config)
+    return ChannelSetup(
+        target=target,
+        policy=read.policy,
+        policy_values=MappingProxyType({value.part: value for value in read.effective}),
+        call_policies=calls,
+        core_options=calls.core,
+        listeners=listeners,
+        rng=rng,
+        clock=clock,
+        hooks=hooks or RetryHooks(),
+    )

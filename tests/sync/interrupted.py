@@ -1,0 +1,103 @@
+"""A program whose main thread gets SIGINT in the midst of calls: `interrupted.py PHASE` prints what became of them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import grpc
+
+import grpc_backoff
+from tests.echo import EchoStub, Message
+from tests.sync.service import place, until
+
+QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)]
+
+
+def interrupt(when):
+    """Send SIGINT to this thread, the main one, once `when()` holds."""
+    main = threading.get_ident()
+
+    def send():
+        until(when)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=send).start()
+
+
+def interrupted(work):
+    """Return whether `work` ended by KeyboardInterrupt; nothing of its frames is left by then."""
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def idle(channel):
+    """Return whether the channel has no call left, waiting, asleep or running."""
+    connection = channel.connection()
+    running = set() if connection is None else connection.calls
+    return not (len(channel.calls.pending) or channel.calls._between or running)
+
+
+def waiting(channel, stub, server):
+    server.kill()
+    until(lambda: channel.connection() is None)
+    interrupt(lambda: len(channel.calls.pending) == 1)
+    yield lambda: stub.Unary(Message(text="a"), wait_for_ready=True)
+    interrupt(lambda: len(channel.calls.pending) == 1)
+    yield lambda: stub.Unary.future(Message(text="a"), wait_for_ready=True).result()
+    interrupt(lambda: len(channel.calls.pending) == 1)
+    yield lambda: next(stub.Down(Message(text="a", count=1), wait_for_ready=True))
+    server.start()
+
+
+def running(channel, stub, server):
+    # Not one that streams requests: where the first is still on its way, grpcio's own thread for them keeps the call.
+    request = Message(text="hang")
+    for work in (
+        lambda: stub.Unary(request),
+        lambda: stub.Unary.with_call(request),
+        lambda: stub.Unary(request, wait_for_ready=True),
+        lambda: stub.Unary.future(request).result(),
+        lambda: next(stub.Down(request)),
+    ):
+        server.servicer.hanging.clear()
+        server.servicer.cancelled.clear()
+        interrupt(server.servicer.hanging.is_set)
+        yield work
+        until(server.servicer.cancelled.is_set)
+
+
+def sleeping(channel, stub, server):
+    request = Message(text="a")
+    for work in (
+        lambda: stub.Unary(request),
+        lambda: stub.Up(iter([request])),
+        lambda: stub.Unary.future(request).result(),
+        lambda: next(stub.Down(request)),
+    ):
+        server.servicer.fails = 1
+        interrupt(lambda: len(channel.calls._between) == 1)
+        yield work
+
+
+def main(phase):
+    retry = "retry: 3, delay: 60s" if phase == "sleeping" else None
+    with place() as server, grpc_backoff.insecure_channel(server.target, QUICK, retry=retry) as channel:
+        stub = EchoStub(channel)
+        grpc.channel_ready_future(channel).result(20)
+        for work in {"waiting": waiting, "running": running, "sleeping": sleeping}[phase](channel, stub, server):
+            assert interrupted(work), work
+            until(lambda: idle(channel))
+        assert stub.Unary(Message(text="after"), wait_for_ready=True, timeout=20).text == "after"
+    print("as it should be")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
