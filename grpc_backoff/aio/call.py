@@ -39,6 +39,7 @@ MakeAttempt = Callable[[float | None, m.Metadata], "tuple[grpc.aio.Call, CallCon
 Returns grpc's own call and the connection that it was made on; None where there is no connection.
 """
 
+_OBSERVED, _UNOBSERVED = m.OkStatus(observed=True), m.OkStatus(observed=False)
 _GRACE_FOR_TRAILERS = 0.02
 """Seconds for which empty initial metadata are held back, in case a trailers-only failure follows (RT-8)."""
 
@@ -122,7 +123,7 @@ class Call(CallShell, Answering):
 
     def _step(self, given: m.Input) -> None:
         calls = self._calls
-        self._state, effects = self._machine.step(self._state, given, calls.clock.now(), calls)
+        self._state, effects = self._machine.step(self._state, given, calls.now(), calls)
         for effect in effects:
             self._carry_out(effect)
 
@@ -174,7 +175,8 @@ class Call(CallShell, Answering):
         """Make an attempt; an error of the first one is raised to the caller."""
         assert self._make is not None, "a call that has ended begins no attempt"
         self._attempt = None
-        self._begin_span()
+        if self._spans is not None:
+            self._begin_span()
         try:
             if in_context:
                 made = self._make(effect.seconds, effect.metadata)
@@ -204,7 +206,8 @@ class Call(CallShell, Answering):
         attempt.add_done_callback(self._attempt_ended)
         if self._replay is not None:
             self._replay.begun()
-        self._wake()
+        if self._awaiting:
+            self._wake()
 
     def _abandon(self) -> None:
         if self._attempt is not None and not self._attempt.cancel() and not self._attempt.done():
@@ -212,9 +215,10 @@ class Call(CallShell, Answering):
 
     def _attempt_ended(self, attempt: Any) -> None:
         """Tell the machine of an attempt's end, in the moment of it."""
-        if attempt is not self.attempt or self._state.phase is not m.CallPhase.RUNNING:
+        current: Any = self._attempt
+        if attempt is not current or self._state.phase is not m.CallPhase.RUNNING:
             return
-        stream = isinstance(attempt, StreamAttempt)
+        stream = type(attempt) is StreamAttempt  # `isinstance` asks an abstract class, which costs a microsecond
         if not stream and grpcio.is_ok(attempt):
             self._succeeded()
             return
@@ -230,8 +234,9 @@ class Call(CallShell, Answering):
         self.feed(self._failure(error))
 
     def _succeeded(self) -> None:
-        self._end_span("OK")
-        self.feed(m.OkStatus(self._calls.observed))
+        if self._spans is not None:
+            self._end_span("OK")
+        self.feed(_OBSERVED if self._calls.observed else _UNOBSERVED)
 
     def _status(self, error: Any) -> Status:
         assert isinstance(error, grpc.aio.AioRpcError), "what an attempt failed with is known"
@@ -248,25 +253,28 @@ class Call(CallShell, Answering):
     # The end.
 
     def _finish(self, effect: m.Finish) -> None:
-        match effect.ending:
-            case m.Ending.CANCELLED:
-                self._settle(CANCELLED)
-            case m.Ending.EXHAUSTED:
-                self._settle(self._exhausted(effect))
-            case _ if self._attempt is not None:
-                self._settle(self._attempt)
-            case _:
-                self._settle(self._error or CANCELLED)
+        ending = effect.ending
+        if ending is m.Ending.CANCELLED:
+            self._settle(CANCELLED)
+        elif ending is m.Ending.EXHAUSTED:
+            self._settle(self._exhausted(effect))
+        else:
+            self._settle(self._attempt or self._error or CANCELLED)
 
     def _settle(self, outcome: Outcome) -> None:
         self._outcome = outcome
         self._make = self._connection = self._request = None  # with them goes the channel
-        self._cancel_timer()
-        self._end_span("CANCELLED")  # unless it has ended
+        if self._timer is not None:
+            self._cancel_timer()
+        if self._spans is not None:
+            self._end_span("CANCELLED")  # unless it has ended
         if self._replay is not None:
             self._replay.settled()
             self._replay = None  # it leads back here, and what is still being written has it
-        self._wake()
+        if self._awaiting:
+            self._wake()
+        if not self._callbacks:
+            return
         callbacks, self._callbacks = self._callbacks, []
         handed_over = isinstance(outcome, grpc.aio.Call) and not outcome.done()
         for callback in callbacks:

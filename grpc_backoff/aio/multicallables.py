@@ -90,6 +90,9 @@ class MultiCallable(Method):
 
     def _bind(self) -> CallConnection | None:
         """Make grpc's multicallable on the connection that stands now, and return that; None if there is none."""
+        connection = self._connection
+        if connection is not None and connection is self._manager.connection and connection.alive():
+            return connection
         connection = self._channel._share.connection()
         if connection is not None and connection is not self._connection:
             self._direct = self._on_connection(connection)
@@ -139,8 +142,8 @@ class MultiCallable(Method):
         """Make a call that may have to wait, or may be made again; or one on the connection if it can do neither."""
         given = arguments.wait_for_ready
         wait_for_ready = bool(self._config.wait_for_ready if given is None else given)
-        connection = self._ready()
-        if connection is not None and self._policy is None and not wait_for_ready:
+        connection = self._ready() if self._policy is None else None  # one that is retried looks when it begins
+        if connection is not None and not wait_for_ready:
             return self._enter(connection, arguments, arguments.timeout, arguments.metadata)
         channel = self._channel
         channel.refuse_if_closed()
@@ -158,7 +161,7 @@ class MultiCallable(Method):
         own: dict[str, Any]
         if self.takes_one_request:
             sender, frozen = self._freeze(arguments.request)
-            make, own = sender._attempts(arguments._replace(request=frozen)), {"request": frozen}
+            make, own = sender._attempts(Arguments(frozen, *arguments[1:])), {"request": frozen}
         elif machine.handed_over:
             make, own = self._attempts(arguments), {"requests": arguments.request}
         else:

@@ -326,6 +326,8 @@ class Finish(NamedTuple):
     left: float | None = None
 
 
+_AS_ATTEMPT = Finish(Ending.ATTEMPT)
+
 Effect = (
     Begin
     | Enqueue
@@ -500,7 +502,7 @@ class CallMachine:
     def _succeeded(self, state: CallState, given: OkStatus, now: float, around: Surroundings) -> Step:
         if around.tokens is not None and self.policy is not None:  # RT-9
             around.tokens.succeeded()
-        effects: list[Effect] = [Finish(Ending.ATTEMPT)]
+        effects: list[Effect] = [_AS_ATTEMPT]
         if self.policy is not None and (given.observed or state.progress.attempt > 1):
             effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
         return state._replace(phase=CallPhase.DONE), effects
@@ -676,8 +678,11 @@ def _with_metadata(state: CallState, metadata: Metadata) -> CallState:
 
 def _earliest(now: float, *spans: float | None) -> float | None:
     """Return the earliest end of these spans, which begin now; None if none of them ends."""
-    ends = [now + span for span in spans if span is not None]
-    return min(ends) if ends else None
+    end = None
+    for span in spans:
+        if span is not None and (end is None or now + span < end):
+            end = now + span
+    return end
 
 
 def _left(state: CallState, now: float) -> float | None:

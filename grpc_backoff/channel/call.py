@@ -22,7 +22,7 @@ from grpc_backoff.channel.calls import ChannelCalls
 from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.telemetry.identity import new_call_id
 from grpc_backoff.telemetry.spans import CallSpans, spans_of
-from grpc_backoff.telemetry.trace import current_trace_id
+from grpc_backoff.telemetry.trace import current_trace_id, is_tracing
 
 __all__ = ["BETWEEN", "CallShell", "Status"]
 
@@ -79,7 +79,8 @@ class CallShell:
         self._failed: FailedCall | None = None
         self._inputs: deque[m.Input] = deque()
         self._context = copy_context()  # later attempts belong to the caller's trace as well
-        self._spans: CallSpans | None = None if policy is None else spans_of(machine.method)
+        traced = policy is not None and is_tracing()
+        self._spans: CallSpans | None = spans_of(machine.method) if traced else None
         now = calls.now()
         self._shown_end = machine.shown_end(now, timeout)
         self._state, self._first = machine.begin(
@@ -87,7 +88,7 @@ class CallShell:
             timeout,
             limit,
             call_id="" if policy is None else call_id or new_call_id(),
-            trace_id=None if policy is None else current_trace_id(),
+            trace_id=current_trace_id() if traced else None,
         )
         if policy is not None and policy.max_attempts not in _FEW:
             calls.warn_of(machine.method, policy, bounded=self._state.end is not None)

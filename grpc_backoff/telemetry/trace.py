@@ -9,7 +9,12 @@ from __future__ import annotations
 import contextlib
 import sys
 
-__all__ = ["current_trace_id"]
+__all__ = ["current_trace_id", "is_tracing"]
+
+
+def is_tracing() -> bool:
+    """Return whether the program has imported OpenTelemetry, so that there may be a span."""
+    return "opentelemetry.trace" in sys.modules
 
 
 def current_trace_id() -> str | None:
