@@ -11,7 +11,7 @@ SHORT = tests/aio tests/faces tests/connection tests/interop -m "not slow"
 
 LEDGER = kills orchestrators unlocked claims submits latency deliveries
 
-.PHONY: help demo test test-modes test-oldest test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs bench ledger-full wheel clean
+.PHONY: help demo test test-modes test-oldest test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full wheel clean
 
 help:
 	@echo "make demo        a channel against a server that fails in every way, with figures; then the ledger"
@@ -31,6 +31,7 @@ help:
 	@echo "make interop-official  gRPC's own programs of the reconnect test; nine minutes"
 	@echo "make protos      generated code anew, from protos/"
 	@echo "make docs        the documentation site, into build/docs; fails on a broken link"
+	@echo "make recording   the demo anew, in a terminal: writes docs/images/demo.svg; needs Node.js"
 	@echo "make bench       beside plain grpc.aio and others, in a quarter of an hour; BENCH=--quick to see that it runs"
 	@echo "make ledger-full the ledger's figures: kills, races, 64 processes, rates; half an hour"
 	@echo "make wheel       build the sdist and the wheel, check both, and try the wheel in an environment of its own"
@@ -132,6 +133,10 @@ protos: .venv-protos/made
 
 docs: .venv-docs/made
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+
+recording: .venv/made
+	$(BIN)/python -m pip install --quiet --group recording
+	$(BIN)/python -m examples.recording
 
 bench: .venv/made
 	$(BIN)/python -m benchmarks $(BENCH)

@@ -13,10 +13,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["CONTROL", "OURS", "PLAIN", "Benchmark", "Effort", "Goal", "Interval", "Measure", "Of", "Row", "Verdict"]
+__all__ = [
+    "CONTROL",
+    "OURS",
+    "PLAIN",
+    "THREADED",
+    "THREADED_CONTROL",
+    "THREADED_PLAIN",
+    "Benchmark",
+    "Effort",
+    "Goal",
+    "Interval",
+    "Measure",
+    "Of",
+    "Row",
+    "Verdict",
+]
 
 PLAIN, OURS, CONTROL = "grpc.aio", "grpc_backoff.aio", "grpc.aio, again"
 """The subjects that most benchmarks have. The control is what all others are set beside, a second time."""
+
+THREADED_PLAIN, THREADED, THREADED_CONTROL = "grpc", "grpc_backoff", "grpc, again"
+"""The same for threads."""
 
 
 class Effort(enum.Enum):

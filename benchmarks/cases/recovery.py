@@ -12,6 +12,9 @@ clients of it at the same time:
 * ours, told, has its backoff reset when it hears by another connection, from the peer's process, that the peer is back;
 * two programs call again after each failure, by the same backoff: one with a fresh channel for each attempt, one with a
   channel of grpclib's, which dials for each call and has no backoff of its own.
+
+Channels for threads have trials of their own, so that they are no crowd: plain grpc and ours make futures that wait for
+READY.
 """
 
 from __future__ import annotations
@@ -29,8 +32,21 @@ from grpclib.client import Channel as GrpclibChannel
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
 from benchmarks.apart import Peer, in_child, serving
-from benchmarks.benchmark import CONTROL, OURS, PLAIN, Benchmark, Effort, Goal, Measure, Of, Row
-from benchmarks.channels import GRPCLIB, grpclib_method, open_channel
+from benchmarks.benchmark import (
+    CONTROL,
+    OURS,
+    PLAIN,
+    THREADED,
+    THREADED_CONTROL,
+    THREADED_PLAIN,
+    Benchmark,
+    Effort,
+    Goal,
+    Measure,
+    Of,
+    Row,
+)
+from benchmarks.channels import GRPCLIB, grpclib_method, open_channel, open_threaded
 from benchmarks.measure import by_itself
 from benchmarks.peers import Outage, going_away
 from grpc_backoff.policy.presets import CONNECT
@@ -38,8 +54,9 @@ from tests.echo import EchoStub, Message
 
 __all__ = ["BENCHMARK"]
 
-TOLD, FRESH = f"{OURS}, told", "fresh channels"
+TOLD, THREADED_TOLD, FRESH = f"{OURS}, told", f"{THREADED}, told", "fresh channels"
 SUBJECTS = (PLAIN, OURS, CONTROL, TOLD, FRESH, GRPCLIB)
+THREADED_SUBJECTS = (THREADED_PLAIN, THREADED, THREADED_CONTROL, THREADED_TOLD)
 COMPRESSED = 10
 LENGTHS = (0.8, 1.2)
 GRPC = CONNECT.backoff
@@ -60,7 +77,7 @@ ANSWERED_WITHIN = 30.0
 
 TIME = Measure("peer's return to first answer", "ms")
 TIME_TOLD = Measure("peer's return to first answer", "ms", quantile=0.99)
-CALL_FAILED = (grpc.aio.AioRpcError, GRPCError, StreamTerminatedError, OSError)
+CALL_FAILED = (grpc.RpcError, GRPCError, StreamTerminatedError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,26 +120,27 @@ def run(effort: Effort) -> list[Row]:
     rows = []
     for seconds, spread in size.outages.items():
         case = f"outage of {seconds:g} s, compressed"
-        taken = in_child(measure, size.trials, seconds / COMPRESSED, spread)
-        told = {TOLD: taken.pop(TOLD)}
-        rows += by_itself(case, TIME, taken, PLAIN) + by_itself(case, TIME_TOLD, told)
+        for subjects, plain, reset in ((SUBJECTS, PLAIN, TOLD), (THREADED_SUBJECTS, THREADED_PLAIN, THREADED_TOLD)):
+            taken = in_child(measure, subjects, size.trials, seconds / COMPRESSED, spread)
+            told = {reset: taken.pop(reset)}
+            rows += by_itself(case, TIME, taken, plain) + by_itself(case, TIME_TOLD, told)
     return rows
 
 
-def measure(trials: int, seconds: float, spread: float) -> dict[str, list[float]]:
+def measure(subjects: Sequence[str], trials: int, seconds: float, spread: float) -> dict[str, list[float]]:
     """Return the milliseconds from the peer's return to each subject's first answer, one figure a trial."""
     with serving(going_away, trials) as peer:
-        return asyncio.run(_measure(peer, seconds, spread))
+        return asyncio.run(_measure(peer, subjects, seconds, spread))
 
 
-async def _measure(peer: Peer, seconds: float, spread: float) -> dict[str, list[float]]:
+async def _measure(peer: Peer, subjects: Sequence[str], seconds: float, spread: float) -> dict[str, list[float]]:
     targets = peer.target.targets
     rng = random.Random(len(targets))
     returned = [asyncio.get_running_loop().create_future() for _ in targets]
     async with contextlib.AsyncExitStack() as stack:
         clients = {
             subject: [await stack.enter_async_context(_client(subject, target)) for target in targets]
-            for subject in SUBJECTS
+            for subject in subjects
         }
         begin = time.monotonic() + SETTLES_IN
         outages = [Outage(begin + spread * rng.random(), seconds * rng.uniform(*LENGTHS)) for _ in targets]
@@ -134,7 +152,7 @@ async def _measure(peer: Peer, seconds: float, spread: float) -> dict[str, list[
                 subject: [
                     group.create_task(_trial(*each)) for each in zip(clients[subject], outages, returned, strict=True)
                 ]
-                for subject in SUBJECTS
+                for subject in subjects
             }
     return {subject: [trial.result() for trial in tasks] for subject, tasks in trials.items()}
 
@@ -182,6 +200,12 @@ async def _client(subject: str, target: str) -> AsyncIterator[Client]:
             method = grpclib_method(channel)
             await method(request)
             yield Client(lambda: method(request), BACKOFF.delays(random.Random()))
+    elif subject in THREADED_SUBJECTS:
+        with open_threaded(THREADED if subject == THREADED_TOLD else subject, target, OPTIONS) as threaded:
+            method = EchoStub(threaded).Unary
+            await _future(method, request)
+            tell = (lambda _: threaded.reset_connect_backoff()) if subject == THREADED_TOLD else None
+            yield Client(lambda: _future(method, request), repeat(0.0), tell)
     else:
         async with open_channel(OURS if subject == TOLD else subject, target, OPTIONS) as channel:
             stub = EchoStub(channel)
@@ -190,13 +214,31 @@ async def _client(subject: str, target: str) -> AsyncIterator[Client]:
             yield Client(lambda: stub.Unary(request, wait_for_ready=True), repeat(0.0), tell)
 
 
+def _future(method: grpc.UnaryUnaryMultiCallable, request: Message) -> asyncio.Future[None]:
+    """Return what ends as a future of grpc's does, on this event loop."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def tell(error: BaseException | None) -> None:
+        if ended.done():
+            return
+        if error is None:
+            ended.set_result(None)
+        else:
+            ended.set_exception(error)
+
+    call = method.future(request, wait_for_ready=True)
+    call.add_done_callback(lambda call: loop.call_soon_threadsafe(tell, call.exception()))
+    return ended
+
+
 BENCHMARK = Benchmark(
     name="recovery",
     says="from the peer's return to the first answer",
-    beside=(PLAIN, FRESH, GRPCLIB),
+    beside=(PLAIN, FRESH, GRPCLIB, THREADED_PLAIN),
     goals=(
-        Goal(subject=OURS, measure=TIME, most=1.0),
-        Goal(subject=TOLD, measure=TIME_TOLD, of=Of.VALUE, most=20),
+        *(Goal(subject=subject, measure=TIME, most=1.0) for subject in (OURS, THREADED)),
+        *(Goal(subject=subject, measure=TIME_TOLD, of=Of.VALUE, most=20) for subject in (TOLD, THREADED_TOLD)),
     ),
     run=run,
 )

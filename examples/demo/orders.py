@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-__all__ = ["OrderBook", "Server", "place"]
+__all__ = ["OrderBook", "Server", "place_on"]
 
 _SERVICE = "grpc_backoff.demo.v1.Orders"
 _METHOD = "Place"
@@ -24,7 +24,7 @@ _WORK = 0.01
 """How long a server works on an order, so that there are calls in flight when a connection ends."""
 
 
-def place(channel: grpc.aio.Channel) -> Any:
+def place_on(channel: grpc.aio.Channel | grpc.Channel) -> Any:
     """Return a function that makes the `Place` call on this channel: `call(id, timeout=..., wait_for_ready=...)`."""
     method: Any = channel.unary_unary(f"/{_SERVICE}/{_METHOD}", response_deserializer=bytes.decode)
 

@@ -99,21 +99,21 @@ def _scene(run: Run, scene: Scene) -> SceneRecord:
     return next(record for record in run.scenes if record.scene is scene)
 
 
-def print_report(console: Console, ours: Run, plain: Run, checks: Sequence[Check]) -> None:
-    """Print the figures of both runs, and the checks of ours."""
+def print_report(console: Console, names: tuple[str, str], ours: Run, plain: Run, checks: Sequence[Check]) -> None:
+    """Print the figures of both runs, whose channels have these names, and the checks of ours."""
     console.print()
-    console.print(_figures(ours, plain))
+    console.print(_figures(names, ours, plain))
     console.print()
     for each in checks:
         word = Text("ok    ", style="bold green") if each.holds else Text("FAILED", style="bold red")
         console.print(Text.assemble(word, f"  {each.claim} ", (f"({each.figures})", "dim")), soft_wrap=True)
 
 
-def _figures(ours: Run, plain: Run) -> Table:
+def _figures(names: tuple[str, str], ours: Run, plain: Run) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
     table.add_column("the same script with")
-    table.add_column("grpc_backoff.aio", justify="right", style="green")
-    table.add_column("grpc.aio", justify="right")
+    table.add_column(names[0], justify="right", style="green")
+    table.add_column(names[1], justify="right")
     for name, figure, other in _rows(ours, plain):
         table.add_row(name, figure, other)
     return table

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-import grpc.aio
-
 from grpc_backoff.testing.front import FlakyFront, healthy, settings_then_close, silent
 
-from .orders import OrderBook, Server, place
+from .orders import OrderBook, Server
 from .traffic import CallRecord, Traffic
 
 __all__ = ["INITIAL_BACKOFF", "OPTIONS", "Run", "Scene", "SceneRecord", "Script"]
@@ -103,13 +101,18 @@ class Script:
 
     def __init__(
         self,
-        make_channel: Callable[[str], grpc.aio.Channel],
+        make_channel: Callable[[str], AbstractAsyncContextManager[Any]],
+        place: Callable[[Any], Callable[..., Awaitable[str]]],
         *,
         begins: Callable[[Scene], object] = lambda _phase: None,
         ended: Callable[[SceneRecord], object] = lambda _record: None,
     ) -> None:
-        """Play with the channel that `make_channel(target)` returns; `begins` and `ended` are called for each scene."""
+        """Play with the channel that `make_channel(target)` returns; `begins` and `ended` are called for each scene.
+
+        Orders are placed with `place(channel)`.
+        """
         self._make_channel = make_channel
+        self._place = place
         self._begins = begins
         self._ended = ended
         self._book = OrderBook()
@@ -126,7 +129,7 @@ class Script:
             server = await self._serve()
             self.front.upstream = server.address
             async with self._make_channel(self.front.target) as self.channel:
-                self.traffic = traffic = Traffic(place(self.channel))
+                self.traffic = traffic = Traffic(self._place(self.channel))
                 async with asyncio.TaskGroup() as group:
                     group.create_task(traffic.run())
                     try:

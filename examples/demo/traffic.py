@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
-import grpc.aio
 
 __all__ = ["WORKERS", "CallRecord", "Traffic", "Worker"]
 
@@ -73,7 +71,7 @@ class Traffic:
         outage: whether the script says that there is no server now.
     """
 
-    def __init__(self, call: Callable[..., Any]) -> None:
+    def __init__(self, call: Callable[..., Awaitable[str]]) -> None:
         """Make calls with `call(order, timeout=..., wait_for_ready=...)`."""
         self._call = call
         self._stopping = asyncio.Event()
@@ -116,7 +114,7 @@ class Traffic:
         self.made += 1
         try:
             receipt = await self._call(order, timeout=deadline, wait_for_ready=worker.wait_for_ready)
-        except grpc.aio.AioRpcError as error:
+        except grpc.RpcError as error:
             code = error.code()
         else:
             if receipt != order:

@@ -31,7 +31,10 @@ from grpc_backoff.channel.call import CallShell, Status
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.record import NamedTuple, record
 
-__all__ = ["CALLS", "Call", "MakeAttempt", "Terms"]
+__all__ = ["CALLS", "Call", "MakeAttempt", "MakeEarly", "Terms"]
+
+MakeEarly = Callable[[float | None], "grpc.aio.Call | None"]
+"""Makes an attempt with this many seconds where there is no connection yet; None where that cannot be."""
 
 MakeAttempt = Callable[[float | None, m.Metadata], "tuple[grpc.aio.Call, CallConnection] | None"]
 """Makes an attempt with this many seconds, and with metadata in place of the caller's own under the same keys.
@@ -55,6 +58,7 @@ class Terms(NamedTuple):
         timeout: the caller's, for the call as a whole (RT-7).
         limit: the service config's, which bounds the whole as well, and which `time_remaining` does not show.
         call_id: what its events and log lines call it; made up where None.
+        early: makes an attempt while the call waits; None where it must not.
     """
 
     calls: Calls
@@ -63,6 +67,7 @@ class Terms(NamedTuple):
     timeout: float | None
     limit: float | None
     call_id: str | None = None
+    early: MakeEarly | None = None
 
 
 class Call(CallShell, Answering):
@@ -79,9 +84,11 @@ class Call(CallShell, Answering):
 
         `request` is what the attempts send, where that is one request: for hooks.
         """
-        calls, machine, make, timeout, limit, call_id = terms
+        calls, machine, make, timeout, limit, call_id, early = terms
         super().__init__(calls, machine, timeout, limit, call_id, request)
         self._make: MakeAttempt | None = make
+        self._make_early: MakeEarly | None = early
+        self._early: grpc.aio.Call | None = None
         self._attempt: grpc.aio.Call | None = None
         self._outcome: Outcome | None = None
         self._awaiting: list[asyncio.Future[None]] = []
@@ -143,6 +150,7 @@ class Call(CallShell, Answering):
                 self._begin(effect)
             case m.Enqueue():
                 self._calls.pending.add(self)
+                self._enter_early()
             case m.ArmTimer(at):
                 self._cancel_timer()
                 self._timer = self._calls.clock.call_at(at, self._timer_fired)
@@ -174,6 +182,10 @@ class Call(CallShell, Answering):
     def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
         """Make an attempt; an error of the first one is raised to the caller."""
         assert self._make is not None, "a call that has ended begins no attempt"
+        early, self._early = self._early, None
+        if early is not None:
+            self._begun(early, None)
+            return
         self._attempt = None
         if self._spans is not None:
             self._begin_span()
@@ -194,7 +206,23 @@ class Call(CallShell, Answering):
         else:
             self._begun(*made)
 
-    def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
+    def _enter_early(self) -> None:
+        """CB-7: where the target is proven, be in the attempt in flight while it connects, as if on its connection.
+
+        Whatever comes of it, the call is not made a second time: with the connection it is the attempt of the call,
+        and without one the call fails. So only calls that do not outlast a failure are made in this way.
+        """
+        if self._make_early is None or self._early is not None:
+            return
+        end, seconds = self._state.attempt_end, None
+        if end is not None:
+            seconds = end - self._calls.clock.now()
+            if not seconds > 0:
+                return
+        with contextlib.suppress(Exception):  # raised again, and to the caller, when the call is made on the connection
+            self._early = self._make_early(seconds)
+
+    def _begun(self, attempt: grpc.aio.Call, connection: CallConnection | None) -> None:
         self._connection = connection
         if self._machine.handed_over:
             self._attempt = attempt
@@ -263,7 +291,10 @@ class Call(CallShell, Answering):
 
     def _settle(self, outcome: Outcome) -> None:
         self._outcome = outcome
-        self._make = self._connection = self._request = None  # with them goes the channel
+        self._make = self._make_early = self._connection = self._request = None  # with them goes the channel
+        early, self._early = self._early, None
+        if early is not None:
+            early.cancel()
         if self._timer is not None:
             self._cancel_timer()
         if self._spans is not None:

@@ -84,7 +84,7 @@ class Channel(Factories, grpc.aio.Channel):
         """How the channel connects."""
         self.policy_values = setup.policy_values
         """The policy's values by their names, each with where it came from (BP-3)."""
-        self._polling: core.Polling | None = core.Polling()
+        self._polling: core.Polling | None = core.Polling.shared()
         self._front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
         intercepting = self._front.open(interceptors)  # grpc itself refuses here what grpc refuses
         # Clients append to these lists and assign them, as they do on grpc's own channel; each call reads them anew.
@@ -345,12 +345,13 @@ def _make_manager(
     key: Key | None,
 ) -> SharedManager:
     """Return a connection manager of a channel, or of several, with all that it needs."""
+    entry = None
     if connector is None:
-        connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
+        entry = connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
     machine, shares = Machine(target, policy), Shares()
     told = log_event, shares.hear
     manager: ConnectionManager[CallConnection] = ConnectionManager(
-        machine, connector, shares, clock=clock, rng=rng, listeners=told, loop=loop, key=key
+        machine, connector, shares, clock=clock, rng=rng, listeners=told, loop=loop, key=key, entry=entry
     )
     return SharedManager(target, manager, connector, shares, machine.channel)
 

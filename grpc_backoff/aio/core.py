@@ -22,7 +22,7 @@ import math
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 import grpc.aio
@@ -81,6 +81,9 @@ _EXPLAIN_TIMEOUT = 0.25
 _LAST_NOTICE = 1.0
 """How long to wait for what the core has to say of a channel that was closed; it takes a millisecond."""
 
+_NOWHERE, _UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
+"""The target and the options of a channel that never connects; channelz is not to show it."""
+
 _POLL, _POLLS = 0.01, 25
 """How often, and how many times, to look for the server's status of a call whose write has failed."""
 
@@ -108,6 +111,8 @@ class CoreChannel:
         self.calls: weakref.WeakKeyDictionary[grpc.aio.Call, object] = weakref.WeakKeyDictionary()
         """Every call that was made here and that somebody still holds, finished or not, and whose it is."""
         self.running = 0
+        self.left = -math.inf
+        """When a call last ended here."""
         self.retired = False
         self.last_state: grpc.ChannelConnectivity | None = None
         """The state in which it was closed; None before."""
@@ -218,7 +223,6 @@ class CoreConnection:
         self._now = owner.clock.now
         self._state = core.state
         self._stable_after = owner.policy.stable_after
-        self._left = -math.inf
         self._served = False
         self._loss: Loss | None = None
         self._seen_ended = math.inf
@@ -253,7 +257,7 @@ class CoreConnection:
 
     def last_used(self) -> float:
         """Return when a call was last made or running here."""
-        return self._now() if self.core.running else self._left
+        return self._now() if self.core.running else self.core.left
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
         """Count a call that was just made on this connection's channel, and whose it is."""
@@ -265,7 +269,7 @@ class CoreConnection:
     def _ended(self, call: grpc.aio.Call) -> None:
         core = self.core
         core.running -= 1
-        self._left = self._now()
+        core.left = self._now()
         if self._stable_after and not self._served and self._on_probation():
             self._owner.spawn(self._judge(call))
         if core.retired and not core.running:
@@ -356,6 +360,36 @@ class CoreConnection:
                 self._owner.drained(core)
 
 
+class EarlyConnection:
+    """An attempt that calls may enter before it is known to have a connection."""
+
+    __slots__ = ("_core", "_owner", "channel")
+
+    def __init__(self, core: CoreChannel, owner: CoreConnector) -> None:
+        """Let calls into this channel."""
+        self._core = core
+        self._owner = owner
+        self.channel = core.channel
+
+    def began(self, call: grpc.aio.Call, owner: object) -> None:
+        """Count a call that was just made here, and whose it is."""
+        core = self._core
+        core.running += 1
+        core.calls[call] = owner
+        call.add_done_callback(self._ended)
+
+    def _ended(self, _call: grpc.aio.Call) -> None:
+        core, owner = self._core, self._owner
+        core.running -= 1
+        core.left = owner.clock.now()
+        owner.left_early(core)
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 def _has_dialled(before: grpc.ChannelConnectivity, after: grpc.ChannelConnectivity | None) -> bool:
     """Return whether the core began to dial between two looks, the later one taken when it had left the earlier state.
 
@@ -396,6 +430,8 @@ class CoreConnector:
         self._has_service_config = "grpc.service_config" in named
         self._last_life = math.inf
         self._attempt: CoreChannel | None = None
+        self._entered: CoreChannel | None = None
+        self._early_end: asyncio.Future[None] | None = None
         self._open: set[CoreChannel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -406,7 +442,8 @@ class CoreConnector:
         core channel dials by itself after a failure, whatever we want (CB-1), and to the addresses that it knows
         already (CH-8).
         """
-        core = self._attempt = CoreChannel(self._make_channel(limit), self.loop)
+        core, self._entered = self._entered or self._dial(limit), None
+        self._attempt = core
         end = self.clock.now() + limit
         try:
             await self._until_connected(core)
@@ -422,6 +459,31 @@ class CoreConnector:
                 self._attempt = None
         self._open.add(core)
         return CoreConnection(core, since, self, limit, proven=proven)
+
+    def enter(self, limit: float) -> EarlyConnection | None:
+        """Return the attempt in flight for calls to enter; see `EarlyEntry.enter`."""
+        if self.policy.stable_after or self._last_life < _SHORT_LIFE:
+            return None  # what becomes of the connection is to be seen before calls use it
+        core = self._attempt
+        if core is None:
+            core = self._entered = self._entered or self._dial(limit)
+        elif core.state() not in (_CONNECTING, _READY):
+            return None  # IDLE is what the core is behind a connection that has ended: a call would make it dial again
+        return EarlyConnection(core, self)
+
+    def left_early(self, core: CoreChannel) -> None:
+        """Take in that a call has ended that entered before the connection was known."""
+        if core.retired and not core.running:
+            self.drained(core)
+        elif core is self._attempt and self._early_end is not None:
+            _end(self._early_end)
+
+    def abandon(self) -> None:
+        """Give up an attempt that a call has entered, if `connect` has not come to it."""
+        core, self._entered = self._entered, None
+        if core is not None:
+            self.spawn(core.close())
+        self._attempt = None
 
     def decided(self) -> bool:
         """Return whether the core has an outcome for us; see `Connector.decided`."""
@@ -459,7 +521,6 @@ class CoreConnector:
             self.spawn(core.close())
 
     async def _until_connected(self, core: CoreChannel) -> None:
-        core.state(try_to_connect=True)
         await asyncio.sleep(0)  # the core has begun by then, nearly always, and need not tell
         state = core.state()
         if state is _IDLE:
@@ -479,17 +540,31 @@ class CoreConnector:
         """Look whether a near peer has answered or refused: for every notice the core wakes its thread and the loop."""
         state = _CONNECTING
         for pause in _LOOKS:
-            await asyncio.sleep(pause)
+            await self._pause(pause)
             state = core.state()
             if state is not _CONNECTING:
                 break
         return state
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait for so long, or until a call has ended that entered the attempt: its outcome is the attempt's too."""
+        ended = self._early_end = self.loop.create_future()
+        timer = self.loop.call_later(seconds, _end, ended)
+        try:
+            await ended
+        finally:
+            timer.cancel()
 
     async def _look_at(self, core: CoreChannel, within: float) -> None:
         """Give a connection that will not last a moment to end; not so long that a success misses the limit."""
         # Behind one that broke young, long enough for a machine of any load to see this one break as well.
         look = _SHORT_LIFE if self._last_life < _SHORT_LIFE else _SETTLE
         await core.leaves(_READY, min(look, within / 2))
+
+    def _dial(self, limit: float) -> CoreChannel:
+        core = CoreChannel(self._make_channel(limit), self.loop)
+        core.state(try_to_connect=True)
+        return core
 
     def _make_channel(self, limit: float) -> grpc.aio.Channel:
         options = (
@@ -526,17 +601,24 @@ class CoreConnector:
 
 
 class Polling:
-    """Keeps grpcio's poller thread alive for as long as somebody holds it.
+    """Keeps what grpcio starts with its first channel and ends with its last: its poller, and its core's own threads.
 
-    The thread ends with the last channel of the core: where nobody held this, each attempt would start and stop one.
+    Where nobody held this, a program that makes a channel for each request would start and stop them with each.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__", "_channel")
+
+    _kept: ClassVar[weakref.ReferenceType[Polling] | None] = None
 
     def __init__(self) -> None:
-        """Start it, unless it runs."""
-        grpc.aio.init_grpc_aio()
+        """Start them, unless they run, by a channel that never connects."""
+        self._channel = _genuine.insecure_channel(_NOWHERE, options=_UNSEEN)
 
-    def __del__(self, end: Callable[[], None] = grpc.aio.shutdown_grpc_aio) -> None:
-        """Let it end, unless somebody else needs it."""
-        end()
+    @classmethod
+    def shared(cls) -> Polling:
+        """Return the one that somebody holds, or else a new one."""
+        kept = None if cls._kept is None else cls._kept()
+        if kept is None:
+            kept = cls()
+            cls._kept = weakref.ref(kept)
+        return kept

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextvars import Context
 from typing import Any, Protocol
 
+from grpc_backoff.aio.connection import EarlyConnection, EarlyEntry
 from grpc_backoff.aio.listeners import Event, tell
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection import machine as m
@@ -63,6 +64,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         listeners: Sequence[Listener] = (),
         loop: asyncio.AbstractEventLoop,
         key: Hashable | None = None,
+        entry: EarlyEntry | None = None,
         schedules: Registry = SCHEDULES,
     ) -> None:
         """Put the parts together; nothing happens before a connection is wanted.
@@ -72,6 +74,8 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self.listeners: list[Listener] = list(listeners)
         self._connector = connector
         self._pending = pending
+        self._entry = entry
+        self._proven: m.StartAttempt | None = None
         self._loop = loop
         self._attempt: asyncio.Task[None] | None = None
         self._attempts = 0
@@ -91,6 +95,12 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         """Ask for a connection; harmless when there is one or one is on its way."""
         if self._state.phase is not m.Phase.CLOSED:
             self._feed(m.ConnectionWanted())
+
+    def early_connection(self) -> EarlyConnection | None:
+        """Return the attempt in flight where calls may enter it before it is known to have a connection (CB-7)."""
+        if self._attempt is None or self._proven is None or self._entry is None:
+            return None
+        return self._entry.enter(self._proven.limit)
 
     def live_connection(self) -> ConnectionT | None:
         """Return the connection if it stands at this moment, after telling the machine of one that does not."""
@@ -165,6 +175,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         match effect:
             case m.StartAttempt():
                 self._attempts += 1
+                self._proven = effect if effect.proven else None
                 self._attempt = self._spawn(self._run(effect, self._attempts))
             case m.AbandonAttempt():
                 self._abandon()
@@ -265,6 +276,8 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         if self._attempt is not None:
             self._attempt.cancel()
             self._attempt = None
+            if self._entry is not None:
+                self._entry.abandon()
 
     def _redialled(self) -> None:
         self._feed(m.CoreRedialled())

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.call import CALLS, MakeAttempt, Terms
+from grpc_backoff.aio.call import CALLS, MakeAttempt, MakeEarly, Terms
 from grpc_backoff.aio.front import LISTS
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.calls.machine import Metadata
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grpc_backoff.aio.channel import Channel
-    from grpc_backoff.aio.connection import CallConnection
+    from grpc_backoff.aio.connection import CallConnection, EarlyConnection
     from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = ["LAST_INTERCEPTORS", "MULTICALLABLES", "MultiCallable"]
@@ -73,7 +73,7 @@ class MultiCallable(Method):
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
         return made
 
-    def _on_connection(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
+    def _on_connection(self, connection: EarlyConnection) -> Callable[..., grpc.aio.Call]:
         made = self._on_channel(connection.channel)
         return made if self.takes_one_request else _ending_requests(made)
 
@@ -159,15 +159,19 @@ class MultiCallable(Method):
         if arguments.metadata is not None:
             arguments = arguments._replace(metadata=grpc.aio.Metadata(*arguments.metadata))
         own: dict[str, Any]
+        early: MakeEarly | None = None
         if self.takes_one_request:
             sender, frozen = self._freeze(arguments.request)
-            make, own = sender._attempts(Arguments(frozen, *arguments[1:])), {"request": frozen}
+            arguments = Arguments(frozen, *arguments[1:])
+            make, own = sender._attempts(arguments), {"request": frozen}
+            if machine.handed_over and not wait_for_ready:
+                early = partial(sender._make_early, arguments)
         elif machine.handed_over:
             make, own = self._attempts(arguments), {"requests": arguments.request}
         else:
             make = self._of_bytes()._attempts(arguments._replace(request=None))
             own = {"requests": arguments.request, "serialize": self._signature[0]}
-        terms = Terms(channel._calls, machine, make, arguments.timeout, self._config.timeout, self._call_id)
+        terms = Terms(channel._calls, machine, make, arguments.timeout, self._config.timeout, self._call_id, early)
         return CALLS[self.arity](terms, **own)
 
     def _attempts(self, arguments: Arguments) -> MakeAttempt:
@@ -183,8 +187,16 @@ class MultiCallable(Method):
         metadata = grpc.aio.Metadata(*replaced(arguments.metadata, instead)) if instead else arguments.metadata
         return self._enter(connection, arguments, seconds, metadata), connection
 
+    def _make_early(self, arguments: Arguments, seconds: float | None) -> grpc.aio.Call | None:
+        """Make a call in the attempt in flight, if the target is proven (CB-7)."""
+        attempt = self._channel._share.early_connection()
+        if attempt is None:
+            return None
+        self._connection, self._direct = None, self._on_connection(attempt)
+        return self._enter(attempt, arguments, seconds, arguments.metadata)
+
     def _enter(
-        self, connection: CallConnection, arguments: Arguments, timeout: float | None, metadata: Any
+        self, connection: EarlyConnection, arguments: Arguments, timeout: float | None, metadata: Any
     ) -> grpc.aio.Call:
         """Make grpc's own call on a connection.
 

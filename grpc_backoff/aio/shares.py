@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.connection import CallConnection, EarlyConnection
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.manager import ConnectionManager, Pending
 from grpc_backoff.connection.connector import Connector
@@ -136,6 +136,10 @@ class Share:
         if connection is not None and not self._asked:
             self._ask()
         return connection
+
+    def early_connection(self) -> EarlyConnection | None:
+        """Return the attempt in flight, where calls may enter it before it is known to have a connection."""
+        return self._manager.early_connection()
 
     def look(self) -> None:
         """Tell the manager of a connection that does not stand any more."""

@@ -15,8 +15,9 @@ __all__ = ["demo"]
 
 
 @click.command()
+@click.option("--threads", is_flag=True, help="With channels for threads, beside plain grpc.")
 @click.pass_context
-def demo(context: click.Context) -> None:
+def demo(context: click.Context, threads: bool) -> None:
     """Show on real servers what this library does, and check it (in a checkout).
 
     Orders are placed all the while by several workers, on a channel of this library, while the server is refusing,
@@ -28,6 +29,6 @@ def demo(context: click.Context) -> None:
         raise click.ClickException("the demo is not installed: run 'make demo' in a checkout of grpc-backoff")
     sys.path.insert(0, str(checkout))
     try:
-        context.exit(0 if importlib.import_module("examples.demo").play() else 1)
+        context.exit(0 if importlib.import_module("examples.demo").play(threads=threads) else 1)
     except MissingExtra as missing:
         raise click.ClickException(str(missing)) from missing

@@ -12,6 +12,7 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import aio
+from tests.clients.place import Place
 
 QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 300)]
 
@@ -89,6 +90,15 @@ async def server():
     await server.start()
     yield server
     await server.kill()
+
+
+@pytest.fixture
+def place():
+    """A running server for clients that block."""
+    place = Place()
+    place.start()
+    yield place
+    place.kill()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -34,6 +35,28 @@ class Outcome(NamedTuple):
     code: grpc.StatusCode
     details: str
     error: BaseException | None = None
+
+
+def answered(text):
+    """Return the outcome of a unary call with this answer."""
+    return Outcome([text], grpc.StatusCode.OK, "")
+
+
+def failed(error):
+    """Return the outcome that an error tells of."""
+    return Outcome(None, error.code(), error.details(), error)
+
+
+def send(worker, outcome):
+    """Send a worker the outcome that it waits for; return what it asks for next, None at its end."""
+    try:
+        return worker.send(outcome)
+    except StopIteration:
+        return None
+
+
+async def _all(running):
+    return await asyncio.gather(*running)
 
 
 def request_of(method, texts):
@@ -124,6 +147,31 @@ class AsyncioChannel:
 
         return self._loop.run(call(), 60)
 
+    def start(self, workers):
+        """Let workers call at the same time; return a function that waits for their end.
+
+        A worker is a generator. It yields a text and arguments to make a unary call, whose outcome it is sent, or a
+        number of seconds to sleep.
+        """
+        running = self._loop.do(lambda: [asyncio.ensure_future(self._work(worker)) for worker in workers])
+        return lambda: self._loop.run(_all(running), 60)
+
+    async def _work(self, worker):
+        asked = next(worker, None)
+        while asked is not None:
+            if isinstance(asked, float):
+                await asyncio.sleep(asked)
+                outcome = None
+            else:
+                outcome = await self._call(*asked)
+            asked = send(worker, outcome)
+
+    async def _call(self, text, how):
+        try:
+            return answered((await self._stub.Unary(Message(text=text), **how)).text)
+        except grpc.RpcError as error:
+            return failed(error)
+
     def ready(self):
         """Ask for a connection, and return when it is there."""
         self._loop.run(self.own.channel_ready())
@@ -150,6 +198,29 @@ class ThreadedChannel:
     def unary(self, text="a", **how):
         """Make a unary call; return its answer, or raise its error."""
         return self._stub.Unary(Message(text=text), **how).text
+
+    def start(self, workers):
+        """Let workers call at the same time; see `AsyncioChannel.start`."""
+        pool = ThreadPoolExecutor(len(workers))
+        running = [pool.submit(self._work, worker) for worker in workers]
+        pool.shutdown(wait=False)
+        return lambda: [each.result(60) for each in running]
+
+    def _work(self, worker):
+        asked = next(worker, None)
+        while asked is not None:
+            if isinstance(asked, float):
+                time.sleep(asked)
+                outcome = None
+            else:
+                outcome = self._call(*asked)
+            asked = send(worker, outcome)
+
+    def _call(self, text, how):
+        try:
+            return answered(self.unary(text, **how))
+        except grpc.RpcError as error:
+            return failed(error)
 
     def ready(self):
         """Ask for a connection, and return when it is there."""
@@ -234,7 +305,7 @@ class BlockingCall:
         """Wait for the end, and say what it was."""
         error = self._future.exception(within)
         if isinstance(error, grpc.RpcError):
-            return Outcome(None, error.code(), error.details(), error)
+            return failed(error)
         answer = self._future.result()
         response, call = answer if isinstance(answer, tuple) else (answer, None)
         return Outcome([response.text], grpc.StatusCode.OK, call.details() if call else "")

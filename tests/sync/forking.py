@@ -1,4 +1,7 @@
-"""A parent that forks with a channel in some phase, and what its children do with that: `forking.py PHASE TARGET`."""
+"""A parent that forks with a channel in some phase, and what its children do with that: `forking.py PHASE TARGET`.
+
+Or one that starts its child by another of multiprocessing's methods: `forking.py METHOD TARGET`.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +54,24 @@ def use(tell, channel, stub, target):
     tell.put((said, [outcome(lambda: new(target)), outcome(lambda: new(target))]))
 
 
+def started(method, target):
+    """Have a process that `multiprocessing` starts in this way make a channel, beside one of this process's own."""
+    with grpc_backoff.insecure_channel(target, FAST) as channel:
+        assert EchoStub(channel).Unary(Message(text="a"), timeout=20).text == "a"
+        context = multiprocessing.get_context(method)
+        tell = context.SimpleQueue()
+        child = context.Process(target=tell_new, args=(tell, target))
+        child.start()
+        child.join(60)
+        EchoStub(channel).Unary(Message(text="a"), timeout=20)
+    print(repr((tell.get(), child.exitcode)))  # noqa: T201
+
+
+def tell_new(tell, target):
+    faulthandler.dump_traceback_later(HANGS, exit=True)
+    tell.put(outcome(lambda: new(target)))
+
+
 def begin(phase, target, up):
     where = target if up else "127.0.0.1:1"
     channel = grpc_backoff.insecure_channel(where, FAST, listeners=[lambda _: None])
@@ -98,4 +119,4 @@ def main(phase, target):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    (started if sys.argv[1] in multiprocessing.get_all_start_methods() else main)(*sys.argv[1:])

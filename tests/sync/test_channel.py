@@ -12,7 +12,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-import trustme
 
 import grpc_backoff
 from grpc_backoff import (
@@ -25,7 +24,7 @@ from grpc_backoff import (
     OptionError,
     State,
 )
-from grpc_backoff.testing.front import healthy, settings_then_close, silent
+from grpc_backoff.testing.front import healthy, silent
 from tests.echo import EchoStub, Message
 from tests.sync.service import dialled, front, place, until
 
@@ -67,18 +66,6 @@ def test_events_and_status():
         until(lambda: AttemptFailed in kinds(more))
     assert kinds(events) == [AttemptStarted, Connected, Disconnected]
     assert kinds(more)[-1] is Closed
-
-
-def test_reset():
-    """CB-9: a channel that sleeps dials at once."""
-    options = [("grpc.initial_reconnect_backoff_ms", 60_000), ("grpc.max_reconnect_backoff_ms", 60_000)]
-    with place(up=False) as server, grpc_backoff.insecure_channel(server.target, options) as channel:
-        stub = EchoStub(channel)
-        with pytest.raises(NoConnectionError):
-            stub.Unary(Message(text="a"))
-        server.start()
-        channel.reset_connect_backoff()
-        assert stub.Unary(Message(text="a"), wait_for_ready=True, timeout=20).text == "a"
 
 
 @pytest.mark.parametrize("phase", ["idle", "connecting", "backoff", "ready", "waiting", "running"])
@@ -186,35 +173,6 @@ def test_a_call_in_a_finalizer():
         assert answers == ["a"] * 20
 
 
-def test_a_peer_that_hangs_up():
-    """CB-7, RT: sixteen threads that retry see one connection per INITIAL_BACKOFF, and each of them was announced.
-
-    Takes two seconds.
-    """
-    options = [("grpc.initial_reconnect_backoff_ms", 500)]
-    events = []
-    with (
-        front(settings_then_close()) as peer,
-        grpc_backoff.insecure_channel(peer.target, options, listeners=[events.append]) as channel,
-    ):
-        stub, end = EchoStub(channel), time.monotonic() + 2
-
-        def call():
-            while time.monotonic() < end:
-                with pytest.raises(grpc.RpcError):
-                    stub.Unary(Message(text="a"), timeout=1)
-
-        threads = [threading.Thread(target=call) for _ in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
-        seen = len(peer.visits)
-    announced = sum(isinstance(event, AttemptStarted | grpc_backoff.CoreRedial) for event in events)
-    assert 3 <= seen <= 10
-    assert seen <= announced + 1
-
-
 def test_shared_schedule():
     """SH-3: a channel that asks while the key is in backoff fails as the others do; only one of them dials."""
     with front(silent) as peer:
@@ -229,25 +187,6 @@ def test_shared_schedule():
                 with pytest.raises(NoConnectionError):
                     EchoStub(channel).Unary(Message(text="a"))
             assert not [event for event in events if isinstance(event, AttemptStarted) and not event.elsewhere]
-
-
-def test_tls():
-    """CH-8: TLS works; a bad certificate is an error that says so."""
-    authority = trustme.CA()
-    certificate = authority.issue_cert("localhost", "127.0.0.1")
-    credentials = grpc.ssl_server_credentials(
-        [(certificate.private_key_pem.bytes(), certificate.cert_chain_pems[0].bytes())]
-    )
-    with place(credentials=credentials) as server:
-        trusted = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
-        with grpc_backoff.secure_channel(server.target, trusted) as channel:
-            assert EchoStub(channel).Unary(Message(text="a"), timeout=20).text == "a"
-        other = grpc.ssl_channel_credentials(trustme.CA().cert_pem.bytes())
-        with grpc_backoff.secure_channel(server.target, other) as channel, pytest.raises(NoConnectionError) as caught:
-            EchoStub(channel).Unary(Message(text="a"), timeout=20)
-        assert caught.value.status.last_error.stage is grpc_backoff.Stage.TLS
-    with pytest.raises(TypeError, match="credentials"):
-        grpc_backoff.secure_channel("localhost:1", None)
 
 
 @pytest.mark.parametrize(

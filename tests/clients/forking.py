@@ -1,0 +1,90 @@
+"""What gunicorn and Celery load: a program that uses a channel before its workers are forked, and in each of them.
+
+`FORKING_FACE` names what makes the channels. `FORKING_BEFORE` is what the parent has done before the fork: `nothing`;
+`closed`, a channel made, used and closed; `open`, one that has a connection still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import grpc
+import grpc.aio
+
+import grpc_backoff
+from grpc_backoff import aio
+
+METHOD = "/forking/Ask"
+TARGET = os.environ.get("FORKING_TARGET")
+FACE = os.environ.get("FORKING_FACE", "threads")
+BEFORE = os.environ.get("FORKING_BEFORE", "nothing")
+MAKERS = {
+    "plain": grpc.insecure_channel,
+    "threads": grpc_backoff.insecure_channel,
+    "plain asyncio": grpc.aio.insecure_channel,
+    "asyncio": aio.insecure_channel,
+}
+MAKE = MAKERS[FACE]
+
+
+def ask_over(channel):
+    return channel.unary_unary(METHOD)(b"asked", timeout=10).decode()
+
+
+async def ask_once():
+    async with MAKE(TARGET) as channel:
+        return (await channel.unary_unary(METHOD)(b"asked", timeout=10)).decode()
+
+
+def ask():
+    """Return the answer over a channel of this process's own, or the error's name."""
+    try:
+        if FACE.endswith("asyncio"):
+            return asyncio.run(ask_once())
+        with MAKE(TARGET) as channel:
+            return ask_over(channel)
+    except Exception as error:  # noqa: BLE001 - what it is, is what the test wants to know
+        return type(error).__name__
+
+
+def ask_inherited():
+    """Return what a call on the parent's channel comes to; None where it left none open."""
+    if INHERITED is None:
+        return None
+    try:
+        return ask_over(INHERITED)
+    except Exception as error:  # noqa: BLE001 - as above
+        return type(error).__name__
+
+
+INHERITED = None
+if BEFORE == "closed":
+    assert ask() == "asked"
+elif BEFORE == "open" and not FACE.endswith("asyncio"):
+    INHERITED = MAKE(TARGET)
+    assert ask_over(INHERITED) == "asked"
+if BEFORE != "nothing":
+    time.sleep(1.5)  # the core connects, and shuts down, in threads of its own
+
+
+def answer():
+    """Return what this process can do, as text."""
+    return f"{ask_inherited()} {ask()} {ask()}"
+
+
+def wsgi(environ, start_response):
+    """What gunicorn serves."""
+    said = answer()
+    start_response("200 OK", [("content-type", "text/plain")])
+    return [said.encode()]
+
+
+if "FORKING_BROKER" in os.environ:
+    from celery import Celery
+
+    FOLDER = os.environ["FORKING_BROKER"]
+    celery = Celery("forking", broker="filesystem://", backend=f"file://{FOLDER}")
+    celery.conf.broker_transport_options = {"data_folder_in": FOLDER, "data_folder_out": FOLDER}
+    celery.task(answer, name="answer")

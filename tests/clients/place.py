@@ -1,0 +1,87 @@
+"""A server for clients that block: as that of `conftest.py`, on threads, so that a test may block too."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+
+class Place:
+    """Answers methods by functions of a request's bytes; a generator function is given the stream of requests.
+
+    Attributes:
+        calls: how many calls of each method arrived.
+        metadata: the metadata of the last call of each method.
+    """
+
+    def __init__(self):
+        self.methods = {}
+        self.calls = Counter()
+        self.metadata = {}
+        self.port = 0
+        self._server = None
+
+    @property
+    def target(self):
+        return f"localhost:{self.port}"
+
+    def service(self, details):
+        """Return how a method is answered; a grpc server asks for this (`GenericRpcHandler`)."""
+        function = self.methods.get(details.method)
+        if function is None:
+            return None
+        self.calls[details.method] += 1
+        self.metadata[details.method] = dict(details.invocation_metadata)
+        if inspect.isgeneratorfunction(function):
+            return grpc.stream_stream_rpc_method_handler(function)
+        if getattr(function, "streams", False):
+            return grpc.unary_stream_rpc_method_handler(lambda request, context: iter([function(request)]))
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: function(request))
+
+    def start(self):
+        self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
+        self._server.add_generic_rpc_handlers((self,))
+        self.port = self._server.add_insecure_port(f"localhost:{self.port}")
+        self._server.start()
+
+    def kill(self):
+        """Stop at once: calls end with an error, and the port refuses."""
+        if self._server is not None:
+            self._server.stop(None).wait(20)
+            self._server = None
+
+    def restart(self, after=0.3):
+        """Be away for so many seconds."""
+        self.kill()
+        time.sleep(after)
+        self.start()
+
+
+grpc.GenericRpcHandler.register(Place)
+
+
+def until(condition, within=20.0):
+    """Return once a condition holds."""
+    end = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.005)
+
+
+def in_thread(work):
+    """Begin `work` in a thread of its own; return what waits for its result."""
+    result = []
+    thread = threading.Thread(target=lambda: result.append(work()), daemon=True)
+    thread.start()
+
+    def wait():
+        thread.join(20)
+        assert not thread.is_alive(), "it has not ended"
+        return result[0]
+
+    return wait

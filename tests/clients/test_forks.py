@@ -1,0 +1,84 @@
+"""FK-1: forks as people have them: gunicorn with a preloaded application, and Celery's prefork pool."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.clients.forking import METHOD
+
+ROOT = str(Path(__file__).parents[2])
+CASES = [
+    # the face; what the parent did before; fork support; what a worker's inherited channel and its own come to
+    ("threads", "nothing", "0", "None asked asked"),
+    ("threads", "closed", "0", "None asked asked"),
+    ("threads", "open", "0", "ForkError ForkError ForkError"),
+    ("threads", "open", "1", "ForkError asked asked"),
+    ("asyncio", "nothing", "0", "None asked asked"),
+    ("asyncio", "closed", "1", "None asked asked"),
+]
+
+
+@contextlib.contextmanager
+def running(place, face, before, support, *command, **more):
+    """Run a program that forks, until the end of the block; it and its children get an end by force."""
+    place.methods[METHOD] = lambda request: request
+    environ = {
+        **os.environ,
+        **more,
+        "PYTHONPATH": ROOT,
+        "FORKING_TARGET": place.target,
+        "FORKING_FACE": face,
+        "FORKING_BEFORE": before,
+        "GRPC_ENABLE_FORK_SUPPORT": support,
+    }
+    program = subprocess.Popen(
+        [sys.executable, "-m", *command], env=environ, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        yield program
+    finally:
+        program.terminate()
+        try:
+            program.communicate(timeout=20)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("worker", "face", "before", "support", "expected"),
+    [*(("sync", *case) for case in CASES), *(("gthread", *case) for case in CASES if case[1] == "open")],
+)
+def test_gunicorn(place, worker, face, before, support, expected):
+    """FK-1: with `--preload` the workers are forked from a process that has the application, and its channels."""
+    command = ["gunicorn", "--preload", "-w", "2", "-k", worker, "-b", "127.0.0.1:0", "tests.clients.forking:wsgi"]
+    with running(place, face, before, support, *command) as gunicorn:
+        where = next(filter(None, (re.search(r"Listening at: (\S+)", line) for line in gunicorn.stderr)))[1]
+        for _ in range(4):
+            with urllib.request.urlopen(where, timeout=20) as said:
+                assert said.read().decode() == expected
+
+
+@pytest.mark.parametrize(
+    ("face", "before", "support", "expected"), [case for case in CASES if "open" in case or case[0] == "asyncio"][:3]
+)
+def test_celery(place, tmp_path, monkeypatch, face, before, support, expected):
+    """FK-1: the prefork pool's processes are forked from one that has imported the tasks' module."""
+    from celery import Celery
+
+    command = ["celery", "-A", "tests.clients.forking", "worker", "-P", "prefork", "-c", "2", "-l", "error"]
+    folder = str(tmp_path)
+    client = Celery(broker="filesystem://", backend=f"file://{folder}")
+    client.conf.broker_transport_options = {"data_folder_in": folder, "data_folder_out": folder}
+    with running(place, face, before, support, *command, FORKING_BROKER=folder):
+        answers = [client.send_task("answer") for _ in range(4)]
+        assert [answer.get(timeout=30) for answer in answers] == [expected] * 4
