@@ -78,6 +78,10 @@ class Call(CallShell, Answering):
     # grpcio up to 1.7x, closing any channel, looks at the calls of all tasks and wants to know whose they are.
     _channel = None
     _replay: Replay | None = None
+    _early: grpc.aio.Call | None = None
+    _attempt: grpc.aio.Call | None = None
+    _outcome: Outcome | None = None
+    _timer: TimerHandle | None = None
 
     def __init__(self, terms: Terms, request: Any = None) -> None:
         """Begin the first attempt, or wait for a connection.
@@ -88,12 +92,8 @@ class Call(CallShell, Answering):
         super().__init__(calls, machine, timeout, limit, call_id, request)
         self._make: MakeAttempt | None = make
         self._make_early: MakeEarly | None = early
-        self._early: grpc.aio.Call | None = None
-        self._attempt: grpc.aio.Call | None = None
-        self._outcome: Outcome | None = None
         self._awaiting: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[Any], None]] = []
-        self._timer: TimerHandle | None = None
         self._stepping = True
         try:
             self._begin(self._first, in_context=True)

@@ -126,7 +126,7 @@ class CallState(NamedTuple):
 
     Attributes:
         phase: the phase of the call.
-        call_id: identifies the call in events and log lines.
+        call_id: its text identifies the call in events and log lines.
         trace_id: the caller's trace; None if there is none.
         began: when the call began.
         end: the deadline over all attempts and waits (RT-7); None without one.
@@ -144,7 +144,7 @@ class CallState(NamedTuple):
     """
 
     phase: CallPhase
-    call_id: str
+    call_id: object
     trace_id: str | None
     began: float
     end: float | None
@@ -393,7 +393,7 @@ class CallMachine:
         timeout: float | None = None,
         limit: float | None = None,
         *,
-        call_id: str = "",
+        call_id: object = "",
         trace_id: str | None = None,
     ) -> tuple[CallState, Begin]:
         """Start a call with its first attempt.
@@ -402,10 +402,13 @@ class CallMachine:
             now: the time on the shell's clock, in seconds.
             timeout: the caller's timeout for the whole call, in seconds.
             limit: the service config's timeout for the whole call, in seconds.
-            call_id: identifies the call in its events.
+            call_id: its text identifies the call in its events.
             trace_id: the caller's trace.
         """
-        end = _earliest(now, timeout, limit, self._policy_deadline)
+        policy = self.policy
+        deadline = None if policy is None else policy.deadline
+        bounded = not (timeout is None and limit is None and deadline is None)
+        end = _earliest(now, timeout, limit, deadline) if bounded else None
         attempt_end, own_timeout = self._attempt_end(now, end)
         seconds = None if attempt_end is None else attempt_end - now
         state = CallState(CallPhase.RUNNING, call_id, trace_id, now, end, now, attempt_end, _FIRST, own_timeout)
@@ -413,11 +416,8 @@ class CallMachine:
 
     def shown_end(self, now: float, timeout: float | None) -> float | None:
         """Return the deadline that `time_remaining` shows of a call that begins now: without the service config's."""
-        return _earliest(now, timeout, self._policy_deadline)
-
-    @property
-    def _policy_deadline(self) -> float | None:
-        return None if self.policy is None else self.policy.deadline
+        deadline = None if self.policy is None else self.policy.deadline
+        return None if timeout is None and deadline is None else _earliest(now, timeout, deadline)
 
     def step(self, state: CallState, given: Input, now: float, around: Surroundings) -> Step:
         """Return the state after `given`, and the effects that the shell must execute, in this order.
@@ -662,7 +662,7 @@ class CallMachine:
             "method": self.method,
             "at": now,
             "attempt": state.progress.attempt,
-            "call_id": state.call_id,
+            "call_id": str(state.call_id),
         }
 
 

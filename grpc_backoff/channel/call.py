@@ -20,7 +20,7 @@ from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.calls import ChannelCalls
 from grpc_backoff.record import NamedTuple, record
-from grpc_backoff.telemetry.identity import new_call_id
+from grpc_backoff.telemetry.identity import CallId
 from grpc_backoff.telemetry.spans import CallSpans, spans_of
 from grpc_backoff.telemetry.trace import current_trace_id, is_tracing
 
@@ -50,6 +50,9 @@ class CallShell:
 
     exhausted_error: ClassVar[Any]
     """The face's `RetriesExhaustedError`."""
+    _connection: Any = None
+    _error: BaseException | None = None
+    _failed: FailedCall | None = None
 
     def __init__(
         self,
@@ -74,9 +77,6 @@ class CallShell:
         self._calls: ChannelCalls = calls
         self._machine = machine
         self._request = request
-        self._connection: Any = None
-        self._error: BaseException | None = None
-        self._failed: FailedCall | None = None
         self._inputs: deque[m.Input] = deque()
         self._context = copy_context()  # later attempts belong to the caller's trace as well
         traced = policy is not None and is_tracing()
@@ -87,7 +87,7 @@ class CallShell:
             now,
             timeout,
             limit,
-            call_id="" if policy is None else call_id or new_call_id(),
+            call_id="" if policy is None else call_id or CallId(),
             trace_id=current_trace_id() if traced else None,
         )
         if policy is not None and policy.max_attempts not in _FEW:
@@ -163,7 +163,7 @@ class CallShell:
             trailing_metadata=tuple((key, value) for key, value in status.trailing_metadata or ()),
             took=effect.took,
             reason=effect.reason,
-            call_id=state.call_id,
+            call_id=str(state.call_id),
             request=request if isinstance(request, bytes) else None,
         )
         return failed

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["new_call_id"]
+__all__ = ["CallId", "new_call_id"]
 
 
 def new_call_id() -> str:
     """Return 128 random bits as 32 hexadecimal digits, as a trace id has."""
     return os.urandom(16).hex()  # the operating system's: no program seeds it, and no fork copies it
+
+
+class CallId:
+    """The identifier of one call, as its text. It is created when first read, which for most calls is never."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self) -> None:
+        """Create nothing yet."""
+        self._text = ""
+
+    def __str__(self) -> str:
+        """Return the identifier, the same each time."""
+        self._text = self._text or new_call_id()
+        return self._text
