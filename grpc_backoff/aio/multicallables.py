@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.call import CALLS, MakeAttempt, MakeEarly, Terms
+from grpc_backoff.aio.call import CALLS, MakeEarly, Terms
 from grpc_backoff.aio.front import LISTS
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.calls.machine import Metadata
@@ -163,19 +163,16 @@ class MultiCallable(Method):
         if self.takes_one_request:
             sender, frozen = self._freeze(arguments.request)
             arguments = Arguments(frozen, *arguments[1:])
-            make, own = sender._attempts(arguments), {"request": frozen}
-            if machine.handed_over and not wait_for_ready:
+            make, own = partial(sender._make_attempt, arguments), {"request": frozen}
+            if self._policy is None and not wait_for_ready:
                 early = partial(sender._make_early, arguments)
         elif machine.handed_over:
-            make, own = self._attempts(arguments), {"requests": arguments.request}
+            make, own = partial(self._make_attempt, arguments), {"requests": arguments.request}
         else:
-            make = self._of_bytes()._attempts(arguments._replace(request=None))
+            make = partial(self._of_bytes()._make_attempt, arguments._replace(request=None))
             own = {"requests": arguments.request, "serialize": self._signature[0]}
         terms = Terms(channel._calls, machine, make, arguments.timeout, self._config.timeout, self._call_id, early)
         return CALLS[self.arity](terms, **own)
-
-    def _attempts(self, arguments: Arguments) -> MakeAttempt:
-        return partial(self._make_attempt, arguments)
 
     def _make_attempt(
         self, arguments: Arguments, seconds: float | None, instead: Metadata

@@ -409,7 +409,8 @@ class CallMachine:
         deadline = None if policy is None else policy.deadline
         bounded = not (timeout is None and limit is None and deadline is None)
         end = _earliest(now, timeout, limit, deadline) if bounded else None
-        attempt_end, own_timeout = self._attempt_end(now, end)
+        own = policy is not None and policy.timeout is not None
+        attempt_end, own_timeout = self._attempt_end(now, end) if own else (end, False)
         seconds = None if attempt_end is None else attempt_end - now
         state = CallState(CallPhase.RUNNING, call_id, trace_id, now, end, now, attempt_end, _FIRST, own_timeout)
         return state, Begin(seconds, ())

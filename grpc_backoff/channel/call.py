@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from contextvars import copy_context
+from sys import modules
 from typing import Any, ClassVar
 
 import grpc
@@ -22,7 +23,7 @@ from grpc_backoff.channel.calls import ChannelCalls
 from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.telemetry.identity import CallId
 from grpc_backoff.telemetry.spans import CallSpans, spans_of
-from grpc_backoff.telemetry.trace import current_trace_id, is_tracing
+from grpc_backoff.telemetry.trace import OPENTELEMETRY, current_trace_id
 
 __all__ = ["BETWEEN", "CallShell", "Status"]
 
@@ -79,7 +80,7 @@ class CallShell:
         self._request = request
         self._inputs: deque[m.Input] = deque()
         self._context = copy_context()  # later attempts belong to the caller's trace as well
-        traced = policy is not None and is_tracing()
+        traced = policy is not None and OPENTELEMETRY in modules
         self._spans: CallSpans | None = spans_of(machine.method) if traced else None
         now = calls.now()
         self._shown_end = machine.shown_end(now, timeout)

@@ -107,7 +107,7 @@ class Method:
             frozen = serializer(request)
         except Exception:  # noqa: BLE001 - it will raise again in grpc's hands, which know what follows from it
             return self, request
-        return self._of_bytes(), frozen
+        return self._sender or self._of_bytes(), frozen
 
 
 def replaced(metadata: Any, instead: Metadata) -> tuple[Any, ...]:

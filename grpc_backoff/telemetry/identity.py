@@ -15,11 +15,7 @@ def new_call_id() -> str:
 class CallId:
     """The identifier of one call, as its text. It is created when first read, which for most calls is never."""
 
-    __slots__ = ("_text",)
-
-    def __init__(self) -> None:
-        """Create nothing yet."""
-        self._text = ""
+    _text = ""
 
     def __str__(self) -> str:
         """Return the identifier, the same each time."""
