@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -13,8 +15,6 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.record import NamedTuple, record
 
 if TYPE_CHECKING:
-    import os
-
     from grpc_backoff.config.file import Config
     from grpc_backoff.config.methods import CallPolicies, Retry
     from grpc_backoff.config.sources import Effective
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["ChannelSettings", "ChannelSetup", "Options", "read_channel"]
 
 Options = Sequence[tuple[str, Any]]
+
+_MOST_READ = 256
+"""How many targets are remembered of which channels were made without any setting."""
 
 
 class ChannelSettings(TypedDict, total=False):
@@ -91,6 +94,20 @@ def read_channel(target: str, options: Options | None, settings: ChannelSettings
         ConfigError: the file cannot be read, or has a wrong value (BP-4).
         TypeError: there is no such argument.
     """
+    from grpc_backoff.config.file import ENVIRONMENT_VARIABLE  # noqa: PLC0415 - for the first channel, as below
+
+    if not (options or settings or os.environ.get(ENVIRONMENT_VARIABLE)) and isinstance(target, str):
+        return _read_alone(target)
+    return _read(target, options, settings)
+
+
+@lru_cache(_MOST_READ)
+def _read_alone(target: str) -> ChannelSetup:
+    """Read a target on its own; the result is the same for every channel to it, and nothing in it changes."""
+    return _read(target, None, {})
+
+
+def _read(target: str, options: Options | None, settings: ChannelSettings) -> ChannelSetup:
     # Imported for the first channel: reading settings takes a dozen modules.
     from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415
     from grpc_backoff.config.options import read_options  # noqa: PLC0415

@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from grpc_backoff.connection import events
+from grpc_backoff.connection.core_reason import NO_SETTINGS
 from grpc_backoff.connection.events import ChannelKey, Failure, Stage, State
 from grpc_backoff.connection.schedule import BEAT, STALLED_AFTER, Health, Schedule
 from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
@@ -433,7 +434,7 @@ class Machine:
             return self._show_life(state, now, min(state.limit, now + BEAT))
         if given.decided:
             return self._show_life(state, now, now + _OUTCOME_WITHIN)  # CB-3: it came in time, but the loop was late
-        failure = Failure(Stage.SETTINGS, "no SETTINGS frame within the attempt's time limit")  # CH-4: the same text
+        failure = Failure(Stage.SETTINGS, NO_SETTINGS)
         state, effects = self._after_failure(state, failure, now, rng, busy=given.busy)
         return state, [AbandonAttempt(), *effects]
 

@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 _LONGEST_SLEEP = 3600.0
 """The longest wait in one piece, in seconds: the system's own limit is far off, and a deadline may be farther."""
-_LONGEST_SLEEP_OF_MAIN = 0.2
+_LONGEST_SLEEP_OF_MAIN = 0.25
 """The same for the main thread: a signal that arrives just as it falls asleep does not wake it (TH-6)."""
 _OF_CONNECTIONS = (m.ConnectionReady, m.Missed, m.NoConnection)
 
@@ -212,6 +212,10 @@ class BlockingCall(_Life):
     def _begin(self, effect: m.Begin) -> None:
         assert self._attempts is not None, "a call that has ended begins no attempt"
         entry = self._attempts.enter()
+        if entry is None and self._calls.conductor.is_here():  # TH-6: a finalizer's call, which would wait for itself
+            self._error = self._calls.pending.cannot_wait()
+            self._inputs.append(m.AttemptBroken())
+            return
         if entry is None:
             self._inputs.append(self._calls.pending.not_connected())
             return

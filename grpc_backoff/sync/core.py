@@ -25,7 +25,7 @@ from grpc_backoff.calls.core_words import Link
 from grpc_backoff.config.pairs import first_values
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.core_options import CORE_LIMIT_SLACK, attempt_options, spreads_calls
-from grpc_backoff.connection.core_reason import one_line, stage_of
+from grpc_backoff.connection.core_reason import reason_in, stage_of
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.sync.conductor import Conductor, Timer
@@ -309,7 +309,7 @@ class CoreAttempt:
             self._channel.unary_unary(_EXPLAIN_METHOD)(request, wait_for_ready=False, timeout=_EXPLAIN_TIMEOUT)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
-                reason = one_line(error.details() or reason)
+                reason = reason_in(error.details() or reason)
         return Failure(stage_of(reason), reason)
 
 

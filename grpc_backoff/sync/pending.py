@@ -86,6 +86,11 @@ class PendingCalls:
         details = explain(self._target, status, waited=code is grpc.StatusCode.DEADLINE_EXCEEDED)
         return NoConnectionError(code, details=details, status=status)
 
+    def cannot_wait(self) -> NoConnectionError:
+        """Return the error of a call that would wait on the thread that makes its connection (TH-6)."""
+        details = f"no connection to {self._target}, and a finalizer that runs on the channel's own thread cannot wait"
+        return NoConnectionError(grpc.StatusCode.UNAVAILABLE, details=details, status=self.manager.status())
+
     # On the conductor.
 
     def _ask(self, call: PendingCall) -> None:

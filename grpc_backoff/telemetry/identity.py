@@ -1,4 +1,4 @@
-"""The identifiers of calls: random, since they have to be unique over all processes that log them."""
+"""Identifiers of calls: random, because they must be unique across all processes that log them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["CallId", "new_call_id"]
 
 
 def new_call_id() -> str:
-    """Return 128 random bits as 32 hexadecimal digits, as a trace id has."""
+    """Return 128 random bits as 32 hexadecimal digits, like a trace id."""
     return os.urandom(16).hex()  # the operating system's: no program seeds it, and no fork copies it
 
 

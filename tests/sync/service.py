@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import grpc
 
@@ -18,6 +21,7 @@ from grpc_backoff.testing.front import FlakyFront
 from tests.echo import Message, services
 from tests.faces.loops import LoopThread
 
+ROOT = Path(__file__).parents[2]
 INITIAL = (("first", "1"),)
 TRAILING = (("last", "2"),)
 
@@ -114,9 +118,10 @@ class Echo(services.EchoServicer):
 class Place:
     """A port on which a real server is started, killed and started again."""
 
-    def __init__(self, servicer=None, credentials=None):
+    def __init__(self, servicer=None, credentials=None, threads=32):
         self.servicer = servicer or Echo()
         self._credentials = credentials
+        self._threads = threads
         self._server = None
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
@@ -124,7 +129,7 @@ class Place:
         self.target = f"127.0.0.1:{self.port}"
 
     def start(self):
-        pool = ThreadPoolExecutor(32)
+        pool = ThreadPoolExecutor(self._threads)
         self._server = grpc.server(pool)
         services.add_EchoServicer_to_server(self.servicer, self._server)
         where = self.target
@@ -144,15 +149,27 @@ class Place:
 
 
 @contextlib.contextmanager
-def place(servicer=None, credentials=None, *, up=True):
+def place(servicer=None, credentials=None, *, up=True, threads=32):
     """Have a place, with a server if it is `up`."""
-    made = Place(servicer, credentials)
+    made = Place(servicer, credentials, threads)
     if up:
         made.start()
     try:
         yield made
     finally:
         made.kill()
+
+
+@contextlib.contextmanager
+def elsewhere(place):
+    """Serve at a place from another process, so that nothing in this one can hold the server up."""
+    command = [sys.executable, "-m", "tests.echo", str(place.port)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout.readline() == "serving\n"
+            yield
+        finally:
+            server.kill()
 
 
 class Front:
