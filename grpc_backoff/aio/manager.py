@@ -98,7 +98,8 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     def want(self) -> None:
         """Ask for a connection; harmless when there is one or one is on its way."""
-        if self._state.phase is not m.Phase.CLOSED:
+        state = self._state
+        if state.phase is not m.Phase.CLOSED and state.heeds_want(self._clock.now()):
             self._feed(m.ConnectionWanted())
 
     def early_connection(self) -> EarlyConnection | None:

@@ -64,6 +64,8 @@ __all__ = [
 ]
 
 _NEVER = -math.inf
+_ASKED_JUST_NOW = 0.01
+"""Seconds within which two requests for a connection count as one; idle timeouts are a hundred times as long."""
 
 _OUTCOME_WITHIN = 0.25
 """After its limit, how long an attempt may wait for an outcome that is on its way before it is checked again."""
@@ -141,6 +143,13 @@ class MachineState(NamedTuple):
     def state(self) -> State:
         """The channel state that corresponds to this phase."""
         return _STATES[self.phase]
+
+    def heeds_want(self, now: float) -> bool:
+        """Whether `ConnectionWanted` changes anything. Outside IDLE it only renews the time of the last request.
+
+        A shell may spare the step where it does not: of a thousand calls that wait, a few ask.
+        """
+        return self.phase is Phase.IDLE or now - self.asked >= _ASKED_JUST_NOW
 
     @property
     def in_flight(self) -> bool:
