@@ -184,9 +184,14 @@ else:
 
     def _first_init(self: object, *arguments: object, **named: object) -> None:
         """Compile the real constructor on first use, and let it replace this one."""
-        kind = next(kind for kind in type(self).__mro__ if vars(kind).get("__init__") is _first_init)
-        _compile_init(kind)
-        kind.__init__(self, *arguments, **named)
+        _compiled(type(self)).__init__(self, *arguments, **named)
+
+    def _compiled(kind: type) -> type:
+        """Return the value class that a class is or inherits from, with its constructor compiled."""
+        kind = next(base for base in kind.__mro__ if "__parts__" in vars(base))
+        if kind.__init__ is _first_init:  # another thread may have been here
+            _compile_init(kind)
+        return kind
 
     def _compile_init(kind: type) -> None:
         """Give a class the constructor that `dataclasses` would compile for it."""
@@ -226,7 +231,7 @@ else:
             from inspect import signature  # noqa: PLC0415 - for editors and tests
 
             if owner.__init__ is _first_init:
-                _compile_init(next(kind for kind in owner.__mro__ if vars(kind).get("__init__") is _first_init))
+                _compiled(owner)
             told = signature(owner.__init__)
             return told.replace(parameters=list(told.parameters.values())[1:])
 

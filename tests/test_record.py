@@ -124,6 +124,17 @@ def test_nothing_is_compiled_before_the_first():
     assert defined == 0 < made == len(compiled)
 
 
+def test_a_second_thread_may_make_the_first_value_too():
+    """A constructor that was looked up before another thread compiled the real one makes a value all the same."""
+    kind = point(value, field)
+    early = kind.__init__
+    kind(x=1.0)
+    assert kind.__init__ is not early
+    late = kind.__new__(kind)
+    early(late, x=2.0)
+    assert late == kind(x=2.0)
+
+
 def test_value_is_frozen_and_copied():
     """A value is not changed nor emptied; it is copied, with what its constructor does not take."""
     one = Kept(3)
