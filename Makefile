@@ -1,5 +1,6 @@
 # The commands of a newcomer and of CI. Each sets up what it needs in .venv; only Python 3.11 or newer is taken for granted.
 PYTHON ?= python3
+PYTHONS ?= 3.12 3.13 3.14
 OLDEST_GRPCIO ?= 1.63.0
 ACTIONLINT = v1.7.12
 BIN = .venv/bin
@@ -7,17 +8,19 @@ OLDEST = .venv-oldest/bin
 CLIENTS = .venv-clients/bin
 # Most tests wait for real time to pass, so that more of them run at a time than there are cores.
 PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile
-SHORT = tests/aio tests/connection tests/interop -m "not slow"
+SHORT = tests/aio tests/faces tests/connection tests/interop -m "not slow"
+BESIDE = tests/aio tests/sync tests/faces tests/connection tests/calls tests/policy -m "not slow"
 
 LEDGER = kills orchestrators unlocked claims submits latency deliveries
 
-.PHONY: help demo test test-modes test-oldest test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs bench ledger-full endurance wheel clean
+.PHONY: help demo test test-modes test-oldest test-pythons test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full endurance wheel clean
 
 help:
 	@echo "make demo        a channel against a server that fails in every way, with figures; then the ledger"
 	@echo "make test        all tests"
 	@echo "make test-modes  the short tests under uvloop, Python's development mode and without asserts (-O)"
 	@echo "make test-oldest the short tests on the oldest grpcio that is supported ($(OLDEST_GRPCIO))"
+	@echo "make test-pythons  the short tests on Python $(PYTHONS); needs uv, which gets what is missing"
 	@echo "make test-clients  client libraries and tracers of others, on our channels"
 	@echo "make check       format, lint, types, layers, words"
 	@echo "make check-workflows  the GitHub workflows; needs Go"
@@ -31,6 +34,7 @@ help:
 	@echo "make interop-official  gRPC's own programs of the reconnect test; nine minutes"
 	@echo "make protos      generated code anew, from protos/"
 	@echo "make docs        the documentation site, into build/docs; fails on a broken link"
+	@echo "make recording   the demo anew, in a terminal: writes docs/images/demo.svg; needs Node.js"
 	@echo "make bench       beside plain grpc.aio and others, in a quarter of an hour; BENCH=--quick to see that it runs"
 	@echo "make ledger-full the ledger's figures: kills, races, 64 processes, rates; half an hour"
 	@echo "make endurance   10,000 channels, 1,000 event loops, 1,000 forks: what is left, what hangs; some minutes"
@@ -76,11 +80,19 @@ test: .venv/made
 
 test-modes: .venv/made
 	$(BIN)/python $(PYTEST) $(SHORT) --loop uvloop
-	PYTHONDEVMODE=1 PYTHONWARNINGS=error $(BIN)/python $(PYTEST) tests/aio tests/connection
-	PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) tests/aio -W ignore::pytest.PytestConfigWarning
+	PYTHONDEVMODE=1 PYTHONWARNINGS=error $(BIN)/python $(PYTEST) tests/aio tests/faces tests/connection -m "not slow"
+	PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) tests/aio tests/faces -m "not slow" -W ignore::pytest.PytestConfigWarning
 
 test-oldest: .venv-oldest/made
 	$(OLDEST)/python $(PYTEST) tests/interop_suite/official/test_generated.py tests/interop_suite/official/test_wire.py tests/sync $(SHORT)
+
+test-pythons:
+	@for python in $(PYTHONS); do \
+	    uv venv --quiet --allow-existing --python $$python .venv-$$python \
+	    && uv pip install --quiet --python .venv-$$python --editable . --group test \
+	    && .venv-$$python/bin/python -VV \
+	    && .venv-$$python/bin/python $(PYTEST) $(BESIDE) || exit 1; \
+	done
 
 test-clients: .venv-clients/made
 	$(CLIENTS)/python $(PYTEST) -p no:ddtrace tests/clients
@@ -134,6 +146,10 @@ protos: .venv-protos/made
 docs: .venv-docs/made
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
+recording: .venv/made
+	$(BIN)/python -m pip install --quiet --group recording
+	$(BIN)/python -m examples.recording
+
 bench: .venv/made
 	$(BIN)/python -m benchmarks $(BENCH)
 
@@ -153,4 +169,4 @@ wheel: .venv/made
 	cd examples && ../.venv-wheel/bin/grpc-backoff --version && ../.venv-wheel/bin/python -m demo
 
 clean:
-	rm -rf .venv .venv-oldest .venv-clients .venv-docs .venv-protos .venv-wheel dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-* dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,17 +1,17 @@
 """Resilient gRPC channels for Python: connection backoff that can be set, seen, reset and proven.
 
-`from grpc_backoff import aio` and `aio.insecure_channel(target)` in place of `grpc.aio.insecure_channel(target)`;
-`grpc_backoff.insecure_channel(target)` in place of `grpc.insecure_channel(target)`; or `grpc_backoff.install()`, once,
-for all that the process makes.
+For asyncio, replace `grpc.aio.insecure_channel(target)` with `aio.insecure_channel(target)` after `from grpc_backoff
+import aio`; for threads, replace `grpc.insecure_channel(target)` with `grpc_backoff.insecure_channel(target)`; or call
+`grpc_backoff.install()` once, for every channel that the process creates.
 
-A module that says "Internal" in its docstring, or whose package does, may change with any version. The names at the
-top are those of `names.py`. They are imported when the first of them is asked for: the command line
-has to be able to say something sensible before (Ctrl-C, a missing extra).
+A module that says "Internal" in its docstring, or whose package does, may change in any version. The public names are
+listed in `names.py` and are imported on first use, so that the command line can report Ctrl-C or a missing extra
+before anything heavy is loaded.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # `typing` alone would take as long to import as all of this
+TYPE_CHECKING = False  # `typing` alone takes as long to import as this whole module
 if TYPE_CHECKING:
     from grpc_backoff.names import *  # noqa: F403
     from grpc_backoff.names import __all__ as __all__
@@ -20,11 +20,11 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Import the names at the top when one of them is first asked for."""
+    """Import the public names on first use."""
     if name == "__all__" or not name.startswith("_"):
         from importlib import import_module  # noqa: PLC0415
 
-        names = import_module("grpc_backoff.names")  # `from grpc_backoff import` would ask here for it first
+        names = import_module("grpc_backoff.names")  # `from grpc_backoff import names` would call this function again
         if name == "__all__" or name in names.__all__:
             value: object = getattr(names, name)
             globals()[name] = value
@@ -33,5 +33,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """List the names at the top too."""
+    """List the public names as well."""
     return sorted({*globals(), *__getattr__("__all__")})  # type: ignore[misc] # of strings

@@ -1,4 +1,4 @@
-"""`python -m grpc_backoff`: the command `grpc-backoff`."""
+"""`python -m grpc_backoff` runs the command `grpc-backoff`."""
 
 from __future__ import annotations
 

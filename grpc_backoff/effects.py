@@ -1,13 +1,13 @@
-"""The effects that both machines ask for, that of a connection and that of a call, each in the same meaning.
+"""Effects that the connection machine and the call machine share, with the same meaning in both.
 
 Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["AbandonAttempt", "ArmTimer", "CancelTimer", "Emit"]
 
@@ -16,23 +16,23 @@ EventT_co = TypeVar("EventT_co", covariant=True)
 
 @record
 class AbandonAttempt(NamedTuple):
-    """Give up the attempt in flight: its result is no longer wanted."""
+    """Abandon the attempt in flight: its result is no longer needed."""
 
 
 @record
 class ArmTimer(NamedTuple):
-    """Send the machine its timer's input at this moment; replaces a timer that is armed."""
+    """Send the machine its timer input at this moment; replaces a timer that is already armed."""
 
     at: float
 
 
 @record
 class CancelTimer(NamedTuple):
-    """No timer is needed any more."""
+    """Cancel the timer, if one is armed."""
 
 
 @record
 class Emit(NamedTuple, Generic[EventT_co]):
-    """Tell the listeners."""
+    """Send an event to the listeners."""
 
     event: EventT_co

@@ -6,43 +6,43 @@
     ├── OptionError (also ValueError)           a channel option or argument has a wrong value
     ├── ConfigError (also ValueError)           the configuration file cannot be read or has a wrong value
     ├── ConnectError                            one attempt to connect failed; says at which stage
-    ├── IllegalTransition (also RuntimeError)   an input that its state does not know: a bug in a shell
-    ├── ForkError (also RuntimeError)      a channel of the parent's was used in the child of a fork
-    ├── MissingExtra (also ImportError)         a part of the library needs packages that are not installed
-    ├── NoConnectionError                       a call got no connection; on either face
-    ├── RetriesExhaustedError                   a call was given up that could have been retried; on either face
-    ├── WrongLoopError (also RuntimeError)      a channel was used on another event loop than its own
-    ├── grpc_backoff.ledger.LedgerError         the root of a ledger's errors; each says what became of the data
+    ├── IllegalTransition (also RuntimeError)   the state machine got an input it has no transition for: a bug
+    ├── ForkError (also RuntimeError)      a channel was created before a fork and used in the child
+    ├── MissingExtra (also ImportError)         a feature needs optional packages that are not installed
+    ├── NoConnectionError                       a call got no connection, with either API
+    ├── RetriesExhaustedError                   a retryable call failed with no attempt left, with either API
+    ├── WrongLoopError (also RuntimeError)      a channel was used on a different event loop
+    ├── grpc_backoff.ledger.LedgerError         the base of all ledger errors; each says what happened to the data
     │   ├── grpc_backoff.ledger.LedgerBusyError
-    │   │   a lock was not had in time
+    │   │   a lock was not acquired in time
     │   ├── grpc_backoff.ledger.LedgerLimitError (also ValueError)
-    │   │   a limit on rows or bytes would be passed
+    │   │   a limit on rows or bytes would be exceeded
     │   ├── grpc_backoff.ledger.LedgerSchemaError
-    │   │   the tables are those of another version of this library
+    │   │   the tables belong to another version of this library
     │   ├── grpc_backoff.ledger.LedgerStateError
-    │   │   the operation is not there, or not in a state that allows it
+    │   │   the operation does not exist, or its state does not allow this
     │   └── grpc_backoff.ledger.LedgerUnavailableError
     │       the database cannot be used
     ├── grpc_backoff.aio.errors.CallError (also grpc.aio.AioRpcError)
     │   ├── grpc_backoff.aio.NoConnectionError
     │   │   a call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
     │   └── grpc_backoff.aio.RetriesExhaustedError
-    │       a call failed with a status that is retried, and no attempt is left
+    │       a call failed with a retryable status and no attempt is left
     └── grpc_backoff.sync.errors.CallError (also grpc._channel._InactiveRpcError)
         ├── grpc_backoff.sync.errors.NoConnectionError
-        │   the same of the threaded face
+        │   the same for the synchronous API
         └── grpc_backoff.sync.errors.RetriesExhaustedError
-            the same of the threaded face
+            the same for the synchronous API
 
-and one warning::
+There is one warning::
 
-    PolicyWarning (a UserWarning)               a policy says something that has no effect, or asks for trouble
+    PolicyWarning (a UserWarning)               a policy has a setting without effect, or a risky one
 
-`NoConnectionError` and `RetriesExhaustedError` are caught by these names whichever face a call was made on; what is
-raised is also grpc's own error of that face.
+`NoConnectionError` and `RetriesExhaustedError` catch the errors of both APIs under these names; what is raised is also
+an instance of grpc's own error class for that API.
 
-Misuse of a channel raises what grpc raises for it: after `close`, `grpc.aio.UsageError` on the asyncio face and
-`ValueError` on the threaded one, for example.
+Misusing a channel raises what grpc raises: after `close`, for example, `grpc.aio.UsageError` from the asyncio API and
+`ValueError` from the synchronous one.
 """
 
 from __future__ import annotations
@@ -70,28 +70,29 @@ __all__ = [
 
 _LONGEST_VALUE = 200
 _LONGEST_SEARCHED = 10 * _LONGEST_VALUE
-_PASSWORD = re.compile(r":(?!//)\S*@")
+_BEFORE_HOST = r":(?!//)\S*@"
 
 
 class GrpcBackoffError(Exception):
-    """The root of all errors of this library."""
+    """The base class of all errors of this library."""
 
 
 class OptionError(GrpcBackoffError, ValueError):
-    """A channel option or argument has a wrong value, or an unknown name.
+    """A channel option or argument has a wrong value or an unknown name.
 
-    The message is `grpc_backoff.jitter=1.5: expected a number from 0 to below 1`, with a suggestion behind it if there
-    is one: `; did you mean 'grpc_backoff.jitter'?`. Long values are cut, and a password in a URL is shown as `***`.
+    The message reads `grpc_backoff.jitter=1.5: expected a number from 0 to below 1`, followed by a suggestion if there
+    is one: `; did you mean 'grpc_backoff.jitter'?`. Long values are truncated, and a password in a URL is shown as
+    `***`.
 
     Attributes:
         key: the option's full name.
-        value: the value as given, uncut and unmasked.
+        value: the value as given, neither truncated nor masked.
         allowed: what was expected, as a noun phrase.
-        meant: what was probably meant by a misspelt key or value; None for no suggestion.
+        meant: the likely intended key or value, if one was misspelt; None if there is no suggestion.
     """
 
     def __init__(self, key: str, value: object, allowed: str, meant: str | None = None) -> None:
-        """Keep the parts; the message is built from them."""
+        """Store the parts; the message is built from them."""
         super().__init__(key, value, allowed, meant)
         self.key = key
         self.value = value
@@ -105,16 +106,16 @@ class OptionError(GrpcBackoffError, ValueError):
 
 
 class ConfigError(GrpcBackoffError, ValueError):
-    """The configuration file cannot be read, or has a wrong value.
+    """The configuration file cannot be read or has a wrong value.
 
     Attributes:
-        path: the file, as it was named; the message has `***` for a password, where it was a URL by mistake.
-        problem: what is wrong with it, in words; has the line where the file is no TOML.
-        key: the path of the key whose value is wrong, `connection.jitter` for example; None for the whole file.
+        path: the file, as named by the caller; if it is a URL by mistake, the message shows its password as `***`.
+        problem: what is wrong with it, in words; includes the line where the file is not valid TOML.
+        key: the path of the key whose value is wrong, such as `connection.jitter`; None for the whole file.
     """
 
     def __init__(self, path: str, problem: str, key: str | None = None) -> None:
-        """Keep the three parts; the message is built from them."""
+        """Store the three parts; the message is built from them."""
         super().__init__(path, problem, key)
         self.path = path
         self.problem = problem
@@ -122,7 +123,7 @@ class ConfigError(GrpcBackoffError, ValueError):
 
     def __str__(self) -> str:
         """Name the file and what is wrong with it (BP-4)."""
-        path = _masked(self.path) if "://" in self.path else self.path  # a file's own name may have a colon and an @
+        path = _masked(self.path) if "://" in self.path else self.path  # a file name may contain a colon and an @
         return f"{path}: {self.problem}"
 
 
@@ -134,25 +135,25 @@ class ConnectError(GrpcBackoffError):
     """
 
     def __init__(self, failure: Failure) -> None:
-        """Keep the failure; the message is built from it."""
+        """Store the failure; the message is built from it."""
         super().__init__(failure)
         self.failure = failure
 
     def __str__(self) -> str:
-        """Say the stage and the reason."""
+        """Name the stage and the reason."""
         return str(self.failure)
 
 
-class IllegalTransition(GrpcBackoffError, RuntimeError):  # noqa: N818 - the term of the field
-    """The state machine was handed an input that its table does not have for its phase."""
+class IllegalTransition(GrpcBackoffError, RuntimeError):  # noqa: N818 - the established term
+    """The state machine received an input that has no transition from its current phase."""
 
 
 class ForkError(GrpcBackoffError, RuntimeError):
-    """A channel was made before a fork and used in the child, or cannot work there; the message says what to do."""
+    """A channel was created before a fork and used in the child, or cannot work there; the message says what to do."""
 
 
-class MissingExtra(GrpcBackoffError, ImportError):  # noqa: N818 - what it says is the name
-    """A part of this library was used whose optional packages are not installed."""
+class MissingExtra(GrpcBackoffError, ImportError):  # noqa: N818 - named after what is missing
+    """A feature was used whose optional packages are not installed."""
 
     def __init__(self, extra: str) -> None:
         """Name the extra; the message says what to install."""
@@ -162,12 +163,12 @@ class MissingExtra(GrpcBackoffError, ImportError):  # noqa: N818 - what it says 
         self.extra = extra
 
     def __reduce__(self) -> tuple[type[Self], tuple[str]]:
-        """Survive pickling: the message is not what the constructor takes."""
+        """Support pickling: the constructor takes the extra, not the message."""
         return type(self), (self.extra,)
 
 
 class NoConnectionError(GrpcBackoffError):
-    """A call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED where it waited for one.
+    """A call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED if it was waiting for one.
 
     Attributes:
         status: what the channel was doing when the call failed.
@@ -177,14 +178,14 @@ class NoConnectionError(GrpcBackoffError):
 
 
 class RetriesExhaustedError(GrpcBackoffError):
-    """A call failed in a way that its policy retries, and got no further attempt (RT-6).
+    """A call failed with a status that its policy retries, and no further attempt was made (RT-6).
 
     Attributes:
-        attempts: how many attempts there were.
-        took: how many seconds they and the waits between them took.
-        reason: why there was no other.
-        wait: the wait, in seconds, for which there was no time; None if that was not the reason.
-        left: how many seconds were left then.
+        attempts: how many attempts were made.
+        took: how long they and the waits between them took, in seconds.
+        reason: why no further attempt was made.
+        wait: the wait, in seconds, that did not fit before the deadline; None if that was not the reason.
+        left: how many seconds were left at that point.
     """
 
     attempts: int
@@ -195,15 +196,15 @@ class RetriesExhaustedError(GrpcBackoffError):
 
 
 class WrongLoopError(GrpcBackoffError, RuntimeError):
-    """A channel was used on another event loop than the one it was made on; the message says what to do."""
+    """A channel was used on a different event loop than the one it was created on; the message says what to do."""
 
 
 class PolicyWarning(UserWarning):
-    """A policy says something that has no effect, such as `backoff` without `delay`, or retries without end (BP-2)."""
+    """A policy has a setting without effect, such as `backoff` without `delay`, or retries without end (BP-2)."""
 
 
 def shown(value: object) -> str:
-    """Return a value's repr for a message: cut where it is long, with `***` for a password in a URL."""
+    """Return a value's repr for a message: truncated if it is long, and with `***` for a password in a URL."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - the value is the user's; an int of 5,000 digits raises too
@@ -213,5 +214,5 @@ def shown(value: object) -> str:
 
 
 def _masked(text: str) -> str:
-    """Return a text with `***` for what may be a password: `scheme://user:password@host`, with or without a scheme."""
-    return _PASSWORD.sub(":***@", text[:_LONGEST_SEARCHED])
+    """Replace what may be a password with `***`: `scheme://user:password@host`, with or without the scheme."""
+    return re.sub(_BEFORE_HOST, ":***@", text[:_LONGEST_SEARCHED])

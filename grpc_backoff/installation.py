@@ -1,7 +1,6 @@
-"""Installing: every channel of the process that `grpc` and `grpc.aio` make becomes one of this library's.
+"""Installation: from here on, `grpc` and `grpc.aio` create this library's channels for the whole process.
 
-For programs and client libraries that make their own channels. What to hand over where a channel can be handed over is
-in `docs/clients.md`.
+For programs and client libraries that create their own channels. `docs/clients.md` covers those that accept a channel.
 
 Internal: programs import from `grpc_backoff`.
 """
@@ -14,28 +13,28 @@ from typing import Any
 
 __all__ = ["install", "installed", "uninstall"]
 
-# grpc is imported when it is needed: a program that only configures policies does not load it.
+# grpc is imported on use: a program that only configures policies does not load it.
 
 
 def install() -> None:
-    """Have `insecure_channel` and `secure_channel` of `grpc` and `grpc.aio` make this library's channels from now on.
+    """Make `insecure_channel` and `secure_channel` of `grpc` and `grpc.aio` create this library's channels.
 
-    The same names of `grpc.experimental.aio` too. The channels take their options from the caller and from the file
-    that the environment variable `GRPC_BACKOFF_CONFIG` names. Calling this again does no harm. Libraries that trace
-    calls may be set up before or after: each call is traced once.
+    The same applies to these names in `grpc.experimental.aio`. The channels take their options from the caller and from
+    the file named by the environment variable `GRPC_BACKOFF_CONFIG`. Calling this more than once is harmless. Tracing
+    libraries may be set up before or after: each call is traced once.
 
-    Channels that were made before stay as they are. So does a name that a module took before by
-    `from grpc.aio import insecure_channel`: call this before such modules are imported.
+    Existing channels are not affected. Neither are names that a module has already imported with
+    `from grpc.aio import insecure_channel`: call `install` before such modules are imported.
     """
     for face in _faces():
         face.substitute()
 
 
 def uninstall() -> None:
-    """Have `grpc`'s and `grpc.aio`'s names make grpc's own channels again.
+    """Make the functions of `grpc` and `grpc.aio` create grpc's own channels again.
 
-    Where something else, a library that traces calls, has wrapped ours since, it stays, and ours passes its calls on.
-    Channels that were made in between stay what they are.
+    If another library, such as a tracer, has wrapped these functions since, its wrapper stays and our function passes
+    calls through to grpc. Channels created in the meantime are not affected.
     """
     for face in _faces():
         face.restore()
@@ -43,7 +42,7 @@ def uninstall() -> None:
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """Install for as long as the `with` block lasts; within a process that has installed, change nothing."""
+    """Install for the duration of the `with` block; does nothing if the process has already installed."""
     before = all(face.is_substituted() for face in _faces())
     install()
     try:

@@ -1,6 +1,6 @@
-"""The names that `grpc_backoff` offers at its top. It imports this module when the first of them is asked for.
+"""The public names of `grpc_backoff`, which imports this module when the first of them is used.
 
-The threaded face's are imported when one of those is: a program that only configures does not load grpc.
+The names of the synchronous API are imported on first use: a program that only configures does not load grpc.
 
 Internal: programs import from `grpc_backoff`.
 """
@@ -111,7 +111,7 @@ _OF_THE_FACE = ("Channel", "insecure_channel", "retrying", "secure_channel")
 
 
 def __getattr__(name: str) -> object:
-    """Import the threaded face when it is first asked for."""
+    """Import the synchronous API on first use."""
     if name in _OF_THE_FACE:
         from grpc_backoff import sync  # noqa: PLC0415
 

@@ -1,9 +1,9 @@
-"""What a whole fleet does: many clients lose one server at the same moment and come back by the same policy.
+"""Simulates a fleet: many clients lose one server at the same moment and reconnect by the same policy.
 
-Every client dials at once when the server goes, and again after each gap of its policy, until it dials a server that is
-back. The gaps are drawn from the policy's own windows (`ConnectPolicy.window`), for all clients at once (`draw_gaps`),
-so what is simulated is what a channel does. The server takes whoever dials: what a flood does to it is not simulated,
-only how large the flood is. All times are seconds. This module needs numpy, the extra `simulate`.
+Every client dials at once when the server goes down, and again after each gap of its policy, until it reaches the
+server again. The gaps are drawn from the policy's own windows (`ConnectPolicy.window`), for all clients at once
+(`draw_gaps`), so the simulation does what a channel does. The server accepts every connection: the simulation shows how
+large a flood is, not what it does to the server. All times are in seconds. Needs numpy, from the extra `simulate`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ except ImportError as error:
 
 __all__ = ["Draw", "Outage", "Recovery", "draw_gaps", "limits", "simulate"]
 
-_BLOCK = 1 << 16  # so many clients' numbers stay in a core's cache, which is most of the speed
-_BINS = 50  # a picture with fewer says little
+_BLOCK = 1 << 16  # this many clients' numbers fit in a core's cache, which accounts for most of the speed
+_BINS = 50  # a plot with fewer shows little
 _RESOLUTIONS = (1.0, 0.1, 0.01, 0.001)
 _MOST_CLIENTS = 100_000_000
 _MOST_BINS = 10_000_000
@@ -36,18 +36,18 @@ _MOST_ATTEMPTS = 1_000_000
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[Array], Array]
-"""Returns the next random number, from 0 to below 1, of each of these clients (by their numbers, from 0)."""
+"""Returns the next random number, from 0 to below 1, for each of these clients (numbered from 0)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """One server that goes away under its clients and comes back.
+    """An outage: one server goes down with clients connected, and comes back.
 
     Attributes:
-        clients: how many are connected.
-        seconds: for how long it is away.
-        attempt_lasts: how long an attempt lasts that is made while it is away, at most as long as its limit allows
-            (CB-3): 0 where connections are refused, infinite where they are swallowed.
+        clients: how many clients are connected.
+        seconds: how long the server is away.
+        attempt_lasts: how long an attempt made during the outage lasts, in seconds, up to its limit (CB-3): 0 if
+            connections are refused, infinite if packets are dropped.
     """
 
     clients: int
@@ -55,7 +55,7 @@ class Outage:
     attempt_lasts: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what is no outage; OptionError says which value."""
+        """Check the values; OptionError names the wrong one."""
         if type(self.clients) is not int or not 1 <= self.clients <= _MOST_CLIENTS:
             raise OptionError("Outage.clients", self.clients, f"a whole number from 1 to {_MOST_CLIENTS}")
         checks.duration("Outage.seconds", self.seconds)
@@ -64,19 +64,19 @@ class Outage:
 
     @property
     def resolution(self) -> float:
-        """A width of bins, in seconds, in which the attempts of this outage are worth counting."""
+        """A sensible bin width, in seconds, for counting the attempts of this outage."""
         return next((width for width in _RESOLUTIONS if self.seconds >= _BINS * width), _RESOLUTIONS[-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Recovery:
-    """What the server saw. It went at 0.
+    """What the server saw. It went down at time 0.
 
     Attributes:
-        outage: what happened to it.
+        outage: the outage.
         resolution: the width of a bin in seconds.
         attempts: how many attempts started in each bin.
-        back_after: how long after the server's return each client was connected, in order.
+        back_after: how many seconds after the server's return each client was connected, in ascending order.
     """
 
     outage: Outage
@@ -86,19 +86,19 @@ class Recovery:
 
     @property
     def total(self) -> int:
-        """How many attempts there were in all."""
+        """The total number of attempts."""
         return int(self.attempts.sum())
 
     @property
     def peak(self) -> float:
-        """The most attempts per second since the server was back, in bins that begin with its return."""
-        # Since then every attempt is a client's last.
+        """The highest rate of attempts after the server's return, per second, in bins that begin with its return."""
+        # After the return, each attempt is the last one of its client.
         since = _Histogram(self.resolution)
         since.add(self.back_after, self.back_after[-1])
         return float(since.counts.max() / self.resolution)
 
     def until(self, share: float) -> float:
-        """Return how many seconds after the server's return this share of the clients was connected.
+        """Return how many seconds after its return the server had this share of its clients back.
 
         `share` is a number from 0 to 1; ValueError for any other.
         """
@@ -115,20 +115,20 @@ def simulate(
     resolution: float | None = None,
     draw: Draw | None = None,
 ) -> Recovery:
-    """Return what the server sees of clients with this policy.
+    """Simulate clients with this policy and return what the server sees.
 
     The same seed gives the same result, on any number of processors.
 
     Args:
         policy: how each client connects.
         outage: what happens to the server.
-        seed: where chance comes from.
+        seed: the seed of the random numbers.
         resolution: the width of the bins in seconds; by default one that suits the outage.
-        draw: where chance comes from instead, client by client.
+        draw: a source of random numbers for each client, used instead of the seed.
 
     Raises:
-        OptionError: the resolution is no length of time or makes too many bins, the seed is negative, or a client would
-            make more than a million attempts.
+        OptionError: the resolution is not a valid width or makes too many bins, the seed is negative, or a client
+            would make more than a million attempts.
     """
     resolution = _check_resolution(outage, outage.resolution if resolution is None else resolution)
     if type(seed) is not int or seed < 0:
@@ -140,7 +140,7 @@ def simulate(
         clients = np.arange(first, min(first + _BLOCK, outage.clients))
         return _run_block(policy, outage, clients, draw or _draw_from(block_seed), resolution)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy lets go of the interpreter for most of its work
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy releases the GIL for most of its work
         done = list(pool.map(run, blocks, seeds))
     return Recovery(
         outage=outage,
@@ -151,13 +151,13 @@ def simulate(
 
 
 def draw_gaps(policy: ConnectPolicy, attempt: int, fractions: Array, previous: Array | None = None) -> Array:
-    """Return the gaps after an attempt of many clients, in seconds: what `policy.gap` draws for each of them.
+    """Return the gaps of many clients after an attempt, in seconds: what `policy.gap` draws for each of them.
 
     Args:
         policy: how each client connects.
         attempt: the attempt's number in its series, from 1.
         fractions: the random number that each client draws, from 0 to below 1.
-        previous: each client's gap before this one; None before the first. Only a decorrelated backoff looks at them.
+        previous: each client's previous gap in seconds; None before the first. Only decorrelated backoff uses it.
     """
     window = policy.window(attempt)
     width: float | Array = window.width
@@ -169,7 +169,7 @@ def draw_gaps(policy: ConnectPolicy, attempt: int, fractions: Array, previous: A
 
 
 def limits(policy: ConnectPolicy, gaps: Array) -> Array:
-    """Return what `policy.limit` does for each of many gaps, in seconds."""
+    """Apply `policy.limit` to many gaps, in seconds."""
     longest: Array = np.maximum(gaps, policy.min_connect_timeout)
     return longest
 
@@ -189,7 +189,7 @@ def _draw_from(seed: np.random.SeedSequence) -> Draw:
 def _run_block(
     policy: ConnectPolicy, outage: Outage, clients: Array, draw: Draw, resolution: float
 ) -> tuple[Array, Array]:
-    """Return how many attempts some clients made in each bin, and how long after its return they had the server."""
+    """Return how many attempts these clients made in each bin, and how long after its return each was connected."""
     start = np.zeros(len(clients))
     gap: Array | None = None
     seen = _Histogram(resolution)
@@ -216,7 +216,7 @@ def _run_block(
 
 
 class _Histogram:
-    """How many moments fell into each bin, from 0 on; it grows with the moments that it is told of."""
+    """Counts moments in bins, starting at 0; grows as moments are added."""
 
     def __init__(self, resolution: float) -> None:
         self._resolution = resolution
@@ -224,7 +224,7 @@ class _Histogram:
         self._used = 0
 
     def add(self, moments: Array, latest: float) -> None:
-        """Count some moments, of which one is the latest."""
+        """Count these moments; `latest` is the latest of them."""
         bins = (moments / self._resolution).astype(np.intp)
         used = int(latest / self._resolution) + 1
         if used > len(self._counts):
@@ -232,12 +232,12 @@ class _Histogram:
         self._used = max(self._used, used)
         if used > len(moments):
             np.add.at(self._counts, bins, 1)
-        else:  # many at once: cheaper, but it looks at every bin
+        else:  # cheaper for many moments, but visits every bin
             self._counts[:used] += np.bincount(bins, minlength=used)
 
     @property
     def counts(self) -> Array:
-        """The count of each bin, up to the last that has any."""
+        """The count of each bin, up to the last bin that is not empty."""
         return self._counts[: self._used]
 
 

@@ -1,8 +1,9 @@
-"""What a call costs on a READY channel (CH-5): plain grpc.aio, ours, and plain grpc.aio once more.
+"""The cost of a call on a READY channel (CH-5, TH-2): plain grpc.aio, ours, and plain grpc.aio again.
 
-Each kind of call is made one at a time and fifty at a time, on asyncio's loop and on uvloop. The three channels have a
-connection each to the same server. They are made anew several times, in an order drawn anew, since where a channel's
-memory lies is luck that lasts as long as the channel.
+Each kind of call is made one at a time and fifty at a time, on asyncio's loop and on uvloop; and blocking unary calls
+by one thread and by sixteen, on plain grpc, ours, and plain grpc again. The three channels each have a connection to
+the same server. They are recreated several times, in a random order, because where a channel's memory lies is luck that
+lasts as long as the channel.
 """
 
 from __future__ import annotations
@@ -13,13 +14,26 @@ import gc
 import random
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import uvloop
 
 from benchmarks.apart import in_child, serving
-from benchmarks.benchmark import CONTROL, OURS, PLAIN, Benchmark, Effort, Goal, Measure, Row
-from benchmarks.channels import open_channel
+from benchmarks.benchmark import (
+    CONTROL,
+    OURS,
+    PLAIN,
+    THREADED,
+    THREADED_CONTROL,
+    THREADED_PLAIN,
+    Benchmark,
+    Effort,
+    Goal,
+    Measure,
+    Row,
+)
+from benchmarks.channels import open_channel, open_threaded
 from benchmarks.measure import by_round, turns
 from benchmarks.peers import echoing
 from tests.echo import EchoStub, Message
@@ -27,6 +41,9 @@ from tests.echo import EchoStub, Message
 __all__ = ["BENCHMARK"]
 
 SUBJECTS = (PLAIN, OURS, CONTROL)
+THREADED_SUBJECTS = (THREADED_PLAIN, THREADED, THREADED_CONTROL)
+THREADS = {"unary, 1 thread": 1, "unary, 16 threads": 16}
+CALLS_IN_A_TURN = 64  # of all threads
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 STREAMED = 20
 TIME = Measure("time of a call", "µs")
@@ -66,7 +83,7 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How often the channels are made anew, and how many rounds they then have."""
+    """How often the channels are recreated, and how many rounds follow each time."""
 
     sets: int
     rounds: int
@@ -76,18 +93,20 @@ SIZES = {Effort.FULL: Size(6, 30), Effort.QUICK: Size(2, 5), Effort.TINY: Size(1
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure on each loop in a process of its own."""
+    """Measure on each loop, and with threads, each in its own process."""
     rows = []
     with serving(echoing) as peer:
         for loop in LOOPS:
             taken = in_child(measure, loop, peer.target, SIZES[effort])
             for kind, samples in taken.items():
                 rows += by_round(f"{kind}, {loop}", TIME, samples, PLAIN)
+        for case, samples in in_child(measure_threads, peer.target, SIZES[effort]).items():
+            rows += by_round(case, TIME, samples, THREADED_PLAIN)
     return rows
 
 
 def measure(loop: str, target: str, size: Size) -> dict[str, Samples]:
-    """Return the microseconds that a call of each kind took for each subject, one figure a turn."""
+    """Return the microseconds that a call of each kind took for each subject, one sample per turn."""
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         return runner.run(_measure(target, size))
 
@@ -128,10 +147,42 @@ async def _calls(call: Call, stub: EchoStub, times: int) -> None:
         await call(stub)
 
 
+def measure_threads(target: str, size: Size) -> dict[str, Samples]:
+    """Return the microseconds that a blocking call took each subject, one figure a turn."""
+    taken: dict[str, Samples] = {case: {subject: [] for subject in THREADED_SUBJECTS} for case in THREADS}
+    rng = random.Random(size.sets)
+    for seed in range(size.sets):
+        with contextlib.ExitStack() as stack:
+            stubs = {}
+            for subject in rng.sample(THREADED_SUBJECTS, k=len(THREADED_SUBJECTS)):
+                stubs[subject] = EchoStub(stack.enter_context(open_threaded(subject, target)))
+            for case, threads in THREADS.items():
+                with ThreadPoolExecutor(threads) as pool:
+                    for stub in stubs.values():
+                        _threaded_turn(pool, threads, stub)  # connects, and warms up
+                    gc.collect()
+                    for subject in turns(THREADED_SUBJECTS, size.rounds, seed):
+                        taken[case][subject].append(_threaded_turn(pool, threads, stubs[subject]))
+    return taken
+
+
+def _threaded_turn(pool: ThreadPoolExecutor, threads: int, stub: EchoStub) -> float:
+    """Return the microseconds of one call."""
+
+    def calls() -> None:
+        for _ in range(CALLS_IN_A_TURN // threads):
+            stub.Unary(Message(text="ping"))
+
+    begin = time.perf_counter()
+    for done in [pool.submit(calls) for _ in range(threads)]:
+        done.result()
+    return (time.perf_counter() - begin) / CALLS_IN_A_TURN * 1e6
+
+
 BENCHMARK = Benchmark(
     name="calls",
     says="a call on a READY channel",
-    beside=(PLAIN,),
-    goals=(Goal(subject=OURS, measure=TIME, most=1.02),),
+    beside=(PLAIN, THREADED_PLAIN),
+    goals=tuple(Goal(subject=subject, measure=TIME, most=1.02) for subject in (OURS, THREADED)),
     run=run,
 )

@@ -1,40 +1,61 @@
-"""How often a peer is dialled that sends SETTINGS and hangs up, as a proxy does whose upstream is down (CB-7).
+"""How often a peer is dialled that sends SETTINGS and hangs up, like a proxy whose upstream is down (CB-7).
 
 The workers do what many programs do: call, and on a failure call again. All channels have their defaults, so ours may
-dial once in a second. Each subject has its own peer, in a process of its own, so that a flood is not slowed by the
-counting of it; and each has its turn alone.
+dial once per second. Each subject has its own peer, in its own process, so that counting does not slow down a flood;
+and the subjects run one at a time.
+
+With threads, the workers are threads. There grpc's core may redial between two checks of a connection; such redials
+that our channels report (`CoreRedial`) have their own row.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import grpc.aio
+import grpc
 from grpclib.client import Channel as GrpclibChannel
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
+import grpc_backoff
 from benchmarks.apart import in_child, serving
-from benchmarks.benchmark import OURS, PLAIN, Benchmark, Effort, Goal, Measure, Of, Row
-from benchmarks.channels import GRPCLIB, grpclib_method, open_channel
+from benchmarks.benchmark import (
+    OURS,
+    PLAIN,
+    THREADED,
+    THREADED_PLAIN,
+    Benchmark,
+    Effort,
+    Goal,
+    Measure,
+    Of,
+    Row,
+)
+from benchmarks.channels import GRPCLIB, grpclib_method, open_channel, open_threaded
 from benchmarks.measure import by_itself
 from benchmarks.peers import hanging_up
+from grpc_backoff import CoreRedial, aio
 from tests.echo import EchoStub, Message
 
 __all__ = ["BENCHMARK"]
 
-SUBJECTS = (PLAIN, OURS, GRPCLIB)
+SUBJECTS = (PLAIN, OURS, GRPCLIB, THREADED_PLAIN, THREADED)
+IN_THREADS = (THREADED_PLAIN, THREADED)
 CONNECTIONS = Measure("connections", "")
-CALL_FAILED = (grpc.aio.AioRpcError, GRPCError, StreamTerminatedError, OSError)
+REDIALS = Measure("of these, redials of the core's", "")
+CALL_FAILED = (grpc.RpcError, GRPCError, StreamTerminatedError, OSError)
 
 Call = Callable[[], Awaitable[object]]
+Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many call, and for how long."""
+    """The number of workers, and the duration."""
 
     workers: int
     seconds: float
@@ -46,22 +67,47 @@ SIZES = {Effort.FULL: Size(16, 10.0), Effort.QUICK: Size(16, 2.0), Effort.TINY: 
 def run(effort: Effort) -> list[Row]:
     """Count for each subject what its peer accepted."""
     size = SIZES[effort]
-    counts = {}
+    counts, redials = {}, {}
     for subject in SUBJECTS:
         with serving(hanging_up) as peer:
-            span = in_child(keep_calling, subject, peer.target, size)
+            span, redialled = in_child(keep_calling, subject, peer.target, size)
             counts[subject] = [peer.ask(span)]
-    return by_itself(f"{size.workers} workers, {size.seconds:g} s", CONNECTIONS, counts)
+        if subject in (OURS, THREADED):
+            redials[subject] = [redialled]
+    case = f"{size.workers} workers, {size.seconds:g} s"
+    return by_itself(case, CONNECTIONS, counts) + by_itself(case, REDIALS, redials)
 
 
-def keep_calling(subject: str, target: str, size: Size) -> tuple[float, float]:
-    """Let the workers try; return from when to when, on the machine's monotonic clock."""
-    return asyncio.run(_keep_calling(subject, target, size))
+def keep_calling(subject: str, target: str, size: Size) -> tuple[Span, int]:
+    """Let the workers call; return start and end, on the monotonic clock, and the number of reported redials."""
+    heard: list[object] = []
+    if subject in IN_THREADS:
+        span = _keep_calling_in_threads(subject, target, size, heard)
+    else:
+        span = asyncio.run(_keep_calling(subject, target, size, heard))
+    return span, sum(isinstance(event, CoreRedial) and span[0] <= event.at < span[1] for event in heard)
 
 
-async def _keep_calling(subject: str, target: str, size: Size) -> tuple[float, float]:
+def _keep_calling_in_threads(subject: str, target: str, size: Size, heard: list[object]) -> Span:
+    with open_threaded(subject, target) as channel, ThreadPoolExecutor(size.workers) as pool:
+        if isinstance(channel, grpc_backoff.Channel):
+            channel.add_listener(heard.append)
+        stub, begin = EchoStub(channel), time.monotonic()
+        end = begin + size.seconds
+
+        def work() -> None:
+            while time.monotonic() < end:
+                with contextlib.suppress(*CALL_FAILED):
+                    stub.Unary(Message(text="ping"), timeout=max(0.0, end - time.monotonic()))
+
+        for done in [pool.submit(work) for _ in range(size.workers)]:
+            done.result()
+        return begin, end
+
+
+async def _keep_calling(subject: str, target: str, size: Size, heard: list[object]) -> Span:
     loop = asyncio.get_running_loop()
-    async with _calling(subject, target) as call:
+    async with _calling(subject, target, heard) as call:
         begin = loop.time()
         end = begin + size.seconds
         workers = [asyncio.ensure_future(_work(call, end)) for _ in range(size.workers)]
@@ -75,7 +121,7 @@ async def _keep_calling(subject: str, target: str, size: Size) -> tuple[float, f
 
 
 @contextlib.asynccontextmanager
-async def _calling(subject: str, target: str) -> AsyncIterator[Call]:
+async def _calling(subject: str, target: str, heard: list[object]) -> AsyncIterator[Call]:
     if subject == GRPCLIB:
         host, _, port = target.rpartition(":")
         async with GrpclibChannel(host, int(port)) as channel:
@@ -83,12 +129,14 @@ async def _calling(subject: str, target: str) -> AsyncIterator[Call]:
             yield lambda: method(Message(text="ping"))
     else:
         async with open_channel(subject, target) as channel:
+            if isinstance(channel, aio.Channel):
+                channel.add_listener(heard.append)
             stub = EchoStub(channel)
             yield lambda: stub.Unary(Message(text="ping"))
 
 
 async def _work(call: Call, end: float) -> None:
-    """Call again and again until this moment. A cancellation is not enough: grpclib's calls can make an error of it."""
+    """Call repeatedly until this moment. Cancelling is not enough: grpclib's calls can turn it into an error."""
     loop = asyncio.get_running_loop()
     while loop.time() < end:
         with contextlib.suppress(*CALL_FAILED):
@@ -98,7 +146,10 @@ async def _work(call: Call, end: float) -> None:
 BENCHMARK = Benchmark(
     name="hang-up",
     says="connections to a peer that sends SETTINGS and closes",
-    beside=(PLAIN, GRPCLIB),
-    goals=(Goal(subject=OURS, measure=CONNECTIONS, of=Of.VALUE, most=11),),
+    beside=(PLAIN, GRPCLIB, THREADED_PLAIN),
+    goals=(
+        Goal(subject=OURS, measure=CONNECTIONS, of=Of.VALUE, most=11),
+        Goal(subject=THREADED, measure=CONNECTIONS, of=Of.VALUE, most=16),
+    ),
     run=run,
 )

@@ -1,17 +1,20 @@
-"""How long after a peer's return the first answer comes, by how long it was away.
+"""How long after a peer's return the first answer arrives, by the length of the outage.
 
-Time is compressed ten times, since grpcio's backoff has a floor of 100 ms: a backoff of 100 ms to 12 s in place of 1 s
-to 120 s, and outages as much shorter. The figures are milliseconds of this compressed time.
+Time is compressed ten times because grpcio's backoff has a minimum of 100 ms: a backoff of 100 ms to 12 s instead of 1
+s to 120 s, and correspondingly shorter outages. The figures are milliseconds of this compressed time.
 
-A trial is one peer. It serves; it breaks off, and hangs up on whoever dials; it serves again. Each does so at its own
-moment, so that trials do not get into each other's way, and is away for up to a fifth more or less than the case says:
-else the figures would say how an outage of just that length fits a schedule of just those gaps. All subjects are
-clients of it at the same time:
+A trial is one peer. It serves; it breaks connections and hangs up on every client; it serves again. Each peer does so
+at its own moment, so that trials do not interfere, and is away for up to a fifth more or less than the case says:
+otherwise the figures would show how an outage of exactly that length fits a schedule of exactly those gaps. All
+subjects are its clients at the same time:
 
-* ours and plain grpc.aio, with the same options, make one call that waits for READY;
-* ours, told, has its backoff reset when it hears by another connection, from the peer's process, that the peer is back;
-* two programs call again after each failure, by the same backoff: one with a fresh channel for each attempt, one with a
-  channel of grpclib's, which dials for each call and has no backoff of its own.
+* ours and plain grpc.aio, with the same options, make one wait-for-ready call;
+* ours, told, has its backoff reset when it learns through another connection, from the peer's process, of the return;
+* two programs call again after each failure, with the same backoff: one with a new channel for each attempt, one with a
+  channel of grpclib, which dials for each call and has no backoff of its own.
+
+Channels for threads have separate trials, so that they do not crowd each other: plain grpc and ours make wait-for-ready
+futures.
 """
 
 from __future__ import annotations
@@ -29,8 +32,21 @@ from grpclib.client import Channel as GrpclibChannel
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
 from benchmarks.apart import Peer, in_child, serving
-from benchmarks.benchmark import CONTROL, OURS, PLAIN, Benchmark, Effort, Goal, Measure, Of, Row
-from benchmarks.channels import GRPCLIB, grpclib_method, open_channel
+from benchmarks.benchmark import (
+    CONTROL,
+    OURS,
+    PLAIN,
+    THREADED,
+    THREADED_CONTROL,
+    THREADED_PLAIN,
+    Benchmark,
+    Effort,
+    Goal,
+    Measure,
+    Of,
+    Row,
+)
+from benchmarks.channels import GRPCLIB, grpclib_method, open_channel, open_threaded
 from benchmarks.measure import by_itself
 from benchmarks.peers import Outage, going_away
 from grpc_backoff.policy.presets import CONNECT
@@ -38,8 +54,9 @@ from tests.echo import EchoStub, Message
 
 __all__ = ["BENCHMARK"]
 
-TOLD, FRESH = f"{OURS}, told", "fresh channels"
+TOLD, THREADED_TOLD, FRESH = f"{OURS}, told", f"{THREADED}, told", "fresh channels"
 SUBJECTS = (PLAIN, OURS, CONTROL, TOLD, FRESH, GRPCLIB)
+THREADED_SUBJECTS = (THREADED_PLAIN, THREADED, THREADED_CONTROL, THREADED_TOLD)
 COMPRESSED = 10
 LENGTHS = (0.8, 1.2)
 GRPC = CONNECT.backoff
@@ -54,13 +71,13 @@ OPTIONS = tuple(
         ("min", CONNECT.min_connect_timeout),
     )
 )
-CALLED_AFTER = 0.01  # seconds after the break, which the client has heard of by then
+CALLED_AFTER = 0.01  # seconds after the break, which the client has noticed by then
 SETTLES_IN = 0.5
 ANSWERED_WITHIN = 30.0
 
 TIME = Measure("peer's return to first answer", "ms")
 TIME_TOLD = Measure("peer's return to first answer", "ms", quantile=0.99)
-CALL_FAILED = (grpc.aio.AioRpcError, GRPCError, StreamTerminatedError, OSError)
+CALL_FAILED = (grpc.RpcError, GRPCError, StreamTerminatedError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +85,9 @@ class Client:
     """One subject in one trial.
 
     Attributes:
-        call: makes a call; the one that is made during the outage may wait for its end.
+        call: makes a call; the call made during the outage may wait for its end.
         pauses: how many seconds it waits after each failure before it calls again.
-        tell: told that the peer is back, if it can be.
+        tell: notifies it that the peer is back, if it supports that.
     """
 
     call: Callable[[], Awaitable[object]]
@@ -80,10 +97,11 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many trials; how long the outages are, uncompressed, and in how many real seconds the trials of each begin.
+    """The number of trials; the lengths of the outages, uncompressed; and the real seconds over which trials of each
+    start.
 
-    A processor makes about a thousand attempts in a second. For the figures to say what a schedule does, and not what a
-    crowd does, it must be idle most of the time. The longest outage spreads the returns by its own length.
+    A processor makes about a thousand attempts per second. It must be idle most of the time for the figures to show the
+    effect of a schedule and not of a crowd. The longest outage spreads the returns by its own length.
     """
 
     trials: int
@@ -98,31 +116,32 @@ SIZES = {
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure one length of outage after the other, each in a process of its own."""
+    """Measure one length of outage after another, each in its own process."""
     size = SIZES[effort]
     rows = []
     for seconds, spread in size.outages.items():
         case = f"outage of {seconds:g} s, compressed"
-        taken = in_child(measure, size.trials, seconds / COMPRESSED, spread)
-        told = {TOLD: taken.pop(TOLD)}
-        rows += by_itself(case, TIME, taken, PLAIN) + by_itself(case, TIME_TOLD, told)
+        for subjects, plain, reset in ((SUBJECTS, PLAIN, TOLD), (THREADED_SUBJECTS, THREADED_PLAIN, THREADED_TOLD)):
+            taken = in_child(measure, subjects, size.trials, seconds / COMPRESSED, spread)
+            told = {reset: taken.pop(reset)}
+            rows += by_itself(case, TIME, taken, plain) + by_itself(case, TIME_TOLD, told)
     return rows
 
 
-def measure(trials: int, seconds: float, spread: float) -> dict[str, list[float]]:
-    """Return the milliseconds from the peer's return to each subject's first answer, one figure a trial."""
+def measure(subjects: Sequence[str], trials: int, seconds: float, spread: float) -> dict[str, list[float]]:
+    """Return the milliseconds from the peer's return to each subject's first answer, one sample per trial."""
     with serving(going_away, trials) as peer:
-        return asyncio.run(_measure(peer, seconds, spread))
+        return asyncio.run(_measure(peer, subjects, seconds, spread))
 
 
-async def _measure(peer: Peer, seconds: float, spread: float) -> dict[str, list[float]]:
+async def _measure(peer: Peer, subjects: Sequence[str], seconds: float, spread: float) -> dict[str, list[float]]:
     targets = peer.target.targets
     rng = random.Random(len(targets))
     returned = [asyncio.get_running_loop().create_future() for _ in targets]
     async with contextlib.AsyncExitStack() as stack:
         clients = {
             subject: [await stack.enter_async_context(_client(subject, target)) for target in targets]
-            for subject in SUBJECTS
+            for subject in subjects
         }
         begin = time.monotonic() + SETTLES_IN
         outages = [Outage(begin + spread * rng.random(), seconds * rng.uniform(*LENGTHS)) for _ in targets]
@@ -134,13 +153,13 @@ async def _measure(peer: Peer, seconds: float, spread: float) -> dict[str, list[
                 subject: [
                     group.create_task(_trial(*each)) for each in zip(clients[subject], outages, returned, strict=True)
                 ]
-                for subject in SUBJECTS
+                for subject in subjects
             }
     return {subject: [trial.result() for trial in tasks] for subject, tasks in trials.items()}
 
 
 async def _hear(port: int, returned: Sequence[asyncio.Future[float]]) -> None:
-    """Be notified of every peer's return."""
+    """Receive the notifications of every peer's return."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for _ in returned:
         place, at = (await reader.readline()).split()
@@ -161,7 +180,7 @@ async def _trial(client: Client, outage: Outage, returned: asyncio.Future[float]
             await asyncio.sleep(pause)
         else:
             if returned.done() or loop.time() > outage.begin + outage.seconds:
-                break  # else it was answered by the connection that was about to break
+                break  # otherwise it was answered on the connection that was about to break
     return (loop.time() - await returned) * 1e3
 
 
@@ -182,6 +201,12 @@ async def _client(subject: str, target: str) -> AsyncIterator[Client]:
             method = grpclib_method(channel)
             await method(request)
             yield Client(lambda: method(request), BACKOFF.delays(random.Random()))
+    elif subject in THREADED_SUBJECTS:
+        with open_threaded(THREADED if subject == THREADED_TOLD else subject, target, OPTIONS) as threaded:
+            method = EchoStub(threaded).Unary
+            await _future(method, request)
+            tell = (lambda _: threaded.reset_connect_backoff()) if subject == THREADED_TOLD else None
+            yield Client(lambda: _future(method, request), repeat(0.0), tell)
     else:
         async with open_channel(OURS if subject == TOLD else subject, target, OPTIONS) as channel:
             stub = EchoStub(channel)
@@ -190,13 +215,31 @@ async def _client(subject: str, target: str) -> AsyncIterator[Client]:
             yield Client(lambda: stub.Unary(request, wait_for_ready=True), repeat(0.0), tell)
 
 
+def _future(method: grpc.UnaryUnaryMultiCallable, request: Message) -> asyncio.Future[None]:
+    """Return what ends as a future of grpc's does, on this event loop."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def tell(error: BaseException | None) -> None:
+        if ended.done():
+            return
+        if error is None:
+            ended.set_result(None)
+        else:
+            ended.set_exception(error)
+
+    call = method.future(request, wait_for_ready=True)
+    call.add_done_callback(lambda call: loop.call_soon_threadsafe(tell, call.exception()))
+    return ended
+
+
 BENCHMARK = Benchmark(
     name="recovery",
     says="from the peer's return to the first answer",
-    beside=(PLAIN, FRESH, GRPCLIB),
+    beside=(PLAIN, FRESH, GRPCLIB, THREADED_PLAIN),
     goals=(
-        Goal(subject=OURS, measure=TIME, most=1.0),
-        Goal(subject=TOLD, measure=TIME_TOLD, of=Of.VALUE, most=20),
+        *(Goal(subject=subject, measure=TIME, most=1.0) for subject in (OURS, THREADED)),
+        *(Goal(subject=subject, measure=TIME_TOLD, of=Of.VALUE, most=20) for subject in (TOLD, THREADED_TOLD)),
     ),
     run=run,
 )

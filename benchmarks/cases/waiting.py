@@ -1,8 +1,9 @@
-"""What a thousand calls cost that are made while the channel is CONNECTING, and are let go once it is READY.
+"""The cost of a thousand calls that are made while the channel is CONNECTING and released once it is READY.
 
-The server's process is stopped: the kernel takes the connection, and no SETTINGS come. All calls are made and wait.
-Then the server goes on. The CPU is that of the client's whole process, from the channel's making to the last answer;
-the time is that from the moment the server may go on to the last answer, the server's own work included.
+The server's process is stopped: the kernel accepts the connection, and no SETTINGS arrive. All calls are made and wait.
+Then the server continues. The CPU time is that of the client's whole process, from creating the channel to the last
+answer; the time is measured from the moment when the server may continue to the last answer, including the server's own
+work. With threads, the calls are futures: with blocking calls, the many threads would be measured instead.
 """
 
 from __future__ import annotations
@@ -11,9 +12,23 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+import grpc
+
 from benchmarks.apart import Peer, in_child, serving
-from benchmarks.benchmark import CONTROL, OURS, PLAIN, Benchmark, Effort, Goal, Measure, Row
-from benchmarks.channels import open_channel
+from benchmarks.benchmark import (
+    CONTROL,
+    OURS,
+    PLAIN,
+    THREADED,
+    THREADED_CONTROL,
+    THREADED_PLAIN,
+    Benchmark,
+    Effort,
+    Goal,
+    Measure,
+    Row,
+)
+from benchmarks.channels import open_channel, open_threaded
 from benchmarks.measure import by_round, turns
 from benchmarks.peers import echoing
 from tests.echo import EchoStub, Message
@@ -21,10 +36,11 @@ from tests.echo import EchoStub, Message
 __all__ = ["BENCHMARK"]
 
 SUBJECTS = (PLAIN, OURS, CONTROL)
+THREADED_SUBJECTS = (THREADED_PLAIN, THREADED, THREADED_CONTROL)
 CPU = Measure("CPU of a call that waits", "µs")
 TIME = Measure("time of a call from the release", "µs")
 TIMEOUT = 60.0
-SETTLES_IN = 0.1  # seconds; until every call that was made waits
+SETTLES_IN = 0.1  # seconds; until every call is waiting
 
 Samples = dict[Measure, dict[str, list[float]]]
 
@@ -41,23 +57,56 @@ SIZES = {Effort.FULL: Size(1000, 12), Effort.QUICK: Size(200, 3), Effort.TINY: S
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure in one process."""
-    size = SIZES[effort]
-    case = f"{size.calls} calls while CONNECTING"
-    taken = in_child(measure, size)
-    return [row for what, samples in taken.items() for row in by_round(case, what, samples, PLAIN)]
+    """Measure asyncio in one process, and threads in another."""
+    size, rows = SIZES[effort], []
+    for what_calls, measured, (plain, *_) in (
+        ("calls", measure, SUBJECTS),
+        ("futures", measure_threads, THREADED_SUBJECTS),
+    ):
+        for what, samples in in_child(measured, size).items():
+            rows += by_round(f"{size.calls} {what_calls} while CONNECTING", what, samples, plain)
+    return rows
 
 
 def measure(size: Size) -> Samples:
-    """Return what a call cost each subject, one figure a turn."""
+    """Return the cost of a call for each subject, one sample per turn."""
     taken: Samples = {what: {subject: [] for subject in SUBJECTS} for what in (CPU, TIME)}
     with serving(echoing) as peer:
         asyncio.run(_take_turns(peer, size, taken))
     return taken
 
 
+def measure_threads(size: Size) -> Samples:
+    """Return the cost of a future for each subject, one sample per turn."""
+    taken: Samples = {what: {subject: [] for subject in THREADED_SUBJECTS} for what in (CPU, TIME)}
+    with serving(echoing) as peer, open_threaded(THREADED_PLAIN, peer.target) as channel:  # grpcio keeps its threads
+        grpc.channel_ready_future(channel).result(TIMEOUT)
+        for subject in THREADED_SUBJECTS:
+            _threaded_turn(subject, peer, size.calls)  # warms up
+        for subject in turns(THREADED_SUBJECTS, size.rounds):
+            cpu, seconds = _threaded_turn(subject, peer, size.calls)
+            taken[CPU][subject].append(cpu / size.calls * 1e6)
+            taken[TIME][subject].append(seconds / size.calls * 1e6)
+    return taken
+
+
+def _threaded_turn(subject: str, peer: Peer, calls: int) -> tuple[float, float]:
+    with peer.frozen():
+        cpu = time.process_time()
+        channel = open_threaded(subject, peer.target)
+        stub, request = EchoStub(channel), Message(text="ping")
+        waiting = [stub.Unary.future(request, wait_for_ready=True, timeout=TIMEOUT) for _ in range(calls)]
+        time.sleep(SETTLES_IN)
+    begin = time.perf_counter()
+    for future in waiting:
+        future.result()
+    seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+    channel.close()
+    return cpu, seconds
+
+
 async def _take_turns(peer: Peer, size: Size, taken: Samples) -> None:
-    async with open_channel(PLAIN, peer.target) as channel:  # all the while: grpcio's thread ends with the last one
+    async with open_channel(PLAIN, peer.target) as channel:  # open throughout: grpcio's thread ends with the last one
         for subject in SUBJECTS:
             await _turn(subject, peer, size.calls)  # warms up
         await channel.channel_ready()
@@ -68,7 +117,7 @@ async def _take_turns(peer: Peer, size: Size, taken: Samples) -> None:
 
 
 async def _turn(subject: str, peer: Peer, calls: int) -> tuple[float, float]:
-    """Return the seconds of CPU, and those from the release to the last answer."""
+    """Return the CPU time, and the time from the release to the last answer, in seconds."""
     with peer.frozen():
         cpu = time.process_time()
         channel = open_channel(subject, peer.target)
@@ -89,7 +138,7 @@ async def _call(stub: EchoStub) -> None:
 BENCHMARK = Benchmark(
     name="waiting",
     says="calls that wait for a connection",
-    beside=("grpc.aio wait_for_ready",),
-    goals=(Goal(subject=OURS, measure=CPU, most=1.2), Goal(subject=OURS, measure=TIME, most=1.2)),
+    beside=("grpc.aio wait_for_ready", "grpc wait_for_ready"),
+    goals=tuple(Goal(subject=subject, measure=what, most=1.2) for subject in (OURS, THREADED) for what in (CPU, TIME)),
     run=run,
 )

@@ -1,7 +1,8 @@
-"""The demo: real servers, half a minute, checks at the end. `make demo`, or `grpc-backoff demo`.
+"""The demo: real servers, half a minute, checks at the end. `make demo`, or `grpc-backoff demo [--threads]`.
 
-It begins here; the service stands in `orders.py`, the traffic in `traffic.py`, what happens to the servers in
-`script.py`, and what is said of it at the end in `report.py`. Those need packages that this module looks for first.
+This module starts it; the service is in `orders.py`, the traffic in `traffic.py`, what happens to the servers in
+`script.py`, the channels in `channels.py`, and the report at the end in `report.py`. Those need packages, which this
+module checks for first.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from grpc_backoff.cli.view import View, open_view, plural
 from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus
 
 if TYPE_CHECKING:
+    from .channels import Channels
     from .script import Run, SceneRecord, Script
 
 __all__ = ["play"]
@@ -27,8 +29,11 @@ ShownT = TypeVar("ShownT")
 _INTRODUCTION = "Eight workers place orders; INITIAL_BACKOFF is 200 ms, MAX_BACKOFF 1 s."
 
 
-def play() -> bool:
-    """Play the script with both kinds of channel, print the figures, and return whether every check holds.
+def play(*, threads: bool = False) -> bool:
+    """Play the script with our channel and with grpc's, print the figures, and return whether every check passes.
+
+    Args:
+        threads: whether to use channels for threads instead of asyncio.
 
     Raises:
         MissingExtra: a package that it needs is not installed.
@@ -36,24 +41,25 @@ def play() -> bool:
     require("cli", ("rich", "h2"))
     from rich.console import Console  # noqa: PLC0415 - as the next
 
-    from .report import check, print_report  # noqa: PLC0415 - needs what was just looked for
+    from .channels import ASYNCIO, THREADS  # noqa: PLC0415 - needs what was just looked for
+    from .report import check, print_report  # noqa: PLC0415
+
+    channels = THREADS if threads else ASYNCIO
 
     with interruptible(), contextlib.closing(open_view(as_json=False)) as view:
         view.remark(_INTRODUCTION)
-        ours, plain = asyncio.run(_play_both(view))
+        ours, plain = asyncio.run(_play_both(view, channels))
     checks = check(ours)
-    print_report(Console(highlight=False), ours, plain, checks)
+    print_report(Console(highlight=False), (channels.ours, channels.plain), ours, plain, checks)
     return all(each.holds for each in checks)
 
 
-async def _play_both(view: View) -> tuple[Run, Run]:
-    return await _play_ours(view), await _play_plain(view)
+async def _play_both(view: View, channels: Channels) -> tuple[Run, Run]:
+    return await _play_ours(view, channels), await _play_plain(view, channels)
 
 
-async def _play_ours(view: View) -> Run:
-    from grpc_backoff import aio  # noqa: PLC0415 - after GRPC_VERBOSITY is set
-
-    from .script import OPTIONS, Script  # noqa: PLC0415
+async def _play_ours(view: View, channels: Channels) -> Run:
+    from .script import Script  # noqa: PLC0415 - needs h2
 
     log = AttemptLog(asyncio.get_running_loop().time())
     output = _Output()
@@ -67,28 +73,27 @@ async def _play_ours(view: View) -> Run:
         return script.channel.connection_status() if script.channel else None
 
     script = Script(
-        lambda target: aio.insecure_channel(target, OPTIONS, listeners=[heard]),
+        lambda target: channels.make_ours(target, heard),
+        channels.place,
         begins=lambda scene: output.show(view.heading, scene.value),
     )
     return await _play(script, view, status, output)
 
 
-async def _play_plain(view: View) -> Run:
-    import grpc.aio  # noqa: PLC0415 - after GRPC_VERBOSITY is set
-
-    from .script import OPTIONS, Script  # noqa: PLC0415
+async def _play_plain(view: View, channels: Channels) -> Run:
+    from .script import Script  # noqa: PLC0415 - as above
 
     def tell(record: SceneRecord) -> None:
         output.show(view.remark, f"{plural(record.connections, 'connection'):>17}  {record.scene.value}")
 
     output = _Output()
-    view.heading("now the same with plain grpc.aio, which shows no attempts")
-    script = Script(lambda target: grpc.aio.insecure_channel(target, options=OPTIONS), ended=tell)
+    view.heading(f"now the same with plain {channels.plain}, which reports no attempts")
+    script = Script(channels.make_plain, channels.place, ended=tell)
     return await _play(script, view, lambda: None, output)
 
 
 class _Output:
-    """Keeps what a view raised, a closed pipe mostly, where nobody could catch it: in a listener, in a task group."""
+    """Keeps an exception from a view, usually a closed pipe, raised where it could not be caught: in a listener."""
 
     def __init__(self) -> None:
         self._error: Exception | None = None
@@ -101,13 +106,13 @@ class _Output:
                 self._error = error
 
     def check(self) -> None:
-        """Raise it."""
+        """Raise it, if there is one."""
         if self._error is not None:
             raise self._error
 
 
 async def _play(script: Script, view: View, status: Callable[[], ConnectionStatus | None], output: _Output) -> Run:
-    """Play the script while the view is kept up to date."""
+    """Play the script while keeping the view up to date."""
     playing = asyncio.create_task(script.play())
     try:
         while not playing.done():

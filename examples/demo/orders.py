@@ -1,6 +1,6 @@
 """The demo's service, on real servers: an order is placed once, and its receipt is the proof.
 
-A message is an order's name, as text. So there is no generated code, and nothing that would have to generate it.
+A message is an order's name, as text. So no code has to be generated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-__all__ = ["OrderBook", "Server", "place"]
+__all__ = ["OrderBook", "Server", "place_on"]
 
 _SERVICE = "grpc_backoff.demo.v1.Orders"
 _METHOD = "Place"
@@ -24,7 +24,7 @@ _WORK = 0.01
 """How long a server works on an order, so that there are calls in flight when a connection ends."""
 
 
-def place(channel: grpc.aio.Channel) -> Any:
+def place_on(channel: grpc.aio.Channel | grpc.Channel) -> Any:
     """Return a function that makes the `Place` call on this channel: `call(id, timeout=..., wait_for_ready=...)`."""
     method: Any = channel.unary_unary(f"/{_SERVICE}/{_METHOD}", response_deserializer=bytes.decode)
 
@@ -36,7 +36,7 @@ def place(channel: grpc.aio.Channel) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class OrderBook:
-    """How often each order was executed, by whichever server: what "exactly once" is checked with."""
+    """How often each order was executed, by whatever server: "exactly once" is checked against this."""
 
     executed: Counter[str] = field(default_factory=Counter)
 
@@ -79,5 +79,5 @@ class Server:
             await server.stop(None)
 
     async def stop(self, grace: float) -> None:
-        """Stop; calls that run have `grace` seconds to end."""
+        """Stop; running calls have `grace` seconds to finish."""
         await self._server.stop(grace)

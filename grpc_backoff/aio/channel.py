@@ -1,15 +1,15 @@
-"""The asyncio channel: grpc's interface outside, the connection manager inside."""
+"""The asyncio channel: grpc's interface in front of the connection manager."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import warnings
 import weakref
 from collections.abc import Sequence
-from types import MappingProxyType, TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast
+from functools import cache
+from types import TracebackType
+from typing import Any, Self, Unpack, cast
 
 import grpc
 import grpc.aio
@@ -19,24 +19,21 @@ from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.hooks import Hooks
-from grpc_backoff.aio.listeners import Listener, Listeners
+from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time, refuse_elsewhere
 from grpc_backoff.aio.manager import ConnectionManager
-from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES, MultiCallable
+from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES
 from grpc_backoff.aio.pending import PendingCalls
-from grpc_backoff.aio.settings import ChannelSettings
 from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
-from grpc_backoff.calls.budget import tokens_of
-from grpc_backoff.calls.hooks import RetryHooks
-from grpc_backoff.config.arguments import check_kind, check_listener, read_listeners
-from grpc_backoff.config.methods import Retry, read_call_policies
-from grpc_backoff.config.options import read_options
-from grpc_backoff.config.target import read_target, shown_target
+from grpc_backoff.channel.factories import Factories
+from grpc_backoff.channel.method import retrying
+from grpc_backoff.channel.settings import ChannelSettings, Options, read_channel
+from grpc_backoff.config.arguments import Listener, check_listener
+from grpc_backoff.config.target import shown_target
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.connection.machine import Machine
-from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.sharing.key import Key, key_of
@@ -44,23 +41,28 @@ from grpc_backoff.telemetry.log import log_event
 
 __all__ = ["Channel", "Interceptors", "Options", "insecure_channel", "retrying", "secure_channel"]
 
-Options = Sequence[tuple[str, Any]]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 
-_CHANCE = random.SystemRandom()
-"""Where jitter comes from unless a channel is given a generator; without a state that a fork could copy (CB-11)."""
+
+@cache
+def _chance() -> Random:
+    """Return the default source of jitter. It has no state that a fork could copy (CB-11)."""
+    from random import SystemRandom  # noqa: PLC0415 - takes as long to import as ten modules of this library
+
+    return SystemRandom()
 
 
-class Channel(grpc.aio.Channel):
-    """A `grpc.aio.Channel` that makes its connections by gRPC's connection-backoff protocol.
+class Channel(Factories, grpc.aio.Channel):
+    """A `grpc.aio.Channel` that connects by gRPC's connection-backoff protocol.
 
-    Made by `insecure_channel` and `secure_channel`. Beside grpc's own interface it has `connection_status`,
-    `reset_connect_backoff`, `add_listener` and `remove_listener`. It belongs to the event loop on which it was made:
+    Created by `insecure_channel` and `secure_channel`. In addition to grpc's own interface it has `connection_status`,
+    `reset_connect_backoff`, `add_listener` and `remove_listener`. It belongs to the event loop on which it was created:
     calls and waits on another loop raise `WrongLoopError`. `reset_connect_backoff`, `connection_status`, `get_state`
-    and `close` may be used from anywhere.
+    and `close` can be used from anywhere.
     """
 
-    closing = True  # until the constructor is through
+    _multicallables = MULTICALLABLES
+    closing = True  # until the constructor has finished
 
     def __init__(
         self,
@@ -74,46 +76,31 @@ class Channel(grpc.aio.Channel):
         **settings: Unpack[ChannelSettings],
     ) -> None:
         """See `insecure_channel`; `connector` is for `grpc_backoff.testing.scripted_channel`."""
-        target = read_target(target)
-        listeners = read_listeners(settings.pop("listeners", ()))
-        rng, clock = settings.pop("rng", None), settings.pop("clock", None)
-        policy, config = settings.pop("policy", None), settings.pop("config", None)
-        retry, retry_budget = settings.pop("retry", None), settings.pop("retry_budget", None)
-        retry_hooks = settings.pop("retry_hooks", None)
-        if settings:
-            raise TypeError(f"{next(iter(settings))}: expected one of {', '.join(ChannelSettings.__annotations__)}")
-        if rng is not None:
-            check_kind("rng", rng, "a source of random numbers such as random.Random(1)", "random")
-        if clock is not None:
-            check_kind("clock", clock, "a Clock, with now() and call_at()", "now", "call_at")
-        read = read_options(options or (), policy, target=target, config=config)
-        self.call_policies = read_call_policies(retry, retry_budget, read.core, read.config)
-        """How the channel's calls are retried, by method."""
-        policy, core_options = read.policy, self.call_policies.core
-        if retry_hooks is not None and not isinstance(retry_hooks, RetryHooks):
-            raise OptionError("retry_hooks", retry_hooks, "a RetryHooks")
+        setup = read_channel(target, options, settings)
+        target, policy, core_options = setup.target, setup.policy, setup.core_options
+        self.call_policies = setup.call_policies
+        """The retry policies of the channel's calls, by method."""
         self.policy = policy
         """How the channel connects."""
-        self.policy_values = MappingProxyType({value.part: value for value in read.effective})
-        """The policy's values by their names, each with where it came from (BP-3)."""
-        self._polling: core.Polling | None = core.Polling()
+        self.policy_values = setup.policy_values
+        """The policy's values by name, each with its source (BP-3)."""
+        self._polling: core.Polling | None = core.Polling.shared()
         self._front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
-        intercepting = self._front.open(interceptors)  # grpc itself refuses here what grpc refuses
-        # Clients append to these lists and assign them, as they do on grpc's own channel; each call reads them anew.
+        intercepting = self._front.open(interceptors)  # grpc itself rejects invalid arguments here
+        # Clients append to these lists and assign them, as on grpc's own channel; each call reads them again.
         self._unary_unary_interceptors = intercepting["unary_unary"]
         self._unary_stream_interceptors = intercepting["unary_stream"]
         self._stream_unary_interceptors = intercepting["stream_unary"]
         self._stream_stream_interceptors = intercepting["stream_stream"]
         self._secure = credentials is not None
-        self._service_config = self.call_policies.service_config
         self.loop = loop = _working_loop()
-        """The event loop that it belongs to."""
-        shares = connector is None and clock is None and rng is None and keeps_time(loop)  # SH-1
+        """The event loop that the channel belongs to."""
+        shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1
         key = key_of(target, credentials, policy, core_options, compression) if shares else None
-        self._clock = clock = clock or LoopClock(loop)
-        rng = rng or _CHANCE
+        self._clock = clock = setup.clock or LoopClock(loop)
+        rng = setup.rng or _chance()
         how = target, credentials, core_options, compression, policy
-        # SH-2: TLS has managers of its own, as in grpcio.
+        # SH-2: channels with TLS have separate managers, as in grpcio.
         shared = shared_manager(
             None if credentials is not None else key,
             loop,
@@ -121,51 +108,48 @@ class Channel(grpc.aio.Channel):
         )
         self._connector: Connector[CallConnection] = shared.connector
         self._manager: ConnectionManager[CallConnection] = shared.manager
-        self._listeners = Listeners(listeners, loop)
+        self._listeners = Listeners(setup.listeners, loop)
         self._pending = PendingCalls(shown_target(target), loop)
         self._share = Share(shared, self._pending, self._listeners, loop)
-        # A call that waits keeps the channel alive, and the channel its share; the other way round would be a cycle.
+        # A pending call keeps the channel alive, and the channel its share; the other way round would be a cycle.
         self._pending.manager = weakref.proxy(self._share)
-        budget = self.call_policies.budget
         self._calls = Calls(
+            setup,
             pending=self._pending,
-            hooks=Hooks(retry_hooks or RetryHooks(), target, clock, loop),
+            hooks=Hooks(setup.hooks, target, clock, loop),
+            listeners=self._listeners,
             clock=clock,
             loop=loop,
             rng=rng,
-            tokens=tokens_of(target, budget) if budget else None,
-            replay_limit=self.call_policies.replay_limit,
-            stands_in=self.call_policies.stand_in(),
-            listeners=self._listeners,
         )
         self.target = target
         self.closing = False
 
-    # What grpc has not.
+    # Beyond grpc's interface.
 
     def connection_status(self) -> ConnectionStatus:
-        """Return what the channel is doing: state, attempt, last error, time to the next attempt (CH-11)."""
+        """Return what the channel is doing: state, attempt, last error, seconds until the next attempt (CH-11)."""
         return self._share.status()
 
     def reset_connect_backoff(self) -> None:
-        """Forget the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
+        """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
 
-        For when something else knows that the network or the server is back. Safe in every state, from any thread,
+        Use it when something else knows that the network or the server is back. Safe in every state, from any thread,
         any number of times; after `close` it does nothing.
         """
         self._share.reset()
 
     def add_listener(self, listener: Listener) -> None:
-        """Have `listener` called with every event of the connection and of retried calls from now on.
+        """Call `listener` with every event of the connection and of retried calls from now on.
 
-        It is called on the event loop and must not block. What it raises is logged and harms nothing (CH-11).
-        OptionError if it is none.
+        It is called on the event loop and must not block. Exceptions from it are logged and otherwise ignored (CH-11).
+        Raises OptionError if it is not a listener.
         """
         check_listener("listener", listener)
         self._listeners.given.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
-        """Take a listener away again; ValueError if it is not there."""
+        """Remove a listener; ValueError if it is not registered."""
         self._listeners.given.remove(listener)
 
     # grpc.aio.Channel
@@ -181,10 +165,13 @@ class Channel(grpc.aio.Channel):
         await self.close()
 
     async def close(self, grace: float | None = None) -> None:
-        """Close for good. Calls still running or waiting after `grace` seconds are cancelled (CB-10).
+        """Close the channel. Calls still running or pending after `grace` seconds are cancelled (CB-10).
 
-        On another event loop than the channel's own it closes too. If its own loop does not run any more, or has not
-        run yet, no call can end there, and there is no grace.
+        Works on another event loop than the channel's too. If the channel's own loop is no longer running, or has not
+        run yet, no call can end there, and there is no grace period.
+
+        Raises:
+            ValueError: `grace` is negative.
         """
         if self.closing:
             return
@@ -197,7 +184,7 @@ class Channel(grpc.aio.Channel):
         end = self._clock.now() + (grace or 0.0)
         self._calls.close()
         if not grace:
-            await self._front.close(None)  # at once: interceptors that have not begun find a channel that is closed
+            await self._front.close(None)  # at once: interceptors that have not started yet find a closed channel
         try:
             if grace:
                 await self._pending.emptied(grace)
@@ -210,7 +197,8 @@ class Channel(grpc.aio.Channel):
             else:
                 await self._share.end_calls(left)
             await self._calls.closed()
-            # With the next turn: whoever makes a channel for each request has made the next by then, and needs it too.
+            # In the next turn: a program with one channel per request has created the next one by then, and needs it
+            # too.
             self.loop.call_soon(_let_go, self._polling)
             self._polling = None
 
@@ -218,22 +206,22 @@ class Channel(grpc.aio.Channel):
         if await ended_at_home(self.loop, self.close(grace)):
             return
         self.closing = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: what was there has ended with it
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended
             self._calls.close()
             self._share.leave()
             self._pending.cancel()
         await self._front.close(None)
-        with contextlib.suppress(RuntimeError, ValueError):  # tasks of a loop that stands still cannot be waited for
+        with contextlib.suppress(RuntimeError, ValueError):  # tasks of a stopped loop cannot be awaited
             await self._share.end_calls(None)
         self._polling = None
 
     def __del__(self) -> None:
-        """Stop dialling, and say that `close` was forgotten (CB-10)."""
+        """Stop dialling, and warn that `close` was not called (CB-10)."""
         if self.closing:
             return
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all that we had there
-            self.loop.call_soon_threadsafe(self._share.drop)  # whichever thread collects the garbage
-        # Last: a program may have warnings raised as errors.
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended
+            self.loop.call_soon_threadsafe(self._share.drop)  # any thread may collect the garbage
+        # Last, because a program may turn warnings into errors.
         warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
@@ -249,95 +237,31 @@ class Channel(grpc.aio.Channel):
     def _get_state_elsewhere(self, try_to_connect: bool) -> grpc.ChannelConnectivity:
         if try_to_connect and not self.closing:
             if not self.loop.is_running():
-                self.refuse_elsewhere()  # whoever polls for READY here would poll for ever
+                self.refuse_elsewhere()  # a program that polls for READY here would poll for ever
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(self._share.want)
         return grpc.ChannelConnectivity[self._share.state.name]
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """Return once the state is another than the one given."""
+        """Wait until the state differs from the one given."""
         self.refuse_if_closed()
         self.refuse_elsewhere()
         self._share.look()
         await self._share.wait_for_state_change(State[last_observed_state.name])
 
     async def channel_ready(self) -> None:
-        """Return once the channel is READY, connecting if need be. There is no limit: wrap it in a timeout."""
+        """Wait until the channel is READY, connecting if necessary. There is no time limit: wrap it in a timeout."""
         state = self.get_state(try_to_connect=True)
         while state is not grpc.ChannelConnectivity.READY:
             await self.wait_for_state_change(state)
             state = self.get_state(try_to_connect=True)
-
-    def unary_unary(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> grpc.aio.UnaryUnaryMultiCallable[Any, Any]:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        made: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = self._multicallable(
-            "unary_unary", method, request_serializer, response_deserializer, _registered_method
-        )
-        return made
-
-    def unary_stream(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> grpc.aio.UnaryStreamMultiCallable[Any, Any]:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        made: grpc.aio.UnaryStreamMultiCallable[Any, Any] = self._multicallable(
-            "unary_stream", method, request_serializer, response_deserializer, _registered_method
-        )
-        return made
-
-    def stream_unary(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> grpc.aio.StreamUnaryMultiCallable[Any, Any]:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        made: grpc.aio.StreamUnaryMultiCallable[Any, Any] = self._multicallable(
-            "stream_unary", method, request_serializer, response_deserializer, _registered_method
-        )
-        return made
-
-    def stream_stream(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> grpc.aio.StreamStreamMultiCallable[Any, Any]:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        made: grpc.aio.StreamStreamMultiCallable[Any, Any] = self._multicallable(
-            "stream_stream", method, request_serializer, response_deserializer, _registered_method
-        )
-        return made
-
-    def _multicallable(
-        self, arity: str, method: str, serializer: Any, deserializer: Any, registered: bool | None
-    ) -> Any:
-        return MULTICALLABLES[arity](
-            self,
-            method,
-            serializer,
-            deserializer,
-            registered,
-            policy=self.call_policies.of(method),
-        )
 
     def refuse_elsewhere(self) -> None:
         """Raise WrongLoopError if this is not the channel's event loop."""
         refuse_elsewhere(self.loop, self.target)
 
     def refuse_if_closed(self) -> None:
-        """Raise what grpc raises on a closed channel."""
+        """Raise grpc's own error for a closed channel."""
         if self.closing:
             raise grpc.aio.UsageError("Channel is closed.")
 
@@ -352,18 +276,18 @@ def insecure_channel(
     """Create a channel without TLS, as `grpc.aio.insecure_channel` does.
 
     Args:
-        target: the server's address, as for grpc. A URL, or a port above 65535, is refused: no core can dial it.
-        options: channel options; those that set the backoff are listed in the README.
+        target: the server's address, as for grpc. A URL, or a port above 65535, is rejected: no core can dial it.
+        options: channel options; the README lists those that affect the backoff.
         compression: the compression of the channel's calls, as for grpc.
-        interceptors: as for grpc; they see the wait for a connection as part of the call.
-        settings: this library's own, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
-            `retry_budget` and `retry_hooks`, see `ChannelSettings`.
+        interceptors: as for grpc; to them, the wait for a connection is part of the call.
+        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`,
+            `retry`, `retry_budget` and `retry_hooks`; see `ChannelSettings`.
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
     """
-    if front.is_being_made():  # this function stands in the place of grpc's
+    if front.is_being_made():  # this function has replaced grpc's
         return cast("Channel", front.genuine(target, None, options, compression, interceptors))
     return Channel(
         target,
@@ -386,21 +310,23 @@ def secure_channel(
     """Create a channel with credentials, as `grpc.aio.secure_channel` does.
 
     Args:
-        target: the server's address, as for grpc. A URL, or a port above 65535, is refused: no core can dial it.
+        target: the server's address, as for grpc. A URL, or a port above 65535, is rejected: no core can dial it.
         credentials: as for grpc.
-        options: channel options; those that set the backoff are listed in the README.
+        options: channel options; the README lists those that affect the backoff.
         compression: the compression of the channel's calls, as for grpc.
-        interceptors: as for grpc; they see the wait for a connection as part of the call.
-        settings: this library's own, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
-            `retry_budget` and `retry_hooks`, see `ChannelSettings`.
+        interceptors: as for grpc; to them, the wait for a connection is part of the call.
+        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`,
+            `retry`, `retry_budget` and `retry_hooks`; see `ChannelSettings`.
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
-        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
+            grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected
+            (BP-4).
+            TypeError: `credentials` are not `grpc.ChannelCredentials`.
     """
-    if front.is_being_made():  # this function stands in the place of grpc's
+    if front.is_being_made():  # this function has replaced grpc's
         return cast("Channel", front.genuine(target, credentials, options, compression, interceptors))
-    if not isinstance(credentials, grpc.ChannelCredentials):  # None would make a channel without TLS
+    if not isinstance(credentials, grpc.ChannelCredentials):  # None would create a channel without TLS
         raise TypeError(f"credentials={type(credentials).__name__}: expected grpc.ChannelCredentials")
     return Channel(
         target,
@@ -424,52 +350,24 @@ def _make_manager(
     loop: asyncio.AbstractEventLoop,
     key: Key | None,
 ) -> SharedManager:
-    """Return a connection manager of a channel, or of several, with all that it needs."""
+    """Return a connection manager for one or more channels, with everything that it needs."""
+    entry = None
     if connector is None:
-        connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
+        entry = connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
     machine, shares = Machine(target, policy), Shares()
     told = log_event, shares.hear
     manager: ConnectionManager[CallConnection] = ConnectionManager(
-        machine, connector, shares, clock=clock, rng=rng, listeners=told, loop=loop, key=key
+        machine, connector, shares, clock=clock, rng=rng, listeners=told, loop=loop, key=key, entry=entry
     )
     return SharedManager(target, manager, connector, shares, machine.channel)
 
 
-MultiCallableT = TypeVar("MultiCallableT")
-
-
-def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None = None) -> MultiCallableT:
-    """Return a method of a stub whose calls are retried differently from the channel's (BP-2).
-
-    ::
-
-        reply = await retrying(stub.Place, "retry: 5, delay: 1s, backoff: exponential, timeout: 5s")(order)
-
-    Args:
-        multicallable: what a stub made on one of this library's channels has under the method's name.
-        retry: a policy, the name of one, or a policy string. It holds alone: nothing of the channel's is mixed in.
-        call_id: what the events, log lines and hooks of its calls call them, an order's number say; made up for each
-            call where None.
-
-    Raises:
-        TypeError: it is not such a method.
-        grpc_backoff.OptionError: a `ValueError`; there is no such policy, or it has a wrong value.
-    """
-    if not isinstance(multicallable, MultiCallable):
-        kind = type(multicallable)
-        raise TypeError(
-            f"multicallable={kind.__module__}.{kind.__name__}: expected a method of a stub on a grpc_backoff channel"
-        )
-    policy = multicallable.channel.call_policies.named(retry)
-    return multicallable.retrying(policy, call_id)
-
-
 def _let_go(_held: object) -> None:
-    """Hold something until now."""
+    """Keep something alive until now."""
 
 
 def _working_loop() -> asyncio.AbstractEventLoop:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.get_event_loop()  # the one that grpc has just taken for the front
+        return asyncio.get_event_loop()  # the one that grpc has just used for the front

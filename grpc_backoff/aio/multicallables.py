@@ -1,38 +1,38 @@
-"""Multicallables that outlive connections (CH-2), and the interceptors that stand behind a user's own.
+"""Multicallables that outlive connections (CH-2), and the interceptors that come after a program's own.
 
 A call goes one of three ways:
 
-* the channel is READY, the call is fail-fast, and nobody intercepts or retries: straight to grpc's multicallable on the
-  connection (CH-5);
-* it has to wait, or may be made again: a call of ours (`call.py`), whose attempts go the way above;
-* somebody intercepts, which may begin and end at any time: through grpc's interceptor machinery on a channel that never
-  connects, the interceptor channel (`front.py`). Its last interceptor is one of ours and makes the call one of the ways
-  above. So interceptors run at once, as on a plain channel, see the wait and its failures, can answer without any
-  connection, and cannot make a dead connection dial.
+* the channel is READY, the call is fail-fast, and there are no interceptors or retries: straight to grpc's
+multicallable on the connection (CH-5);
+* it has to wait, or may be repeated: one of our calls (`call.py`), whose attempts go the way above;
+* there are interceptors, which may be added and removed at any time: through grpc's interceptor machinery on a channel
+that never connects, the interceptor channel (`front.py`). Its last interceptor is one of ours and makes the call in one
+of the ways above. So interceptors run at once, as on a plain channel, see the wait and its failures, can answer without
+a connection, and cannot make a dead connection redial.
 """
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop  # the public one raises where there is none, which takes longer
+from asyncio import _get_running_loop  # the public one raises if there is none, which is slower
 from collections.abc import AsyncIterable
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.call import CALLS, MakeAttempt, Terms
+from grpc_backoff.aio.call import CALLS, MakeEarly, Terms
 from grpc_backoff.aio.front import LISTS
 from grpc_backoff.aio.requests import EndingRequests
-from grpc_backoff.calls.machine import CallMachine, Metadata
-from grpc_backoff.record import record
+from grpc_backoff.calls.machine import Metadata
+from grpc_backoff.channel.method import Arguments, Method, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grpc_backoff.aio.channel import Channel
-    from grpc_backoff.aio.connection import CallConnection
+    from grpc_backoff.aio.connection import CallConnection, EarlyConnection
     from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = ["LAST_INTERCEPTORS", "MULTICALLABLES", "MultiCallable"]
@@ -40,23 +40,10 @@ __all__ = ["LAST_INTERCEPTORS", "MULTICALLABLES", "MultiCallable"]
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
 
-@record
-class Arguments(NamedTuple):
-    """What a call is made with: grpc's own arguments."""
+class MultiCallable(Method):
+    """One method of one channel, across any number of connections."""
 
-    request: Any
-    timeout: float | None
-    metadata: Any
-    credentials: grpc.CallCredentials | None
-    wait_for_ready: bool | None
-    compression: grpc.Compression | None
-
-
-class MultiCallable:
-    """One method of one channel, over any number of connections."""
-
-    arity: str
-    takes_one_request: bool
+    _channel: Channel
 
     def __init__(
         self,
@@ -69,58 +56,31 @@ class MultiCallable:
         policy: RetryPolicy | None = None,
         call_id: str | None = None,
     ) -> None:
-        """Remember what grpc's own multicallable is made from; one is made for each connection.
-
-        `policy` is how its calls are retried, None for not at all; `call_id` is what events call them.
-        """
-        self._channel = channel
+        """See `Method`."""
+        super().__init__(
+            channel, method, request_serializer, response_deserializer, registered, policy=policy, call_id=call_id
+        )
         self._loop = channel.loop
         self._manager = channel._manager
         self._owner = channel._share.key
-        self._method = method
         self._interceptors = LISTS[self.arity]
-        self._signature = (request_serializer, response_deserializer, registered)
         self._connection: CallConnection | None = None
         self._direct: Callable[..., grpc.aio.Call]
-        self._sender: MultiCallable | None = None
         self._on_front: Callable[..., grpc.aio.Call] | None = None
-        self._policy = policy
-        self._call_id = call_id
-        self._config = channel._service_config.of(method)
         self._plain = policy is None and not channel._front.always and not self._config.wait_for_ready
-        self._machines: dict[tuple[bool, ...], CallMachine] = {}
 
     def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
         return made
 
-    def _on_connection(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
+    def _on_connection(self, connection: EarlyConnection) -> Callable[..., grpc.aio.Call]:
         made = self._on_channel(connection.channel)
         return made if self.takes_one_request else _ending_requests(made)
 
-    def retrying(self, policy: RetryPolicy | None, call_id: str | None = None) -> Self:
-        """Return a callable for the same method whose calls are retried in another way; None for not at all."""
-        return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
-
-    @property
-    def channel(self) -> Channel:
-        """The channel that it belongs to."""
-        return self._channel
-
-    @property
-    def method(self) -> str:
-        """The method's path, `/package.Service/Method`."""
-        return self._method
-
-    def serialized(self, request: Any) -> Any:
-        """Return a request as its stub sends it; it stays as it is where the stub has no serializer."""
-        serializer = self._signature[0]
-        return request if serializer is None else serializer(request)
-
-    # CH-5: what every call on a READY channel pays for stands here, in `__call__` and in `began`, and nowhere else.
+    # CH-5: the overhead of every call on a READY channel is here, in `__call__` and in `began`, and nowhere else.
 
     def _ready(self) -> CallConnection | None:
-        """Return the connection that calls may enter at this moment, with grpc's multicallable made on it."""
+        """Return the connection that calls may use right now, with grpc's multicallable created on it."""
         if _get_running_loop() is not self._loop:
             self._channel.refuse_elsewhere()
         connection = self._connection
@@ -129,7 +89,10 @@ class MultiCallable:
         return None if self._channel.closing else self._bind()
 
     def _bind(self) -> CallConnection | None:
-        """Make grpc's multicallable on the connection that stands now, and return that; None if there is none."""
+        """Create grpc's multicallable on the current connection, and return the connection; None if there is none."""
+        connection = self._connection
+        if connection is not None and connection is self._manager.connection and connection.alive():
+            return connection
         connection = self._channel._share.connection()
         if connection is not None and connection is not self._connection:
             self._direct = self._on_connection(connection)
@@ -151,7 +114,7 @@ class MultiCallable:
         if self._on_front is None:
             self._on_front = self._on_channel(front.channel)
         request, timeout, metadata, credentials, wait_for_ready, compression = arguments
-        token = _ROUTE.set(self)  # the interceptors run in a task, which inherits this
+        token = _ROUTE.set(self)  # interceptors run in a task, which inherits this
         try:
             return self._on_front(
                 request,
@@ -165,7 +128,7 @@ class MultiCallable:
             _ROUTE.reset(token)
 
     def forward(self, details: grpc.aio.ClientCallDetails, request: Any) -> Any:
-        """Make the call that the interceptors let through, perhaps under another method's name."""
+        """Make the call that the interceptors let through, perhaps with another method's name."""
         method = details.method.decode() if isinstance(details.method, bytes) else details.method
         callee = self
         if method != self._method:
@@ -176,63 +139,65 @@ class MultiCallable:
         )
 
     def _make_call(self, arguments: Arguments) -> Any:
-        """Make a call that may have to wait, or may be made again; or one on the connection if it can do neither."""
+        """Make a call that may have to wait or be repeated; or one on the connection if neither is possible."""
         given = arguments.wait_for_ready
         wait_for_ready = bool(self._config.wait_for_ready if given is None else given)
-        connection = self._ready()
-        if connection is not None and self._policy is None and not wait_for_ready:
+        connection = self._ready() if self._policy is None else None  # one that is retried looks when it begins
+        if connection is not None and not wait_for_ready:
             return self._enter(connection, arguments, arguments.timeout, arguments.metadata)
         channel = self._channel
         channel.refuse_if_closed()
         if arguments.credentials is not None and not channel._secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
-        # A wait-for-ready call may enter a connection as that breaks, and is made again then. One that has waited
-        # enters what was just looked at, and is spared the price of being repeatable.
+        # A wait-for-ready call may be assigned to a connection as that breaks, and is then repeated. A call that has
+        # waited gets a connection that was just observed, and is spared the cost of being repeatable.
         kept = connection is not None or self._policy is not None
-        machine = self._machine(wait_for_ready, by_config=given is None, repeatable=wait_for_ready and kept)
-        # The caller may use both again before there is a connection; a plain call would be on its way by then.
+        machine = self._machine(
+            self._policy, wait_for_ready, by_config=given is None, repeatable=wait_for_ready and kept
+        )
+        # The caller may reuse both before there is a connection; a plain call would already have been sent.
         if arguments.metadata is not None:
             arguments = arguments._replace(metadata=grpc.aio.Metadata(*arguments.metadata))
         own: dict[str, Any]
+        early: MakeEarly | None = None
         if self.takes_one_request:
             sender, frozen = self._freeze(arguments.request)
-            make, own = sender._attempts(arguments._replace(request=frozen)), {"request": frozen}
+            arguments = Arguments(frozen, *arguments[1:])
+            make, own = partial(sender._make_attempt, arguments), {"request": frozen}
+            if self._policy is None and not wait_for_ready:
+                early = partial(sender._make_early, arguments)
         elif machine.handed_over:
-            make, own = self._attempts(arguments), {"requests": arguments.request}
+            make, own = partial(self._make_attempt, arguments), {"requests": arguments.request}
         else:
-            make = self._of_bytes()._attempts(arguments._replace(request=None))
+            make = partial(self._of_bytes()._make_attempt, arguments._replace(request=None))
             own = {"requests": arguments.request, "serialize": self._signature[0]}
-        terms = Terms(channel._calls, machine, make, arguments.timeout, self._config.timeout, self._call_id)
+        terms = Terms(channel._calls, machine, make, arguments.timeout, self._config.timeout, self._call_id, early)
         return CALLS[self.arity](terms, **own)
-
-    def _machine(self, wait_for_ready: bool, *, by_config: bool, repeatable: bool) -> CallMachine:
-        key = wait_for_ready, by_config, repeatable
-        machine = self._machines.get(key)
-        if machine is None:
-            machine = self._machines[key] = CallMachine(
-                self._channel.target, self._method, self._policy, wait_for_ready, by_config, repeatable
-            )
-        return machine
-
-    def _attempts(self, arguments: Arguments) -> MakeAttempt:
-        return partial(self._make_attempt, arguments)
 
     def _make_attempt(
         self, arguments: Arguments, seconds: float | None, instead: Metadata
     ) -> tuple[grpc.aio.Call, CallConnection] | None:
-        """Make an attempt of a call, on the connection that stands at this moment; on a channel that is closing too."""
+        """Make an attempt of a call on the current connection, even on a closing channel."""
         connection = self._bind()
         if connection is None:
             return None
-        metadata = _replaced(arguments.metadata, instead) if instead else arguments.metadata
+        metadata = grpc.aio.Metadata(*replaced(arguments.metadata, instead)) if instead else arguments.metadata
         return self._enter(connection, arguments, seconds, metadata), connection
 
+    def _make_early(self, arguments: Arguments, seconds: float | None) -> grpc.aio.Call | None:
+        """Make a call in the attempt in flight, if the target is proven (CB-7)."""
+        attempt = self._channel._share.early_connection()
+        if attempt is None:
+            return None
+        self._connection, self._direct = None, self._on_connection(attempt)
+        return self._enter(attempt, arguments, seconds, arguments.metadata)
+
     def _enter(
-        self, connection: CallConnection, arguments: Arguments, timeout: float | None, metadata: Any
+        self, connection: EarlyConnection, arguments: Arguments, timeout: float | None, metadata: Any
     ) -> grpc.aio.Call:
         """Make grpc's own call on a connection.
 
-        The core is not to wait a second time: a call that enters a connection as it breaks would wait in there for the
+        The core must not wait a second time: a call assigned to a connection as it breaks would wait there for the
         core's own next attempt, long after the channel is READY again.
         """
         call = self._direct(
@@ -246,26 +211,6 @@ class MultiCallable:
         connection.began(call, self._owner)
         return call
 
-    def _of_bytes(self) -> MultiCallable:
-        """Return the multicallable that sends the same method's requests as bytes."""
-        serializer, deserializer, registered = self._signature
-        if serializer is None:
-            return self
-        if self._sender is None:
-            self._sender = type(self)(self._channel, self._method, None, deserializer, registered)
-        return self._sender
-
-    def _freeze(self, request: Any) -> tuple[MultiCallable, Any]:
-        """Return one request as the bytes that it is now, and the multicallable that sends bytes."""
-        serializer = self._signature[0]
-        if serializer is None:
-            return self, request
-        try:
-            frozen = serializer(request)
-        except Exception:  # noqa: BLE001 - it will raise again in grpc's hands, which know what follows from it
-            return self, request
-        return self._of_bytes(), frozen
-
 
 def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
     def call(requests: Any, **how: Any) -> grpc.aio.Call:
@@ -277,12 +222,6 @@ def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc
         return made
 
     return call
-
-
-def _replaced(metadata: grpc.aio.Metadata | None, instead: Metadata) -> grpc.aio.Metadata:
-    """Return the metadata with these pairs in the place of others under the same keys."""
-    keys = {key for key, _ in instead}
-    return grpc.aio.Metadata(*(pair for pair in metadata or () if pair[0] not in keys), *instead)
 
 
 _ROUTE: ContextVar[MultiCallable] = ContextVar("grpc_backoff_route")
@@ -358,7 +297,7 @@ class _StreamStream(_RequestStream, grpc.aio.StreamStreamMultiCallable):  # type
 MULTICALLABLES: dict[str, type[MultiCallable]] = {
     kind.arity: kind for kind in (_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)
 }
-"""The class of a multicallable by the name of the channel method that makes it."""
+"""The class of a multicallable, by the name of the channel method that creates it."""
 
 
 class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
@@ -387,4 +326,4 @@ LAST_INTERCEPTORS: dict[str, grpc.aio.ClientInterceptor] = {
     "stream_unary": _LastStreamUnary(),
     "stream_stream": _LastStreamStream(),
 }
-"""What stands behind all interceptors, by arity: grpc files one object under one arity only."""
+"""The last interceptor of each arity: grpc registers an object under one arity only."""

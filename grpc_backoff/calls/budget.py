@@ -1,4 +1,4 @@
-"""What is left of a target's retry budget: gRFC A6's throttling, counted as gRPC's cores count it (RT-9)."""
+"""The remaining retry budget of a target: throttling as in gRFC A6, counted as gRPC's cores count it (RT-9)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from grpc_backoff.policy.budget import RetryBudget
 
 __all__ = ["RetryTokens", "tokens_of"]
 
-_THOUSANDTHS = 1000  # whole numbers, so that ten successes at 0.1 are one token and not almost one
-_DIGITS = 6  # what a float is less or more than was written vanishes: 1.001 * 1000 is not quite 1001
+_THOUSANDTHS = 1000  # whole numbers, so that ten successes at 0.1 make exactly one token
+_DIGITS = 6  # rounds off floating-point error: 1.001 * 1000 is not quite 1001
 
 
 class RetryTokens:
-    """The tokens of one target; all of its channels in this process that have the same budget share them."""
+    """The tokens of one target, shared by all its channels in this process that have the same budget."""
 
     def __init__(self, budget: RetryBudget) -> None:
-        """Begin with all of them."""
+        """Start with a full budget."""
         self._most = _thousandths(budget.max_tokens)
         self._refund = _thousandths(budget.token_ratio)
         self._left = self._most
@@ -28,15 +28,15 @@ class RetryTokens:
 
     @property
     def spent(self) -> bool:
-        """Whether no more than half is left: there are no retries until enough calls succeed."""
+        """Whether no more than half is left: then there are no retries until enough calls succeed."""
         return 2 * self._left <= self._most
 
     def failed(self) -> None:
-        """Pay for a failure that could be retried, or that the server does not want retried."""
+        """Pay for a failure that is retryable, or that the server asks not to retry."""
         self._left = max(0, self._left - _THOUSANDTHS)
 
     def succeeded(self) -> None:
-        """Get back what a success brings."""
+        """Get back the tokens that a success returns."""
         self._left = min(self._most, self._left + self._refund)
 
 
@@ -48,7 +48,7 @@ _shared: WeakValueDictionary[tuple[str, RetryBudget], RetryTokens] = WeakValueDi
 
 
 def tokens_of(target: str, budget: RetryBudget) -> RetryTokens:
-    """Return the tokens of a target; they are forgotten with the last channel that has them."""
+    """Return the tokens of a target; they are discarded with the last channel that uses them."""
     tokens = _shared.get((target, budget))
     if tokens is None:
         tokens = _shared[target, budget] = RetryTokens(budget)

@@ -1,54 +1,53 @@
-"""The texts in which grpc's core describes a failed call, and when they can be trusted (RT-2).
+"""Interprets the texts with which grpc's core describes a failed call, and decides when to trust them (RT-2).
 
-The core reports its own findings as a status code and a text, which is also how a server reports its own. A proxy even
-passes on the words of a core that is not ours. So a text is believed only beside what no server can say: the state of
-the connection at the moment when the call ended, and the absence of any metadata.
+The core reports its own errors as a status code and a text, but so does a server, and a proxy may even pass on the text
+of another core. So a text is trusted only together with evidence that no server can produce: the state of the
+connection when the call ended, and the absence of any metadata.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from typing import NamedTuple
 
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["Link", "Report", "is_oversized", "never_left", "was_refused"]
 
 _UNAVAILABLE = "UNAVAILABLE"
 _RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
 
-_REFUSED = re.compile(r"(Stream removed \()?GOAWAY received")
-"""How the core's words begin for a call that a GOAWAY says was not taken. Farther behind, the connection of a call that
-was taken has broken after a GOAWAY."""
-_UNSENT = re.compile(r"failed to connect to all addresses|connections to all backends failing")
-"""The core's text for a call that found no connection: here, one that entered a connection as it broke."""
-_OVERSIZED = re.compile(r"(Received|Sent) message larger than max")
-"""The text of a core, ours or the server's, for a message that exceeds its limit."""
+_REFUSED = r"(Stream removed \()?GOAWAY received"
+"""Matches the beginning of the core's text for a call that a GOAWAY rejected. Anywhere else in the text, the words mean
+that the call was accepted and its connection broke after a GOAWAY."""
+_UNSENT = r"failed to connect to all addresses|connections to all backends failing"
+"""The core's text for a call without a connection: here, one that was assigned to a connection as it broke."""
+_OVERSIZED = r"(Received|Sent) message larger than max"
+"""The text of either core, the client's or the server's, for a message that exceeds its limit."""
 
 
 class Link(enum.Enum):
-    """The connection of a failed call, at the moment when the call ended."""
+    """The state of a failed call's connection at the moment the call ended."""
 
     NONE = "none"
-    """The call had not entered any."""
+    """The call had not been assigned to a connection."""
     OPEN = "open"
-    """It stood, or was being drained: whatever failed the call, the server may have said it."""
+    """The connection was up or draining: whatever failed the call, the server may have sent the status."""
     BROKEN = "broken"
-    """It ended together with the call."""
+    """The connection ended together with the call."""
     UNREACHABLE = "unreachable"
-    """It had ended, and the core had dialled again by itself, in vain."""
+    """The connection had already ended, and the core had redialled by itself, without success."""
 
 
 @record
 class Report(NamedTuple):
-    """How a call failed, as its client saw it.
+    """How a call failed, as seen by the client.
 
     Attributes:
         code: the status code's name.
-        details: the status details, the core's or the server's.
-        link: the call's connection at that moment.
-        metadata: whether any metadata of the server's came.
+        details: the status details, from the core or the server.
+        link: the state of the call's connection at that moment.
+        metadata: whether any metadata arrived from the server.
     """
 
     code: str
@@ -58,24 +57,25 @@ class Report(NamedTuple):
 
 
 def was_refused(report: Report) -> bool:
-    """Return whether a GOAWAY ended the call before the server took it (gRFC A6).
+    """Return whether a GOAWAY ended the call before the server accepted it (gRFC A6).
 
-    A server that says these words and ends the connection in the same moment is believed: a GOAWAY has the same power.
+    A server that sends this text and closes the connection at the same moment is trusted: it could just as well have
+    sent a GOAWAY.
     """
-    return _is_the_cores(report, Link.BROKEN, Link.UNREACHABLE) and _REFUSED.match(report.details) is not None
+    return _is_the_cores(report, Link.BROKEN, Link.UNREACHABLE) and re.match(_REFUSED, report.details) is not None
 
 
 def never_left(report: Report) -> bool:
-    """Return whether the call entered a connection as that broke, and so never left this process (CH-3)."""
-    return _is_the_cores(report, Link.UNREACHABLE) and _UNSENT.match(report.details) is not None
+    """Return whether the call was assigned to a connection as that broke, and so never left this process (CH-3)."""
+    return _is_the_cores(report, Link.UNREACHABLE) and re.match(_UNSENT, report.details) is not None
 
 
 def is_oversized(report: Report) -> bool:
-    """Return whether a message was larger than one of the two sides takes.
+    """Return whether a message exceeded the size limit of one of the two sides.
 
-    A server's own text may be trusted here: it can only prevent a retry, never cause one.
+    A text from the server may be trusted here: it can only prevent a retry, never cause one.
     """
-    return report.code == _RESOURCE_EXHAUSTED and _OVERSIZED.search(report.details) is not None
+    return report.code == _RESOURCE_EXHAUSTED and re.search(_OVERSIZED, report.details) is not None
 
 
 def _is_the_cores(report: Report, *links: Link) -> bool:

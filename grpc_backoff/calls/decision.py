@@ -1,18 +1,17 @@
-"""What follows a failed attempt: another one after a wait, or the end. Pure functions; the machine carries them out.
+"""Decides what follows a failed attempt: another one after a wait, or the end. Pure functions, used by the machine.
 
-The order of the questions is gRPC's (gRFC A6): is the code one to retry and the call not committed, is there budget,
-are attempts left, and only then what the server says. The deadline comes last: a wait must leave time for an attempt.
+The order of the checks is gRPC's (gRFC A6): whether the code is retryable and the call uncommitted, whether there is
+budget, whether attempts are left, and only then the server's hint. The deadline is last: a wait must leave time for an
+attempt.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 from grpc_backoff.calls.events import Reason, WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["FailedAttempt", "GiveUp", "Progress", "Retry", "costs_token", "decide", "is_conflict", "is_retryable"]
 
@@ -20,9 +19,9 @@ _UNAUTHENTICATED = "UNAUTHENTICATED"
 _TIMED_OUT = "DEADLINE_EXCEEDED"
 _CONFLICTS = frozenset({"ABORTED", "ALREADY_EXISTS"})
 _LONGEST = 24 * 60 * 60.0
-"""The longest wait, in seconds, that a server can have meant where nothing else bounds it."""
+"""The longest plausible wait, in seconds, that a server can ask for if nothing else bounds it."""
 _SCATTERED = frozenset({WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER})
-"""The server hints that many clients receive alike; not gRPC's own pushback, which is honoured exactly (RT-3)."""
+"""The server hints that many clients may receive alike; gRPC's own pushback is honoured exactly instead (RT-3)."""
 
 
 @record
@@ -31,12 +30,12 @@ class FailedAttempt(NamedTuple):
 
     Attributes:
         code: the status code's name.
-        hint: what the server says of another attempt.
-        own_timeout: whether the attempt had less time than the call: DEADLINE_EXCEEDED may not end the call.
-        refused: whether the server had said goodbye before it saw the call, and the core leaves that to us.
-        committed: whether something of the answer has reached the caller (RT-8).
-        oversized: whether a message was larger than one of the two sides takes: it will not be smaller next time, and
-            the call may have been executed.
+        hint: the server hint, if any.
+        own_timeout: whether the attempt had less time than the call, so that DEADLINE_EXCEEDED need not end the call.
+        refused: whether the server rejected the call with a GOAWAY before processing it, and the core leaves it to us.
+        committed: whether part of the response has reached the caller (RT-8).
+        oversized: whether a message exceeded a size limit: it would be no smaller next time, and the call may have been
+            executed.
     """
 
     code: str
@@ -49,14 +48,14 @@ class FailedAttempt(NamedTuple):
 
 @record
 class Progress(NamedTuple):
-    """How far a call has come.
+    """The progress of a call.
 
     Attributes:
         attempt: the number of the running or last attempt, from 1.
-        step: how many waits of the policy's sequence have been; a pushback begins it anew (RT-3).
-        previous: the last wait of the sequence, which a decorrelated one grows from.
-        refreshed: whether the credentials were renewed already (RT-4).
-        refused: whether the call was made again behind a GOAWAY already.
+        step: how many waits of the policy's sequence have been used; a pushback restarts it (RT-3).
+        previous: the last wait of the sequence, from which decorrelated backoff continues.
+        refreshed: whether the credentials have already been renewed (RT-4).
+        refused: whether the call has already been repeated after a GOAWAY.
     """
 
     attempt: int = 1
@@ -68,14 +67,14 @@ class Progress(NamedTuple):
 
 @record
 class Retry(NamedTuple):
-    """Try again.
+    """Make another attempt.
 
     Attributes:
-        delay: after how many seconds.
-        source: where that comes from.
-        progress: that of the new attempt.
-        asked: how many seconds the server asked for, before any jitter and cap; None where it asked for none.
-        refresh: whether the credentials are to be renewed before the new attempt (RT-4).
+        delay: the wait before it, in seconds.
+        source: what determined the wait.
+        progress: the progress at the start of the new attempt.
+        asked: how many seconds the server asked for, before jitter and cap; None if it did not ask.
+        refresh: whether to renew the credentials before the new attempt (RT-4).
     """
 
     delay: float
@@ -87,12 +86,12 @@ class Retry(NamedTuple):
 
 @record
 class GiveUp(NamedTuple):
-    """Let the failure be the call's.
+    """End the call with this failure.
 
     Attributes:
-        reason: why a failure that can be retried is not; None for any other.
-        wait: the wait for which there is no time; None if that is not the reason.
-        asked_by: how the server asked for that wait; None where the policy's schedule has it.
+        reason: why a retryable failure is not retried; None for any other failure.
+        wait: the wait, in seconds, that does not fit before the deadline; None if that is not the reason.
+        asked_by: how the server asked for that wait; None if it came from the policy's schedule.
     """
 
     reason: Reason | None = None
@@ -101,19 +100,19 @@ class GiveUp(NamedTuple):
 
 
 def is_retryable(policy: RetryPolicy, failure: FailedAttempt) -> bool:
-    """Return whether the policy retries such a failure: by its code, or as the attempt's own timeout expired (RT-7)."""
+    """Return whether the policy retries this failure: for its code, or because the attempt's timeout expired (RT-7)."""
     if failure.oversized:
         return False
     return failure.code in policy.codes or (failure.own_timeout and failure.code == _TIMED_OUT)
 
 
 def is_conflict(policy: RetryPolicy, failure: FailedAttempt) -> bool:
-    """Return whether the failure is for the `on_conflict` hook: a conflict that is not retried (RT-5)."""
+    """Return whether the failure is one for the `on_conflict` hook: a conflict that is not retried (RT-5)."""
     return failure.code in _CONFLICTS and not is_retryable(policy, failure)
 
 
 def costs_token(policy: RetryPolicy, failure: FailedAttempt) -> bool:
-    """Return whether the failure costs the target a token of its budget (RT-9)."""
+    """Return whether the failure costs a token of the target's budget (RT-9)."""
     if policy.max_attempts == 1:
         return False
     stopped = failure.hint is not None and failure.hint.delay is None
@@ -130,19 +129,19 @@ def decide(
     can_refresh: bool,
     rng: Random,
 ) -> Retry | GiveUp:
-    """Return what follows from a failure.
+    """Return what follows a failure.
 
     Args:
         policy: how the call is retried.
-        progress: how far it has come.
+        progress: the progress of the call.
         failure: how its last attempt failed.
         left: the seconds until the call's deadline; None without one.
-        budget_spent: whether the target's budget allows no retries, after it paid for this failure (RT-9).
-        can_refresh: whether there is a way to new credentials (RT-4).
-        rng: where jitter comes from.
+        budget_spent: whether the target's budget allows no retries after paying for this failure (RT-9).
+        can_refresh: whether the credentials can be renewed (RT-4).
+        rng: the source of jitter.
     """
     if failure.refused and not (progress.refused or failure.committed):
-        # gRFC A6: the server has not taken it, so no policy applies and the attempt does not count.
+        # gRFC A6: the server has not processed the call, so no policy applies and the attempt does not count.
         again = Retry(0.0, WaitSource.REFUSED, progress._replace(refused=True))
         return GiveUp(Reason.DEADLINE) if left is not None and left <= 0 else again
     renews = can_refresh and failure.code == _UNAUTHENTICATED
@@ -156,7 +155,7 @@ def decide(
         retry = Retry(0.0, WaitSource.REFRESH, following._replace(refreshed=True), refresh=True)
     else:
         retry = _wait(policy, following, _heard(policy, failure.hint, left), rng)._replace(refresh=renews)
-    if left is not None and retry.delay >= left:  # RT-3: it would fail anyway, only later
+    if left is not None and retry.delay >= left:  # RT-3: it would fail anyway, but later
         asked_by = None if retry.asked is None else retry.source
         return GiveUp(Reason.DEADLINE, retry.delay or None, asked_by)
     if retry.source in _SCATTERED:
@@ -165,7 +164,7 @@ def decide(
 
 
 def _ended_by_deadline(progress: Progress, failure: FailedAttempt, left: float | None) -> bool:
-    """Return whether the call's own deadline ended one of its later attempts."""
+    """Return whether the call's own deadline ended an attempt after the first."""
     return failure.code == _TIMED_OUT and progress.attempt > 1 and left is not None and left <= 0
 
 
@@ -178,7 +177,7 @@ def _obstacle(policy: RetryPolicy, progress: Progress, hint: ServerHint | None, 
 
 
 def _heard(policy: RetryPolicy, hint: ServerHint | None, left: float | None) -> ServerHint | None:
-    """Return the server hint, unless it is implausibly long and nothing bounds the wait."""
+    """Return the server hint, unless it is implausibly long and nothing else bounds the wait."""
     boundless = left is None and policy.max_server_delay is None
     return None if boundless and hint is not None and (hint.delay or 0.0) > _LONGEST else hint
 
@@ -188,7 +187,7 @@ def _wait(policy: RetryPolicy, following: Progress, hint: ServerHint | None, rng
         step = following.step + 1
         delay = policy.delay(step, rng, following.previous)
         return Retry(delay, WaitSource.SCHEDULE, following._replace(step=step, previous=delay))
-    if hint.source is WaitSource.PUSHBACK:  # exactly as long, and the sequence begins anew
+    if hint.source is WaitSource.PUSHBACK:  # honoured exactly, and the sequence restarts
         following = following._replace(step=0, previous=None)
     else:
         following = following._replace(step=following.step + 1)

@@ -1,6 +1,6 @@
-"""Frozen records of calls that are retried: what listeners get beside the connection's events.
+"""Frozen records about retried calls, which listeners receive in addition to the connection's events.
 
-They hold no payload, no metadata and no token (RT-11). Times are seconds.
+They contain no payloads, metadata or tokens (RT-11). Times are in seconds.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ __all__ = ["CallEvent", "CallExhausted", "CallRetried", "CallSucceeded", "Reason
 
 
 class WaitSource(enum.Enum):
-    """Who said how long to wait before a retry (RT-3)."""
+    """What determined the wait before a retry (RT-3)."""
 
     SCHEDULE = "schedule"
     """The policy's own backoff."""
     PUSHBACK = "grpc-retry-pushback-ms"
-    """gRPC's own trailer (gRFC A6)."""
+    """gRPC's own trailer, `grpc-retry-pushback-ms` (gRFC A6)."""
     RETRY_INFO = "google.rpc.RetryInfo"
-    """A detail of the rich status."""
+    """A `google.rpc.RetryInfo` in the details of the rich status."""
     RETRY_AFTER = "retry-after"
-    """HTTP's header, in seconds or as a date (RFC 9110)."""
+    """The HTTP header, in seconds or as a date (RFC 9110)."""
     REFRESH = "refreshed credentials"
-    """Nobody: the credentials are new, and the retry follows at once (RT-4)."""
+    """No wait: the credentials were renewed, and the retry follows at once (RT-4)."""
     REFUSED = "refused stream"
-    """Nobody: a GOAWAY ended the call, and it is made again on the next connection, once."""
+    """No wait: a GOAWAY ended the call, and it is repeated once, on the next connection."""
 
 
 class Reason(enum.Enum):
-    """Why a call that could have been retried was not."""
+    """Why a retryable call was not retried."""
 
     ATTEMPTS = "no attempts are left"
     DEADLINE = "the deadline leaves no time for another"
@@ -40,14 +40,14 @@ class Reason(enum.Enum):
 
 @value(frozen=True, slots=True, kw_only=True)
 class CallEvent:
-    """What every event of a call has.
+    """The fields that all call events have.
 
     Attributes:
-        target: the channel's target as it was given.
+        target: the channel's target as given.
         method: the method's path, `/package.Service/Method`.
-        at: when it happened, on the channel's monotonic clock.
-        attempt: which attempt of the call it is about; 1 is the first.
-        call_id: the same in all events of one call, in its log lines and for its hooks.
+        at: when it happened, in seconds on the channel's monotonic clock.
+        attempt: the number of the attempt that the event is about, from 1.
+        call_id: identifies the call in all its events, log lines and hooks.
     """
 
     target: str
@@ -59,11 +59,11 @@ class CallEvent:
 
 @value(frozen=True, slots=True, kw_only=True)
 class CallRetried(CallEvent):
-    """The attempt failed with `code`; the next one follows in `delay` seconds, as `source` set it.
+    """The attempt failed with `code`; the next one follows in `delay` seconds, as determined by `source`.
 
-    `server_delay` is the wait that the server asked for, in seconds; `delay` is that with the policy's jitter and
-    limits (RT-3). It is None where the server asked for none, or was not heeded. `trace_id` is that of the caller's
-    trace, as 32 hexadecimal digits, None where OpenTelemetry knows of none.
+    `server_delay` is the wait that the server asked for, in seconds; `delay` is that wait with the policy's jitter and
+    limits (RT-3). It is None if the server did not ask, or its request was ignored. `trace_id` identifies the caller's
+    trace, as 32 hexadecimal digits; None if OpenTelemetry has no active trace.
     """
 
     code: str
@@ -82,9 +82,9 @@ class CallSucceeded(CallEvent):
 
 @value(frozen=True, slots=True, kw_only=True)
 class CallExhausted(CallEvent):
-    """The attempt failed with `code`, which the policy retries, and no other followed (RT-6).
+    """The attempt failed with `code`, which the policy retries, but no further attempt followed (RT-6).
 
-    `took` counts from the beginning of the call; `trace_id` is as in `CallRetried`.
+    `took` is the number of seconds since the call began; `trace_id` is as in `CallRetried`.
     """
 
     code: str

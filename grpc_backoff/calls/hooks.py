@@ -1,39 +1,38 @@
-"""What a program can do when a call fails: renew credentials, settle a conflict, note its end (RT-4 to RT-6)."""
+"""What a program can do when a call fails: renew credentials, resolve a conflict, record the failure (RT-4 to RT-6)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.calls.events import Reason
 from grpc_backoff.errors import OptionError
-from grpc_backoff.record import value
+from grpc_backoff.record import field, names_of, value
 
 if TYPE_CHECKING:
     import grpc
 
 __all__ = ["FailedCall", "Hook", "RetryHooks", "renewed_metadata"]
 
-_KEY = re.compile(r"[0-9a-z_.-]+", re.ASCII)
+_KEY = r"(?a)[0-9a-z_.-]+"
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class FailedCall:
-    """An attempt that failed, as a hook sees it.
+    """A failed attempt, as a hook sees it.
 
     Attributes:
-        target: the channel's target as it was given.
+        target: the channel's target as given.
         method: the method's path, `/package.Service/Method`.
-        attempt: which one it was; 1 is the first.
+        attempt: the number of the attempt, from 1.
         code: the status code.
-        details: what the server says, or grpc.
+        details: the status details, from the server or from grpc.
         trailing_metadata: the pairs of the server's trailing metadata; not shown by `repr`.
         took: the seconds since the call began.
-        reason: why there is no further attempt; None where that is not the matter.
+        reason: why there is no further attempt; None if that is not what the hook is for.
         call_id: the call's identifier, as in its events and log lines.
-        request: the request as the bytes that were sent, so that a hook can keep it; None for a stream of requests. Not
+        request: the request in its serialized form, so that a hook can store it; None for a stream of requests. Not
             shown by `repr`.
     """
 
@@ -50,47 +49,47 @@ class FailedCall:
 
 
 Hook = Callable[[FailedCall], Any]
-"""A function or a coroutine function. What it raises is logged, and the call's own error stays what it is."""
+"""A function or a coroutine function. Exceptions from it are logged and do not change the error of the call."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class RetryHooks:
-    """What a channel calls when its calls fail, in the context of the call.
+    """The functions that a channel calls when its calls fail, in the context of the call.
 
-    On the asyncio face they run on the event loop. An asynchronous hook is waited for, as long as the call's deadline
-    allows; it goes on after that. On the threaded face they are functions, and run in the thread of a blocking call.
+    In the asyncio API they run on the event loop. A coroutine is awaited up to the call's deadline, and continues to
+    run after that. In the synchronous API they are plain functions, and run in the thread of a blocking call.
     """
 
     refresh_credentials: Hook | None = None
-    """Called when a call is UNAUTHENTICATED for the first time; then the call is made again at once (RT-4).
+    """Called the first time that a call fails with UNAUTHENTICATED; the call is then repeated at once (RT-4).
 
-    It may return metadata, as pairs: they take the place of the pairs with the same keys that the call was made with.
-    While it runs, other calls of the channel that are UNAUTHENTICATED wait for it and share what it returns.
+    It may return metadata as pairs, which replace the call's own pairs with the same keys. While it runs, other calls
+    of the channel that fail with UNAUTHENTICATED wait for it and share the result.
     """
 
     on_conflict: Hook | None = None
-    """Called when a call is ABORTED or ALREADY_EXISTS and its policy does not retry that (RT-5)."""
+    """Called when a call fails with ABORTED or ALREADY_EXISTS and its policy does not retry that (RT-5)."""
 
     on_exhausted: Hook | None = None
-    """Called when a call is given up although its policy retries such a failure (RT-6)."""
+    """Called when a call gives up after a failure that its policy retries (RT-6)."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called; OptionError says which."""
-        for hook in fields(self):
-            value = getattr(self, hook.name)
+        """Check that each hook is callable; OptionError names the wrong one."""
+        for name in names_of(self):
+            value = getattr(self, name)
             if value is not None and not callable(value):
-                raise OptionError(f"RetryHooks.{hook.name}", value, "a function, or None for no hook")
+                raise OptionError(f"RetryHooks.{name}", value, "a function, or None for no hook")
 
 
 def renewed_metadata(given: Any) -> tuple[tuple[str, str | bytes], ...]:
-    """Return the pairs that a hook gave; TypeError, without the values, if grpc would not take them for metadata."""
+    """Return the pairs from a hook; TypeError, without the values, if grpc would not accept them as metadata."""
     try:
         pairs = tuple((key, value) for key, value in given or ())
     except (TypeError, ValueError):
         kind = type(given).__qualname__
         raise TypeError(f"refresh_credentials returned {kind}: expected pairs of metadata, or None") from None
     for key, given_value in pairs:
-        if not isinstance(key, str) or not _KEY.fullmatch(key):
+        if not isinstance(key, str) or not re.fullmatch(_KEY, key):
             raise TypeError(f"refresh_credentials returned key={key!r}: expected lower-case letters, digits and -_.")
         if not isinstance(given_value, bytes if key.endswith("-bin") else str):
             kind = type(given_value).__qualname__

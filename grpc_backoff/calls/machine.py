@@ -1,21 +1,20 @@
 r"""The life of one call as a pure state machine: (state, input, now, randomness) -> (state, effects).
 
-What lives here is every decision about a call that may wait for a connection or be made more than once: when an attempt
-begins, whether it is repeated, how long to wait, which hook is asked, how the call ends. What must not: grpc, an event
-loop, a thread, a clock. The machine asks for things by returning effects, and a shell carries them out in their order.
-The table at the end of this module is the machine: a pair of phase and input that is not in it is an
-`IllegalTransition`.
+All decisions about a call that may wait for a connection or be attempted more than once are made here: when an attempt
+begins, whether it is repeated, how long to wait, which hook is called, how the call ends. Nothing here uses grpc, an
+event loop, a thread or a clock. The machine returns effects, and a shell executes them in order. The table at the end
+of this module is the machine: a pair of phase and input that is not in it raises `IllegalTransition`.
 
 ::
 
     RUNNING ---- fails, is retried ----> SLEEPING ---- wakes ----> RUNNING ...
        |  \                                 ^
-       |   `- fails, a hook is asked -> DECIDING
+       |   `- fails, a hook is run --> DECIDING
        |
        `- there is no connection -> WAITING ---- connected ----> RUNNING
 
-A call without a retry policy is handed over once its attempt has begun: the call then ends as that attempt ends, and
-nothing is left to decide. An attempt's wait for a connection is part of the attempt (RT-7).
+A call without a retry policy is handed over once its attempt has begun: from then on it ends as that attempt ends, and
+no decisions are left. An attempt's wait for a connection is part of the attempt (RT-7).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.decision import FailedAttempt, GiveUp, Progress, Retry, costs_token, decide, is_conflict
@@ -33,7 +32,7 @@ from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record, value
+from grpc_backoff.record import NamedTuple, record, value
 
 __all__ = [
     "AbandonAttempt",
@@ -82,9 +81,9 @@ _FIRST = Progress()
 
 
 class CallPhase(enum.Enum):
-    """Where a call is."""
+    """The phase of a call."""
 
-    __hash__ = object.__hash__  # in C: the table is asked for every step
+    __hash__ = object.__hash__  # implemented in C: every step looks up the table
 
     RUNNING = enum.auto()
     """An attempt is on a connection, or about to be."""
@@ -95,11 +94,11 @@ class CallPhase(enum.Enum):
     SLEEPING = enum.auto()
     """An attempt has failed, and the next one follows after a wait."""
     DONE = enum.auto()
-    """Final: it is known what the call ends with."""
+    """Final: the outcome of the call is known."""
 
 
 class Hook(enum.Enum):
-    """Which of the program's hooks is asked; the values are the names in `RetryHooks`."""
+    """The program's hooks; the values are the names in `RetryHooks`."""
 
     REFRESH = "refresh_credentials"
     CONFLICT = "on_conflict"
@@ -107,45 +106,45 @@ class Hook(enum.Enum):
 
 
 class Ending(enum.Enum):
-    """What a call ends with."""
+    """How a call ends."""
 
     ATTEMPT = enum.auto()
-    """What its last attempt ends with, or has ended with."""
+    """With the result of its last attempt, now or later."""
     EXHAUSTED = enum.auto()
-    """The last attempt's failure, with the account of all attempts (RT-6)."""
+    """With the last attempt's failure and the account of all attempts (RT-6)."""
     CANCELLED = enum.auto()
     """Cancelled while no attempt was on a connection."""
     BROKEN = enum.auto()
-    """The attempt could not even be made: what that raised is the caller's."""
+    """The attempt could not be made: the exception is passed on to the caller."""
 
 
 @record
 class CallState(NamedTuple):
-    """All that the machine remembers of a call. Times are on the shell's monotonic clock.
+    """The complete state of a call. Times are in seconds on the shell's monotonic clock.
 
-    A named tuple, since the successful call pays for two of them, and they cost a third of a frozen dataclass.
+    A named tuple, because every successful call creates two, at a third of the cost of a frozen dataclass.
 
     Attributes:
-        phase: where the call is.
-        call_id: what its events and log lines call it.
+        phase: the phase of the call.
+        call_id: its text identifies the call in events and log lines.
         trace_id: the caller's trace; None if there is none.
         began: when the call began.
-        end: its deadline over all attempts and waits (RT-7); None without one.
+        end: the deadline over all attempts and waits (RT-7); None without one.
         attempt_began: when the latest attempt began; its wait for a connection is part of it.
         attempt_end: the deadline of that attempt; None without one.
-        progress: how far the schedule has come.
+        progress: the progress through the schedule.
         own_timeout: whether the attempt has less time than the call, so that its end need not be the call's.
         waited: whether the attempt has waited for a connection.
-        missed: whether a connection that it waited for was gone before the attempt could have it.
-        committed: whether something of the attempt has reached the caller (RT-8).
-        metadata: what takes the place of the caller's metadata under the same keys.
-        following: what has been decided and not yet done, in DECIDING and SLEEPING.
+        missed: whether a connection that it waited for was lost before the attempt could use it.
+        committed: whether part of the attempt's response has reached the caller (RT-8).
+        metadata: the pairs that replace the caller's metadata with the same keys.
+        following: the decision that is still to be carried out, in DECIDING and SLEEPING.
         failed: the code of the attempt that failed, in DECIDING and SLEEPING.
         wake: when SLEEPING ends.
     """
 
     phase: CallPhase
-    call_id: str
+    call_id: object
     trace_id: str | None
     began: float
     end: float | None
@@ -167,9 +166,9 @@ class CallState(NamedTuple):
 
 @record
 class NotConnected(NamedTuple):
-    """There was no connection for the attempt that was to begin.
+    """There was no connection for the attempt that was about to begin.
 
-    `failing` says whether the last dial failed, and `resolved` is as in `NoConnection`.
+    `failing` is whether the last dial failed; `resolved` is as in `NoConnection`.
     """
 
     failing: bool = False
@@ -178,44 +177,44 @@ class NotConnected(NamedTuple):
 
 @record
 class Begun(NamedTuple):
-    """The attempt is on a connection. Asked for only where the call is `handed_over` to it."""
+    """The attempt is on a connection. Sent only if the call is `handed_over` to it."""
 
 
 @record
 class ConnectionReady(NamedTuple):
-    """There is a connection for the attempt that waits."""
+    """There is a connection for the waiting attempt."""
 
 
 @record
 class Missed(NamedTuple):
-    """There was a connection, and it was gone before this attempt's turn came."""
+    """There was a connection, but it was lost before this attempt could use it."""
 
 
 @record
 class NoConnection(NamedTuple):
-    """A dial failed; `resolved` says whether the target's name has ever been resolved."""
+    """A dial failed; `resolved` is whether the target's name has ever been resolved."""
 
     resolved: bool = True
 
 
 @record
 class OkStatus(NamedTuple):
-    """The attempt succeeded; `observed` says whether anything listens for a first attempt that did."""
+    """The attempt succeeded; `observed` is whether anything listens for successful first attempts."""
 
     observed: bool = False
 
 
 @record
 class NonOkStatus(NamedTuple):
-    """The attempt ended with another status than OK.
+    """The attempt ended with a status other than OK.
 
     Attributes:
         code: the name of the status code.
-        hint: what the server says of another attempt (RT-3).
+        hint: the server hint, if any (RT-3).
         unsent: whether the call is known never to have left this process.
-        refused: whether the server refused the stream by GOAWAY, and the core leaves it to us to make the call again.
-        oversized: whether a message was larger than one of the two sides takes.
-        can_refresh: whether there is a way to new credentials (RT-4).
+        refused: whether the server rejected the stream with a GOAWAY, and the core leaves it to us to repeat the call.
+        oversized: whether a message exceeded the size limit of one of the two sides.
+        can_refresh: whether the credentials can be renewed (RT-4).
     """
 
     code: str
@@ -233,17 +232,17 @@ class AttemptBroken(NamedTuple):
 
 @record
 class Committed(NamedTuple):
-    """Something of the attempt has reached the caller (RT-8)."""
+    """Part of the attempt's response has reached the caller (RT-8)."""
 
 
 @record
 class CallTimerFired(NamedTuple):
-    """The one timer is due, or late."""
+    """The machine's timer is due, or overdue."""
 
 
 @record
 class HookDone(NamedTuple):
-    """The hook has returned; `metadata` is what it renewed, None if it failed or renews nothing."""
+    """The hook has returned; `metadata` is what it renewed, None if it failed or renewed nothing."""
 
     metadata: Metadata | None = None
 
@@ -255,7 +254,7 @@ class CancelRequested(NamedTuple):
 
 @record
 class ChannelClosing(NamedTuple):
-    """The channel closes: nothing is repeated from now on."""
+    """The channel is closing: nothing is repeated from now on."""
 
 
 Input = (
@@ -280,9 +279,9 @@ Input = (
 
 @record
 class Begin(NamedTuple):
-    """Make an attempt with this many seconds, and this metadata in place of the caller's own under the same keys.
+    """Make an attempt with a timeout of this many seconds, and with this metadata in place of the caller's same keys.
 
-    The shell answers with `NotConnected` where there is no connection for it.
+    The shell answers with `NotConnected` if there is no connection for it.
     """
 
     seconds: float | None
@@ -291,26 +290,26 @@ class Begin(NamedTuple):
 
 @record
 class Enqueue(NamedTuple):
-    """Put the call among those that wait for a connection, and ask for one."""
+    """Add the call to the pending calls, and request a connection."""
 
 
 @record
 class FailSoon(NamedTuple):
-    """Send `NoConnection`, but not before the caller has the call in hand."""
+    """Send `NoConnection`, but only after the caller has received the call object."""
 
 
 @record
 class FailAttempt(NamedTuple):
-    """The attempt that waited has failed for want of a connection, with this code (CH-4)."""
+    """The waiting attempt has failed for lack of a connection, with this code (CH-4)."""
 
     code: str
 
 
 @record
 class CallHook(NamedTuple):
-    """Ask one of the program's hooks; the shell answers with `HookDone`, at once where there is no such hook.
+    """Run one of the program's hooks; the shell answers with `HookDone`, at once if there is no such hook.
 
-    `took` is how many seconds the call has taken so far, and `reason` why there is no further attempt, if that is it.
+    `took` is how many seconds the call has taken so far; `reason` is why there is no further attempt, if that applies.
     """
 
     hook: Hook
@@ -320,12 +319,14 @@ class CallHook(NamedTuple):
 
 @record
 class Finish(NamedTuple):
-    """The call ends so; `gave_up` is the decision, for the account of an exhausted call, with what was left of time."""
+    """End the call this way; `gave_up` is the decision of an exhausted call, for its account, with the time left."""
 
     ending: Ending
     gave_up: GiveUp | None = None
     left: float | None = None
 
+
+_AS_ATTEMPT = Finish(Ending.ATTEMPT)
 
 Effect = (
     Begin
@@ -343,16 +344,16 @@ Step = tuple[CallState, list[Effect]]
 
 
 class Surroundings(Protocol):
-    """What the calls of one channel share, and what changes while they run."""
+    """What the calls of one channel share, and what may change while they run."""
 
     @property
     def rng(self) -> Random:
-        """Where jitter comes from."""
+        """The source of jitter."""
         ...
 
     @property
     def tokens(self) -> RetryTokens | None:
-        """What is left of the target's retry budget (RT-9); None for no limit. Outcomes of attempts change it."""
+        """The target's remaining retry budget (RT-9), changed by the outcomes of attempts; None for no limit."""
         ...
 
     @property
@@ -363,15 +364,15 @@ class Surroundings(Protocol):
 
 @value(frozen=True, slots=True)
 class CallMachine:
-    """The rules, for the calls of one method. It holds no state: `begin` and `step` are functions of their arguments.
+    """The rules for the calls of one method. It holds no state: `begin` and `step` are functions of their arguments.
 
     Attributes:
-        target: the channel's target as it was given.
+        target: the channel's target as given.
         method: the method's path, `/package.Service/Method`.
-        policy: how a call is retried; None for not at all.
-        wait_for_ready: whether its attempts outlast failures to connect (CH-3).
-        by_config: whether only the service config says so.
-        repeatable: whether an attempt that never left this process can be made again: the shell keeps the requests.
+        policy: how a call is retried; None for no retries.
+        wait_for_ready: whether its attempts survive failures to connect (CH-3).
+        by_config: whether that comes only from the service config.
+        repeatable: whether an attempt that never left this process can be repeated: the shell keeps the requests.
     """
 
     target: str
@@ -383,7 +384,7 @@ class CallMachine:
 
     @property
     def handed_over(self) -> bool:
-        """Whether a call ends as its first attempt on a connection does, so that nothing is left to decide."""
+        """Whether a call ends as its first attempt on a connection does, with no decisions left."""
         return self.policy is None and not self.repeatable
 
     def begin(
@@ -392,39 +393,48 @@ class CallMachine:
         timeout: float | None = None,
         limit: float | None = None,
         *,
-        call_id: str = "",
+        call_id: object = "",
         trace_id: str | None = None,
     ) -> tuple[CallState, Begin]:
-        """Begin a call with its first attempt.
+        """Start a call with its first attempt.
 
         Args:
-            now: the time on the shell's clock.
-            timeout: the caller's seconds for the call as a whole.
-            limit: the service config's, which bound the whole as well.
-            call_id: what its events call it.
+            now: the time on the shell's clock, in seconds.
+            timeout: the caller's timeout for the whole call, in seconds.
+            limit: the service config's timeout for the whole call, in seconds.
+            call_id: its text identifies the call in its events.
             trace_id: the caller's trace.
         """
-        end = _earliest(now, timeout, limit, None if self.policy is None else self.policy.deadline)
-        attempt_end, own_timeout = self._attempt_end(now, end)
+        policy = self.policy
+        deadline = None if policy is None else policy.deadline
+        bounded = not (timeout is None and limit is None and deadline is None)
+        end = _earliest(now, timeout, limit, deadline) if bounded else None
+        own = policy is not None and policy.timeout is not None
+        attempt_end, own_timeout = self._attempt_end(now, end) if own else (end, False)
         seconds = None if attempt_end is None else attempt_end - now
         state = CallState(CallPhase.RUNNING, call_id, trace_id, now, end, now, attempt_end, _FIRST, own_timeout)
         return state, Begin(seconds, ())
 
+    def shown_end(self, now: float, timeout: float | None) -> float | None:
+        """Return the deadline that `time_remaining` shows of a call that begins now: without the service config's."""
+        deadline = None if self.policy is None else self.policy.deadline
+        return None if timeout is None and deadline is None else _earliest(now, timeout, deadline)
+
     def step(self, state: CallState, given: Input, now: float, around: Surroundings) -> Step:
-        """Return the state after `given`, and what the shell has to do, in this order.
+        """Return the state after `given`, and the effects that the shell must execute, in this order.
 
         Raises:
-            IllegalTransition: the table has no such pair of phase and input.
+            IllegalTransition: the table has no entry for this phase and input.
         """
         handler = _TABLE.get((state.phase, type(given)))
         if handler is None:
             raise IllegalTransition(f"{type(given).__name__} in phase {state.phase.name}")
         return handler(self, state, given, now, around)
 
-    # An attempt, from its beginning to a connection.
+    # The start of an attempt, up to a connection.
 
     def _attempt(self, state: CallState, now: float) -> Step:
-        """Begin another attempt."""
+        """Start another attempt."""
         end, own_timeout = self._attempt_end(now, state.end)
         seconds = None if end is None else end - now
         state = state._replace(
@@ -438,7 +448,7 @@ class CallMachine:
         return state, [Begin(seconds, state.metadata)]
 
     def _attempt_end(self, now: float, end: float | None) -> tuple[float | None, bool]:
-        """Return the deadline of an attempt that begins now, and whether it is not the call's as well (RT-7)."""
+        """Return the deadline of an attempt that begins now, and whether it is earlier than the call's (RT-7)."""
         own = None if self.policy is None else self.policy.timeout
         if own is not None and (end is None or now + own < end):
             return now + own, True
@@ -448,7 +458,7 @@ class CallMachine:
         return state._replace(phase=CallPhase.DONE), [Finish(Ending.ATTEMPT)]
 
     def _not_connected(self, state: CallState, given: NotConnected, now: float, _around: Surroundings) -> Step:
-        """Wait for a connection, or fail as the last dial did (CH-3, SH-3)."""
+        """Wait for a connection, or fail with the error of the last dial (CH-3, SH-3)."""
         effects: list[Effect] = []
         if state.waited:
             state, effects = self._missed(state, Missed(), now, _around)
@@ -459,12 +469,12 @@ class CallMachine:
 
     def _connected(self, state: CallState, _given: ConnectionReady, now: float, around: Surroundings) -> Step:
         if state.attempt_end is not None and not now < state.attempt_end:
-            return self._wait_is_over(state, CallTimerFired(), now, around)  # before the timer could say so
+            return self._wait_is_over(state, CallTimerFired(), now, around)  # before the timer has fired
         seconds = None if state.attempt_end is None else state.attempt_end - now
         return state._replace(phase=CallPhase.RUNNING), [CancelTimer(), Begin(seconds, state.metadata)]
 
     def _missed(self, state: CallState, _given: Missed, _now: float, _around: Surroundings) -> Step:
-        """Wait on, once: a fail-fast call must not wait for ever on a peer that hangs up after its SETTINGS (CB-7)."""
+        """Keep waiting, once: a fail-fast call must not wait for ever on a peer that hangs up after SETTINGS (CB-7)."""
         gives_up = state.missed and not self.wait_for_ready
         return state._replace(missed=True), [FailSoon()] if gives_up else []
 
@@ -474,10 +484,10 @@ class CallMachine:
         return self._failed_waiting(state, _UNAVAILABLE, now, around)
 
     def _outlasts_failures(self, *, resolved: bool) -> bool:
-        """Return whether the call goes on waiting when a dial has failed (CH-3).
+        """Return whether the call keeps waiting after a failed dial (CH-3).
 
-        A service config holds in grpc from the first time that the target's name was resolved: until then nothing says
-        that the call is to wait.
+        In grpc, a service config takes effect once the target's name has first been resolved; until then, nothing makes
+        the call wait.
         """
         return self.wait_for_ready and (resolved or not self.by_config)
 
@@ -493,7 +503,7 @@ class CallMachine:
     def _succeeded(self, state: CallState, given: OkStatus, now: float, around: Surroundings) -> Step:
         if around.tokens is not None and self.policy is not None:  # RT-9
             around.tokens.succeeded()
-        effects: list[Effect] = [Finish(Ending.ATTEMPT)]
+        effects: list[Effect] = [_AS_ATTEMPT]
         if self.policy is not None and (given.observed or state.progress.attempt > 1):
             effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
         return state._replace(phase=CallPhase.DONE), effects
@@ -507,7 +517,7 @@ class CallMachine:
         return self._attempt(state, now)  # CH-3: it never left
 
     def _after(self, state: CallState, given: NonOkStatus, now: float, around: Surroundings) -> Step:
-        """Decide what follows from a failed attempt (RT-2 to RT-9)."""
+        """Decide what follows a failed attempt (RT-2 to RT-9)."""
         if self.policy is None or around.closing:
             return _finish(state, Ending.ATTEMPT)
         code = _TIMED_OUT if self._ran_out(state, given.code, now) else given.code
@@ -543,9 +553,9 @@ class CallMachine:
         return _finish(state, Ending.ATTEMPT)
 
     def _ran_out(self, state: CallState, code: str, now: float) -> bool:
-        """Return whether an attempt that was cancelled from outside was so because its time was up (RT-7).
+        """Return whether an attempt that was cancelled from outside had run out of time (RT-7).
 
-        Servers in Go and Java reset a call then, and the core learns of that before its own timer fires.
+        Servers in Go and Java reset such a call, and the core sees the reset before its own timer fires.
         """
         return code == _CANCELLED and state.attempt_end is not None and now >= state.attempt_end
 
@@ -570,10 +580,10 @@ class CallMachine:
     def _woken(self, state: CallState, _given: CallTimerFired, now: float, _around: Surroundings) -> Step:
         if now < state.wake:
             return state, [ArmTimer(state.wake)]
-        assert isinstance(state.following, Retry), "what SLEEPING waits for"
+        assert isinstance(state.following, Retry), "SLEEPING waits for a retry"
         if state.end is not None and not now < state.end:  # RT-7: woken too late
             return self._give_up(state, GiveUp(Reason.DEADLINE), now)
-        if state.following.refresh:  # RT-4: behind the wait, so that the credentials are as new as the attempt
+        if state.following.refresh:  # RT-4: after the wait, so that the attempt has fresh credentials
             return self._ask(state, CallHook(Hook.REFRESH, now - state.began))
         return self._next(state, state.following, now)
 
@@ -584,8 +594,8 @@ class CallMachine:
         return self._attempt(state, now)
 
     def _give_up(self, state: CallState, decision: GiveUp, now: float) -> Step:
-        """RT-6: tell of it, ask the hook, and end."""
-        assert decision.reason is not None, "asked where a call gives up"
+        """RT-6: report it, call the hook, and end."""
+        assert decision.reason is not None, "only a call that gives up gets here"
         exhausted = CallExhausted(
             **self._at(state, now),
             code=state.failed,
@@ -600,7 +610,7 @@ class CallMachine:
     # Hooks.
 
     def _ask(self, state: CallState, hook: CallHook) -> Step:
-        """Ask a hook, and wait for it as long as the call has time."""
+        """Call a hook, and wait for it until the call's deadline."""
         timer: list[Effect] = [] if state.end is None else [ArmTimer(state.end)]
         return state._replace(phase=CallPhase.DECIDING), [*timer, hook]
 
@@ -614,7 +624,7 @@ class CallMachine:
             state = _with_metadata(state, given.metadata)
             state, effects = (self._next if following.delay else self._retry)(state, following, now)
             return state, [CancelTimer(), *effects]
-        assert isinstance(following, GiveUp), "what DECIDING has decided"
+        assert isinstance(following, GiveUp), "DECIDING ends in giving up"
         if following.reason is None:
             return _finish(state, Ending.ATTEMPT)
         done = Finish(Ending.EXHAUSTED, following, _left(state, now))
@@ -629,7 +639,7 @@ class CallMachine:
         return state._replace(committed=True), []
 
     def _commit_to_failed(self, state: CallState, _given: Committed, _now: float, _around: Surroundings) -> Step:
-        """RT-8: the caller has seen something of the attempt that failed, so the call ends as that did."""
+        """RT-8: the caller has seen part of the failed attempt's response, so the call ends with that failure."""
         if isinstance(state.following, Retry):
             return _finish(state, Ending.ATTEMPT)
         return state._replace(committed=True), []
@@ -647,13 +657,13 @@ class CallMachine:
         return state, []
 
     def _at(self, state: CallState, now: float) -> dict[str, Any]:
-        """Return what every event of the call has."""
+        """Return the fields that all events of the call have."""
         return {
             "target": self.target,
             "method": self.method,
             "at": now,
             "attempt": state.progress.attempt,
-            "call_id": state.call_id,
+            "call_id": str(state.call_id),
         }
 
 
@@ -662,15 +672,18 @@ def _finish(state: CallState, ending: Ending) -> Step:
 
 
 def _with_metadata(state: CallState, metadata: Metadata) -> CallState:
-    """Return the state with these pairs for the next attempts, in place of others under the same keys."""
+    """Return the state with these pairs for the next attempts, replacing others with the same keys."""
     keys = {key for key, _ in metadata}
     return state._replace(metadata=(*(pair for pair in state.metadata if pair[0] not in keys), *metadata))
 
 
 def _earliest(now: float, *spans: float | None) -> float | None:
-    """Return the first end of some spans that begin now; None if none of them ends."""
-    ends = [now + span for span in spans if span is not None]
-    return min(ends) if ends else None
+    """Return the earliest end of these spans, which begin now; None if none of them ends."""
+    end = None
+    for span in spans:
+        if span is not None and (end is None or now + span < end):
+            end = now + span
+    return end
 
 
 def _left(state: CallState, now: float) -> float | None:
@@ -678,7 +691,7 @@ def _left(state: CallState, now: float) -> float | None:
 
 
 def _not_nan(at: float, now: float) -> float:
-    return now if math.isnan(at) else at  # a timeout of NaN has passed, as in grpc
+    return now if math.isnan(at) else at  # a timeout of NaN has expired, as in grpc
 
 
 _Handler = Callable[[CallMachine, CallState, Any, float, Surroundings], Step]
@@ -716,5 +729,5 @@ _TABLE: Mapping[tuple[CallPhase, type[Input]], _Handler] = {
 
 
 def transitions() -> frozenset[tuple[CallPhase, type[Input]]]:
-    """Return the pairs that the table has, for tests and for drawing."""
+    """Return the pairs of phase and input in the table, for tests and diagrams."""
     return frozenset(_TABLE)

@@ -1,8 +1,8 @@
-"""Server hints: what metadata say about when to retry (RT-3).
+"""Server hints: what a server's metadata says about when to retry (RT-3).
 
-Three ways of saying it, of which the first that is there counts: gRPC's own trailer `grpc-retry-pushback-ms` (gRFC A6),
+There are three forms, of which the first that is present counts: gRPC's own trailer `grpc-retry-pushback-ms` (gRFC A6),
 a `google.rpc.RetryInfo` among the details of the rich status, and HTTP's `retry-after` (RFC 9110), in seconds or as a
-date. RetryInfo is a protobuf message, looked for where googleapis-common-protos is installed (the extra `status`).
+date. RetryInfo is a protobuf message and is read only if googleapis-common-protos is installed (the extra `status`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.calls.events import WaitSource
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["Metadata", "ServerHint", "read_hint"]
 
@@ -22,19 +22,19 @@ Metadata = Iterable[tuple[str, str | bytes]]
 _PUSHBACK = "grpc-retry-pushback-ms"
 _STATUS_DETAILS = "grpc-status-details-bin"
 _RETRY_AFTER = "retry-after"
-_MILLISECONDS = re.compile(r"-?\d+", re.ASCII)
-_SECONDS = re.compile(r"\d{1,10}", re.ASCII)
+_MILLISECONDS = r"(?a)-?\d+"
+_SECONDS = r"(?a)\d{1,10}"
 _MAX_INT32 = 2**31 - 1
 _NANOSECONDS = 1_000_000_000  # in a second
 
 
 @record
 class ServerHint(NamedTuple):
-    """What the server said.
+    """A server hint.
 
     Attributes:
-        delay: how many seconds to wait; None for no retry at all.
-        source: how it was said.
+        delay: how many seconds to wait; None means not to retry at all.
+        source: the form in which the hint was given.
     """
 
     delay: float | None
@@ -47,7 +47,7 @@ def read_hint(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], fl
     Args:
         trailing: the trailing metadata.
         initial: the initial metadata, where proxies put `retry-after`.
-        wall_clock: returns the seconds since the epoch; asked only where the server said a date.
+        wall_clock: returns the seconds since the epoch; called only if the server gave a date.
     """
     said = dict(trailing)
     pushback = said.get(_PUSHBACK)
@@ -61,8 +61,8 @@ def read_hint(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], fl
 
 
 def _read_pushback(value: str | bytes) -> float | None:
-    """Return the seconds; None, which is no retry, for a negative number and for what is no 32-bit number at all."""
-    if not isinstance(value, str) or not _MILLISECONDS.fullmatch(value) or len(value) > len(str(_MAX_INT32)):
+    """Parse a pushback: seconds, or None (do not retry) for a negative number or anything but a 32-bit number."""
+    if not isinstance(value, str) or not re.fullmatch(_MILLISECONDS, value) or len(value) > len(str(_MAX_INT32)):
         return None
     milliseconds = int(value)
     return milliseconds / 1000 if 0 <= milliseconds <= _MAX_INT32 else None
@@ -70,9 +70,9 @@ def _read_pushback(value: str | bytes) -> float | None:
 
 @cache
 def _messages() -> tuple[type[Any], type[Any], type[Exception]] | None:
-    """Return the messages Status and RetryInfo, and what garbage raises; None where the extra is not installed.
+    """Return the classes Status and RetryInfo, and the exception for malformed data; None if the extra is missing.
 
-    Imported late: most programs never get such a status, and protobuf takes its time.
+    Imported late, because most programs never receive such a status and importing protobuf is slow.
     """
     try:
         from google.protobuf.message import DecodeError  # noqa: PLC0415
@@ -91,17 +91,17 @@ def _read_retry_info(value: str | bytes | None) -> float | None:
         for detail in status.FromString(value).details:
             if detail.Is(retry_info.DESCRIPTOR):
                 info = retry_info.FromString(detail.value)
-                if info.HasField("retry_delay"):  # else it says no more than that there may be a retry
+                if info.HasField("retry_delay"):  # otherwise it only says that a retry is possible
                     return max(0.0, float(info.retry_delay.ToNanoseconds() / _NANOSECONDS))
-    except (garbage, UnicodeDecodeError):  # the second from protobuf's implementation in Python
-        pass  # not a hint that can be parsed
+    except (garbage, UnicodeDecodeError):  # the latter is raised by protobuf's pure-Python implementation
+        pass  # not a valid hint
     return None
 
 
 def _read_retry_after(value: str | bytes | None, wall_clock: Callable[[], float]) -> float | None:
     if not isinstance(value, str):
         return None
-    if _SECONDS.fullmatch(value):
+    if re.fullmatch(_SECONDS, value):
         return float(value)
     from datetime import UTC  # noqa: PLC0415 - as late as protobuf
     from email.utils import parsedate_to_datetime  # noqa: PLC0415
@@ -110,5 +110,5 @@ def _read_retry_after(value: str | bytes | None, wall_clock: Callable[[], float]
         date = parsedate_to_datetime(value)
     except (ValueError, OverflowError):
         return None
-    # HTTP's dates are in GMT, also where the old forms do not say so.
+    # HTTP dates are in GMT, even in the old formats that do not say so.
     return max(0.0, date.replace(tzinfo=date.tzinfo or UTC).timestamp() - wall_clock())

@@ -1,4 +1,4 @@
-"""Checks of a channel's arguments that are objects of the program's own (CH-10)."""
+"""Checks channel arguments that are objects supplied by the program (CH-10)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 
 from grpc_backoff.errors import OptionError
 
-__all__ = ["check_kind", "check_listener", "read_listeners"]
+__all__ = ["Listener", "check_kind", "check_listener", "read_listeners"]
+
+Listener = Callable[[Any], object]
+"""Called with each event; what it returns is ignored and what it raises is logged."""
 
 
-def read_listeners(given: object) -> tuple[Callable[[Any], object], ...]:
-    """Return the listeners that a channel was given; OptionError if one is none."""
+def read_listeners(given: object) -> tuple[Listener, ...]:
+    """Return a channel's listeners; OptionError if one of them is not a listener."""
     try:
         listeners: tuple[Any, ...] = tuple(given)  # type: ignore[arg-type]
     except TypeError as error:
@@ -23,12 +26,12 @@ def read_listeners(given: object) -> tuple[Callable[[Any], object], ...]:
 
 
 def check_listener(key: str, listener: object) -> None:
-    """Refuse what is no listener, with an OptionError."""
-    if not callable(listener) or inspect.iscoroutinefunction(listener):  # nobody would await it
+    """Raise OptionError if this is not a listener."""
+    if not callable(listener) or inspect.iscoroutinefunction(listener):  # it would never be awaited
         raise OptionError(key, listener, "a function of one event, not a coroutine function")
 
 
 def check_kind(key: str, value: object, allowed: str, *methods: str) -> None:
-    """Refuse what has not all of these methods, or is a class, with an OptionError."""
+    """Raise OptionError if the value lacks one of these methods, or is a class."""
     if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
         raise OptionError(key, value, allowed)

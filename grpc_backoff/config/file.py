@@ -1,6 +1,6 @@
-"""The TOML file that sets everything: the one source of truth (BP-3), read and checked as a whole (BP-4).
+"""The TOML file that configures everything: the single source of truth (BP-3), read and checked as a whole (BP-4).
 
-A file looks like this. Every key may be left out; a time is a number of seconds or a text such as "500ms"::
+A file looks like this. Every key is optional; a time is a number of seconds or a string such as "500ms"::
 
     [connection]                # how channels connect
     preset = "grpc"
@@ -12,20 +12,20 @@ A file looks like this. Every key may be left out; a time is a number of seconds
     min_connect_timeout = 20.0
     stable_after = 0.0
     reconnect = "lazy"
-    idle_timeout = 1800.0       # inf is never
+    idle_timeout = 1800.0       # inf means never
 
-    [targets."*.example:443"]   # the same settings for targets that look like this
+    [targets."*.example:443"]   # the same settings, for targets that match this pattern
     max_backoff = "30s"
 
-    [policies.careful]          # a policy by name, to begin others with: `preset = "careful"`
+    [policies.careful]          # a named policy, for others to start from: `preset = "careful"`
     preset = "standard"
     max_delay = "10s"
 
-    [methods."shop.Orders"]     # how calls of a service are retried; "shop.Orders/Place" is one method, "*" are all
+    [methods."shop.Orders"]     # retries of a service's calls; "shop.Orders/Place" is one method, "*" all of them
     preset = "careful"
     retry = 2
 
-    [retry_budget]              # retries of each target, while most of its calls fail: gRPC's retryThrottling
+    [retry_budget]              # limits the retries of a target whose calls mostly fail: gRPC's retryThrottling
     max_tokens = 10
     token_ratio = 0.1
 
@@ -33,7 +33,7 @@ A file looks like this. Every key may be left out; a time is a number of seconds
     policy = "careful"
     lease = "30s"
 
-Which values are allowed is not decided here: `settings.py` has the tables.
+Which values are allowed is defined by the tables in `settings.py`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ from grpc_backoff.record import value
 __all__ = ["ENVIRONMENT_VARIABLE", "TABLES", "Config", "Section", "read_config"]
 
 ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
-"""Where a channel finds the path of its file when neither an argument nor an option names one."""
+"""Names a channel's file if neither an argument nor an option does."""
 
 Section = (
     ResolvedPolicy[ConnectPolicy]
@@ -79,10 +79,10 @@ Section = (
     | ResolvedPolicy[RetryBudget]
     | ResolvedPolicy[LedgerSettings]
 )
-"""What one table of the file comes to."""
+"""The result of reading one table of the file."""
 
 TABLES = ("connection", "targets", "policies", "methods", "retry_budget", "ledger")
-"""The tables that a file may have at its top."""
+"""The tables allowed at the top level of a file."""
 
 _LARGEST = 1_000_000
 _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -90,16 +90,16 @@ _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 
 @value(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What a file says, checked.
+    """The checked content of a file.
 
     Attributes:
-        path: the file, as it was named.
-        connection: its table `[connection]`.
-        targets: its tables `[targets."PATTERN"]`, by pattern.
-        policies: its tables `[policies.NAME]`, by name.
-        methods: its tables `[methods."SERVICE/METHOD"]`, by what they are for.
-        retry_budget: its table `[retry_budget]`.
-        ledger: its table `[ledger]`.
+        path: the file, as named by the caller.
+        connection: the table `[connection]`.
+        targets: the tables `[targets."PATTERN"]`, by pattern.
+        policies: the tables `[policies.NAME]`, by name.
+        methods: the tables `[methods."SERVICE/METHOD"]`, by service or method.
+        retry_budget: the table `[retry_budget]`.
+        ledger: the table `[ledger]`.
     """
 
     path: str
@@ -111,36 +111,36 @@ class Config:
     ledger: Source
 
     def connecting(self, target: str) -> list[Source]:
-        """Return what the file says of connections to a target, the nearest first."""
+        """Return the file's settings for connections to a target, the most specific first."""
         pattern = names.nearest_pattern(self.targets, target)
         return [self.connection] if pattern is None else [self.targets[pattern], self.connection]
 
     def connect_policy(self, target: str = "") -> ResolvedPolicy[ConnectPolicy]:
-        """Return the policy of connections to a target, where no option and no argument says more."""
+        """Return the policy for connections to a target, unless options or arguments override it."""
         return resolve_connect(self.connecting(target), self.policies)
 
     def retry_policy(self, method: str) -> ResolvedPolicy[RetryPolicy] | None:
         """Return the policy of a method, given as `package.Service/Method`; None if the file has none for it.
 
-        The nearest table holds, whole: that of the method, else that of its service, else that of all.
+        The most specific table applies, as a whole: the method's, else its service's, else the one for all methods.
         """
         entry = names.nearest_method(self.methods, method)
         return None if entry is None else resolve_retry([self.methods[entry]], self.policies)
 
     def policy(self, name: str) -> ResolvedPolicy[RetryPolicy]:
-        """Return a policy by its name: one of the file's own, or a preset; OptionError if there is none."""
+        """Return the policy with this name: one of the file's or a preset; OptionError if there is none."""
         return resolve_retry([begin_with(name)], self.policies)
 
     def budget(self) -> ResolvedPolicy[RetryBudget] | None:
-        """Return the retry budget of each target; None if the file has none (RT-9)."""
+        """Return the retry budget of each target; None if the file sets none (RT-9)."""
         return resolve_budget(self.retry_budget)
 
     def ledger_settings(self) -> ResolvedPolicy[LedgerSettings]:
-        """Return the limits and times of a ledger, where no argument says more (LG-14)."""
+        """Return the limits and times of a ledger, unless arguments override them (LG-14)."""
         return resolve_ledger([self.ledger], self.policies)
 
     def sections(self) -> Iterator[tuple[str, Section]]:
-        """Return every policy that the file describes, by the path of its table."""
+        """Yield every policy that the file describes, with the path of its table."""
         yield "connection", resolve_connect([self.connection], self.policies)
         for pattern, source in self.targets.items():
             yield f"targets.{_key(pattern)}", resolve_connect([source, self.connection], self.policies)
@@ -155,13 +155,13 @@ class Config:
 
 
 def read_config(path: str | os.PathLike[str]) -> Config:
-    """Read a file, whole or not at all; a relative path counts from the working directory.
+    """Read a file, completely or not at all; relative paths are resolved against the working directory.
 
     Raises:
-        ConfigError: it cannot be read, is not TOML, or has a wrong value.
+        ConfigError: the file cannot be read, is not TOML, or has a wrong value.
 
     Warns:
-        PolicyWarning: something that it says has no effect.
+        PolicyWarning: a setting has no effect.
     """
     name = os.fspath(path)
     document = _parse(name)
@@ -178,9 +178,9 @@ def _parse(name: str) -> dict[str, Any]:
         with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes its time to import
             content = file.read(_LARGEST + 1)
     except OSError as error:
-        cause = OSError(error.errno, error.strerror)  # without the path, in which there may be a password
+        cause = OSError(error.errno, error.strerror)  # without the path, which may contain a password
         raise ConfigError(name, f"cannot be read: {error.strerror}") from cause
-    except ValueError as error:  # a path with a NUL, say
+    except ValueError as error:  # for example, a path with a NUL character
         raise ConfigError(name, f"cannot be read: {error}") from error
     if len(content) > _LARGEST:
         raise ConfigError(name, f"is larger than {_LARGEST} bytes")
@@ -191,7 +191,7 @@ def _parse(name: str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(name, f"is not UTF-8 (at line {line})") from error
-    except ValueError as error:  # TOMLDecodeError, and what int() says of a number with thousands of digits
+    except ValueError as error:  # TOMLDecodeError, or from int(), for a number with thousands of digits
         raise ConfigError(name, f"is not TOML: {error}") from error
     except RecursionError as error:
         raise ConfigError(name, "is nested too deeply") from error
@@ -236,17 +236,17 @@ def _is_table(content: object) -> TypeGuard[dict[str, object]]:
 
 
 def _key(name: str) -> str:
-    """Return a key as TOML has it: in quotation marks unless it is bare."""
+    """Return a key in TOML syntax: quoted unless it is a bare key."""
     return name if name and set(name) <= _BARE else f'"{name}"'
 
 
 def _try_out(config: Config) -> Iterator[str]:
-    """Make every policy that the file describes, so that what does not go together is told when the file is read."""
+    """Build every policy in the file, so that contradictions are reported when the file is read; yield the warnings."""
     names.check_patterns("targets", config.targets)
     names.check_methods("methods", config.methods)
     for name in config.policies:
         if name in PRESETS:
             raise OptionError(f"policies.{_key(name)}", name, "a name other than a preset's")
     for name, resolved in config.sections():
-        if not name.startswith("policies."):  # what begins with one may say the rest
+        if not name.startswith("policies."):  # a policy that inherits from it may supply the rest
             yield from resolved.remarks

@@ -1,13 +1,12 @@
-"""Which retry policy holds for each method of one channel: the argument's, the service config's or the file's.
+"""Determines the retry policy of each method of a channel: from the argument, the service config or the file.
 
-The order is that of all settings (BP-3): what the argument `retry` has for a method, else the channel option
-`grpc.service_config`, else the file. Within one of them the nearest name holds: the method, its service, all.
+The precedence is that of all settings (BP-3): the argument `retry`, then the channel option `grpc.service_config`, then
+the file. Within one source, the most specific entry applies: the method, its service, all methods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 
 from grpc_backoff.config import names
 from grpc_backoff.config.file import Config
@@ -21,12 +20,12 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import value
+from grpc_backoff.record import field, replace, value
 
 __all__ = ["CallPolicies", "Retry", "read_call_policies", "read_retry"]
 
 Retry = RetryPolicy | str
-"""A policy; or its name, of a preset or of the file's own; or a policy string, which has a colon."""
+"""A policy; or its name, from the presets or the file; or a policy string, which contains a colon."""
 
 _ENABLE_RETRIES = "grpc.enable_retries"
 _REPLAY_LIMIT = "grpc.per_rpc_retry_buffer_size"
@@ -37,12 +36,12 @@ class CallPolicies:
     """The retry policies of one channel's calls.
 
     Attributes:
-        argument: those of the argument `retry`, by `package.Service/Method`, `package.Service` or `*`.
-        service_config: the channel option, read.
+        argument: the policies of the argument `retry`, by `package.Service/Method`, `package.Service` or `*`.
+        service_config: the service config from the channel options.
         config: the file; None without one.
-        budget: what limits the retries of the channel's target (RT-9); None for no limit.
-        core: the channel options that are left to grpcio's core.
-        replay_limit: how many bytes of a stream's requests are kept to send them again (RT-8).
+        budget: the limit on retries to the channel's target (RT-9); None for no limit.
+        core: the channel options that are passed on to grpcio's core.
+        replay_limit: how many bytes of a stream's requests are buffered for replay (RT-8).
     """
 
     argument: Mapping[str, RetryPolicy] = field(default_factory=dict)
@@ -60,20 +59,20 @@ class CallPolicies:
         return self.service_config.of(method).retry or self._filed(method)
 
     def named(self, retry: Retry) -> RetryPolicy:
-        """Return the policy that a call asks for in place of its method's own."""
+        """Return the policy that a call requests in place of its method's policy."""
         return read_retry("retry", retry, self.config)
 
     def stand_in(self) -> bool:
-        """Return whether every call that finds no server is retried by these policies.
+        """Return whether these policies retry every call that finds no server.
 
-        Then the core's own retries can be off altogether, the transparent ones too (RT-10).
+        If so, the core's own retries can be turned off altogether, including transparent ones (RT-10).
         """
         asked: list[RetryPolicy] = []
         native = {path or names.ALL: config.retry for path, config in self.service_config.methods.items()}
         filed = {entry: self._filed(entry) for entry in self.config.methods} if self.config else {}
         for policies in (self.argument, native, filed):
             asked += filter(None, policies.values())
-            if names.ALL in policies and None not in policies.values():  # no method is left to the next source
+            if names.ALL in policies and None not in policies.values():  # no method falls through to the next source
                 return all(policy.max_attempts != 1 and "UNAVAILABLE" in policy.codes for policy in asked)
         return False
 
@@ -88,15 +87,15 @@ def read_call_policies(
     core: Pairs,
     config: Config | None,
 ) -> CallPolicies:
-    """Return the retry policies that a channel's arguments, options and file describe.
+    """Return the retry policies described by a channel's arguments, options and file.
 
-    The options that the core gets are without what the service config says of retries (`read_service_config`).
+    The options passed to the core no longer contain the retries of the service config (`read_service_config`).
 
     Raises:
-        OptionError: a policy is unknown or has a wrong value, or a key is the name of no method.
+        OptionError: a policy is unknown or has a wrong value, or a key does not name a method.
 
     Warns:
-        PolicyWarning: something that a policy says has no effect.
+        PolicyWarning: a setting of a policy has no effect.
     """
     if budget is not None and not isinstance(budget, RetryBudget):
         raise OptionError("retry_budget", budget, "a RetryBudget")
@@ -111,19 +110,19 @@ def read_call_policies(
         core=core,
         replay_limit=_replay_limit(core),
     )
-    if policies.stand_in():  # in front: of two options with one key the first wins
+    if policies.stand_in():  # at the front: grpcio uses the first of two options with the same key
         policies = replace(policies, core=((_ENABLE_RETRIES, 0), *core))
     return policies
 
 
 def read_retry(key: str, retry: object, config: Config | None) -> RetryPolicy:
-    """Return the policy that a name or a policy string stands for; `key` is what an error calls it.
+    """Return the policy described by a name or a policy string; `key` names it in errors.
 
     Raises:
         OptionError: it is neither a policy, nor the name of one, nor a policy string.
 
     Warns:
-        PolicyWarning: something that it says has no effect.
+        PolicyWarning: a setting has no effect.
     """
     if isinstance(retry, RetryPolicy):
         return retry
@@ -132,7 +131,7 @@ def read_retry(key: str, retry: object, config: Config | None) -> RetryPolicy:
             key, retry, "a RetryPolicy, the name of one, or a policy string such as 'retry: 5, delay: 1s'"
         )
     named: Mapping[str, Source] = config.policies if config else {}
-    if ":" in retry or "=" in retry:  # the latter is an error that says what was meant
+    if ":" in retry or "=" in retry:  # an "=" raises an error with a suggestion
         return parse_retry(retry, named, key).policy
     resolved = resolve_retry([begin_with(retry, key)], named)
     warn_of(resolved.remarks)
@@ -150,4 +149,4 @@ def _read_argument(retry: object, config: Config | None) -> dict[str, RetryPolic
 
 def _replay_limit(core: Pairs) -> int:
     given = first_values(core).get(_REPLAY_LIMIT)
-    return max(0, given) if isinstance(given, int) else REPLAY_LIMIT  # as the core takes it
+    return max(0, given) if isinstance(given, int) else REPLAY_LIMIT  # as in the core

@@ -1,6 +1,6 @@
-"""Which of several names fits best: patterns of targets, methods of services, and what was meant by a misspelt name.
+"""Finds the best match among names: target patterns, methods of services, and corrections of misspelt names.
 
-For patterns and methods the nearest name holds, and it is never a matter of order which one that is.
+For patterns and methods the most specific match applies, and their order never matters.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from grpc_backoff.errors import OptionError
 __all__ = ["check_methods", "check_patterns", "nearest_method", "nearest_pattern"]
 
 ALL = "*"
-_METHOD = re.compile(r"[A-Za-z_][\w.]*(/[A-Za-z_]\w*)?", re.ASCII)
+_METHOD = r"(?a)[A-Za-z_][\w.]*(/[A-Za-z_]\w*)?"
 
 
 def nearest_pattern(patterns: Iterable[str], target: str) -> str | None:
-    """Return the pattern that fits a target and says most of it; None if none fits.
+    """Return the most specific pattern that matches a target; None if none matches.
 
-    A pattern is a target in which `*` stands for anything, nothing included; it is compared with the whole of the
-    target as the channel was given it. The one with the most characters beside its `*` wins.
+    A pattern is a target in which `*` matches any text, even none; it must match the whole target as given to the
+    channel. The pattern with the most characters besides `*` wins.
     """
     fitting = [pattern for pattern in patterns if _fits(pattern, target)]
     return max(fitting, key=_said, default=None)
 
 
 def check_patterns(table: str, patterns: Iterable[str]) -> None:
-    """Refuse two patterns that say as much and may fit the same target: neither would be nearer.
+    """Reject two equally specific patterns that can match the same target.
 
     Raises:
-        OptionError: names the two.
+        OptionError: names both.
     """
     for one, other in combinations(patterns, 2):
         if _said(one) == _said(other) and _ends_fit(one, other) and _meet(one, other):
@@ -39,7 +39,7 @@ def check_patterns(table: str, patterns: Iterable[str]) -> None:
 
 
 def nearest_method(entries: Iterable[str], method: str) -> str | None:
-    """Return the entry of a method (`package.Service/Method`), of its service, or of all; None if there is none."""
+    """Return the entry for a method (`package.Service/Method`), for its service, or for all; None if there is none."""
     method = method.removeprefix("/")
     service = method.partition("/")[0]
     entries = set(entries)
@@ -47,19 +47,19 @@ def nearest_method(entries: Iterable[str], method: str) -> str | None:
 
 
 def check_methods(table: str, entries: Iterable[str]) -> None:
-    """Refuse what is the name of no method and no service.
+    """Reject entries that name neither a method nor a service.
 
     Raises:
         OptionError: names the entry.
     """
     for entry in entries:
-        if entry != ALL and not (isinstance(entry, str) and _METHOD.fullmatch(entry)):
+        if entry != ALL and not (isinstance(entry, str) and re.fullmatch(_METHOD, entry)):
             raise OptionError(f'{table}."{entry}"', entry, "'package.Service/Method', 'package.Service' or '*'")
 
 
 def _fits(pattern: str, target: str) -> bool:
     first, *others = map(re.escape, pattern.split("*"))
-    if others:  # the first place for each piece between two `*` is as good as any: no other is ever tried
+    if others:  # the first match of each piece between two `*` is as good as any, so no other is tried
         first += "".join(f"(?>.*?{piece})" for piece in others[:-1]) + f".*{others[-1]}"
     return re.fullmatch(first, target, re.DOTALL) is not None
 
@@ -69,14 +69,14 @@ def _said(pattern: str) -> int:
 
 
 def _ends_fit(one: str, other: str) -> bool:
-    """Return whether what comes before the first `*` of each, and behind the last, allows a common target at all."""
+    """Return whether the text before the first `*` and after the last one allows any target to match both patterns."""
     heads = [pattern.partition("*")[0] for pattern in (one, other)]
     tails = [pattern.rpartition("*")[2] for pattern in (one, other)]
     return any(a.startswith(b) for a, b in (heads, heads[::-1])) and any(a.endswith(b) for a, b in (tails, tails[::-1]))
 
 
 def _meet(one: str, other: str) -> bool:
-    """Return whether some target fits both patterns: whether both can be read to their ends side by side."""
+    """Return whether some target matches both patterns, by reading them side by side."""
     ahead = [(0, 0)]
     seen = set(ahead)
     while ahead:
@@ -85,7 +85,7 @@ def _meet(one: str, other: str) -> bool:
             return True
         steps = []
         if one[i : i + 1] == "*":
-            steps += [(i + 1, j), (i, j + 1)]  # it stands for nothing more, or for what the other says here
+            steps += [(i + 1, j), (i, j + 1)]  # the `*` matches nothing more, or the other's next character
         if other[j : j + 1] == "*":
             steps += [(i, j + 1), (i + 1, j)]
         if i < len(one) and one[i] == other[j : j + 1]:

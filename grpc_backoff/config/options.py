@@ -1,11 +1,11 @@
-"""Channel options in, a connect policy out (CH-9), or an error that says what is wrong with which (CH-10).
+"""Turns channel options into a connect policy (CH-9), or raises an error that names the option at fault (CH-10).
 
-Milliseconds live at this edge only, since grpc's options are in them; everything behind it is seconds.
+Milliseconds occur only here, because grpc's options use them; everywhere else times are in seconds.
 
-Ours are the keys that begin with `grpc_backoff.`, and the few of grpc's that this library carries out in its stead.
-A key that is ours but for its punctuation or its case (`grpc-backoff.jitter`) is an error too: grpc would pass over it
-in silence. So is one whose prefix is misspelt (`grpc_backof.jitter`). Whatever begins with `grpc.` and is not in the
-table is grpc's and reaches it; where it looks like a misspelt key of the table, a warning says so.
+This library's options are the keys that begin with `grpc_backoff.`, and the few of grpc's that it implements itself. A
+key that differs from one of them only in punctuation or case (`grpc-backoff.jitter`) is an error too, because grpc
+would silently ignore it. So is a key with a misspelt prefix (`grpc_backof.jitter`). Any other key that begins with
+`grpc.` is passed on to grpc; if it looks like a misspelt key of the table, a warning says so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
 from grpc_backoff.config.pairs import Pairs, TypedPairs, first_values, key_text, typed_pairs
@@ -26,7 +26,7 @@ from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["OPTION_KEYS", "Options", "read_options"]
 
@@ -37,29 +37,29 @@ IDLE_TIMEOUT_MS = "grpc.client_idle_timeout_ms"
 _BY_OPTION = {setting.option: setting for setting in CONNECTING if setting.option is not None}
 
 OPTION_KEYS = (*_BY_OPTION, CONFIG, FIXED_BACKOFF_MS)
-"""All options that mean something to this library."""
+"""All options that this library interprets."""
 
 _OWN_KEYS = tuple(key for key in OPTION_KEYS if key.startswith(PREFIX))
 _WORDS = {setting.name: option for option, setting in _BY_OPTION.items()} | {
     key.removeprefix(PREFIX): key for key in _OWN_KEYS
 }
 _MAX_INT32 = 2**31 - 1
-_MEANT_FOR_US = re.compile(r"(?!grpc\.)grpc[^a-z]*backoff[^a-z]+", re.IGNORECASE)
+_MEANT_FOR_US = r"(?i)(?!grpc\.)grpc[^a-z]*backoff[^a-z]+"
 _CARRIED_OUT_HERE = tuple(key for key in _BY_OPTION if not key.startswith(PREFIX))
 _NEAR_PREFIX = 0.9
-"""How much of a prefix has to be ours, as difflib measures it, to be a misspelt one: not `grpc_backoffice`."""
+"""How similar to ours a prefix must be, by difflib's ratio, to count as misspelt: `grpc_backoffice` does not."""
 _NEAR_KEY = 0.78
-"""The same for grpc's own keys. Of grpcio's many other options, none comes nearer than 0.74 to one of these."""
+"""The same for grpc's own keys. None of grpcio's many other options scores above 0.74 against any of these."""
 
 
 @record
 class Options(NamedTuple):
-    """What the options of one channel come to.
+    """The result of reading one channel's options.
 
     Attributes:
-        policy: how to connect.
-        effective: the policy's values, each with where it came from.
-        core: the options that are grpcio's.
+        policy: the connect policy.
+        effective: the policy's values, each with its source.
+        core: the options that are passed on to grpcio.
         config: the file; None without one.
     """
 
@@ -78,17 +78,17 @@ def read_options(
 ) -> Options:
     """Return what the options describe.
 
-    The options take precedence over the file, which is `config`,
-    or what the option `grpc_backoff.config` names, or else the environment. A `policy` that is given overrides all of
-    them, which are checked all the same. grpcio's options are untouched and in their order; the last one tells it the
-    idle timeout that was decided upon, since a connection that nobody uses is its to end (CB-14).
+    Options take precedence over the file, which is `config`, or else the file named by the option
+    `grpc_backoff.config`, or else by the environment. An explicit `policy` overrides both, but they are still checked.
+    grpcio's options are passed on unchanged and in order, except that the last one sets the resulting idle timeout,
+    because grpcio itself closes unused connections (CB-14).
 
     Raises:
-        OptionError: an option of ours is unknown or has a wrong value.
-        ConfigError: the file cannot be read, or has a wrong value.
+        OptionError: an option of this library is unknown or has a wrong value.
+        ConfigError: the file cannot be read or has a wrong value.
 
     Warns:
-        PolicyWarning: an option of grpc's looks like a misspelt one that this library carries out.
+        PolicyWarning: one of grpc's options looks like a misspelt option of this library.
     """
     options = tuple(options)
     alone = policy is None and config is None and not os.environ.get(ENVIRONMENT_VARIABLE)
@@ -104,7 +104,7 @@ def read_options(
 
 @lru_cache(maxsize=128)
 def _read_alone(known: TypedPairs) -> tuple[Options, tuple[str, ...]]:
-    """Return what options come to by themselves, and what to warn of: the same for every channel that has them."""
+    """Read options on their own, and return warnings; the result is the same for every channel with these options."""
     given, core, remarks = _sort((key, value) for key, _, value in known)
     return _resolve(given, core, None, None, ""), remarks
 
@@ -126,7 +126,7 @@ def _resolve(
 
 
 def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, ...]]:
-    """Tell our options from grpcio's; return both, and what to warn of."""
+    """Separate this library's options from grpcio's; return both, and warnings."""
     ours: list[tuple[str, object]] = []
     remarks: dict[str, None] = {}
     core = []
@@ -134,14 +134,14 @@ def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, 
         key, value = _pair(index, entry)
         if key in OPTION_KEYS:
             ours.append((key, value))
-        elif meant := _MEANT_FOR_US.match(key):
+        elif meant := re.match(_MEANT_FOR_US, key):
             raise OptionError(key, value, *suggestion(key[meant.end() :], _WORDS, "option"))
         else:
             prefix, _, name = key.partition(".")
             if name and _near(prefix.lower(), (PREFIX.rstrip("."),), _NEAR_PREFIX):
                 raise OptionError(key, value, *suggestion(name, _WORDS, "option"))
             if right := _near(key.lower(), _CARRIED_OUT_HERE, _NEAR_KEY):
-                remarks[f"the option {key!r} goes to grpcio, which has none of this name: did you mean {right!r}?"] = (
+                remarks[f"the option {key!r} is passed to grpcio, which does not know it: did you mean {right!r}?"] = (
                     None
                 )
             core.append(entry)
@@ -150,7 +150,7 @@ def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, 
 
 @lru_cache(maxsize=1024)
 def _near(word: str, right: tuple[str, ...], cutoff: float) -> str | None:
-    """Return the one of some words that was probably meant by another; None if none was."""
+    """Return the word probably meant by a misspelt one; None if none is similar."""
     import difflib  # noqa: PLC0415 - many channels have no options
 
     return next(iter(difflib.get_close_matches(word, right, n=1, cutoff=cutoff)), None)
@@ -167,7 +167,7 @@ def _pair(index: int, entry: object) -> tuple[str, object]:
 def _source(given: dict[str, object]) -> Source:
     named = {setting.name: (key, given[key]) for key, setting in _BY_OPTION.items() if key in given}
     source = read_source(CONNECTING, named, "option")
-    if FIXED_BACKOFF_MS in given:  # overrides the others and turns growth and jitter off, as in C-core
+    if FIXED_BACKOFF_MS in given:  # overrides the others and turns off growth and jitter, as in C-core
         value = given[FIXED_BACKOFF_MS]
         gap = CHECKS["delay"](FIXED_BACKOFF_MS, value, Unit.MILLISECONDS)
         fixed = dict.fromkeys(("delay", "max_delay", "min_connect_timeout"), gap)
@@ -191,7 +191,7 @@ def _file(given: dict[str, object], config: object) -> Config | None:
 def _file_of_the_environment(path: str) -> Config:
     try:
         return read_config(path)
-    except ConfigError as error:  # nothing in the program names this file
+    except ConfigError as error:  # the program itself does not name this file
         problem = f"{error.problem} (the environment variable {ENVIRONMENT_VARIABLE} names this file)"
         raise ConfigError(error.path, problem, error.key) from error.__cause__
 

@@ -1,4 +1,4 @@
-"""A channel's options as grpcio takes them: pairs of a key and a value, of which the first with a key holds (CH-9)."""
+"""A channel's options in grpcio's form: pairs of a key and a value, where the first pair with a key wins (CH-9)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["Pairs", "TypedPairs", "first_values", "key_text", "typed_pairs"]
 
 Pairs = tuple[tuple[Any, Any], ...]
 TypedPairs = tuple[tuple[str | bytes, type, str | bytes | int], ...]
-"""Options with the types of their values: 1, 1.0 and True are equal, and are not the same to all who read them."""
+"""Options with the types of their values: 1, 1.0 and True compare equal, but not every reader treats them alike."""
 
 _PLAIN = (str, bytes, int, bool, float)
 
 
 def first_values(options: Iterable[tuple[str | bytes, Any]]) -> dict[str, Any]:
-    """Return the value that holds for each key."""
+    """Return the effective value of each key."""
     values: dict[str, Any] = {}
     for key, value in options:
         values.setdefault(key_text(key), value)
@@ -23,7 +23,7 @@ def first_values(options: Iterable[tuple[str | bytes, Any]]) -> dict[str, Any]:
 
 
 def typed_pairs(options: Iterable[Any]) -> TypedPairs | None:
-    """Return options as something to know them by; None where one is no plain value, or no pair in a tuple."""
+    """Return options in hashable form; None if one is not a plain value or not a pair in a tuple."""
     typed = []
     for pair in options:
         if type(pair) is not tuple or len(pair) != 2:  # noqa: PLR2004 - a pair
@@ -36,5 +36,5 @@ def typed_pairs(options: Iterable[Any]) -> TypedPairs | None:
 
 
 def key_text(key: str | bytes) -> str:
-    """Return a key as text; grpcio takes bytes as well."""
+    """Return a key as text; grpcio also accepts bytes."""
     return key.decode(errors="replace") if isinstance(key, bytes) else key

@@ -1,7 +1,7 @@
 """Policies as one line of text: `retry: 5, delay: 500ms, backoff: exponential, timeout: 5s` (BP-2).
 
 The settings are those of `settings.RETRYING`, which are also the keys of the file's tables for calls. A value is a
-number, a time such as `500ms`, a name, or a jitter such as `scaled(0.5, 1.5)`; lists are separated by spaces.
+number, a time such as `500ms`, a name, or a jitter such as `scaled(0.5, 1.5)`; list items are separated by spaces.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = ["parse_retry", "read_string"]
 
-_COMMA = re.compile(r",(?![^()]*\))")
-_EQUALS = re.compile(r"\s*=\s*")
-_SIGNS = re.compile(r"^\s*$|[:=,]")
-"""What tells a policy string from a name."""
-_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+_COMMA = r",(?![^()]*\))"
+_EQUALS = r"\s*=\s*"
+_SIGNS = r"^\s*$|[:=,]"
+"""The character that distinguishes a policy string from a name."""
+_WHOLE = r"(?a)[+-]?\d+"
 
 
 def parse_retry(
@@ -33,28 +33,28 @@ def parse_retry(
 
     Args:
         text: a policy string, or the name of a policy.
-        policies: what it may name beside the presets.
-        key: what an error calls the text as a whole.
+        policies: the policies that it may name besides the presets.
+        key: the name of the text in errors.
 
     Raises:
-        OptionError: it is neither a policy string nor a name, a setting is unknown, or its value is wrong.
+        OptionError: the text is neither a policy string nor a name, a setting is unknown, or its value is wrong.
 
     Warns:
         PolicyWarning: a setting has no effect.
     """
-    source = read_string(text, RETRYING, key) if _SIGNS.search(text) else begin_with(text.strip(), key)
+    source = read_string(text, RETRYING, key) if re.search(_SIGNS, text) else begin_with(text.strip(), key)
     resolved = resolve_retry([source], policies)
     warn_of(resolved.remarks)
     return resolved
 
 
 def read_string(text: str, table: Sequence[Setting], key: str = "policy") -> Source:
-    """Return what a policy string says, by the settings of a table; `key` is what an error calls the text."""
+    """Read a policy string by a table of settings; `key` is the name of the text in errors."""
     given: dict[str, tuple[str, object]] = {}
-    for part in _COMMA.split(text):
+    for part in re.split(_COMMA, text):
         name, colon, value = (piece.strip() for piece in part.partition(":"))
         if not colon and "=" in part:
-            meant = _EQUALS.sub(": ", text)
+            meant = re.sub(_EQUALS, ": ", text)
             raise OptionError(key, text, "a policy string with colons", meant)
         if not colon or not name or not value:
             raise OptionError(key, text, "a policy string such as 'retry: 5, delay: 1s, backoff: linear'")
@@ -65,10 +65,10 @@ def read_string(text: str, table: Sequence[Setting], key: str = "policy") -> Sou
 
 
 def _scalar(text: str) -> object:
-    """Return a number where a text is one, as the file's parser would."""
+    """Return a number if the text is one, as the file's parser would."""
     if text in ("true", "false"):
         return text == "true"
     try:
-        return int(text) if _WHOLE.fullmatch(text) else float(text)
+        return int(text) if re.fullmatch(_WHOLE, text) else float(text)
     except ValueError:
         return text

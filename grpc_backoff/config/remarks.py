@@ -1,4 +1,4 @@
-"""What of a policy has no effect, or asks for trouble, said at the line of the program that asked for it (BP-2)."""
+"""Warnings about settings that have no effect or are risky, attributed to the program's own line (BP-2)."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from grpc_backoff.policy.retry import RetryPolicy
 __all__ = ["doubts", "warn_of"]
 
 _MOST_WITHOUT_DELAY = 10
-"""As many retries that follow at once are a way to outlast a moment; more are an attack on a server in trouble."""
+"""This many immediate retries can bridge a momentary failure; more would be an attack on a struggling server."""
 
 _PACKAGE = __name__.partition(".")[0]
 
 
 def warn_of(remarks: Iterable[str]) -> None:
-    """Warn of each remark, at the nearest line that is not this package's own."""
+    """Issue each warning at the nearest line outside this package."""
     for remark in remarks:
         warnings.warn(remark, PolicyWarning, stacklevel=_outside())
 
 
 def doubts(policy: RetryPolicy, *, bounded: bool) -> Iterator[str]:
-    """Say what of a policy makes calls that go on and on: retries without delay, and without any end.
+    """Yield warnings about calls that could go on and on: retries without delay, and retries without end.
 
     Args:
         policy: how a call is retried.
-        bounded: whether the call has a deadline, its policy's or its caller's.
+        bounded: whether the call has a deadline, from its policy or its caller.
     """
     attempts = "unlimited" if policy.max_attempts is None else policy.max_attempts
     many = policy.max_attempts is None or policy.max_attempts - 1 > _MOST_WITHOUT_DELAY
@@ -39,10 +39,10 @@ def doubts(policy: RetryPolicy, *, bounded: bool) -> Iterator[str]:
 
 
 def _outside() -> int:
-    """Return the stack level of the nearest caller outside of this package, as seen from the caller of this function.
+    """Return the stack level of the nearest caller outside this package, as seen from the caller of this function.
 
-    A policy can be asked for at many depths: by a channel, for one of its methods, for one call. From Python 3.12 on
-    `skip_file_prefixes` does this.
+    A policy can be requested at many depths: by a channel, for one of its methods, for one call. From Python 3.12 on,
+    `skip_file_prefixes` does the same.
     """
     level, frame = 0, inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:

@@ -1,16 +1,15 @@
-"""gRPC's service config: what a channel's says to its calls, and retry policies to and from its JSON (BP-5, gRFC A6).
+"""gRPC's service config: reads a channel's config, and converts retry policies to and from JSON (BP-5, gRFC A6).
 
-A channel's service config is read once, into a `ServiceConfig`. A `retryPolicy` in it knows one backoff: exponential,
-with gRPC's own jitter. What of a policy does not fit is said, never left out in silence. JSON is dicts and lists here,
-but for `read_json`.
+A channel's service config is read once, into a `ServiceConfig`. A `retryPolicy` supports one backoff: exponential, with
+gRPC's own jitter. Parts of a policy that do not fit are reported, never silently dropped. JSON is represented by dicts
+and lists here, except in `read_json`.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from grpc_backoff.config.pairs import Pairs, first_values, key_text
 from grpc_backoff.errors import OptionError
@@ -20,7 +19,7 @@ from grpc_backoff.policy.checks import CHECKS, STATUS_CODES, Unit, read_duration
 from grpc_backoff.policy.presets import NATIVE_JITTER
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed
-from grpc_backoff.record import record, value
+from grpc_backoff.record import NamedTuple, field, record, value
 
 __all__ = [
     "Conversion",
@@ -36,25 +35,25 @@ __all__ = [
 ]
 
 MOST_ATTEMPTS = 5
-"""gRPC's cores make no more attempts than this, whatever a service config says (gRFC A6)."""
+"""gRPC's cores never make more attempts than this, whatever a service config says (gRFC A6)."""
 
 _SERVICE_CONFIG = "grpc.service_config"
 _ENABLE_RETRIES = "grpc.enable_retries"
 _KEYS = ("maxAttempts", "initialBackoff", "maxBackoff", "backoffMultiplier", "retryableStatusCodes")
 _THROTTLING = {"max_tokens": "maxTokens", "token_ratio": "tokenRatio"}
-_NANOSECONDS = 9  # as many digits has a Duration behind the point
-_LEAST = 0.001  # what is less is 0 to grpc's C-core, which refuses that
+_NANOSECONDS = 9  # a Duration has this many digits after the point
+_LEAST = 0.001  # grpc's C-core truncates anything less to 0 and rejects that
 _MOST = 315_576_000_000  # 10,000 years, the largest Duration
 
 
 @record
 class MethodConfig(NamedTuple):
-    """What a service config says to a method's calls that do not say otherwise.
+    """Defaults from a service config for the calls of a method.
 
     Attributes:
-        wait_for_ready: whether they wait for a connection; None where the config says nothing.
-        timeout: the most seconds that a call may take, whatever its own timeout; None for no limit.
-        retry: how they are retried; None where the config says nothing, or leaves that to grpc's core.
+        wait_for_ready: whether calls wait for a connection; None if the config does not say.
+        timeout: the maximum duration of a call in seconds, whatever its own timeout; None for no limit.
+        retry: how calls are retried; None if the config does not say, or leaves retries to grpc's core.
     """
 
     wait_for_ready: bool | None = None
@@ -67,15 +66,15 @@ _NOTHING = MethodConfig()
 
 @value(frozen=True, slots=True)
 class ServiceConfig:
-    """What a channel's service config says to its calls.
+    """The content of a channel's service config.
 
-    A call on a connection is grpc's own, and its core applies the config, but for the retries (RT-10). What has to hold
-    before there is a connection holds by this.
+    Once a call has a connection it is an ordinary grpc call: grpc's core applies the config to it, except for retries
+    (RT-10). This class applies what matters before there is a connection.
 
     Attributes:
-        methods: by path: `/service/method`, `/service/` for a whole service, an empty one for all.
-        budget: its `retryThrottling` (RT-9); None for no limit.
-        left_to_core: whether it has retries that no policy here can be, so that the core makes them.
+        methods: by path: `/service/method`, `/service/` for a whole service, or an empty path for all.
+        budget: the retry budget from `retryThrottling` (RT-9); None for no limit.
+        left_to_core: whether it has retries that this library's policies cannot express, so that the core makes them.
     """
 
     methods: Mapping[str, MethodConfig] = field(default_factory=dict)
@@ -83,7 +82,7 @@ class ServiceConfig:
     left_to_core: bool = False
 
     def of(self, method: str) -> MethodConfig:
-        """Return the nearest config of a method, given as `/service/method`. It is not merged with farther ones."""
+        """Return the most specific config of a method, given as `/service/method`; others are not merged into it."""
         service = method[: method.rfind("/") + 1]
         for path in (method, service, ""):
             if path in self.methods:
@@ -92,12 +91,12 @@ class ServiceConfig:
 
 
 def read_service_config(options: Pairs) -> tuple[ServiceConfig, Pairs]:
-    """Return what the service config among a channel's options says, and the options that are left for the core.
+    """Read the service config among a channel's options; return it, and the options left for the core.
 
-    What it says of retries is taken out of the latter: the core's retries would multiply with these (RT-10). A config
-    whose retries have a wrong value is left as it is, for the core to refuse. So is one with a multiplier below 1,
-    which no policy here can have: the core carries it out. Nothing else is checked: what the core would refuse it
-    refuses itself, with the first attempt.
+    Retries are removed from the latter, because the core's retries would multiply with this library's (RT-10). A
+    config whose retries have a wrong value is left unchanged, for the core to reject. So is a config with a multiplier
+    below 1, which this library's policies do not allow: the core applies it. Nothing else is checked: the core rejects
+    other errors itself, at the first attempt.
     """
     given = first_values(options)
     parsed = read_json(given.get(_SERVICE_CONFIG))
@@ -139,11 +138,11 @@ def _without_retries(options: Pairs, parsed: dict[str, Any], entries: Sequence[d
 
 @record
 class Conversion(NamedTuple):
-    """A policy as a service config says it.
+    """A policy in the form of a service config.
 
     Attributes:
-        retry_policy: the value of `retryPolicy`; None where gRPC would not retry at all.
-        misfits: what it does not say of the policy, each in a sentence.
+        retry_policy: the value of `retryPolicy`; None if gRPC would not retry at all.
+        misfits: the parts of the policy that it cannot express, one sentence each.
     """
 
     retry_policy: dict[str, Any] | None
@@ -151,7 +150,7 @@ class Conversion(NamedTuple):
 
 
 def to_service_config(policy: RetryPolicy) -> Conversion:
-    """Return the `retryPolicy` that comes nearest to a policy, and what is lost on the way."""
+    """Return the `retryPolicy` closest to a policy, and what the conversion loses."""
     misfits = tuple(_misfits(policy))
     if policy.max_attempts == 1:
         return Conversion(None, misfits)
@@ -178,31 +177,31 @@ def _misfits(policy: RetryPolicy) -> Iterator[str]:
         if getattr(policy, name) is not None:
             yield f"{name} = {getattr(policy, name):g} s: a retryPolicy has none"
     if policy.server_delay_jitter:
-        yield f"server_delay_jitter = {policy.server_delay_jitter:g} s: gRPC waits exactly as long as it is told"
+        yield f"server_delay_jitter = {policy.server_delay_jitter:g} s: gRPC waits exactly as long as the server asks"
 
 
 def _misfits_of(backoff: BackoffPolicy) -> Iterator[str]:
     strategy = backoff.strategy
     if not isinstance(strategy, Exponential | Fixed):
-        yield f"backoff = {strategy.name}: gRPC's is exponential; the first wait is kept, without growth"
+        yield f"backoff = {strategy.name}: gRPC supports only exponential; the first wait is kept, without growth"
     elif isinstance(strategy, Exponential) and strategy.max_exponent is not None:
-        yield f"max_exponent = {strategy.max_exponent}: gRPC's growth ends at max_delay alone"
+        yield f"max_exponent = {strategy.max_exponent}: gRPC limits growth only by max_delay"
     for name, seconds in (("delay", backoff.nominal(1)), ("max_delay", backoff.cap)):
         if seconds < _LEAST:
-            yield f"{name} = {seconds:g} s: gRPC's cores know no wait below {_LEAST:g} s"
+            yield f"{name} = {seconds:g} s: gRPC's cores support no wait below {_LEAST:g} s"
         elif seconds > _MOST:
-            yield f"{name} = {seconds:g} s: gRPC knows no time above {_MOST:d} s"
+            yield f"{name} = {seconds:g} s: gRPC supports no time above {_MOST:d} s"
     if backoff.jitter != NATIVE_JITTER:
-        yield f"jitter = {backoff.jitter}: gRPC's is {NATIVE_JITTER}, always"
+        yield f"jitter = {backoff.jitter}: gRPC always uses {NATIVE_JITTER}"
 
 
 def from_service_config(retry_policy: Mapping[str, Any]) -> RetryPolicy:
-    """Return the policy that a service config's `retryPolicy` describes: gRPC's jitter, and none of what it lacks.
+    """Return the policy described by a service config's `retryPolicy`, with gRPC's jitter and defaults for the rest.
 
-    More than five attempts are taken at their word, which is what gRPC does not do.
+    More than five attempts are taken literally, unlike in gRPC.
 
     Raises:
-        OptionError: a key is missing or has a value that gRPC would refuse, or that no policy here can have: a
+        OptionError: a key is missing, or has a value that gRPC would reject or that this library does not allow: a
             multiplier below 1.
     """
     if not isinstance(retry_policy, Mapping):
@@ -223,7 +222,7 @@ def from_service_config(retry_policy: Mapping[str, Any]) -> RetryPolicy:
 
 
 def _attempts(key: str, value: object) -> int:
-    # Numbers in JSON may come as 3.0; protobuf's own parsers take that for 3.
+    # Whole numbers in JSON may be written as 3.0; protobuf's own parsers read that as 3.
     if isinstance(value, int | float) and not isinstance(value, bool) and value > 1 and value % 1 == 0:
         return int(value)
     raise OptionError(key, value, "a whole number above 1")
@@ -238,7 +237,7 @@ def _named(key: str, codes: object) -> tuple[str, object]:
 
 
 def _name(code: object) -> object:
-    """Return a status code's name from its number; whatever else stands there is left."""
+    """Return a status code's name for its number; any other value is returned unchanged."""
     if isinstance(code, int) and not isinstance(code, bool) and 1 <= code <= len(STATUS_CODES):
         return STATUS_CODES[code - 1]
     return code
@@ -250,10 +249,10 @@ def _write_duration(seconds: float) -> str:
 
 
 def read_throttling(config: Mapping[str, Any]) -> RetryBudget | None:
-    """Return the retry budget that a service config's `retryThrottling` describes; None if it has none.
+    """Return the retry budget described by a service config's `retryThrottling`; None if it has none.
 
     Raises:
-        OptionError: it has a value that gRPC would refuse.
+        OptionError: a value that gRPC would reject.
     """
     throttling = config.get("retryThrottling")
     if throttling is None:
@@ -265,9 +264,9 @@ def read_throttling(config: Mapping[str, Any]) -> RetryBudget | None:
 
 
 def read_json(text: object) -> Any:
-    """Return what a service config's text says; None if gRPC's cores would not take it for JSON either.
+    """Parse the text of a service config; return None if gRPC's cores would not accept it as JSON.
 
-    They are stricter than Python: UTF-8 alone, no key twice in one object, and nothing that is not a number.
+    They are stricter than Python: UTF-8 only, no duplicate keys in an object, and no NaN or Infinity.
     """
     if not isinstance(text, str | bytes):
         return None
@@ -283,7 +282,7 @@ def read_json(text: object) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     read = dict(pairs)
     if len(read) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a duplicate key")
     return read
 
 
@@ -292,13 +291,13 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def method_configs(config: object) -> list[dict[str, Any]]:
-    """Return the entries of a service config's `methodConfig`, as far as they are objects."""
+    """Return the entries of a service config's `methodConfig` that are objects."""
     entries = config.get("methodConfig") if isinstance(config, dict) else None
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 def method_paths(entry: Mapping[str, Any]) -> Iterator[str]:
-    """Return what a `methodConfig` is for: `/service/method`, `/service/` for a whole service, an empty one for all."""
+    """Yield the paths of a `methodConfig`: `/service/method`, `/service/` for a whole service, empty for all."""
     listed = entry.get("name")
     for name in listed if isinstance(listed, list) else ():
         if not isinstance(name, dict):

@@ -1,15 +1,14 @@
-"""The settings: what each part of a policy is called where, and how what was written becomes a source.
+"""The settings: the name of each part of a policy in each source, and how written values become a source.
 
-There are four tables. `CONNECTING` is what channel options and the file's `[connection]` and `[targets]` say of
-connections, `RETRYING` what the file's `[policies]` and `[methods]`, and policy strings, say of calls, `BUDGETING` is
-the file's `[retry_budget]`, and `KEEPING` its `[ledger]`. Nothing is read from anywhere here, and no default stands
-here: those are the presets'.
+There are four tables. `CONNECTING` covers connections: the channel options and the file's `[connection]` and
+`[targets]`. `RETRYING` covers calls: the file's `[policies]` and `[methods]`, and policy strings. `BUDGETING` is the
+file's `[retry_budget]`, and `KEEPING` its `[ledger]`. This module reads no input and defines no defaults: those are in
+the presets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from grpc_backoff.config.sources import (
     AT_ONCE_SOURCE,
@@ -32,7 +31,7 @@ from grpc_backoff.policy.presets import CONNECT_PRESET, LEDGER, RETRY_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.spelling import suggestion
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = [
     "BUDGETING",
@@ -51,17 +50,17 @@ __all__ = [
 ]
 
 PREFIX = "grpc_backoff."
-"""What the channel options of this library's own begin with."""
+"""The prefix of this library's own channel options."""
 
 _GROWTH = frozenset({"backoff", "multiplier", "max_exponent", "max_delay", "jitter"})
-"""The parts of a backoff that change a delay, and do nothing without one."""
+"""The parts of a backoff that modify a delay and have no effect without one."""
 
 _DELAYS = frozenset({"delay", "backoff", "steps"})
-"""The parts that set a delay, and do nothing without a retry."""
+"""The parts that set a delay and have no effect without retries."""
 
 
 def _name(key: str, value: object, _unit: Unit) -> str:
-    if isinstance(value, str):  # which policies there are is known only where they are looked up
+    if isinstance(value, str):  # whether such a policy exists is checked when it is looked up
         return value
     raise OptionError(key, value, "the name of a policy")
 
@@ -80,14 +79,14 @@ def _reconnect(key: str, value: object, _unit: Unit) -> Reconnect:
 
 @record
 class Setting(NamedTuple):
-    """One thing that can be set.
+    """One setting.
 
     Attributes:
-        name: its key in the file, and in a policy string.
+        name: its key in the file and in a policy string.
         option: its key among the channel options; None if it has none.
-        unit: what the channel option counts time in.
-        part: which part of a policy it says; its own name if None.
-        checks: what values are held to, by name.
+        unit: the unit of the channel option, if it is a time.
+        part: the part of a policy that it sets; if None, the part called `name`.
+        checks: the checks of values, by name.
     """
 
     name: str
@@ -98,18 +97,18 @@ class Setting(NamedTuple):
 
     @property
     def check(self) -> Check:
-        """What its values are held to: the table of all policies' numbers, or one for what is no number."""
+        """The check of its values: from the table for numbers, or a separate one for anything else."""
         return _NAMES.get(self.name) or self.checks.get(self.name) or self.checks[self.part or self.name]
 
 
 _NAMES: Mapping[str, Check] = {"preset": _name, "backoff": _strategy, "jitter": _jitter, "reconnect": _reconnect}
-"""The settings whose values are names, or may be."""
+"""The settings whose values are, or may be, names."""
 
 CONNECTING = (
     Setting("preset", PREFIX + "preset"),
     Setting("initial_backoff", "grpc.initial_reconnect_backoff_ms", Unit.MILLISECONDS, "delay"),
     Setting("max_backoff", "grpc.max_reconnect_backoff_ms", Unit.MILLISECONDS, "max_delay"),
-    # A timeout in spite of the option's name, as in C-core.
+    # A timeout, despite the option's name, as in C-core.
     Setting("min_connect_timeout", "grpc.min_reconnect_backoff_ms", Unit.MILLISECONDS),
     Setting("idle_timeout", "grpc.client_idle_timeout_ms", Unit.MILLISECONDS),
     Setting("multiplier", PREFIX + "multiplier"),
@@ -118,7 +117,7 @@ CONNECTING = (
     Setting("stable_after", PREFIX + "stable_after"),
     Setting("reconnect", PREFIX + "reconnect"),
 )
-"""All settings of connecting: the one table that options and file are both read by."""
+"""All settings for connecting: the one table for options and file."""
 
 RETRYING = (
     Setting("preset"),
@@ -137,7 +136,7 @@ RETRYING = (
     Setting("server_delay_jitter"),
     Setting("max_server_delay"),
 )
-"""All settings of retrying a call: the one table that the file and policy strings are both read by (BP-2)."""
+"""All settings for retrying a call: the one table for the file and policy strings (BP-2)."""
 
 BUDGETING = (
     Setting("max_tokens"),
@@ -152,16 +151,16 @@ KEEPING = tuple(Setting(name, checks=LEDGER_CHECKS) for name in LEDGER_CHECKS)
 def read_source(
     table: Sequence[Setting], given: Mapping[str, tuple[str, object]], origin: str, unit: Unit | None = None
 ) -> Source:
-    """Return what one place says, checked.
+    """Read and check the settings from one place.
 
     Args:
-        table: the settings that it may name.
-        given: the key as its user knows it, and the value, by the setting's name.
-        origin: the place, in words.
-        unit: what it counts time in; None for what its settings' options do.
+        table: the settings that are allowed.
+        given: for each setting's name, the key as the user knows it, and the value.
+        origin: a description of the place.
+        unit: the unit of times; None for the unit of each setting's option.
 
     Raises:
-        OptionError: a value is wrong, two of them contradict each other, or a name is unknown.
+        OptionError: a value is wrong, two values contradict each other, or a name is unknown.
     """
     settings = {setting.name: setting for setting in table}
     source: dict[str, Said] = {}
@@ -179,7 +178,7 @@ def read_source(
 
 
 def _check_order(source: Source) -> None:
-    """Hold one place to itself: it may not name a maximum below the first wait that it names too (CH-10)."""
+    """Reject a maximum below the first wait if both come from the same place (CH-10)."""
     if "delay" in source and "max_delay" in source:
         least, most = source["delay"], source["max_delay"]
         if most.value < least.value:
@@ -187,44 +186,44 @@ def _check_order(source: Source) -> None:
 
 
 def _words(table: Sequence[Setting], prefix: str) -> dict[str, str]:
-    """Return the right key by each word that may have been meant for it: options have names of their own."""
+    """Map each word that may have been meant to its correct key; some options have different names."""
     options = {setting.option.partition(".")[2]: setting.name for setting in table if setting.option}
     parts = {setting.part: setting.name for setting in table if setting.part}
-    words = {setting.name: setting.name for setting in table}  # first: all are listed in this order
+    words = {setting.name: setting.name for setting in table}  # added first: suggestions list all names in this order
     words |= {word: name for word, name in (parts | options).items() if word not in words}
     return {word: prefix + name for word, name in words.items()}
 
 
 def begin_with(name: str, key: str = "policy") -> Source:
-    """Return a source that says nothing but which policy to begin with; `key` is what an error calls it."""
+    """Return a source that only names the policy to start from; `key` is its name in errors."""
     return {"preset": Said(name, key, name, "name")}
 
 
 def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[ConnectPolicy]:
-    """Return the connect policy that these sources describe, the one with the highest precedence first (BP-3).
+    """Return the connect policy described by these sources, highest precedence first (BP-3).
 
     Args:
-        sources: without the policy that they begin with; that is gRPC's if they name none.
-        policies: what may be named beside the presets.
+        sources: the sources, without the policy that they start from; that is gRPC's if they name none.
+        policies: the policies that may be named besides the presets.
 
     Raises:
-        OptionError: no policy has the name, or the sources do not go together.
+        OptionError: there is no policy of that name, or the sources contradict each other.
     """
     return compose(ConnectPolicy, _chain(sources, policies, CONNECT_PRESET))
 
 
 def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[RetryPolicy]:
-    """Return the retry policy that these sources describe, the one with the highest precedence first (BP-3).
+    """Return the retry policy described by these sources, highest precedence first (BP-3).
 
-    Without any delay the retries follow at once, and what was said of growth and jitter has no effect. Without a number
-    of retries there are none, and what was said of delays has no effect. The policy's `remarks` say so (BP-2).
+    Without a delay, retries follow at once and settings of growth and jitter have no effect. Without a number of
+    retries, there are none and settings of delays have no effect. The policy's `remarks` report this (BP-2).
 
     Args:
-        sources: without the preset that they inherit from; that is `fixed` if they name none.
-        policies: what may be named beside the presets.
+        sources: the sources, without the preset that they inherit from; that is `fixed` if they name none.
+        policies: the policies that may be named besides the presets.
 
     Raises:
-        OptionError: no policy has the name, or the sources do not go together.
+        OptionError: there is no policy of that name, or the sources contradict each other.
     """
     chain = _chain(sources, policies, RETRY_PRESET)
     written = [(part, said) for source in chain for part, said in source.items() if said.key]
@@ -248,17 +247,17 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
 
 
 def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
-    """Return the retry budget that a source describes; None if it says nothing.
+    """Return the retry budget that a source describes; None if the source is empty.
 
     Raises:
-        OptionError: one of the two numbers is missing; there is no default for either.
+        OptionError: one of the two numbers is missing; neither has a default.
     """
     if not source:
         return None
     for setting in BUDGETING:
         if setting.name not in source:
             said = next(iter(source.values()))
-            raise OptionError(said.key, said.given, f"{setting.name} beside it")
+            raise OptionError(said.key, said.given, f"{setting.name} as well")
     values = {name: said.value for name, said in source.items()}
     return ResolvedPolicy(
         RetryBudget(**values), tuple(Effective(part, said.value, str(said)) for part, said in source.items())
@@ -266,10 +265,10 @@ def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
 
 
 def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[LedgerSettings]:
-    """Return the settings of a ledger that these sources describe, the one with the highest precedence first (LG-14).
+    """Return the ledger settings described by these sources, highest precedence first (LG-14).
 
     Raises:
-        OptionError: no policy has the name that they give.
+        OptionError: there is no policy of the given name.
     """
     said: dict[str, Said] = dict(say("default", LEDGER))
     for source in reversed(sources):

@@ -1,15 +1,14 @@
-"""Several sources in, one policy out, and from where each of its values came.
+"""Combines several sources into one policy, and records where each of its values came from.
 
-A source is what one place says of a policy: the arguments, the channel options, a table of the file, a preset. It is a
-mapping from parts of a policy to their values. The source that comes first takes precedence, part by part (BP-3).
-Presets are sources too, with the lowest precedence. No file or option is read here.
+A source holds the settings from one place: the arguments, the channel options, a table of the file, a preset. It maps
+the parts of a policy to their values. The first source that sets a part takes precedence, part by part (BP-3). Presets
+are sources too, with the lowest precedence. This module reads no files or options.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, fields, is_dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.budget import RetryBudget
@@ -20,7 +19,7 @@ from grpc_backoff.policy.parts import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES
 from grpc_backoff.policy.presets import AT_ONCE, PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, names_of, record
 
 __all__ = [
     "AT_ONCE_SOURCE",
@@ -42,13 +41,13 @@ _NEEDED = {"delay": "a delay", "steps": "steps"}
 
 @record
 class Said(NamedTuple):
-    """What one source says of one part.
+    """The value of one part in one source.
 
     Attributes:
-        value: checked, times in seconds.
-        key: the name under which its user knows it: an option, or the path of a key in the file.
-        given: the value as its user wrote it.
-        origin: the source, in words: "file backoff.toml".
+        value: the checked value; times in seconds.
+        key: the name under which the user knows it: an option, or the path of a key in the file.
+        given: the value as the user wrote it.
+        origin: a description of the source, such as "file backoff.toml".
     """
 
     value: Any
@@ -57,17 +56,17 @@ class Said(NamedTuple):
     origin: str
 
     def __str__(self) -> str:
-        """Say where the value came from."""
+        """Describe where the value came from."""
         return f"{self.origin}: {self.key}" if self.key else self.origin
 
 
 Source = Mapping[str, Said]
-"""What is said of a policy, by part."""
+"""The values of one source, by part."""
 
 
 @record
 class Effective(NamedTuple):
-    """One value that holds, and where it came from."""
+    """One effective value, and where it came from."""
 
     part: str
     value: Any
@@ -76,12 +75,12 @@ class Effective(NamedTuple):
 
 @record
 class ResolvedPolicy(NamedTuple, Generic[ResolvedT]):
-    """A policy, where each of its values came from, and what is to be said of them.
+    """A policy, the source of each of its values, and remarks.
 
     Attributes:
         policy: the policy.
-        effective: its values.
-        remarks: what was said and has no effect.
+        effective: its values, with their sources.
+        remarks: settings that have no effect.
     """
 
     policy: ResolvedT
@@ -90,36 +89,38 @@ class ResolvedPolicy(NamedTuple, Generic[ResolvedT]):
 
 
 def say(origin: str, values: Mapping[str, object]) -> Source:
-    """Return a source whose values nobody wrote under a key: a preset, say."""
+    """Return a source whose values have no keys of their own, such as a preset."""
     return {part: Said(value, "", value, origin) for part, value in values.items()}
 
 
 def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[PolicyT]:
-    """Return the policy of a kind that these sources describe; they have to say all that it needs.
+    """Return the policy described by these sources; together they must set every required part.
 
     Raises:
-        OptionError: what one of them says has no effect beside what the others say, or a needed part is missing.
+        OptionError: a setting of one source conflicts with another source, or a required part is missing.
     """
     said = _settle(sources)
-    named = {field.name: said[field.name].value for field in fields(kind) if field.name != "backoff"}
+    named = {name: said[name].value for name in names_of(kind) if name != "backoff"}
     parts = {part: each.value for part, each in said.items()}
     return ResolvedPolicy(build(kind, parts), _effective(said, named))
 
 
 def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
-    """Return the values of a policy that was given whole."""
+    """Return the effective values of a policy that was passed as a whole."""
+    from dataclasses import astuple, is_dataclass  # noqa: PLC0415 - a strategy may be a program's own
+
     strategy = policy.backoff.strategy
     parts: dict[str, object] = {"backoff": strategy.name}
     parts |= zip(
         PARTS_OF_STRATEGIES.get(strategy.name, ()), astuple(strategy) if is_dataclass(strategy) else (), strict=False
     )
     parts |= {"max_delay": policy.backoff.cap, "jitter": policy.backoff.jitter}
-    parts |= {field.name: getattr(policy, field.name) for field in fields(policy) if field.name != "backoff"}
+    parts |= {name: getattr(policy, name) for name in names_of(policy) if name != "backoff"}
     return tuple(Effective(part, value, origin) for part, value in parts.items() if value is not None)
 
 
 def _settle(sources: Sequence[Source]) -> dict[str, Said]:
-    """Return what holds of each part, once the sources agree."""
+    """Combine the sources into the effective value of each part, and check that they agree."""
     said: dict[str, Said] = {}
     for source in reversed(sources):
         said.update(source)
@@ -134,7 +135,7 @@ def _settle_strategy(sources: Sequence[Source], said: dict[str, Said]) -> None:
     needed = PARTS_OF_STRATEGIES[kind][0]
     if needed not in said:
         asked = said["backoff"] if said["backoff"].key else said["preset"]
-        raise OptionError(asked.key, asked.given, f"{_NEEDED[needed]} beside it")
+        raise OptionError(asked.key, asked.given, f"{_NEEDED[needed]} as well")
     for part in PARTS_OF_ANY_STRATEGY - set(PARTS_OF_STRATEGIES[kind]):
         if part in said and _outranks(sources, part, "backoff"):
             raise OptionError(said[part].key, said[part].given, f"no {part} with {kind} backoff")
@@ -146,14 +147,14 @@ def _settle_jitter(sources: Sequence[Source], said: dict[str, Said]) -> None:
     if said["backoff"].value != Decorrelated.name or isinstance(jitter.value, NoJitter):
         return
     if _outranks(sources, "jitter", "backoff"):
-        raise OptionError(jitter.key, jitter.given, "'none', since decorrelated backoff has its own jitter")
+        raise OptionError(jitter.key, jitter.given, "'none', because decorrelated backoff has its own jitter")
     said["jitter"] = said["backoff"]._replace(value=NoJitter())
 
 
 def _settle_cap(sources: Sequence[Source], said: dict[str, Said]) -> None:
-    """Where the first wait of one source is above the maximum of another, the source with the higher precedence wins.
+    """If the first wait of one source exceeds the maximum of another, the source with the higher precedence wins.
 
-    A lower maximum lowers the first wait, as in grpcio, and a longer first wait lifts the maximum.
+    A lower maximum lowers the first wait, as in grpcio; a longer first wait raises the maximum.
     """
     if "delay" not in said or said["max_delay"].value >= said["delay"].value:
         return
@@ -164,13 +165,13 @@ def _settle_cap(sources: Sequence[Source], said: dict[str, Said]) -> None:
 
 
 def _outranks(sources: Sequence[Source], part: str, other: str) -> bool:
-    """Return whether somebody wrote a part with as much say as the other has: it was meant to have an effect."""
+    """Return whether a part was set with at least the precedence of the other, and so was meant to have an effect."""
     rank = _rank(sources, part)
     return bool(sources[rank][part].key) and rank <= _rank(sources, other)
 
 
 def _rank(sources: Sequence[Source], part: str) -> int:
-    """Return the index of the source that says it; 0 has the highest precedence."""
+    """Return the index of the source that sets this part; 0 has the highest precedence."""
     return next(rank for rank, source in enumerate(sources) if part in source)
 
 
@@ -183,4 +184,4 @@ PRESET_SOURCES: Mapping[str, Source] = {name: say(f"preset {name}", parts) for n
 """The presets as sources, by name."""
 
 AT_ONCE_SOURCE = say("no delay", AT_ONCE)
-"""Retries without any delay, as a source."""
+"""Retries without delay, as a source."""

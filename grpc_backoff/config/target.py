@@ -1,9 +1,9 @@
-"""What a target string names: addresses that can be dialled as they stand, or a host that has to be resolved.
+"""Parses target strings: addresses that can be dialled directly, or a host that must be resolved.
 
-The forms are those of gRPC's naming rules behind which there is a socket. Nothing here asks a name server.
+The forms are those of gRPC's naming rules that lead to a socket. Nothing here performs name resolution.
 
-`parse_target` is for connectors that dial without grpc's core and have to understand all of a target. `read_target` is
-for a channel, where the core understands it: only what no core can dial is refused there.
+`parse_target` is for connectors that dial without grpc's core and must understand the whole target. `read_target` is
+for channels, where the core interprets the target: it rejects only what no core can dial.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import contextlib
 import re
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.errors import OptionError
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = [
     "AF_UNIX",
@@ -29,28 +29,28 @@ __all__ = [
 ]
 
 AF_UNIX: socket.AddressFamily | None = getattr(socket, "AF_UNIX", None)
-"""The family of Unix sockets; None on Windows, where Python has none."""
+"""The address family of Unix sockets; None on Windows, where Python has none."""
 
 DEFAULT_PORT = 443
-"""The port of a target that names none, in plaintext too, as in gRPC."""
+"""The default port, even in plaintext, as in gRPC."""
 
 _ALLOWED = (
     "host[:port], dns:[///]host[:port], ipv4:address[:port][,...], ipv6:[address]:port[,...], "
     "unix:path, unix:///path or unix-abstract:name, with a port from 1 to 65535"
 )
 _LARGEST_PORT = 65535
-_URL = re.compile(r"(https?|grpcs?|tcp|h2c?)://(?:[^/]*@)?([^/?#@]+)", re.IGNORECASE)
-"""What looks like an address on the web. gRPC has no resolver for any of these schemes."""
-_PLACE = re.compile(r"(?:dns:(?://[^/]*/|/)?)?(\[[^\]]*\]|[^:/,\[\]]+)(?::(.*))?", re.IGNORECASE | re.DOTALL)
-"""A host, or an address, and perhaps a port: what gRPC resolves by DNS."""
+_URL = r"(?i)(https?|grpcs?|tcp|h2c?)://(?:[^/]*@)?([^/?#@]+)"
+"""Matches web URLs. gRPC has no resolver for any of these schemes."""
+_PLACE = r"(?is)(?:dns:(?://[^/]*/|/)?)?(\[[^\]]*\]|[^:/,\[\]]+)(?::(.*))?"
+"""Matches a host or an address, with an optional port: what gRPC resolves through DNS."""
 _OTHER_SCHEMES = {"unix", "unix-abstract", "vsock", "ipv4", "ipv6", "xds", "google-c2p", "google-c2p-experimental"}
 _UNIX_HOST = "localhost"
-"""What gRPC takes for a Unix socket's name, in `:authority` and for the server's certificate."""
+"""What gRPC uses as the name of a Unix socket, in `:authority` and when verifying the server's certificate."""
 
 
 @record
 class Address(NamedTuple):
-    """Where a socket connects to; as text it is what a person would write."""
+    """The address of a socket; its text form is what a person would write."""
 
     family: socket.AddressFamily
     sockaddr: Any
@@ -66,13 +66,13 @@ class Address(NamedTuple):
 
 @record
 class Target(NamedTuple):
-    """What a target string names.
+    """A parsed target string.
 
     Attributes:
-        text: the string as it was given.
-        host: the name, or the first address, that the server's certificate has to be for.
-        port: the port to dial at the host.
-        addresses: where to dial; empty where the host has to be resolved first.
+        text: the string as given.
+        host: the name, or the first address, against which the server's certificate is verified.
+        port: the port to dial on the host.
+        addresses: the addresses to dial; empty if the host must be resolved first.
     """
 
     text: str
@@ -82,10 +82,10 @@ class Target(NamedTuple):
 
 
 def parse_target(text: str) -> Target:
-    """Read a target string.
+    """Parse a target string.
 
     Raises:
-        OptionError: it is no target, or one that needs more than a socket: `xds:`, or a name server of its own.
+        OptionError: it is not a valid target, or needs more than a socket: `xds:`, or a name server in its authority.
     """
     _refuse_url(text)
     scheme, colon, rest = text.partition(":")
@@ -97,16 +97,16 @@ def parse_target(text: str) -> Target:
 
 
 def read_target(given: object) -> str:
-    """Return a channel's target as text; bytes are taken as well, as by grpcio.
+    """Return a channel's target as text; accepts bytes, as grpcio does.
 
     Raises:
-        OptionError: it is no text, or names what grpcio's core can never dial: nothing, a URL of the web, a port above
-            65535 (of which the core dials the last 16 bits).
+        OptionError: it is not text, or grpcio's core can never dial it: an empty target, a web URL, or a port above
+            65535 (of which the core dials the lower 16 bits).
     """
     try:
         text = given.decode() if isinstance(given, bytes) else given
         if isinstance(text, str):
-            text.encode()  # as the core takes it
+            text.encode()  # as the core does
     except UnicodeError:
         text = None
     if not isinstance(text, str):
@@ -123,9 +123,9 @@ def read_target(given: object) -> str:
 
 
 def _refuse_url(text: str) -> None:
-    if url := _URL.match(text):
+    if url := re.match(_URL, text):
         secure = " on a secure_channel" if url[1].lower() in {"https", "grpcs"} else ""
-        meant = None if "@" in text[url.end() :] else url[2]  # else it could be a part of a password
+        meant = None if "@" in text[url.end() :] else url[2]  # otherwise it could be part of a password
         raise OptionError("target", text, f"a target without a URL's scheme{secure}", meant)
 
 
@@ -135,20 +135,20 @@ def _is_port(digits: str) -> bool:
 
 
 def names_no_port(text: str) -> bool:
-    """Return whether DEFAULT_PORT is dialled for a target because it names none."""
+    """Return whether a target names no port, so that DEFAULT_PORT is dialled."""
     return _port(text) == ""
 
 
 def shown_target(text: str) -> str:
-    """Return what errors call a target: with the port that nobody named."""
+    """Return a target as shown in errors: with the default port if it names none."""
     return f"{text} (port {DEFAULT_PORT}, as the target names none)" if names_no_port(text) else text
 
 
 def _port(text: str) -> str | None:
-    """Return what a target has for a port, "" if it has none; None if the target is not of a host and a port."""
+    """Return a target's port, "" if it has none; None if the target is not a host with an optional port."""
     if text.partition(":")[0].lower() in _OTHER_SCHEMES and ":" in text:
         return None
-    place = _PLACE.fullmatch(_unquote(text))
+    place = re.fullmatch(_PLACE, _unquote(text))
     if place is None:
         return "" if _literal(text, DEFAULT_PORT, socket.AF_INET6) else None  # an address without brackets
     return place[2] or ""
@@ -166,7 +166,7 @@ def _host(text: str, place: str) -> Target:
     host, port = _split(place)
     addresses = _literal(host, port, socket.AF_UNSPEC)
     if ":" in host and not addresses:
-        raise ValueError("colons, and no IPv6 address")
+        raise ValueError("colons, but not an IPv6 address")
     return Target(text, host, port, addresses)
 
 
@@ -219,17 +219,17 @@ _SCHEMES: Mapping[str, Callable[[str, str], Target]] = {
 
 
 def _path(rest: str) -> str:
-    """Return a URI's path without the slashes before it; its authority has to be empty."""
+    """Return a URI's path without leading slashes; its authority must be empty."""
     if not rest.startswith("//"):
         return rest.removeprefix("/")
     authority, _, path = rest.removeprefix("//").partition("/")
     if authority:
-        raise ValueError("the system's resolver is asked, no other name server")
+        raise ValueError("only the system's resolver is supported, no other name server")
     return path
 
 
 def _split(place: str) -> tuple[str, int]:
-    """Split `host:port`, `[host]:port`, or either without a port; more than one colon is an IPv6 address by itself."""
+    """Split `host:port`, `[host]:port`, or either without a port; a bare text with many colons is an IPv6 address."""
     if place.startswith("["):
         host, bracket, port = place[1:].partition("]")
         if not bracket or (port and not port.startswith(":")):
@@ -245,7 +245,7 @@ def _split(place: str) -> tuple[str, int]:
 
 
 def _literal(host: str, port: int, family: socket.AddressFamily) -> tuple[Address, ...]:
-    """Return the address that the text itself is, if it is one; with these flags no name server is asked."""
+    """Return the address if the text is a literal one; these flags rule out name resolution."""
     with contextlib.suppress(OSError, UnicodeError):
         found = socket.getaddrinfo(
             host, port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_NUMERICHOST | socket.AI_NUMERICSERV

@@ -1,4 +1,4 @@
-"""ConnectWithBackoff: a pure state machine, the asyncio shell that drives it, and the connectors that dial.
+"""ConnectWithBackoff as a pure state machine, with the protocols of its clock and of the connectors that dial.
 
 Internal, but for `clock` and `connector`: programs import from `grpc_backoff`.
 """

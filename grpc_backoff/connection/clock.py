@@ -1,4 +1,4 @@
-"""Time as the connection layer sees it: a monotonic clock that can also call back (CB-12)."""
+"""Time in the connection layer: a monotonic clock with timers (CB-12)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ __all__ = ["Clock", "TimerHandle"]
 
 
 class TimerHandle(Protocol):
-    """A callback that was asked for and can be taken back."""
+    """A scheduled callback that can be cancelled."""
 
     def cancel(self) -> None:
-        """Take it back; harmless when it has run."""
+        """Cancel the callback; harmless if it has already run."""
         ...
 
 
 class Clock(Protocol):
-    """A monotonic clock. The wall clock is never asked."""
+    """A monotonic clock. The wall clock is never used."""
 
     def now(self) -> float:
-        """Return the time in seconds; only differences mean something."""
+        """Return the time in seconds; only differences are meaningful."""
         ...
 
     def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call back once at `when` or soon after, on the event loop; at once if it has passed."""
+        """Call back once, at `when` or soon after, on the event loop; at once if that time has passed."""
         ...

@@ -1,16 +1,16 @@
-"""What the manager needs of whatever dials: one attempt at a time, and to hear when its connection ends.
+"""What the manager needs from a connector: to make one attempt at a time, and to report when its connection ends.
 
-`core.py` dials with grpcio's C-core. A test dials with a script (`grpc_backoff.testing`). Whoever writes another can
-hold it to the same checks: `grpc_backoff.testing.check_connector`.
+`core.py` dials with grpcio's C-core. A test dials with a script (`grpc_backoff.testing`). Authors of other connectors
+can run the same checks on them: `grpc_backoff.testing.check_connector`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from grpc_backoff.errors import ConnectError
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["ConnectError", "Connection", "Connector", "Loss"]
 
@@ -20,9 +20,9 @@ class Loss(NamedTuple):
     """How an established connection ended, as far as the connector can tell.
 
     Attributes:
-        reason: how, in words.
-        graceful: whether the peer said GOAWAY(NO_ERROR), or nobody used it any more.
-        served: whether an RPC was completed on it.
+        reason: a description.
+        graceful: whether the peer sent GOAWAY(NO_ERROR), or the connection was closed because it was idle.
+        served: whether an RPC completed on it.
     """
 
     reason: str
@@ -34,31 +34,31 @@ class Connection(Protocol):
     """A connection on which the server's SETTINGS frame arrived."""
 
     def alive(self) -> bool:
-        """Return whether it still stands, as far as is known at this moment; never blocks."""
+        """Return whether it is still up, as far as is known right now; never blocks."""
         ...
 
     def last_used(self) -> float:
-        """Return when an RPC last used it, on the channel's clock; minus infinity if none did."""
+        """Return when an RPC last used it, in seconds on the channel's clock; minus infinity if none did."""
         ...
 
     def loss(self) -> Loss | None:
-        """Return how it ended; None while it stands, or while that is still being found out."""
+        """Return how it ended; None while it is up or the cause is still being determined."""
         ...
 
     async def lost(self) -> Loss:
-        """Return how it ended, once that is known."""
+        """Wait until it ends, and return how."""
         ...
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:
-        """After its end, call `tell` for each time that something dials anew unasked; return once nothing can.
+        """After it has ended, call `tell` each time that something redials on its own; return once nothing can.
 
-        grpc's core does so for a call that entered in the moment of the end (CB-7). Where nothing dials but for
+        grpc's core does so for a call that was assigned to the connection as it ended (CB-7). If nothing dials except
         `Connector.connect`, this returns at once.
         """
         ...
 
     def retire(self) -> None:
-        """Take no new calls; end when the running ones have."""
+        """Accept no new calls; close once the running calls have finished."""
         ...
 
 
@@ -70,15 +70,15 @@ class Connector(Protocol[ConnectionT_co]):
     """Makes connections to one target."""
 
     async def connect(self, limit: float, *, proven: bool = False) -> ConnectionT_co:
-        """Make one attempt and return its connection once the server's SETTINGS frame is there (CB-6).
+        """Make one attempt, and return its connection once the server's SETTINGS frame has arrived (CB-6).
 
-        Cancelling gives the attempt up: its sockets are closed within 250 ms of `limit` at the latest (CB-3). It may
-        also fail by itself at its limit, if it knows better at which stage that came.
+        Cancelling abandons the attempt: its sockets are closed at most 250 ms after `limit` (CB-3). It may also fail by
+        itself at its limit, if it can name the stage more precisely.
 
         Args:
-            limit: how long the attempt may last, in seconds over all its stages.
-            proven: whether the target was well a moment ago: a connection that a connector would otherwise watch for a
-                while, before it returns it, need not be watched (CB-7).
+            limit: the maximum duration of the attempt over all its stages, in seconds.
+            proven: whether the target was known to be up a moment ago: a connector that observes a new connection for a
+                while before returning it can then skip that (CB-7).
 
         Raises:
             ConnectError: the attempt failed; says at which stage and why.
@@ -86,12 +86,12 @@ class Connector(Protocol[ConnectionT_co]):
         ...
 
     def decided(self) -> bool:
-        """Return whether the attempt in flight has its outcome, though `connect` has yet to return it; never blocks.
+        """Return whether the attempt in flight has an outcome that `connect` has not yet returned; never blocks.
 
-        Asked when the limit has passed: on a loop that was blocked, the outcome may have come in time and unseen.
+        Called when the limit has passed: on a blocked event loop, the outcome may have arrived in time but unnoticed.
         """
         ...
 
     async def close(self, grace: float | None) -> None:
-        """End everything, running calls included, after waiting for them `grace` seconds at most."""
+        """Close everything after waiting up to `grace` seconds for running calls, which are then cancelled."""
         ...

@@ -1,4 +1,4 @@
-"""The options by which a channel of grpcio's core is kept to one attempt, whichever face makes it."""
+"""The options that limit a channel of grpcio's core to one attempt, for both APIs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["CORE_LIMIT_SLACK", "attempt_options", "spreads_calls"]
 Options = Sequence[tuple[str, Any]]
 
 CORE_LIMIT_SLACK = 0.15
-"""How much later than the machine the core gives up an attempt: a loop that is late by less keeps the order."""
+"""How much later than the machine the core abandons an attempt, so that a loop delayed by less keeps the order."""
 
 _MAX_INT32 = 2**31 - 1
 _SPREADING = {"round_robin", "weighted_round_robin", "ring_hash_experimental", "weighted_target_experimental"}
 
 
 def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Options:
-    """Return the options that keep a core channel to one attempt of `limit` seconds; see `spreads_calls`."""
+    """Return the options that limit a core channel to one attempt of `limit` seconds; see `spreads_calls`."""
     limit_ms = _milliseconds(limit + CORE_LIMIT_SLACK)
     if not spreads:
-        # The one setting without jitter: the core's limit is exactly this, and so is its next start.
+        # Of the core's settings, only this has no jitter: it is exactly the attempt's limit and the next start.
         return (("grpc.testing.fixed_reconnect_backoff_ms", limit_ms),)
-    # Behind a READY round_robin the core redials single addresses by itself: as near to the policy as it can.
+    # After READY, round_robin redials single addresses in the core by itself: match the policy as closely as possible.
     backoff = policy.backoff
     return (
         ("grpc.initial_reconnect_backoff_ms", _milliseconds(min(policy.initial_backoff, limit / 1.25))),
@@ -39,7 +39,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def spreads_calls(target: str, options: Mapping[str, Any]) -> bool:
-    """Return whether the core is told to use several connections at once (anything but pick_first)."""
+    """Return whether the options make the core use several connections at once (anything but pick_first)."""
     return (
         target.startswith(("xds:", "google-c2p:"))
         or options.get("grpc.lb_policy_name", "pick_first") != "pick_first"
@@ -58,5 +58,5 @@ def _service_config_spreads(text: object) -> bool:
         known = [name for name in named if name in _SPREADING or name == "pick_first"]
         first = known[0] if known else config.get("loadBalancingPolicy", "").lower()
     except (ValueError, AttributeError, TypeError):
-        return False  # the core will say what is wrong with it
+        return False  # the core reports the error
     return first in _SPREADING

@@ -1,4 +1,4 @@
-"""Reads from the words of grpcio's core how far a connection had come when it failed (CH-11)."""
+"""Infers from the error text of grpcio's core how far a connection attempt came before it failed (CH-11)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from functools import lru_cache
 
 from grpc_backoff.connection.events import Stage
 
-__all__ = ["one_line", "stage_of"]
+__all__ = ["NO_SETTINGS", "reason_in", "stage_of"]
+
+NO_SETTINGS = "no SETTINGS frame within the attempt's time limit"
+"""The reason of an attempt that reached its limit; the core has the same limit, and may notice first (CH-4)."""
+_CORES_LIMIT = "timed out before receiving SETTINGS frame"
 
 _STAGE_MARKS = (
     (Stage.RESOLVE, ("errors resolving", "address lookup", "dns resolution", "hostname lookup", "name resolution")),
@@ -41,21 +45,23 @@ _STAGE_MARKS = (
         ),
     ),
 )
-"""The core's words by stage, in this order: a socket that is closed in the TLS handshake says both."""
-_ADDRESS = re.compile(r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: ")
-"""What stands before the core's words: a path may have "tls" in it."""
+"""The core's phrases by stage, in this order: a socket closed during the TLS handshake matches both."""
+_ADDRESS = r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: "
+"""The prefix of the core's text, with an address that may itself contain a phrase, such as "tls" in a path."""
 
 
-def one_line(text: str) -> str:
-    """Return a text of the core's in one line."""
-    text = text.partition("\0")[0]  # behind it the core's own memory can follow, as in that of "Too many open files"
+def reason_in(text: str) -> str:
+    """Return the core's text on one line, or `NO_SETTINGS` if it says that the attempt reached its limit."""
+    if _CORES_LIMIT in text:
+        return NO_SETTINGS
+    text = text.partition("\0")[0]  # after a NUL, the core's memory may follow, as for "Too many open files"
     return " ".join(text.split())
 
 
 @lru_cache(64)
 def stage_of(reason: str) -> Stage:
-    """Read the stage from the core's words."""
-    said = _ADDRESS.split(reason, maxsplit=1)[-1].lower()
+    """Return the stage that the core's text indicates."""
+    said = re.split(_ADDRESS, reason, maxsplit=1)[-1].lower()
     for stage, marks in _STAGE_MARKS:
         if any(mark in said for mark in marks):
             return stage

@@ -1,15 +1,14 @@
-"""Frozen records of what a channel's connection did and does: what listeners get and what a status says.
+"""Frozen records of a channel's connection: the events that listeners receive, and the status.
 
-Times are seconds of the channel's monotonic clock: the event loop's (`loop.time()`), unless the channel was given
-another. Differences between them mean something, the numbers do not.
+Times are in seconds on the channel's monotonic clock: the event loop's (`loop.time()`), unless the channel was given
+another. Only differences between them are meaningful.
 """
 
 from __future__ import annotations
 
 import enum
-from dataclasses import field
 
-from grpc_backoff.record import value
+from grpc_backoff.record import field, value
 
 __all__ = [
     "AttemptFailed",
@@ -29,7 +28,7 @@ __all__ = [
 
 
 class State(enum.Enum):
-    """A channel's state, under the names of `grpc.ChannelConnectivity`."""
+    """A channel's state, with the names of `grpc.ChannelConnectivity`."""
 
     IDLE = "idle"
     CONNECTING = "connecting"
@@ -39,38 +38,38 @@ class State(enum.Enum):
 
 
 class Stage(enum.Enum):
-    """How far a connection had come when it failed."""
+    """How far a connection attempt came before it failed."""
 
     RESOLVE = "resolve"
     """Name resolution."""
     TCP = "tcp"
-    """Reaching the peer's socket, TCP's or Unix's."""
+    """Connecting to the peer's TCP or Unix socket."""
     TLS = "tls"
     """The TLS handshake."""
     SETTINGS = "settings"
-    """Waiting for the HTTP/2 SETTINGS frame, which alone is success; also where a limit passed (CB-3)."""
+    """Waiting for the HTTP/2 SETTINGS frame, which alone means success; also used when a time limit expired (CB-3)."""
     ESTABLISHED = "established"
-    """After SETTINGS: a connection that was made and then lost."""
+    """After SETTINGS: a connection that was established and then lost."""
     UNKNOWN = "unknown"
-    """The reason, which is grpcio's own words, names no stage that we know."""
+    """Unknown: the reason, in grpcio's own words, names no known stage."""
 
 
 @value(frozen=True, slots=True)
 class Failure:
-    """Why there is no connection: the stage, and the reason in words."""
+    """Why there is no connection: the stage, and a description."""
 
     stage: Stage
     reason: str
 
     def __str__(self) -> str:
-        """Say both in one line."""
+        """Return both on one line."""
         return f"{self.stage.value}: {self.reason}"
 
 
 class ChannelKey:
-    """Which channel an event is of, for as long as that channel lives.
+    """Identifies the channel of an event, for as long as that channel lives.
 
-    A listener to several channels keeps what it knows of each in a `weakref.WeakKeyDictionary` by this key.
+    A listener to several channels can keep its data about each in a `weakref.WeakKeyDictionary` under this key.
     """
 
     __slots__ = ("__weakref__",)
@@ -78,17 +77,17 @@ class ChannelKey:
 
 @value(frozen=True, slots=True, kw_only=True)
 class ConnectionEvent:
-    """What every event has.
+    """The fields that all events have.
 
     Attributes:
-        target: the channel's target as it was given.
-        at: when it happened, on the channel's monotonic clock.
-        attempt: which attempt of the current series it belongs to; 1 is the first.
-        channel: the same for all events of one channel; another channel to the same target has another.
-        attempt_id: which attempt it is about, or whose connection: the same wherever in the process it is told (SH-7).
-            Empty before the first attempt.
-        elsewhere: whether that attempt is another's, whose backoff this channel shares: of a channel with TLS, or on
-            another event loop (SH-3).
+        target: the channel's target as given.
+        at: when it happened, in seconds on the channel's monotonic clock.
+        attempt: the number of the attempt in the current series, from 1.
+        channel: identifies the channel; the same for all its events, and different for another channel to the target.
+        attempt_id: identifies the attempt, or the attempt that made the connection; the same wherever in the process
+            it is reported (SH-7). Empty before the first attempt.
+        elsewhere: whether the attempt belongs to another channel with which this one shares its backoff: a channel
+            with TLS, or one on another event loop (SH-3).
     """
 
     target: str
@@ -101,14 +100,14 @@ class ConnectionEvent:
 
 @value(frozen=True, slots=True, kw_only=True)
 class AttemptStarted(ConnectionEvent):
-    """Dialling began; the attempt may last `limit` seconds (CB-3)."""
+    """Dialling began; the attempt may take up to `limit` seconds (CB-3)."""
 
     limit: float
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class AttemptFailed(ConnectionEvent):
-    """The attempt ended without SETTINGS; the next starts in `retry_in` seconds (CB-4)."""
+    """The attempt ended without SETTINGS; the next one starts in `retry_in` seconds (CB-4)."""
 
     failure: Failure
     took: float
@@ -117,9 +116,9 @@ class AttemptFailed(ConnectionEvent):
 
 @value(frozen=True, slots=True, kw_only=True)
 class Connected(ConnectionEvent):
-    """SETTINGS arrived: the connection stands. `connections` counts this one.
+    """SETTINGS arrived: the connection is established. `connections` counts the connections, including this one.
 
-    A channel that comes to share a connection which stands already is told of that with `joined` set (SH-7).
+    A channel that starts to share an existing connection receives this event with `joined` set (SH-7).
     """
 
     took: float
@@ -129,10 +128,10 @@ class Connected(ConnectionEvent):
 
 @value(frozen=True, slots=True, kw_only=True)
 class Disconnected(ConnectionEvent):
-    """An established connection ended after `lived` seconds; `failure` says how, as far as it is known.
+    """An established connection ended after `lived` seconds; `failure` says how, as far as is known.
 
-    `counted_as_failure` tells that `stable_after` made it a failed attempt (CB-8). The next attempt starts in
-    `retry_in` seconds; None if it takes a call to ask for one.
+    `counted_as_failure` says whether `stable_after` turned it into a failed attempt (CB-8). The next attempt starts in
+    `retry_in` seconds; None if it takes a call to start one.
     """
 
     failure: Failure
@@ -143,17 +142,17 @@ class Disconnected(ConnectionEvent):
 
 @value(frozen=True, slots=True, kw_only=True)
 class CoreRedial(ConnectionEvent):
-    """grpc's core dialled by itself, for a call that entered a connection as it ended (CB-7).
+    """grpc's core redialled by itself, for a call that was assigned to a connection as it ended (CB-7).
 
-    It is no attempt of the channel's: only that call uses the connection, which closes with it.
+    This is not an attempt of the channel: only that call uses the connection, which closes when the call ends.
     """
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class BackoffReset(ConnectionEvent):
-    """`reset_connect_backoff()` was called (CB-9); again only once something has happened since.
+    """`reset_connect_backoff()` was called (CB-9); repeated calls are reported only if something happened in between.
 
-    A channel that was asleep starts its next attempt in `retry_in` seconds; None if it was not.
+    If the channel was in backoff, its next attempt starts in `retry_in` seconds; None if it was not.
     """
 
     retry_in: float | None = None
@@ -161,9 +160,9 @@ class BackoffReset(ConnectionEvent):
 
 @value(frozen=True, slots=True, kw_only=True)
 class Closed(ConnectionEvent):
-    """The channel was closed, or dropped by its program: the last of its events (CB-10).
+    """The channel was closed, or garbage-collected: its last event (CB-10).
 
-    A connection that stood then had lasted for `lived` seconds; None if there was none.
+    If it had a connection, that had lasted `lived` seconds; None otherwise.
     """
 
     lived: float | None
@@ -171,16 +170,16 @@ class Closed(ConnectionEvent):
 
 @value(frozen=True, slots=True, kw_only=True)
 class ConnectionStatus:
-    """What a channel is doing at one moment (CH-11).
+    """A snapshot of what a channel is doing (CH-11).
 
     Attributes:
         state: the state that `get_state` reports.
-        attempt: the number of the attempt in flight, else of the last one; 0 before the first.
-        in_flight: whether an attempt is running; in backoff, that of any channel which shares it (SH-3).
-        last_error: why the last attempt failed or the last connection ended; None once a new one is READY.
-        next_attempt_in: seconds until the next attempt may start; None when none is planned.
-        ready_since: when READY began, on the channel's clock: what `Connected.at` says of it. READY has lasted for
-            `loop.time() - ready_since` seconds, where the channel has its event loop's clock. None when not READY.
+        attempt: the number of the attempt in flight, or else of the last one; 0 before the first.
+        in_flight: whether an attempt is running; in backoff, by any channel that shares the backoff (SH-3).
+        last_error: why the last attempt failed or the last connection ended; None once a new connection is READY.
+        next_attempt_in: seconds until the next attempt may start; None if none is planned.
+        ready_since: when the channel became READY, on its clock, as in `Connected.at`; None if it is not READY. With
+            the event loop's clock, it has been READY for `loop.time() - ready_since` seconds.
         connections: how many connections this channel has made so far.
     """
 

@@ -1,22 +1,21 @@
 """gRPC's ConnectWithBackoff as a pure state machine: (state, input, now, random numbers) -> (state, effects).
 
-What lives here is the whole decision about when to dial. What must not: a clock, a timer, a random generator, a
-socket, grpc. The machine asks for things by returning effects, and a shell does them in their order: the asyncio shell
-is `manager.py`. The table at the end of this module is the machine: a pair of phase and input that is not in it is an
-`IllegalTransition`, never a guess.
+All decisions about when to dial are made here. Nothing here uses a clock, a timer, a random generator, a socket or
+grpc. The machine returns effects, and a shell executes them in order: the asyncio shell is `manager.py`. The table at
+the end of this module is the machine: a pair of phase and input that is not in it raises `IllegalTransition`.
 
-How an attempt, its gap and its limit hang together (times are starts, the gaps are from start to start)::
+How an attempt, its gap and its limit are related (gaps run from start to start)::
 
     start of attempt 1          current_deadline            start of attempt 2
     |---- attempt, fails ----|  . . . sleeps . . .         |---- attempt ...
     |<------------- gap(1) = INITIAL ------------>|
     |<--- limit: max(current_deadline, start + MIN_CONNECT_TIMEOUT) --->|
 
-An attempt that outlives its `current_deadline` is followed by the next without a pause.
+An attempt that outlives its `current_deadline` is followed by the next one without a pause.
 
-The backoff itself is the key's (`schedule.py`): the state that a step begins with holds the key's schedule as it stands
-at that moment, and the state that it ends with what has become of it. A channel that shares with nobody has a schedule
-to itself.
+The backoff itself belongs to the key (`schedule.py`): the state before a step contains the key's schedule at that
+moment, and the state after it contains the new schedule. A channel that shares its key with no other has a schedule of
+its own.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.connection import events
+from grpc_backoff.connection.core_reason import NO_SETTINGS
 from grpc_backoff.connection.events import ChannelKey, Failure, Stage, State
 from grpc_backoff.connection.schedule import BEAT, STALLED_AFTER, Health, Schedule
 from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.record import record, value
+from grpc_backoff.record import NamedTuple, field, record, value
 
 __all__ = [
     "AbandonAttempt",
@@ -65,28 +64,30 @@ __all__ = [
 ]
 
 _NEVER = -math.inf
+_ASKED_JUST_NOW = 0.01
+"""Seconds within which two requests for a connection count as one; idle timeouts are a hundred times as long."""
 
 _OUTCOME_WITHIN = 0.25
-"""How long after its limit an attempt is asked again for an outcome that is on its way."""
+"""After its limit, how long an attempt may wait for an outcome that is on its way before it is checked again."""
 
 _serials = itertools.count(1)
 
 
 class Phase(enum.Enum):
-    """Where the machine is. Several phases show as one channel state: `MachineState.state`."""
+    """The phase of the machine. Several phases map to one channel state: `MachineState.state`."""
 
-    __hash__ = object.__hash__  # in C: the table is asked for every step
+    __hash__ = object.__hash__  # implemented in C: every step looks up the table
 
     IDLE = enum.auto()
-    """No connection, and none is wanted."""
+    """There is no connection, and none is wanted."""
     HOLDING = enum.auto()
-    """A connection is wanted, and its first attempt has to wait for a moment (CB-7, SH-5)."""
+    """A connection is wanted, but its first attempt must wait (CB-7, SH-5)."""
     CONNECTING = enum.auto()
     """The first attempt of a series is in flight."""
     READY = enum.auto()
-    """SETTINGS arrived and the connection stands."""
+    """SETTINGS arrived; the connection is up."""
     BACKOFF = enum.auto()
-    """An attempt failed, this manager's or another's of its key; asleep until the next turn is free."""
+    """An attempt failed, by this manager or another of its key; sleeping until the next turn is free."""
     RETRYING = enum.auto()
     """An attempt after a failed one is in flight. The channel still shows TRANSIENT_FAILURE (gRFC A62)."""
     CLOSED = enum.auto()
@@ -106,22 +107,22 @@ _STATES = {
 
 @record
 class MachineState(NamedTuple):
-    """All that the machine remembers. Times are on the shell's monotonic clock.
+    """The complete state of the machine. Times are in seconds on the shell's monotonic clock.
 
     Attributes:
-        phase: where it is.
-        attempt: the number of the latest attempt in its series; 0 when the next start begins a new one.
-        attempt_id: what the latest attempt is called in its events.
+        phase: the current phase.
+        attempt: the number of the latest attempt in its series; 0 if the next start begins a new series.
+        attempt_id: identifies the latest attempt in events.
         starts: how many attempts it has made.
         started: when its latest attempt started.
-        planned: the seed's `current_deadline`, as its latest attempt set it.
-        limit: when the attempt in flight is over at the latest.
-        ready_since: when READY began; None when not READY.
-        asked: when an RPC last asked for anything, as far as the machine was told.
+        planned: the specification's `current_deadline`, as set by its latest attempt.
+        limit: when the attempt in flight times out.
+        ready_since: when it became READY; None if it is not.
+        asked: when an RPC last asked for anything, as far as the machine knows.
         failure: why the last attempt failed or the last connection ended; None while READY.
         connections: how many connections were made.
-        key: the schedule of its key, as it stood at the latest step.
-        member: by which number that schedule knows it.
+        key: the schedule of its key, as of the latest step.
+        member: its number in that schedule.
     """
 
     phase: Phase = Phase.IDLE
@@ -140,8 +141,15 @@ class MachineState(NamedTuple):
 
     @property
     def state(self) -> State:
-        """The channel state that this phase shows as."""
+        """The channel state that corresponds to this phase."""
         return _STATES[self.phase]
+
+    def heeds_want(self, now: float) -> bool:
+        """Whether `ConnectionWanted` changes anything. Outside IDLE it only renews the time of the last request.
+
+        A shell may spare the step where it does not: of a thousand calls that wait, a few ask.
+        """
+        return self.phase is Phase.IDLE or now - self.asked >= _ASKED_JUST_NOW
 
     @property
     def in_flight(self) -> bool:
@@ -150,33 +158,33 @@ class MachineState(NamedTuple):
 
     @property
     def dials_in_turn(self) -> bool:
-        """Whether this manager's attempt is the one that its key has in flight while in backoff (SH-3)."""
+        """Whether this manager's attempt is the one in flight for its key while in backoff (SH-3)."""
         return self.in_flight and self.key.failing and self.key.turn == self.member
 
     @property
     def awaits_turn(self) -> bool:
-        """Whether another manager's attempt is in flight for this one too."""
+        """Whether it waits for the attempt of another manager of the key."""
         return self.phase is Phase.BACKOFF and self.key.failing and self.key.turn is not None
 
     @property
     def deadline(self) -> float:
-        """When the next attempt may start, as things stand."""
+        """The earliest start of the next attempt, as things stand."""
         return self.planned if self.in_flight or self.phase is Phase.READY else self.key.deadline
 
     @property
     def next_start(self) -> float | None:
-        """When the next attempt is planned; None when none is."""
+        """When the next attempt is planned; None if none is."""
         return self.key.deadline if self.phase in (Phase.HOLDING, Phase.BACKOFF) else None
 
 
 @record
 class ConnectionWanted(NamedTuple):
-    """An RPC, or somebody with `try_to_connect`, asks for a connection."""
+    """An RPC, or a caller with `try_to_connect`, asks for a connection."""
 
 
 @record
 class AttemptBegan(NamedTuple):
-    """The shell has come to the attempt that it was to start; on a loop with much to do that is later."""
+    """The shell has started the attempt that it was asked to start; on a busy loop that is later."""
 
 
 @record
@@ -186,7 +194,7 @@ class SettingsReceived(NamedTuple):
 
 @record
 class ConnectFailed(NamedTuple):
-    """The attempt in flight failed; `busy` says whether a call waits."""
+    """The attempt in flight failed; `busy` is whether a call is pending."""
 
     failure: Failure
     busy: bool = False
@@ -194,11 +202,11 @@ class ConnectFailed(NamedTuple):
 
 @record
 class TimerFired(NamedTuple):
-    """The one timer is due, or late.
+    """The machine's timer is due, or overdue.
 
     Attributes:
-        busy: whether a call waits.
-        decided: whether the attempt in flight has an outcome that is on its way here.
+        busy: whether a call is pending.
+        decided: whether the attempt in flight has an outcome that has not arrived yet.
     """
 
     busy: bool = False
@@ -210,11 +218,11 @@ class ConnectionLost(NamedTuple):
     """The established connection ended.
 
     Attributes:
-        reason: how, in words.
-        graceful: whether the peer said GOAWAY(NO_ERROR).
-        served: whether an RPC was completed on it.
+        reason: a description.
+        graceful: whether the peer sent GOAWAY(NO_ERROR).
+        served: whether an RPC completed on it.
         used: when an RPC last used it; minus infinity if none did.
-        busy: whether a call waits, which came between the end of the connection and the news of it.
+        busy: whether a call is pending that arrived between the end of the connection and this input.
     """
 
     reason: str
@@ -226,7 +234,7 @@ class ConnectionLost(NamedTuple):
 
 @record
 class CoreRedialled(NamedTuple):
-    """The library underneath dialled by itself, for a call that had entered a connection as it ended."""
+    """grpc's core redialled by itself, for a call that was assigned to a connection as it ended."""
 
 
 @record
@@ -236,14 +244,14 @@ class ResetRequested(NamedTuple):
 
 @record
 class CloseRequested(NamedTuple):
-    """The channel is closed; `well` says whether its connection stands at this moment."""
+    """The channel is closed; `well` is whether its connection is up right now."""
 
     well: bool = False
 
 
 @record
 class ScheduleChanged(NamedTuple):
-    """Another manager has changed the key's schedule; `busy` says whether calls wait."""
+    """Another manager has changed the key's schedule; `busy` is whether calls are pending."""
 
     busy: bool = False
 
@@ -264,9 +272,9 @@ Input = (
 
 @record
 class StartAttempt(NamedTuple):
-    """Dial now; the attempt may last `limit` seconds. The machine's own timer ends it.
+    """Dial now; the attempt may take up to `limit` seconds. The machine's own timer ends it.
 
-    `proven` says that the target was well a moment ago, so that its connection need not be looked at (CB-7).
+    `proven` means that the target was up a moment ago, so that its connection need not be observed first (CB-7).
     """
 
     number: int
@@ -276,17 +284,17 @@ class StartAttempt(NamedTuple):
 
 @record
 class ReleaseCalls(NamedTuple):
-    """The connection stands: let the waiting calls go."""
+    """There is a connection: start the pending calls."""
 
 
 @record
 class FailCalls(NamedTuple):
-    """There is no connection: fail the waiting calls that do not outlast a failure (CH-3)."""
+    """There is no connection: fail the pending calls that do not survive a failure (CH-3)."""
 
 
 @record
 class TellOthers(NamedTuple):
-    """Tell the other managers of the key that its schedule has changed, and their listeners of this event if any."""
+    """Notify the key's other managers that its schedule has changed, and their listeners of this event, if any."""
 
     event: events.ConnectionEvent | None = None
 
@@ -306,7 +314,7 @@ Step = tuple[MachineState, list[Effect]]
 
 @value(frozen=True, slots=True)
 class Machine:
-    """The rules, for one target under one policy. It holds no state: `step` is a function."""
+    """The rules for one target under one policy. It holds no state: `step` is a function."""
 
     target: str
     policy: ConnectPolicy
@@ -314,10 +322,10 @@ class Machine:
     serial: int = field(default_factory=_serials.__next__, repr=False, compare=False)
 
     def step(self, state: MachineState, given: Input, now: float, rng: Random) -> Step:
-        """Return the state after `given`, and what the shell has to do, in this order.
+        """Return the state after `given`, and the effects that the shell must execute, in this order.
 
         Raises:
-            IllegalTransition: the table has no such pair of phase and input.
+            IllegalTransition: the table has no entry for this phase and input.
         """
         handler = _TABLE.get((state.phase, type(given)))
         if handler is None:
@@ -337,11 +345,11 @@ class Machine:
         return _asked(state, now), []
 
     def _dial(self, state: MachineState, now: float, rng: Random) -> Step:
-        """Begin a series: at once (CB-1), or when the key's schedule allows (CB-7, SH-5)."""
+        """Begin a series: at once (CB-1), or when the key's schedule allows it (CB-7, SH-5)."""
         return self._go_on(state._replace(phase=Phase.HOLDING), now, rng)
 
     def _go_on(self, state: MachineState, now: float, rng: Random) -> Step:
-        """Dial, or sleep on. A key in backoff is in backoff for whoever asks (SH-3)."""
+        """Dial, or keep sleeping. A key in backoff is in backoff for every caller (SH-3)."""
         key, holding = state.key, state.phase is Phase.HOLDING
         if now >= key.opens(state.member):
             return self._start(state, now, rng, Phase.CONNECTING if holding else Phase.RETRYING)
@@ -379,7 +387,7 @@ class Machine:
             attempt_id=state.attempt_id,
             limit=limit - now,
         )
-        # SH-3: from its deadline on the others wait for this attempt alone, and are shown that it lives.
+        # SH-3: after their deadline the others wait only for this attempt, and get signs of life from it.
         wake = min(limit, planned) if key.shared and key.failing else limit
         told = _tell_others(state, event) if key.failing else []
         return state, [Emit(event), ArmTimer(wake), StartAttempt(number, limit - now, now < key.proven), *told]
@@ -392,12 +400,12 @@ class Machine:
         return state, _tell_others(state)
 
     def _sleep(self, state: MachineState, phase: Phase, now: float) -> Step:
-        """Wait for the next start, or for the moment at which the channel is idle if that comes first (CB-14)."""
+        """Sleep until the next start, or until the channel becomes idle if that comes first (CB-14)."""
         at = min(max(now, state.key.opens(state.member)), state.asked + self.policy.idle_timeout)
         return state._replace(phase=phase), [ArmTimer(at)]
 
     def _woken(self, state: MachineState, given: TimerFired, now: float, rng: Random) -> Step:
-        """Go on after a wait. However late the wake-up is, it leads to one attempt (CB-12)."""
+        """Continue after a sleep. However late the wake-up is, it leads to one attempt (CB-12)."""
         state = self._attended(state, now, busy=given.busy)
         if self._is_idle(state, now):
             return self._rest(state, now), []
@@ -406,7 +414,7 @@ class Machine:
     # The end of an attempt.
 
     def _succeeded(self, state: MachineState, _given: SettingsReceived, now: float, _rng: Random) -> Step:
-        """Be READY: SETTINGS arrived, and nothing earlier is success (CB-6)."""
+        """Become READY: SETTINGS arrived, and nothing before it counts as success (CB-6)."""
         before = state.key
         state = state._replace(
             phase=Phase.READY,
@@ -434,23 +442,23 @@ class Machine:
         if now < state.limit:
             return self._show_life(state, now, min(state.limit, now + BEAT))
         if given.decided:
-            return self._show_life(state, now, now + _OUTCOME_WITHIN)  # CB-3: it came in time, and the loop was late
-        failure = Failure(Stage.SETTINGS, "no SETTINGS frame within the attempt's time limit")  # CH-4: the same text
+            return self._show_life(state, now, now + _OUTCOME_WITHIN)  # CB-3: it came in time, but the loop was late
+        failure = Failure(Stage.SETTINGS, NO_SETTINGS)
         state, effects = self._after_failure(state, failure, now, rng, busy=given.busy)
         return state, [AbandonAttempt(), *effects]
 
     def _show_life(self, state: MachineState, now: float, wake: float) -> Step:
-        """Go on with the attempt, and show the managers that wait for it that this one has not stalled (SH-3)."""
+        """Continue the attempt, and show the managers that wait for it that this one has not stalled (SH-3)."""
         if not (state.dials_in_turn and state.key.shared):
             return state, [ArmTimer(state.limit if now < state.limit else wake)]
         before, lease = state.key.lease, max(now, state.planned) + STALLED_AFTER
         state = state._replace(key=state.key.alive(state.member, lease))
-        # One that began alone has a lease up to its limit, and whoever came to wait for it sleeps until then.
+        # An attempt that began alone has a lease up to its limit, and a manager that joined since sleeps until then.
         told = _tell_others(state) if lease < before else []
         return state, [ArmTimer(wake), *told]
 
     def _after_failure(self, state: MachineState, failure: Failure, now: float, rng: Random, *, busy: bool) -> Step:
-        """CB-4: sleep until `current_deadline`, not at all if it has passed, then start the next attempt."""
+        """CB-4: sleep until `current_deadline`, or not at all if it has passed, then start the next attempt."""
         before = state.key
         state = self._attended(self._count_failure(state, failure), now, busy=busy)
         failed = self._failure_event(state, failure, now)
@@ -491,14 +499,14 @@ class Machine:
         return self._go_on(state, now, rng)
 
     def _told_in_flight(self, state: MachineState, _given: ScheduleChanged, now: float, rng: Random) -> Step:
-        """Give the attempt up if the key is in backoff and the turn is another's, or nobody's."""
+        """Abandon the attempt if the key is in backoff and the turn belongs to another manager, or to none."""
         key = state.key
         if not key.failing:
             return state, []
-        if key.turn == state.member:  # somebody has reset the backoff, or has come to wait for this attempt
+        if key.turn == state.member:  # the backoff was reset, or another manager now waits for this attempt
             state = state._replace(attempt=key.attempt, planned=key.deadline)
             return self._show_life(state, now, min(state.limit, max(state.planned, now + BEAT)))
-        assert key.failure is not None, "a key in backoff knows why"
+        assert key.failure is not None, "a key in backoff has a failure"
         state = self._count_failure(state, key.failure)._replace(failure=key.failure)
         given_up = self._failure_event(state, key.failure, now)
         state, effects = self._go_on(state._replace(phase=Phase.BACKOFF), now, rng)
@@ -507,9 +515,9 @@ class Machine:
     # The end of a connection.
 
     def _lost(self, state: MachineState, given: ConnectionLost, now: float, rng: Random) -> Step:
-        assert state.ready_since is not None, "READY has a beginning"
+        assert state.ready_since is not None, "READY has a start time"
         lived = now - state.ready_since
-        # CB-8: opt-in; without it every SETTINGS frame resets the backoff, as the protocol says.
+        # CB-8: opt-in; without it, every SETTINGS frame resets the backoff, as the protocol requires.
         counts = lived < self.policy.stable_after and not given.served and not given.graceful
         failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {given.reason}")
         attempt, attempt_id = state.attempt, state.attempt_id
@@ -537,14 +545,14 @@ class Machine:
         return state, [Emit(lost), *effects]
 
     def _let_go(self, state: MachineState, now: float, rng: Random, *, busy: bool) -> Step:
-        """Be without a connection; the next call dials, or an eager channel itself does (CB-7)."""
+        """Have no connection; the next call dials, or an eager channel dials by itself (CB-7)."""
         state = state._replace(phase=Phase.IDLE, attempt=0)
         if (busy or self.policy.reconnect is Reconnect.EAGER) and not self._is_idle(state, now):
             return self._dial(state, now, rng)
         return state, []
 
     def _redialled(self, state: MachineState, _given: CoreRedialled, now: float, _rng: Random) -> Step:
-        """CB-7: announce a dial that could not be prevented. Where the next one has to wait, it takes its place."""
+        """CB-7: report a redial that could not be prevented. If the next attempt must wait, the redial replaces it."""
         told = Emit(
             events.CoreRedial(
                 target=self.target,
@@ -571,9 +579,9 @@ class Machine:
         return None if state.next_start is None else max(0.0, state.next_start - now)
 
     def _guarded(self, state: MachineState) -> float:
-        """Return when a new series may begin: one INITIAL_BACKOFF after the last start (CB-7).
+        """Return the earliest start of a new series: one INITIAL_BACKOFF after the last start (CB-7).
 
-        The backoff is reset, so a deadline that an earlier, longer backoff had set does not outlive it.
+        The backoff is reset, so the deadline of an earlier, longer backoff no longer applies.
         """
         if state.attempt > 1:
             return min(state.planned, state.started + self.policy.initial_backoff)
@@ -582,11 +590,11 @@ class Machine:
     # Reset and close.
 
     def _reset(self, state: MachineState, _given: ResetRequested, now: float, rng: Random) -> Step:
-        """CB-9, SH-6: reset the key. Who sleeps dials at once, or INITIAL_BACKOFF after the last reset's dial."""
+        """CB-9, SH-6: reset the key. A sleeping manager dials at once, or INITIAL_BACKOFF after the last reset dial."""
         key, before = state.key, state.attempt
         if key.reset:
             return state, []
-        if key.failing and key.turn is not None:  # the attempt in flight goes on, as the first of a new series
+        if key.failing and key.turn is not None:  # the attempt in flight continues, as the first of a new series
             state = state._replace(key=key.reset_in_flight(self.policy.gap(1, rng)))
             if state.dials_in_turn:
                 state = state._replace(attempt=1, planned=state.key.deadline)
@@ -595,7 +603,7 @@ class Machine:
             state = state._replace(attempt=1, planned=planned, key=key._replace(reset=True))
         else:
             state = state._replace(attempt=0, key=key.reset_asleep(self.policy.initial_backoff))
-        if state.phase is Phase.READY:  # also forgets what stable_after would have gone on from
+        if state.phase is Phase.READY:  # also clears the backoff from which stable_after would continue
             state = state._replace(planned=self._guarded(state._replace(attempt=before)), attempt=1)
         event = events.BackoffReset(
             target=self.target,
@@ -637,14 +645,14 @@ class Machine:
     # Idleness (CB-14).
 
     def _attended(self, state: MachineState, now: float, *, busy: bool) -> MachineState:
-        """Count a call that waits as asking all the while."""
+        """Count a pending call as a request at every moment."""
         return _asked(state, now) if busy else state
 
     def _is_idle(self, state: MachineState, now: float) -> bool:
         return now - state.asked >= self.policy.idle_timeout
 
     def _rest(self, state: MachineState, now: float) -> MachineState:
-        """Stop dialling; the backoff ends with it unless another manager of the key goes on."""
+        """Stop dialling; the backoff ends too, unless another manager of the key continues."""
         key = state.key
         if now - key.asked >= self.policy.idle_timeout:
             key = key.forgotten()
@@ -711,5 +719,5 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
 
 
 def transitions() -> frozenset[tuple[Phase, type[Input]]]:
-    """Return the pairs that the table has, for tests and for drawing."""
+    """Return the pairs of phase and input in the table, for tests and diagrams."""
     return frozenset(_TABLE)

@@ -1,4 +1,4 @@
-"""What a call that got no connection says (CH-4): the same text on both faces."""
+"""The error text of a call that got no connection (CH-4), the same for both APIs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["explain"]
 
 
 def explain(target: str, status: ConnectionStatus, *, waited: bool = False) -> str:
-    """Say why there is no connection; the text stays the same while the cause does, and figures are in the status.
+    """Say why there is no connection; the text changes only with the cause, and figures are in the status.
 
-    `waited` says that the call met its deadline while it waited for one.
+    `waited` means that the call's deadline expired while it waited for a connection.
     """
     cause = "the first attempt has not ended" if status.last_error is None else f"last error: {status.last_error}"
     opening = "Deadline Exceeded while waiting: " if waited else ""

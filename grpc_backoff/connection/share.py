@@ -1,10 +1,9 @@
-"""What one channel shows of a connection manager that it shares with others (SH-7): functions of their states."""
+"""What a channel shows of a connection manager that it shares with others (SH-7): pure functions of their states."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from grpc_backoff.connection.events import ConnectionStatus, State
+from grpc_backoff.record import replace
 
 __all__ = ["state_shown", "status_shown"]
 
@@ -13,9 +12,9 @@ def state_shown(state: State, *, asked: bool, closed: bool) -> State:
     """Return a channel's state.
 
     Args:
-        state: the manager's.
-        asked: whether the channel has asked for a connection; until then it is IDLE, whatever its neighbours have.
-        closed: whether the channel is closed, which its neighbours need not be.
+        state: the manager's state.
+        asked: whether the channel has asked for a connection; until then it is IDLE, whatever state the manager is in.
+        closed: whether the channel itself is closed.
     """
     if closed:
         return State.SHUTDOWN

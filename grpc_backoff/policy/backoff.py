@@ -1,13 +1,12 @@
 """How long to wait after the n-th failure: strategy, cap, jitter.
 
-Numbers in, numbers out. Nothing here knows what is being retried, reads a clock or owns a random generator.
-All times are seconds.
+A pure function of numbers: nothing here knows what is being retried, reads a clock or owns a random generator.
+All times are in seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 from itertools import count
 from operator import index
 from typing import Protocol, SupportsIndex
@@ -16,12 +15,12 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.jitter import Jitter, NoJitter, Window
 from grpc_backoff.policy.strategy import Decorrelated, Strategy
-from grpc_backoff.record import value
+from grpc_backoff.record import field, value
 
 __all__ = ["BackoffPolicy", "Random", "check_number"]
 
 _KEPT = 256
-_LARGEST = 1e300  # seconds; no jitter makes more of it than a float can hold
+_LARGEST = 1e300  # seconds; even with jitter, a float can hold the result
 
 
 class Random(Protocol):
@@ -34,20 +33,20 @@ class Random(Protocol):
 
 @value(frozen=True, slots=True)
 class BackoffPolicy:
-    """A backoff as a value: what grows, where growth ends, and how it is spread.
+    """A backoff as a value: how the wait grows, where growth ends, and how the wait is spread.
 
-    No jitter ever feeds into the next value, so none compounds; `Decorrelated` is the one growth that goes on from what
-    was drawn before, by design.
+    Jitter never feeds into the next wait, so it does not compound. `Decorrelated` is the exception: it grows from the
+    previous drawn wait, by design.
     """
 
     strategy: Strategy
     cap: float
     jitter: Jitter
     _windows: dict[int, Window] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """The windows that were drawn from before, by failure: making one costs more than drawing from it."""
+    """The windows already computed, by failure: computing one costs more than drawing from it."""
 
     def __post_init__(self) -> None:
-        """Refuse a cap that is no time; OptionError says the value. One below the base caps the first wait as well."""
+        """Check the values; OptionError names the wrong one. A cap below the base also caps the first wait."""
         if not callable(getattr(self.strategy, "value", None)):
             raise OptionError("BackoffPolicy.strategy", self.strategy, "a strategy such as Exponential(1.0, 2.0)")
         if not callable(getattr(self.jitter, "window", None)):
@@ -59,7 +58,7 @@ class BackoffPolicy:
     def nominal(self, n: int) -> float:
         """Return the wait after the n-th failure without jitter, in seconds; `n` counts from 1.
 
-        A decorrelated backoff has no such wait: this is the mean of what it draws, capped.
+        Decorrelated backoff has no such wait: this returns the mean of what it draws, capped.
         """
         check_number(n)
         return min(self.strategy.value(n), self.cap, _LARGEST)
@@ -69,27 +68,27 @@ class BackoffPolicy:
 
         Args:
             n: which failure in a row this is.
-            rng: where chance comes from (CB-11).
-            previous: the wait before this one, in seconds. Only a decorrelated backoff looks at it; without it, it is
-                taken for the largest that it may have been.
+            rng: the source of random numbers (CB-11).
+            previous: the previous wait, in seconds. Only decorrelated backoff uses it; without it, the largest
+                possible previous wait is assumed.
         """
         return self.window(n, previous).at(rng.random())
 
     def delays(self, rng: Random) -> Iterator[float]:
-        """Return the waits of one series of failures, without end, each drawn when it is asked for."""
+        """Yield the waits of one series of failures, in seconds, without end; each is drawn when requested."""
         previous = None
         for n in count(1):
             previous = self.window(n, previous).at(rng.random())
             yield previous
 
     def bounds(self, n: int) -> tuple[float, float]:
-        """Return the smallest and the largest value that `delay(n)` can have."""
+        """Return the smallest and the largest value that `delay(n)` can return, in seconds."""
         window = self.window(n)
         return window.at(0.0), window.at(1.0)
 
     def window(self, n: int, previous: float | None = None) -> Window:
-        """Return what the n-th wait is drawn from, in seconds; `previous` as for `delay`."""
-        window = self._windows.get(n) if type(n) is int else None  # True and 1.0 are found there too
+        """Return the window from which the n-th wait is drawn, in seconds; `previous` as for `delay`."""
+        window = self._windows.get(n) if type(n) is int else None  # True and 1.0 are equal to 1 as dictionary keys
         if window is None:
             check_number(n)
             window = self._window(n, previous)
@@ -108,7 +107,7 @@ class BackoffPolicy:
 
 
 def check_number(n: object) -> None:
-    """Refuse what does not count failures: TypeError for what is no whole number, ValueError for less than 1."""
+    """Check a count of failures: TypeError if it is not a whole number, ValueError if it is less than 1."""
     if type(n) is not int and (isinstance(n, bool) or not isinstance(n, SupportsIndex)):  # the protocol's check is slow
         raise TypeError(f"n={n!r}: expected a whole number, since failures are counted")
     if index(n) < 1:

@@ -1,4 +1,4 @@
-"""How many retries a target is spared when most of its calls fail: gRPC's retry throttling as a value (RT-9)."""
+"""The retry budget of a target whose calls mostly fail: gRPC's retry throttling as a value (RT-9)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ __all__ = ["RetryBudget"]
 
 @value(frozen=True, slots=True)
 class RetryBudget:
-    """The numbers of gRFC A6's `retryThrottling`.
+    """The parameters of `retryThrottling` in gRFC A6.
 
-    A target begins with `max_tokens`. Each failure that could be retried costs one, each success brings `token_ratio`
-    back, and there are retries only while more than half of `max_tokens` is left. So a target whose calls all fail
-    gets its calls' first attempts and no more, until enough of them succeed again.
+    A target starts with `max_tokens`. Each retryable failure costs one token, each success returns `token_ratio`, and
+    calls are retried only while more than half of `max_tokens` is left. So a target whose calls all fail receives only
+    first attempts until enough calls succeed again.
     """
 
     max_tokens: float
     """Above 0, at most 1000."""
     token_ratio: float
-    """Above 0; what is below a thousandth does not count."""
+    """Above 0; anything smaller than a thousandth is truncated."""
 
     def __post_init__(self) -> None:
-        """Hold the values to what gRPC allows; OptionError says which."""
+        """Check the values against the limits of gRPC; OptionError names the wrong one."""
         checks.hold(self, "max_tokens", "token_ratio")

@@ -1,9 +1,9 @@
-"""Which numbers a policy may hold. Every source of them is held to one table, `CHECKS`.
+"""Which numbers a policy may hold. Every source of values is checked against one table, `CHECKS`.
 
 The sources are the values themselves (`hold`), channel options, the file, policy strings and service configs: a wrong
-number has one error text, whoever gave it. Each check takes the name by which its user knows the value, and raises an
-`OptionError` with that name, the value and what was expected (CH-10, BP-4). No default stands here, and nothing is read
-from anywhere.
+number produces the same error text wherever it came from. Each check takes the name under which the user knows the
+value, and raises an `OptionError` with that name, the value and what was expected (CH-10, BP-4). This module defines no
+defaults and reads no input.
 """
 
 from __future__ import annotations
@@ -69,22 +69,22 @@ _LEAST_IDLE_TIMEOUT = 1.0
 _LARGEST_FACTOR = 1000
 _MOST_TOKENS = 1000
 _LEAST_TOKEN = 0.001  # gRPC's cores count in thousandths
-_WRITTEN = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
-_JSON = re.compile(r"(\d{1,12})(\.\d{1,9})?s")  # the JSON form of google.protobuf.Duration
+_WRITTEN = r"(?a)(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)?"
+_JSON = r"(\d{1,12})(\.\d{1,9})?s"  # the JSON form of google.protobuf.Duration
 _SECONDS = {"s": 1, None: 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Unit(enum.Enum):
-    """What a source counts time in. Checked values are always seconds."""
+    """The unit in which a source gives times. Checked values are always in seconds."""
 
     SECONDS = enum.auto()
-    """As Python's values and this library's own options."""
+    """Seconds, as in Python and in this library's own options."""
     MILLISECONDS = enum.auto()
-    """As grpc's options: whole, and no more than 32 bits hold."""
+    """Milliseconds, as in grpc's options: a whole number that fits in 32 bits."""
     WRITTEN = enum.auto()
-    """As people write it in a file or on the command line: a number of seconds, or "500ms", "1s", "2m", "1h", "1d"."""
+    """As written in a file or on the command line: a number of seconds, or "500ms", "1s", "2m", "1h", "1d"."""
     JSON = enum.auto()
-    """As a service config: protobuf's Duration in JSON, such as "1.5s"."""
+    """As in a service config: protobuf's Duration in JSON, such as "1.5s"."""
 
 
 def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
@@ -96,17 +96,17 @@ def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
 
 
 def limit(key: str, value: object, unit: Unit = Unit.SECONDS) -> float | None:
-    """Return the most time in seconds that something may take; None for no limit."""
+    """Return an upper limit on a duration, in seconds; None for no limit."""
     return None if value is None else duration(key, value, unit)
 
 
 def pause(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Return a length of time in seconds that may be none."""
+    """Return a duration in seconds, which may be 0."""
     return _time(key, value, unit, "a finite number of seconds of at least 0", lambda number: 0 <= number < math.inf)
 
 
 def idle_timeout(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Return an idle timeout in seconds: infinite for never, and at least the second that C-core makes of less."""
+    """Return an idle timeout in seconds: infinite for never, and at least 1 s, as C-core enforces."""
     if unit is Unit.MILLISECONDS:
         allowed = f"a whole number of milliseconds from 0 to {_MAX_INT32} (never)"
         number = _number(key, value, allowed, lambda number: 0 <= number <= _MAX_INT32, int)
@@ -117,12 +117,12 @@ def idle_timeout(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
 
 
 def stable_after(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Return the seconds that a connection has to live to count as one; 0 is off (CB-8)."""
+    """Return how many seconds a connection must live to count as stable; 0 turns this off (CB-8)."""
     return pause(key, value, unit)
 
 
 def steps(key: str, value: object, unit: Unit = Unit.SECONDS) -> tuple[float, ...]:
-    """Return a list of waits in seconds; where people write, one text may hold them all: "1s 2s 4s"."""
+    """Return a list of waits in seconds; in text, one string may hold them all: "1s 2s 4s"."""
     waits = value.split() if unit is Unit.WRITTEN and isinstance(value, str) else value
     if not isinstance(waits, list | tuple) or not waits:
         raise OptionError(key, value, "a list of at least one wait")
@@ -137,47 +137,47 @@ def growth(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
 def fraction(
     key: str, value: object, _unit: Unit = Unit.SECONDS, *, allowed: str = "a number from 0 to below 1"
 ) -> float:
-    """Return the part of itself by which a value may move."""
+    """Return the fraction by which a value may vary."""
     return _number(key, value, allowed, lambda number: 0 <= number < 1)
 
 
 def factor(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Return a number that a value is multiplied by to spread it."""
+    """Return a factor used to spread a value."""
     allowed = f"a number from 0 to {_LARGEST_FACTOR}"
     return _number(key, value, allowed, lambda number: 0 <= number <= _LARGEST_FACTOR)
 
 
 def max_tokens(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Return how many tokens a full retry budget has (gRFC A6)."""
+    """Return the size of a full retry budget, in tokens (gRFC A6)."""
     allowed = f"a number above 0 and at most {_MOST_TOKENS}"
     return _number(key, value, allowed, lambda number: 0 < number <= _MOST_TOKENS)
 
 
 def token_ratio(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Return what a success gives back to a retry budget (gRFC A6)."""
+    """Return how many tokens a success returns to a retry budget (gRFC A6)."""
     allowed = f"a number from {_LEAST_TOKEN} to {_MOST_TOKENS}"
     return _number(key, value, allowed, lambda number: _LEAST_TOKEN <= number <= _MOST_TOKENS)
 
 
 def max_exponent(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:
-    """Return the largest exponent of an exponential growth; None for no limit."""
+    """Return the exponent at which exponential growth stops; None for no limit."""
     return None if value is None else _whole(key, value, least=0)
 
 
 def attempts(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:
-    """Return how many attempts there are in all, the first one included; None for no limit (RT-1)."""
-    if value is None or value == "unlimited":  # neither TOML nor a policy string has a None
+    """Return the total number of attempts, including the first; None for no limit (RT-1)."""
+    if value is None or value == "unlimited":  # neither TOML nor a policy string can express None
         return None
     return _whole(key, value, least=1, beside=' (or "unlimited")')
 
 
 def retries(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
-    """Return how many attempts there are in all, from how many come after the first (RT-1)."""
+    """Return the total number of attempts, given the number of retries after the first attempt (RT-1)."""
     return 1 + _whole(key, value, least=0)
 
 
 def codes(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[str]:
-    """Return a set of status codes by name, in any case as in a service config; but for that, one text may hold all."""
+    """Return status code names, in any case; one string may hold all of them, except in a service config."""
     names = value.split() if isinstance(value, str) and unit is not Unit.JSON else value
     if not isinstance(names, list | tuple | frozenset | set) or not names:
         raise OptionError(key, value, "a list of at least one status code")
@@ -185,7 +185,7 @@ def codes(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[str]:
 
 
 def flag(key: str, value: object, _unit: Unit = Unit.SECONDS) -> bool:
-    """Return a yes or no; grpc's options have no booleans, so 1 and 0 do as well."""
+    """Return a boolean; 1 and 0 are accepted because grpc's options have no booleans."""
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
     raise OptionError(key, value, "True or False (or 1 or 0)")
@@ -228,20 +228,21 @@ def _time(key: str, value: object, unit: Unit, allowed: str, accept: Callable[[f
     allowed = f'{allowed}, or a string such as "500ms", "1s" or "2m"'
     if not isinstance(value, str):
         return _number(key, value, allowed, accept)
-    written = _WRITTEN.fullmatch(value)
+    written = re.fullmatch(_WRITTEN, value)
     if written is None or not accept(seconds := _seconds(float(written["number"]), written["unit"])):
         raise OptionError(key, value, allowed)
     return seconds
 
 
 def read_duration(value: object) -> float | None:
-    """Return the seconds of a protobuf Duration in JSON, such as "1.5s"; None if it is none."""
-    matched = _JSON.fullmatch(value) if isinstance(value, str) else None
+    """Return the seconds of a protobuf Duration in JSON, such as "1.5s"; None if it is not one."""
+    matched = re.fullmatch(_JSON, value) if isinstance(value, str) else None
     return None if matched is None else float(matched[1] + (matched[2] or ""))
 
 
 def _seconds(number: float, unit: str | None) -> float:
-    # Divided, as a channel option's milliseconds are: a thousandth is no float, and the two would differ.
+    # Divided, as a channel option's milliseconds are: 0.001 has no exact float, so multiplying would give another
+    # result.
     return number / 1000 if unit == "ms" else number * _SECONDS[unit]
 
 
@@ -257,20 +258,20 @@ def _number(
     try:
         number = float(value)
     except OverflowError:
-        number = math.nan  # a whole number larger than any float; NaN passes no comparison
+        number = math.nan  # a whole number too large for a float; NaN fails every comparison
     if not accept(number):
         raise OptionError(key, value, allowed)
     return number
 
 
 Check = Callable[[str, object, Unit], Any]
-"""Returns the checked value of a key and a value, in seconds if it is a time; else raises OptionError."""
+"""Takes a key and a value and returns the checked value, in seconds for times; raises OptionError otherwise."""
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
-        # Of a backoff.
+        # Backoff.
         "delay": duration,
-        "no_delay": pause,  # what `Fixed` alone may have
+        "no_delay": pause,  # only for `Fixed`
         "max_delay": duration,
         "multiplier": growth,
         "max_exponent": max_exponent,
@@ -278,12 +279,12 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "jitter": fraction,
         "then_cap": flag,
         "spread": factor,
-        # Of connections.
+        # Connections.
         "min_connect_timeout": duration,
         "jitter_first": flag,
         "stable_after": stable_after,
         "idle_timeout": idle_timeout,
-        # Of retries.
+        # Retries.
         "retry": retries,
         "max_attempts": attempts,
         "codes": codes,
@@ -291,24 +292,24 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "deadline": limit,
         "server_delay_jitter": pause,
         "max_server_delay": limit,
-        # Of a target's budget.
+        # Retry budget.
         "max_tokens": max_tokens,
         "token_ratio": token_ratio,
     }
 )
-"""What each number of a policy may be, by the name of the part, or of the setting where that counts in another way."""
+"""The check of each number in a policy, by the name of its part, or of its setting if that counts differently."""
 
 
 def hold(policy: object, *parts: str, **fields: str) -> None:
-    """Hold a frozen value that is being made to the table, and have it keep what the checks return.
+    """Check the fields of a frozen value under construction, and store what the checks return.
 
     Args:
         policy: the value.
-        parts: its fields that are called like the part that they are.
-        fields: the part that each other field is.
+        parts: the fields that have the same name as their part.
+        fields: for every other field, the name of its part.
 
     Raises:
-        OptionError: a field has a wrong value.
+        OptionError: a field has a wrong value; names the field.
     """
     for field, part in {**dict(zip(parts, parts, strict=True)), **fields}.items():
         key = f"{type(policy).__name__}.{field}"

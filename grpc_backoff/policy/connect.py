@@ -1,4 +1,4 @@
-"""What a channel is told about connecting: a backoff and the limits around it, as one frozen value."""
+"""How a channel connects: a backoff and its surrounding limits, as one frozen value."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ class Reconnect(enum.Enum):
     """When a lost connection is replaced."""
 
     LAZY = "lazy"
-    """With the next RPC, as gRPC's pick_first does."""
+    """On the next RPC, as in gRPC's pick_first."""
     EAGER = "eager"
     """At once, without waiting for an RPC."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class ConnectPolicy:
-    """The parameters of ConnectWithBackoff (gRPC's connection-backoff protocol) and of what surrounds it.
+    """The parameters of ConnectWithBackoff (gRPC's connection-backoff protocol), and related settings.
 
-    The values that a channel uses when nobody says otherwise are `grpc_backoff.policy.presets.CONNECT`;
-    `dataclasses.replace` makes others from them. Times are seconds.
+    The defaults are `grpc_backoff.policy.presets.CONNECT`; use `dataclasses.replace` to derive others. Times are in
+    seconds.
     """
 
     backoff: BackoffPolicy
     min_connect_timeout: float
-    """The least time that an attempt is given, over name resolution, TCP, TLS and SETTINGS together."""
+    """The minimum time limit of an attempt, which covers name resolution, TCP, TLS and SETTINGS together (CB-3)."""
     jitter_first: bool
-    """Whether the first gap is jittered too, as C-core and Java do; the protocol's text does not (CB-2)."""
+    """Whether the first gap is jittered as well, as in C-core and Java; the protocol's text says it is not (CB-2)."""
     stable_after: float
-    """A connection that ends sooner than this after READY, useless, counts as a failed attempt; 0 is off (CB-8)."""
+    """A connection lost this soon after READY, and never of use, counts as a failed attempt; 0 is off (CB-8)."""
     reconnect: Reconnect
     idle_timeout: float
-    """A channel that no RPC asked anything of for this long stops dialling (CB-14); infinite is never."""
+    """After this long without an RPC, a channel stops dialling (CB-14); infinite means never."""
 
     def __post_init__(self) -> None:
-        """Hold the values to what options and the file are held to; OptionError says which."""
+        """Apply the same checks as to options and the file; OptionError names the wrong value."""
         if not isinstance(self.backoff, BackoffPolicy) or self.initial_backoff <= 0:
             raise OptionError("ConnectPolicy.backoff", self.backoff, "a BackoffPolicy that waits after a failure")
         if not isinstance(self.reconnect, Reconnect):
@@ -52,32 +52,32 @@ class ConnectPolicy:
 
     @property
     def initial_backoff(self) -> float:
-        """INITIAL_BACKOFF: the first gap between two starts, before jitter."""
+        """INITIAL_BACKOFF: the first gap between the starts of two attempts, before jitter, in seconds."""
         strategy = self.backoff.strategy
         return min(strategy.base, self.backoff.cap) if isinstance(strategy, Decorrelated) else self.backoff.nominal(1)
 
     def gap(self, attempt: int, rng: Random, previous: float | None = None) -> float:
-        """Return the seconds from the start of this attempt to the earliest start of the next; draws one number.
+        """Return the seconds from the start of this attempt to the earliest start of the next; draws one random number.
 
         Args:
             attempt: the attempt's number in its series, from 1.
-            rng: where chance comes from (CB-11).
-            previous: the gap before this one, in seconds, which a decorrelated backoff goes on from.
+            rng: the source of random numbers (CB-11).
+            previous: the previous gap, in seconds, from which decorrelated backoff continues.
         """
         return self.window(attempt, previous).at(rng.random())
 
     def nominal(self, attempt: int) -> float:
-        """Return the gap after an attempt without jitter, in seconds."""
+        """Return the gap after an attempt, without jitter, in seconds."""
         check_number(attempt)
         return self.initial_backoff if attempt == 1 else self.backoff.nominal(attempt - self._drawn_later)
 
     def bounds(self, attempt: int) -> tuple[float, float]:
-        """Return the smallest and the largest value that `gap(attempt)` can have."""
+        """Return the smallest and the largest value that `gap(attempt)` can return, in seconds."""
         window = self.window(attempt)
         return window.at(0.0), window.at(1.0)
 
     def window(self, attempt: int, previous: float | None = None) -> Window:
-        """Return what the gap after an attempt is drawn from; `previous` as for `gap`."""
+        """Return the window from which the gap after an attempt is drawn, in seconds; `previous` as for `gap`."""
         check_number(attempt)
         if attempt == 1 and not self.jitter_first:  # CB-2
             return Window(self.initial_backoff, 0.0, self.initial_backoff)
@@ -85,9 +85,9 @@ class ConnectPolicy:
 
     @property
     def _drawn_later(self) -> int:
-        """How many gaps a decorrelated backoff is behind: it goes on from the first gap if that was not drawn."""
+        """How many gaps decorrelated backoff lags behind: it continues from the first gap if that was not drawn."""
         return int(isinstance(self.backoff.strategy, Decorrelated) and not self.jitter_first)
 
     def limit(self, gap: float) -> float:
-        """Return how long an attempt may last that this gap follows, in seconds (CB-3)."""
+        """Return the time limit, in seconds, of an attempt that is followed by this gap (CB-3)."""
         return max(gap, self.min_connect_timeout)

@@ -1,10 +1,10 @@
-"""How a wait is spread, so that clients which failed together do not come back together.
+"""How a wait is spread, so that clients that failed together do not come back together.
 
-A jitter turns a strategy's value and a cap into a `Window`: the interval that the wait is drawn from, evenly, and what
-limits the draw. All waits of this library are drawn from windows.
+A jitter turns a strategy's value and a cap into a `Window`: the interval from which the wait is drawn uniformly, and
+the limit on the result. All waits of this library are drawn from windows.
 
-Where the cap comes in differs, and matters: a jitter before the cap vanishes once the value is far above it, and
-clients at the cap are in step again. That is how the documents that these come from have it.
+It matters whether jitter comes before or after the cap: jitter applied first vanishes once the value is far above the
+cap, and the clients are in step again. Each jitter here follows the document that it comes from.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import astuple
 from typing import ClassVar, Protocol
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
-from grpc_backoff.record import value
+from grpc_backoff.record import names_of, value
 
 __all__ = [
     "JITTERS",
@@ -35,37 +34,40 @@ __all__ = [
 
 @value(frozen=True, slots=True)
 class Window:
-    """An even draw from `low` to `low + width` seconds, cut off at `limit`."""
+    """A uniform draw from `low` to `low + width` seconds, cut off at `limit`."""
 
     low: float
     width: float
     limit: float
 
     def at(self, fraction: float) -> float:
-        """Return the wait at a fraction of the width: 0 is the smallest, 1 the largest."""
+        """Return the wait, in seconds, at a fraction of the width: 0 for the smallest, 1 for the largest."""
         wait = self.low + self.width * fraction
         return wait if wait < self.limit else self.limit  # noqa: FURB136 - a call of min() costs as much as all else
 
 
 class Jitter(Protocol):
-    """A spread; `name` is what it is called where policies are written as text."""
+    """A way to spread waits; `name` is its name in policies written as text."""
 
     name: ClassVar[str]
 
     def window(self, value: float, cap: float) -> Window:
-        """Return what the wait is drawn from, in seconds; `value` is finite and has not been capped."""
+        """Return the window for a wait, in seconds; `value` is finite and not yet capped."""
         ...
 
 
 class _Written:
-    """Jitters are written as they are parsed: `scaled(0.5, 1.5)`."""
+    """Shows a jitter in the syntax in which it is parsed: `scaled(0.5, 1.5)`."""
 
     __slots__ = ()
     name: ClassVar[str]
 
     def __str__(self) -> str:
-        numbers = ", ".join(_word(part) for part in astuple(self) if part is not False)  # type: ignore[call-overload]
+        numbers = ", ".join(_word(part) for part in self._numbers() if part is not False)
         return f"{self.name}({numbers})" if numbers else self.name
+
+    def _numbers(self) -> list[float | bool]:
+        return [getattr(self, name) for name in names_of(self)]
 
 
 def _word(part: float | bool) -> str:
@@ -77,13 +79,13 @@ _THEN_CAP = "then_cap"
 
 @value(frozen=True, slots=True)
 class NoJitter(_Written):
-    """The capped value itself."""
+    """No jitter: the capped value itself."""
 
     name: ClassVar[str] = "none"
     form: ClassVar[str] = "none"
 
     def window(self, value: float, cap: float) -> Window:
-        """Return an interval of no width, in seconds."""
+        """Return a window of width 0, in seconds."""
         return Window(min(value, cap), 0.0, cap)
 
 
@@ -91,7 +93,7 @@ class NoJitter(_Written):
 class Proportional(_Written):
     """Plus or minus `fraction` of the capped value.
 
-    The result may pass the cap, as in gRPC's connection backoff (CB-5); with `then_cap` it may not.
+    The result may exceed the cap, as in gRPC's connection backoff (CB-5), unless `then_cap` is set.
     """
 
     name: ClassVar[str] = "proportional"
@@ -100,11 +102,11 @@ class Proportional(_Written):
     then_cap: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what could make a wait negative; OptionError says which value."""
+        """Check that no wait can be negative; OptionError names the wrong value."""
         checks.hold(self, "then_cap", fraction="jitter")
 
     def window(self, value: float, cap: float) -> Window:
-        """Return an interval around the capped value, in seconds."""
+        """Return a window around the capped value, in seconds."""
         value = min(value, cap)
         spread = self.fraction * value
         return Window(value - spread, 2 * spread, cap if self.then_cap else math.inf)
@@ -112,7 +114,7 @@ class Proportional(_Written):
 
 @value(frozen=True, slots=True)
 class Scaled(_Written):
-    """The value times a number from `low` to `high`, then capped."""
+    """The value multiplied by a number from `low` to `high`, then capped."""
 
     name: ClassVar[str] = "scaled"
     form: ClassVar[str] = "scaled(LOW, HIGH)"
@@ -120,13 +122,13 @@ class Scaled(_Written):
     high: float
 
     def __post_init__(self) -> None:
-        """Refuse factors that are negative or the wrong way round; OptionError says which."""
+        """Check that the factors are not negative and in order; OptionError names the wrong one."""
         checks.hold(self, low="spread", high="spread")
         if self.high < self.low or not self.high:
             raise OptionError("Scaled.high", self.high, f"a number above 0 and at least Scaled.low ({self.low})")
 
     def window(self, value: float, cap: float) -> Window:
-        """Return an interval around the value, in seconds, which the cap may cut or reduce to itself."""
+        """Return a window around the value, in seconds; the cap may truncate it or reduce it to a point."""
         low = value * self.low
         return Window(low, value * (self.high - self.low), cap) if low < cap else Window(cap, 0.0, cap)
 
@@ -140,35 +142,35 @@ class Additive(_Written):
     fraction: float
 
     def __post_init__(self) -> None:
-        """Refuse a negative part; OptionError says which."""
+        """Check that the fraction is not negative; OptionError names it."""
         checks.hold(self, fraction="spread")
 
     def window(self, value: float, cap: float) -> Window:
-        """Return an interval above the value, in seconds, which the cap may cut or reduce to itself."""
+        """Return a window above the value, in seconds; the cap may truncate it or reduce it to a point."""
         return Window(value, value * self.fraction, cap) if value < cap else Window(cap, 0.0, cap)
 
 
 @value(frozen=True, slots=True)
 class Full(_Written):
-    """Anything from nothing to the capped value."""
+    """Anything from 0 to the capped value."""
 
     name: ClassVar[str] = "full"
     form: ClassVar[str] = "full"
 
     def window(self, value: float, cap: float) -> Window:
-        """Return an interval from 0, in seconds."""
+        """Return a window from 0 to the capped value, in seconds."""
         return Window(0.0, min(value, cap), cap)
 
 
 @value(frozen=True, slots=True)
 class Equal(_Written):
-    """Half of the capped value, plus anything up to the other half."""
+    """Half of the capped value, plus anything from 0 to the other half."""
 
     name: ClassVar[str] = "equal"
     form: ClassVar[str] = "equal"
 
     def window(self, value: float, cap: float) -> Window:
-        """Return the upper half, in seconds."""
+        """Return the upper half of the range, in seconds."""
         half = min(value, cap) / 2
         return Window(half, half, cap)
 
@@ -181,22 +183,22 @@ JITTERS: tuple[type[NoJitter | Proportional | Scaled | Additive | Full | Equal],
     Full,
     Equal,
 )
-"""All jitters, each with the name by which text asks for it."""
+"""All jitters, by the name used for them in text."""
 
 _KINDS = {kind.name: kind for kind in JITTERS}
 _ALLOWED = f"a number from 0 to below 1, or one of: {', '.join(kind.form for kind in JITTERS)}"
-_CALL = re.compile(r"(?P<name>[a-z]+)\s*(?:\((?P<arguments>[^()]*)\))?")
+_CALL = r"(?P<name>[a-z]+)\s*(?:\((?P<arguments>[^()]*)\))?"
 
 
 def parse_jitter(key: str, value: object) -> Jitter:
-    """Return the jitter that a text or a number asks for; a number is a proportional one (CB-5).
+    """Return the jitter described by a text or a number; a number means proportional jitter (CB-5).
 
     Raises:
-        OptionError: with `key`, the value, and the forms that are allowed.
+        OptionError: names `key`, the value and the forms allowed.
     """
     if not isinstance(value, str):
         return Proportional(checks.fraction(key, value, allowed=_ALLOWED))
-    matched = _CALL.fullmatch(value.strip())
+    matched = re.fullmatch(_CALL, value.strip())
     kind: Callable[..., Jitter] | None = _KINDS.get(matched["name"]) if matched else None
     if matched is None or kind is None:
         raise OptionError(key, value, _ALLOWED)
@@ -204,7 +206,7 @@ def parse_jitter(key: str, value: object) -> Jitter:
     arguments = [_argument(part.strip()) for part in inside.split(",")] if inside else []
     try:
         return kind(*arguments)
-    except (TypeError, OptionError) as error:  # another number of them, or one that is not allowed
+    except (TypeError, OptionError) as error:  # the wrong number of arguments, or a wrong argument
         where = f" with {error.key.rpartition('.')[2]} as {error.allowed}" if isinstance(error, OptionError) else ""
         raise OptionError(key, value, f"{_KINDS[matched['name']].form}{where}") from None
 
@@ -215,4 +217,4 @@ def _argument(text: str) -> object:
     try:
         return float(text)
     except ValueError:
-        return text  # which the check of the value refuses
+        return text  # rejected when the value is checked

@@ -1,20 +1,19 @@
-"""The limits and times of a ledger as one value; its defaults stand with the other presets (LG-14)."""
+"""The limits and times of a ledger as one value; its defaults are with the other presets (LG-14)."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.record import value
+from grpc_backoff.record import names_of, value
 
 __all__ = ["LEDGER_CHECKS", "LedgerSettings"]
 
-_KEY = re.compile(r"[0-9a-z_.-]+", re.ASCII)
+_KEY = r"(?a)[0-9a-z_.-]+"
 _SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "x-goog-api-key"})
-"""Metadata that only ever hold credentials: no allow-list may name them (LG-11)."""
+"""Metadata keys that only ever hold credentials: no allow-list may include them (LG-11)."""
 
 
 def _name(key: str, given: object, _unit: Unit = Unit.SECONDS) -> str:
@@ -34,10 +33,10 @@ def _metadata(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple[str,
     if not isinstance(names, list | tuple):
         raise OptionError(key, given, "a list of metadata keys")
     for name in names:
-        if not isinstance(name, str) or not _KEY.fullmatch(name):
+        if not isinstance(name, str) or not re.fullmatch(_KEY, name):
             raise OptionError(key, name, "a metadata key: lower-case letters, digits and -_.")
         if name in _SECRET:
-            raise OptionError(key, name, "keys that hold no credentials; those are never stored")
+            raise OptionError(key, name, "a key that holds no credentials: credentials are never stored")
     return tuple(names)
 
 
@@ -55,26 +54,26 @@ LEDGER_CHECKS = {
     "max_request_bytes": _count,
     "metadata": _metadata,
 }
-"""What each setting is held to, by its name: in the file and in Python alike."""
+"""The check of each setting, by name, for the file and Python alike."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class LedgerSettings:
-    """The limits and times of a ledger. Times are seconds; the file's table `[ledger]` has the same names.
+    """The limits and times of a ledger. Times are in seconds; the file's table `[ledger]` uses the same names.
 
     Attributes:
-        policy: how operations are retried whose method has no policy of its own: a name, or a policy string.
-        lock_timeout: how long a row's lock is waited for, before `LedgerBusyError` (LG-2).
-        timeout: how long one request to PostgreSQL may take as a whole; SQLite waits for nothing but its lock.
-        lease: how long a claimed operation stays its deliverer's without being extended (LG-6).
-        attempt_timeout: the limit of one attempt where the policy has no `timeout`.
-        poll: how often the database is looked at when nothing wakes a deliverer (LG-12).
-        keep: for how long succeeded and discarded operations are kept (LG-11).
-        grace: how long running attempts may go on when a delivery ends (LG-10).
+        policy: the retry policy of methods that have none of their own: a name or a policy string.
+        lock_timeout: how long to wait for a row lock before raising `LedgerBusyError` (LG-2).
+        timeout: how long one request to PostgreSQL may take in total; SQLite waits for nothing but its lock.
+        lease: how long a claimed operation belongs to its deliverer unless the lease is renewed (LG-6).
+        attempt_timeout: the limit of one attempt if the policy has no `timeout`.
+        poll: how often the database is polled when nothing wakes a deliverer (LG-12).
+        keep: how long succeeded and discarded operations are kept (LG-11).
+        grace: how long running attempts may continue when a delivery stops (LG-10).
         concurrency: how many attempts one delivery makes at a time.
-        max_rows: how many operations may wait; beyond it `submit` is refused (LG-11).
-        max_request_bytes: how large one request may be, its metadata included (LG-11).
-        metadata: the keys of metadata that may be stored with an operation (LG-11).
+        max_rows: how many operations may be waiting; beyond it, `submit` raises `LedgerLimitError` (LG-11).
+        max_request_bytes: the maximum size of one request, including its metadata (LG-11).
+        metadata: the metadata keys that may be stored with an operation (LG-11).
     """
 
     policy: str
@@ -91,8 +90,7 @@ class LedgerSettings:
     metadata: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Hold the values to what the file is held to; OptionError says which."""
-        for part in fields(self):
-            check = LEDGER_CHECKS[part.name]
-            given = getattr(self, part.name)
-            object.__setattr__(self, part.name, check(f"LedgerSettings.{part.name}", given, Unit.SECONDS))
+        """Apply the same checks as to the file; OptionError names the wrong value."""
+        for name in names_of(self):
+            given = LEDGER_CHECKS[name](f"LedgerSettings.{name}", getattr(self, name), Unit.SECONDS)
+            object.__setattr__(self, name, given)

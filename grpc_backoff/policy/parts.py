@@ -1,19 +1,19 @@
-"""The parts that policies are made of, by the names that presets, files and options share.
+"""The parts of policies, under the names that presets, files and options share.
 
 The parts of a backoff are `backoff` (a strategy by name), `delay`, `multiplier`, `max_exponent`, `steps`, `max_delay`
-and `jitter`. All other parts are fields of the policy, by their names. No default stands here.
+and `jitter`. All other parts are fields of the policy, under the same names. No defaults are defined here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, TypeVar
 
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Exponential, Fixed, Linear, Steps, Strategy
+from grpc_backoff.record import names_of
 
 __all__ = ["PARTS_OF_ANY_STRATEGY", "PARTS_OF_STRATEGIES", "build"]
 
@@ -26,14 +26,14 @@ PARTS_OF_STRATEGIES: Mapping[str, tuple[str, ...]] = {
     Steps.name: ("steps", "multiplier"),
     Decorrelated.name: ("delay",),
 }
-"""What each strategy is made of, in the order of its fields; it needs the first."""
+"""The parts of each strategy, in the order of its fields; the first is required."""
 
 PARTS_OF_ANY_STRATEGY = frozenset(part for parts in PARTS_OF_STRATEGIES.values() for part in parts)
 
 
 def build(kind: type[PolicyT], parts: Mapping[str, Any]) -> PolicyT:
-    """Return the policy of a kind that these parts make; all that it needs must be there."""
-    named = {field.name: parts[field.name] for field in fields(kind) if field.name != "backoff"}
+    """Return a policy of this kind made of these parts; every required part must be present."""
+    named = {name: parts[name] for name in names_of(kind) if name != "backoff"}
     backoff = BackoffPolicy(strategy=_strategy(parts), cap=parts["max_delay"], jitter=parts["jitter"])
     return kind(backoff=backoff, **named)
 

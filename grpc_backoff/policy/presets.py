@@ -1,8 +1,8 @@
-"""The named policies. The only place where a default number stands.
+"""The named policies. All default numbers are defined here and nowhere else.
 
-`PRESETS` is what each of them says, part by part, so that files, options and policy strings can begin with one and
-change some of it. `CONNECT`, `GRPC` and `RETRY` are the policies themselves. They are made when they are first asked
-for, since a channel makes its own from the parts.
+`PRESETS` holds the parts of each preset, so that files, options and policy strings can start from one and change some
+of it. `CONNECT`, `GRPC` and `RETRY` are the policies themselves, created on first use, because a channel builds its own
+policy from the parts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CONNECTING = {
     "reconnect": Reconnect.LAZY,
     "idle_timeout": 1800.0,
 }
-"""gRPC's connection backoff, beside the backoff itself: MIN_CONNECT_TIMEOUT, and what surrounds it."""
+"""gRPC's connection backoff apart from the backoff itself: MIN_CONNECT_TIMEOUT and related settings."""
 
 _RETRYING = {
     "max_attempts": None,
@@ -48,13 +48,13 @@ _RETRYING = {
     "server_delay_jitter": 5.0,
     "max_server_delay": None,
 }
-"""Retrying a call: which codes (RT-2), and how far the server's hint goes (RT-3)."""
+"""When to retry a call: for which codes (RT-2), and within what bounds of the server's hints (RT-3)."""
 
 _ASKED_FOR = {"multiplier": 2.0, "max_delay": 30.0, "jitter": NoJitter(), "max_attempts": 1}
-"""What a policy string begins with: doubling, at most 30 s, no jitter; no retries unless asked for (RT-1)."""
+"""The starting point of a policy string: doubling, at most 30 s, no jitter; no retries unless requested (RT-1)."""
 
 _DOUBLING = {"backoff": "exponential", "multiplier": 2.0, "jitter": Scaled(0.5, 1.5)}
-"""What the presets for operations of different weight share."""
+"""What the presets for operations of different importance have in common."""
 
 _TABLE: Mapping[str, Mapping[str, object]] = {
     "grpc": {
@@ -96,16 +96,16 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
 PRESETS: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {name: MappingProxyType({**_CONNECTING, **_RETRYING, **parts}) for name, parts in _TABLE.items()}
 )
-"""The parts of each preset, by name; the last three say no delay, which is for the user to say."""
+"""The parts of each preset, by name; the last three have no delay, which the user must give."""
 
 CONNECT_PRESET = "grpc"
-"""What connections begin with when nobody names another."""
+"""The preset for connections if none is named."""
 
 RETRY_PRESET = "fixed"
-"""The preset that a policy for calls begins with when it names no other."""
+"""The preset from which a call policy starts if it names none."""
 
 AT_ONCE: Mapping[str, object] = MappingProxyType({"backoff": "fixed", "delay": 0.0, "jitter": NoJitter()})
-"""The parts of retries without any delay."""
+"""The parts of retries without delay."""
 
 LEDGER: Mapping[str, object] = MappingProxyType(
     {
@@ -123,21 +123,21 @@ LEDGER: Mapping[str, object] = MappingProxyType(
         "metadata": (),
     }
 )
-"""The limits and times of a ledger, by the names of `LedgerSettings` (LG-14)."""
+"""The default limits and times of a ledger, by the field names of `LedgerSettings` (LG-14)."""
 
 REPLAY_LIMIT = 256 * 1024
-"""How many bytes of a stream's requests are kept to send them again, as in grpcio's core (RT-8)."""
+"""How many bytes of a stream's requests are buffered for replay, as in grpcio's core (RT-8)."""
 
 NATIVE_JITTER = Proportional(0.2)
-"""The jitter of the retries that gRPC's own cores make (gRFC A6), which no service config can change."""
+"""The jitter of retries in gRPC's own cores (gRFC A6), which no service config can change."""
 
 if TYPE_CHECKING:
     CONNECT: ConnectPolicy
-    """What a channel does when nobody says otherwise."""
+    """What a channel does by default."""
     GRPC: BackoffPolicy
     """gRPC's connection backoff: INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF, JITTER."""
     RETRY: Mapping[str, RetryPolicy]
-    """The presets as retry policies, by name, without those that need a delay first; `grpc_backoff.RETRY_PRESETS`."""
+    """The presets as retry policies, by name, except those that require a delay; `grpc_backoff.RETRY_PRESETS`."""
 
 
 @cache
@@ -146,7 +146,7 @@ def _connect() -> ConnectPolicy:
 
 
 def __getattr__(name: str) -> object:
-    """Make one of the policies when it is first asked for."""
+    """Create one of the policies on first use."""
     policy: object
     match name:
         case "CONNECT":

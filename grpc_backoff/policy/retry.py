@@ -1,4 +1,4 @@
-"""What a retried call is told about retrying: a backoff and the limits around it, as one frozen value."""
+"""How a call is retried: a backoff and its surrounding limits, as one frozen value."""
 
 from __future__ import annotations
 
@@ -15,42 +15,43 @@ __all__ = ["RetryPolicy"]
 
 @value(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How a call is retried: how often, when, after which status codes, and for how long. Times are seconds.
+    """How a call is retried: how often, when, after which status codes, and for how long. Times are in seconds.
 
-    The named ones are `grpc_backoff.RETRY_PRESETS`; `dataclasses.replace` makes others from them, and `parse`
-    reads them from text.
+    The named policies are `grpc_backoff.RETRY_PRESETS`; use `dataclasses.replace` to derive others, or `parse` to read
+    one from text.
     """
 
     backoff: BackoffPolicy
     max_attempts: int | None
-    """How many attempts there are in all, the first included (gRFC A6); None for no limit but a deadline (RT-1)."""
+    """The total number of attempts, including the first (gRFC A6); None for no limit but a deadline (RT-1)."""
     codes: frozenset[str]
-    """The names of the status codes that are retried (RT-2)."""
+    """The names of the status codes after which a call is retried (RT-2)."""
     server_delay_jitter: float
-    """Up to so much is added to a wait that a server asked for, so that its clients do not all come back at once.
+    """The maximum added to a wait that the server asked for, so that its clients do not all come back at once.
 
-    Not to gRPC's pushback, which is obeyed to the millisecond (RT-3).
+    Not applied to gRPC's pushback, which is honoured to the millisecond (RT-3).
     """
     max_server_delay: float | None = None
-    """The longest that a call waits because a server asked for it, that jitter included; None for no limit (RT-3)."""
+    """The longest wait that a server can request, jitter included; None for no limit (RT-3)."""
     timeout: float | None = None
-    """The most time for each attempt; None for no limit. Backoff does not touch it (RT-7)."""
+    """The time limit of each attempt; None for no limit. Unaffected by the backoff (RT-7)."""
     deadline: float | None = None
-    """The most time for the call as a whole, attempts and waits; None for no limit but the caller's (RT-7)."""
+    """The time limit of the whole call, attempts and waits; None for no limit but the caller's (RT-7)."""
 
     def __post_init__(self) -> None:
-        """Hold the values to what policy strings and the file are held to; OptionError says which."""
+        """Apply the same checks as to policy strings and the file; OptionError names the wrong value."""
         if not isinstance(self.backoff, BackoffPolicy):
             raise OptionError("RetryPolicy.backoff", self.backoff, "a BackoffPolicy")
         checks.hold(self, "max_attempts", "codes", "server_delay_jitter", "max_server_delay", "timeout", "deadline")
 
     @staticmethod
     def parse(text: str) -> RetryPolicy:
-        """Return the policy that a text describes: the name of a preset, or a policy string (BP-2).
+        """Return the policy described by a text: the name of a preset, or a policy string (BP-2).
 
-        `"retry: 5, delay: 500ms, backoff: exponential, timeout: 5s"` means five retries after the first attempt, half a
-        second after the first failure and twice as long after each later one, and five seconds for each attempt. Its
-        settings are those of a table `[policies.NAME]` in the file (`grpc_backoff.config.settings.RETRYING`).
+        `"retry: 5, delay: 500ms, backoff: exponential, timeout: 5s"` means five retries after the first attempt; waits
+        of half a second after the first failure and twice as long after each later one; and five seconds for each
+        attempt. The settings are those of a table `[policies.NAME]` in the file
+        (`grpc_backoff.config.settings.RETRYING`).
 
         Raises:
             OptionError: a setting is unknown or has a wrong value.
@@ -63,30 +64,30 @@ class RetryPolicy:
         return parse_retry(text).policy
 
     def nominal(self, n: int) -> float:
-        """Return the wait before the n-th retry without jitter, in seconds."""
+        """Return the wait before the n-th retry, without jitter, in seconds."""
         return self.backoff.nominal(n)
 
     def delay(self, n: int, rng: Random, previous: float | None = None) -> float:
-        """Return the wait before the n-th retry, in seconds, as `BackoffPolicy.delay` does."""
+        """Return the wait before the n-th retry, in seconds; see `BackoffPolicy.delay`."""
         return self.backoff.delay(n, rng, previous)
 
     def bounds(self, n: int) -> tuple[float, float]:
-        """Return the smallest and the largest value that `delay(n)` can have."""
+        """Return the smallest and the largest value that `delay(n)` can return, in seconds."""
         return self.backoff.bounds(n)
 
     def should_retry(self, n: int) -> bool:
-        """Return whether another attempt follows the n-th, counted from 1, if that fails with a code to retry."""
+        """Return whether the n-th attempt, counted from 1, is followed by another if it fails with a retryable code."""
         check_number(n)
         return self.max_attempts is None or n < self.max_attempts
 
     def total_bounds(self, waits: int | None = None) -> tuple[float, float]:
-        """Return the smallest and the largest sum of the waits of one call, in seconds.
+        """Return the smallest and the largest total of the waits of one call, in seconds.
 
-        The attempts themselves take time beside that. `deadline` bounds both.
+        The attempts themselves take additional time; `deadline` bounds both.
 
         Args:
-            waits: how many of them; by default as many as there are between `max_attempts` attempts. Without a limit of
-                attempts the waits have no end, and so the sum is that of the deadline, or infinite.
+            waits: the number of waits; by default, one less than `max_attempts`. If attempts are unlimited, so are the
+                waits, and the total is the deadline or infinite.
         """
         if waits is None:
             waits = None if self.max_attempts is None else self.max_attempts - 1
@@ -101,19 +102,19 @@ class RetryPolicy:
         for n in range(1, waits + 1):
             least, most = self.bounds(n)
             low, high = low + least, high + most
-            if n > listed and (least, most) == self.bounds(n + 1):  # what has ceased to grow stays as it is
+            if n > listed and (least, most) == self.bounds(n + 1):  # once the wait stops growing, it stays the same
                 return low + least * (waits - n), high + most * (waits - n)
         return low, high
 
     def obey(self, asked: float) -> float:
-        """Return how long to wait at the least where the server asked for so many seconds (RT-3)."""
+        """Return the minimum wait, in seconds, if the server asked for this many seconds (RT-3)."""
         return asked if self.max_server_delay is None else min(asked, self.max_server_delay)
 
     def scatter(self, wait: float, rng: Random, left: float | None) -> float:
-        """Return such a wait with jitter, so that clients which were told the same do not come back together.
+        """Add jitter to a wait that the server asked for; clients given the same wait do not all come back at once.
 
-        It is at most `max_server_delay`. It stays below `left`, the seconds until the call's deadline: jitter is no
-        reason to give up.
+        The result, in seconds, is at most `max_server_delay`. It stays below `left`, the seconds until the call's
+        deadline: jitter alone never makes a call give up.
         """
         jitter = self.server_delay_jitter if left is None else min(self.server_delay_jitter, left - wait)
         return self.obey(wait + rng.random() * jitter)

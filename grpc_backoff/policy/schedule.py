@@ -1,6 +1,6 @@
-"""A policy as a table: each wait with its bounds, and what they add up to.
+"""A policy as a table: each wait with its bounds, and the running totals.
 
-For people: what would happen, before anything does. All times are seconds.
+Shows people what would happen, before it does. All times are in seconds.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ _MOST_ROWS = 24
 
 
 class Bounded(Protocol):
-    """What has waits with bounds: a backoff, a retry policy, the gaps of a connect policy."""
+    """Anything that has waits with bounds: a backoff, a retry policy, the gaps of a connect policy."""
 
     def nominal(self, n: int, /) -> float:
-        """Return the n-th wait without jitter."""
+        """Return the n-th wait without jitter, in seconds."""
         ...
 
     def bounds(self, n: int, /) -> tuple[float, float]:
-        """Return the smallest and the largest n-th wait."""
+        """Return the smallest and the largest n-th wait, in seconds."""
         ...
 
 
 @value(frozen=True, slots=True)
 class Row:
-    """One wait of a schedule.
+    """One wait of a schedule, in seconds.
 
     Attributes:
-        number: after which failure it comes, from 1.
-        wait: without jitter.
-        low: the smallest that it can be.
-        high: the largest.
-        total_low: the smallest sum of it and all before.
-        total_high: the largest.
+        number: the number of the failure that it follows, from 1.
+        wait: the wait without jitter.
+        low: the smallest possible wait.
+        high: the largest possible wait.
+        total_low: the smallest possible total of this wait and all before it.
+        total_high: the largest possible total.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Row:
 
 
 def schedule(policy: Bounded, rows: int) -> list[Row]:
-    """Return the first waits of a policy."""
+    """Return the first `rows` waits of a policy."""
     table: list[Row] = []
     total_low = total_high = 0.0
     for number in range(1, rows + 1):
@@ -60,10 +60,11 @@ def schedule(policy: Bounded, rows: int) -> list[Row]:
 
 
 def usual_length(policy: Bounded, max_attempts: int | None) -> int:
-    """Return how many rows say all there is to say.
+    """Return how many rows are enough to show the whole schedule.
 
-    As many as there are attempts, if there is more than one: the last wait would follow if there were one attempt more.
-    Without a limit, up to the first wait that is like the one after it, but no more than a screen holds.
+    With limited attempts, one row for each of them if there is more than one: the last row shows the wait that one more
+    attempt would need. Without a limit, up to the first wait that equals its successor, but no more than fit on a
+    screen.
     """
     if max_attempts is not None and 1 < max_attempts <= _MOST_ROWS:
         return max_attempts

@@ -1,4 +1,4 @@
-"""Which name was probably meant by a misspelt one."""
+"""Suggests the name that was probably meant by a misspelt one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["near_miss", "suggestion"]
 
 
 def near_miss(word: str, keys: Mapping[str, str]) -> str | None:
-    """Return the key that was probably meant by a misspelt word, as for `suggestion`; None if no word is near."""
+    """Return the key probably meant by a misspelt word, as in `suggestion`; None if no key is similar."""
     import difflib  # noqa: PLC0415 - for an error only
 
     near = difflib.get_close_matches(word.lower(), keys, n=1)
@@ -16,12 +16,12 @@ def near_miss(word: str, keys: Mapping[str, str]) -> str | None:
 
 
 def suggestion(word: str, keys: Mapping[str, str], kind: str) -> tuple[str, str | None]:
-    """Return what was expected in place of an unknown key, and the key that was probably meant, if any.
+    """Return what was expected in place of an unknown key, and the key probably meant, if any.
 
     Args:
-        word: what was written, without what all such keys begin with.
-        keys: the right key by each word that may have been meant for it.
-        kind: what such a key is called: "option", say.
+        word: what was written, without the prefix that all such keys share.
+        keys: the correct key for each word that might be meant.
+        kind: what such a key is called, such as "option".
     """
     meant = near_miss(word, keys)
     if meant is not None:

@@ -1,7 +1,7 @@
 """How a wait grows with the number of failures, before any cap or jitter.
 
-Each strategy is a value. `value(n)` is the wait after the n-th failure in seconds, `n` from 1; it costs the same for
-every `n`, and is infinite where no float can hold it (CB-13).
+Each strategy is a value. `value(n)` is the wait after the n-th failure in seconds, with `n` counted from 1; its cost
+does not depend on `n`, and it is infinite if a float cannot hold it (CB-13).
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ __all__ = ["STRATEGIES", "Decorrelated", "Exponential", "Fixed", "Linear", "Step
 
 
 class Strategy(Protocol):
-    """A growth.
+    """A rule by which waits grow.
 
     Attributes:
-        name: what it is called where policies are written as text.
+        name: the name of the strategy in policies written as text.
     """
 
     name: ClassVar[str]
 
     def value(self, n: int) -> float:
-        """Return the wait after the n-th failure, before cap and jitter."""
+        """Return the wait after the n-th failure, before cap and jitter, in seconds."""
         ...
 
 
 @value(frozen=True, slots=True)
 class Fixed:
-    """`base` seconds, always. The only strategy that may not wait at all."""
+    """`base` seconds, always. The only strategy whose wait may be 0."""
 
     name: ClassVar[str] = "fixed"
     base: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no time, and keep a float; OptionError says which value."""
+        """Check the base and convert it to a float; OptionError names the wrong value."""
         checks.hold(self, base="no_delay")
 
     def value(self, _n: int) -> float:
-        """Return the base."""
+        """Return the base, in seconds."""
         return self.base
 
 
@@ -53,11 +53,11 @@ class Linear:
     base: float
 
     def __post_init__(self) -> None:
-        """Refuse what would never wait, and keep floats; OptionError says which value."""
+        """Check that the wait is above 0 and convert to floats; OptionError names the wrong value."""
         checks.hold(self, base="delay")
 
     def value(self, n: int) -> float:
-        """Return n times the base."""
+        """Return n times the base, in seconds."""
         try:
             return n * self.base
         except OverflowError:
@@ -74,11 +74,11 @@ class Exponential:
     max_exponent: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what would never wait, and keep floats; OptionError says which value."""
+        """Check that the wait is above 0 and convert to floats; OptionError names the wrong value."""
         checks.hold(self, "multiplier", "max_exponent", base="delay")
 
     def value(self, n: int) -> float:
-        """Return the base, multiplied n - 1 times."""
+        """Return the base multiplied n - 1 times, in seconds."""
         exponent = n - 1
         if self.max_exponent is not None and exponent > self.max_exponent:
             exponent = self.max_exponent
@@ -87,49 +87,49 @@ class Exponential:
 
 @value(frozen=True, slots=True)
 class Steps:
-    """The waits of a list, one after the other; then its last one, multiplied each time (by 1: unchanged)."""
+    """The waits of a list, one after the other; after its end, the last one, multiplied each time (by 1: unchanged)."""
 
     name: ClassVar[str] = "steps"
     waits: tuple[float, ...]
     multiplier: float
 
     def __post_init__(self) -> None:
-        """Refuse an empty list and what is no time, and keep floats; OptionError says which value."""
+        """Check that the list is not empty and convert it to floats; OptionError names the wrong value."""
         checks.hold(self, "multiplier", waits="steps")
 
     def value(self, n: int) -> float:
-        """Return the n-th wait of the list, or what grew from its last."""
+        """Return the n-th wait of the list, or the wait grown from the last one, in seconds."""
         beyond = n - len(self.waits)
         return self.waits[n - 1] if beyond <= 0 else _grown(self.waits[-1], self.multiplier, beyond)
 
 
 @value(frozen=True, slots=True)
 class Decorrelated:
-    """Drawn evenly from `base` to three times the wait before; the first from `base` to three times `base`.
+    """Drawn uniformly from `base` to three times the previous wait; the first from `base` to three times `base`.
 
-    Growth and jitter in one, so no other jitter goes with it. What it draws depends on what was drawn before, which the
-    caller hands in: a policy holds no state.
+    This strategy combines growth and jitter, so no other jitter can be added. The result depends on the previous draw,
+    which the caller passes in: a policy holds no state.
     """
 
     name: ClassVar[str] = "decorrelated"
     reach: ClassVar[float] = 3.0
-    """How many times the wait before the next may be."""
+    """The largest ratio of a wait to the previous one."""
     base: float
 
     def __post_init__(self) -> None:
-        """Refuse what would never wait, and keep floats; OptionError says which value."""
+        """Check that the wait is above 0 and convert to floats; OptionError names the wrong value."""
         checks.hold(self, base="delay")
 
     def value(self, n: int) -> float:
-        """Return the mean of all n-th waits, were there no cap.
+        """Return the mean of the n-th wait without a cap, in seconds.
 
-        The mean of an even draw from b to 3m is (b + 3m) / 2; from m = b before the first this comes to
+        A uniform draw from b to 3m has the mean (b + 3m) / 2; starting from m = b, this comes to
         2b * 1.5**n - b.
         """
         return _grown(2 * self.base, self.reach / 2, n) - self.base
 
     def largest_before(self, n: int) -> float:
-        """Return the largest wait that may have been before the n-th, were there no cap."""
+        """Return the largest possible wait before the n-th, without a cap, in seconds."""
         return _grown(self.base, self.reach, n - 1)
 
 
@@ -140,7 +140,7 @@ STRATEGIES: tuple[type[Fixed | Linear | Exponential | Steps | Decorrelated], ...
     Steps,
     Decorrelated,
 )
-"""All strategies, each with the name by which text asks for it."""
+"""All strategies, by the name used for them in text."""
 
 
 def _grown(base: float, multiplier: float, times: int) -> float:

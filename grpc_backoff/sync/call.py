@@ -1,93 +1,83 @@
-"""A call that has no attempt yet, one now, or several behind it: the threaded shells of `calls.machine`.
+"""A call with no attempt yet, a current one, or several behind it: the threaded shells of `calls.machine`.
 
-They carry out the machine's effects and tell it what happens; what follows the machine decides. There are two:
+They execute the machine's effects and feed it inputs; all decisions are the machine's. There are two:
 
-* a blocking call does all of it in its caller's thread, and sleeps there. What others have to tell it, that there is a
-  connection say, they put into its mailbox.
-* a future or a stream of responses is used by any thread at any time. Whoever has something to tell it steps the
-  machine, one at a time, and its timer is the conductor's.
+* a blocking call does everything in its caller's thread, and sleeps there. Other threads put their notifications into
+its mailbox, for example that there is a connection.
+* a future or a response stream can be used by any thread at any time. Each thread that notifies it steps the machine,
+one at a time, and its timer is run by the conductor.
 
-To its caller the second is one of grpcio's own rendezvous objects (`rendezvous.py`).
+To its caller, the latter is one of grpcio's own rendezvous objects (`rendezvous.py`).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from abc import abstractmethod
 from collections.abc import Callable
-from contextvars import copy_context
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import grpc
 
 from grpc_backoff.calls import machine as m
-from grpc_backoff.calls.account import Account
-from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left, was_refused
-from grpc_backoff.calls.events import CallEvent, CallRetried
-from grpc_backoff.calls.hooks import FailedCall
-from grpc_backoff.calls.server_hint import read_hint
-from grpc_backoff.record import record
+from grpc_backoff.channel.call import BETWEEN, CallShell, Status
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import Timer, take
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.errors import RetriesExhaustedError
 from grpc_backoff.sync.grpcio import CANCELLED_DETAILS, CLOSED_DETAILS, InactiveRpcError, call_state, status_of
-from grpc_backoff.telemetry.identity import new_call_id
-from grpc_backoff.telemetry.spans import CallSpans, spans_of
-from grpc_backoff.telemetry.trace import current_trace_id
 
 __all__ = ["Attempts", "BlockingCall", "Entry", "FutureCall", "Terms"]
 
 _LOG = logging.getLogger(__name__)
 
-_BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
-_FEW = range(11)
-"""Attempts that are no cause for a warning, whatever their policy: to look closer costs time."""
 _LONGEST_SLEEP = 3600.0
-"""The longest wait in one piece, in seconds: the system's own limit is far off, and a deadline may be farther."""
-_LONGEST_SLEEP_OF_MAIN = 0.2
-"""The same for the main thread: a signal that arrives just as it falls asleep does not wake it (TH-6)."""
+"""The longest single wait, in seconds: the system has a limit far above, and a deadline may exceed it."""
+_LONGEST_SLEEP_OF_MAIN = 0.25
+"""The same for the main thread: a signal that arrives just as the thread falls asleep does not wake it (TH-6)."""
 _OF_CONNECTIONS = (m.ConnectionReady, m.Missed, m.NoConnection)
 
 
 Entry = tuple[CoreConnection, object, Any]
-"""A connection that a call has entered, the token that keeps it open until the call takes it off, and grpc's own
-multicallable there. A plain tuple: every call on a READY channel makes one."""
+"""A connection that a call has entered, the token that keeps it open until the call leaves, and grpc's own
+multicallable on it. A plain tuple: every call on a READY channel creates one."""
 
 
 class Attempts(Protocol):
     """Makes the attempts of one call."""
 
     def enter(self) -> Entry | None:
-        """Enter the connection that stands at this moment; None if there is none."""
+        """Enter the current connection; None if there is none."""
         ...
 
     def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> Any:
-        """Make an attempt, with metadata in place of the caller's own under the same keys.
+        """Make an attempt, with metadata that replaces the caller's same keys.
 
-        A blocking one returns what it ends with, or raises. Another returns grpcio's call object.
+        A blocking attempt returns its result, or raises. Any other returns grpcio's call object.
         """
         ...
 
     def committed(self) -> None:
-        """Keep no requests any more: there will be no other attempt."""
+        """Stop keeping requests: there will be no further attempt."""
         ...
 
 
 @record
 class Terms(NamedTuple):
-    """What a call is begun with.
+    """The arguments that start a call.
 
     Attributes:
         calls: what the channel's calls share.
-        machine: the rules for this one.
+        machine: the rules for this call.
         attempts: makes its attempts.
-        timeout: the caller's, for the call as a whole (RT-7).
-        limit: what else bounds the whole: the service config, or the call that is being served here.
-        call_id: what its events and log lines call it; made up where None.
-        request: what the attempts send, where that is one request: for hooks.
+        timeout: the caller's timeout for the whole call, in seconds (RT-7), or the time left of the call being served
+            here.
+        limit: the service config's timeout, which bounds the whole call too, but is not part of `time_remaining`.
+        call_id: identifies the call in events and log lines; generated if None.
+        request: the single request that the attempts send, if there is one: for hooks.
     """
 
     calls: Calls
@@ -99,67 +89,36 @@ class Terms(NamedTuple):
     request: Any = None
 
 
-class _Life:
-    """What both kinds share: the machine, and what its effects come to."""
+class _Life(CallShell):
+    """What both kinds share: the machine, and the execution of its effects."""
+
+    _calls: Calls
+    exhausted_error = RetriesExhaustedError
 
     def __init__(self, terms: Terms) -> None:
-        self._calls = calls = terms.calls
-        self._machine = machine = terms.machine
-        self._attempts: Attempts | None = terms.attempts
-        self._request = terms.request
-        policy = machine.policy
-        self._context = copy_context()  # later attempts belong to the caller's trace as well
-        self._spans: CallSpans | None = None if policy is None else spans_of(machine.method)
-        self._inputs: deque[m.Input] = deque()
-        self._connection: CoreConnection | None = None
-        self._error: BaseException | None = None
-        self._failed: FailedCall | None = None
-        self._state, self._first = machine.begin(
-            calls.now(),
-            terms.timeout,
-            terms.limit,
-            call_id="" if policy is None else terms.call_id or new_call_id(),
-            trace_id=None if policy is None else current_trace_id(),
-        )
-        if policy is not None and policy.max_attempts not in _FEW:
-            calls.warn_of(machine.method, policy, bounded=self._state.end is not None)
+        calls, machine, attempts, timeout, limit, call_id, request = terms
+        self._attempts: Attempts | None = attempts
+        super().__init__(calls, machine, timeout, limit, call_id, request)
 
     def _step(self, given: m.Input) -> None:
         if self._state.phase is m.CallPhase.DONE:
-            return  # the end is final; what was on its way comes too late
+            return  # the end is final; later inputs are ignored
         if isinstance(given, _OF_CONNECTIONS) and self._state.phase is not m.CallPhase.WAITING:
-            return  # it was told to a wait that is over
+            return  # the wait that it was for is over
         before = self._state.phase
         self._state, effects = self._machine.step(self._state, given, self._calls.now(), self._calls)
         now = self._state.phase
         if before is m.CallPhase.WAITING is not now:
             self._calls.pending.discard(self)
-        if before in _BETWEEN and now not in _BETWEEN:
+        if before in BETWEEN and now not in BETWEEN:
             self._calls.goes_on(self)
         for effect in effects:
             self._carry_out(effect)
-        if now in _BETWEEN and before not in _BETWEEN:
+        if now in BETWEEN and before not in BETWEEN:
             self._calls.rests(self)
 
-    def tell(self, given: m.Input) -> None:
-        """Take in what the machine is to be given; from any thread."""
-        raise NotImplementedError
-
-    def _carry_out(self, effect: m.Effect) -> None:
-        raise NotImplementedError
-
-    def _emit(self, event: CallEvent) -> None:
-        if self._spans is not None and isinstance(event, CallRetried):
-            self._spans.waits(event)
-        self._calls.listeners.hear(event)
-
-    def _end_span(self, code: str) -> None:
-        if self._spans is not None:
-            self._spans.end(code)
-
-    def _begin_span(self) -> None:
-        if self._spans is not None:
-            self._spans.begin(self._state.progress.attempt - 1)
+    @abstractmethod
+    def _carry_out(self, effect: m.Effect) -> None: ...
 
     def _keep_no_requests(self) -> None:
         attempts = self._attempts
@@ -171,86 +130,26 @@ class _Life:
         self._connection = None
         self._end_span(code)
 
-    def _failure(self, error: Any) -> m.NonOkStatus:
-        """Return what the machine has to know of a failed attempt; `error` is a call that has ended."""
-        calls = self._calls
-        status = status_of(error)
-        report = Report(
-            code=status.code.name,
-            details=status.details,
-            link=Link.NONE if self._connection is None else self._connection.link(),
-            metadata=bool(status.initial_metadata or status.trailing_metadata),
-        )
-        if self._machine.policy is None:
-            return m.NonOkStatus(report.code, unsent=never_left(report))
-        return m.NonOkStatus(
-            report.code,
-            hint=read_hint(status.trailing_metadata, status.initial_metadata, calls.wall_clock),
-            unsent=never_left(report),
-            refused=calls.stands_in and was_refused(report),
-            oversized=is_oversized(report),
-            can_refresh=calls.hooks.can_refresh(),
-        )
+    def _status(self, error: Any) -> Status:
+        return status_of(error)
 
     def _ask_hook(self, effect: m.CallHook) -> m.HookDone:
-        status = status_of(self._error)
-        state, request = self._state, self._request
-        failed = self._failed = FailedCall(
-            target=self._machine.target,
-            method=self._machine.method,
-            attempt=state.progress.attempt,
-            code=grpc.StatusCode[state.failed],
-            details=status.details,
-            trailing_metadata=tuple((key, value) for key, value in status.trailing_metadata),
-            took=effect.took,
-            reason=effect.reason,
-            call_id=state.call_id,
-            request=request if isinstance(request, bytes) else None,
-        )
-        return m.HookDone(self._calls.hooks.ask(effect.hook, failed, state.attempt_began, self._context))
-
-    def _exhausted(self, effect: m.Finish) -> RetriesExhaustedError:
-        status, failed = status_of(self._error), self._failed
-        assert failed is not None, "the hook is asked first"
-        assert failed.reason is not None, "the hook is told why"
-        assert effect.gave_up is not None, "and so is the account"
-        said = Account(
-            attempts=failed.attempt,
-            took=failed.took,
-            reason=failed.reason,
-            wait=effect.gave_up.wait,
-            asked_by=effect.gave_up.asked_by,
-            left=None if effect.gave_up.wait is None else effect.left,
-        )
-        exhausted = RetriesExhaustedError(
-            failed.code,
-            status.initial_metadata,
-            status.trailing_metadata,
-            "; ".join(filter(None, (failed.details, str(said)))),
-            status.debug_error_string,
-            attempts=said.attempts,
-            took=said.took,
-            reason=said.reason,
-            wait=said.wait,
-            left=said.left,
-        )
-        exhausted.__cause__ = self._error
-        return exhausted
+        failed = self._failed_call(effect)
+        return m.HookDone(self._calls.hooks.ask(effect.hook, failed, self._state.attempt_began, self._context))
 
 
 class BlockingCall(_Life):
     """A call whose caller waits for its end, in the caller's thread."""
 
     def __init__(self, terms: Terms) -> None:
-        """Do nothing yet."""
+        """Prepare the call without starting it."""
         super().__init__(terms)
         self._mailbox: SimpleQueue[m.Input] = SimpleQueue()
         self._wake: float | None = None
         self._result: Any = None
-        self.tell = self._mailbox.put  # type: ignore[assignment, method-assign] # reentrant, for finalizers
 
     def run(self) -> Any:
-        """Make the call and return what it ends with; raise what a failed call raises."""
+        """Make the call and return its result; raise the error of a failed call."""
         try:
             self._carry_out(self._first)
             while self._state.phase is not m.CallPhase.DONE:
@@ -265,15 +164,19 @@ class BlockingCall(_Life):
         try:
             raise error
         finally:
-            del error  # a traceback leads to this frame, and so to the channel
+            del error  # its traceback refers to this frame, and so to the channel
+
+    def feed(self, given: m.Input) -> None:
+        """Let the caller's thread step the machine; from any thread, and from finalizers: the queue is reentrant."""
+        self._mailbox.put(given)
 
     def commit(self) -> None:
-        """Hold the call to the attempt that runs: its requests are too large to be kept (RT-8). From any thread."""
-        self.tell(m.Committed())
+        """Commit the call to the current attempt: its requests are too large to keep (RT-8). From any thread."""
+        self.feed(m.Committed())
         self._keep_no_requests()
 
     def _receive(self) -> m.Input:
-        """Sleep until there is something to be told, or the timer is due."""
+        """Sleep until there is an input, or the timer is due."""
         longest = _longest_sleep()
         while True:
             left = longest if self._wake is None else self._wake - self._calls.now()
@@ -308,8 +211,12 @@ class BlockingCall(_Life):
                 pass  # none is running while its caller is here
 
     def _begin(self, effect: m.Begin) -> None:
-        assert self._attempts is not None, "a call that has ended begins no attempt"
+        assert self._attempts is not None, "a finished call starts no attempt"
         entry = self._attempts.enter()
+        if entry is None and self._calls.conductor.is_here():  # TH-6: a finalizer's call, which would wait for itself
+            self._error = self._calls.pending.cannot_wait()
+            self._inputs.append(m.AttemptBroken())
+            return
         if entry is None:
             self._inputs.append(self._calls.pending.not_connected())
             return
@@ -337,28 +244,30 @@ class BlockingCall(_Life):
         self._end_span(error.code().name)
         given = m.Begun() if self._machine.handed_over else self._failure(error)
         connection.failed(error.code())
-        while not self._mailbox.empty():  # what was told in the meantime: that the call is held to this attempt, say
+        while not self._mailbox.empty():  # received in the meantime: for example, that the call is committed
             self._inputs.append(self._mailbox.get())
         self._inputs.append(given)
 
     def _finish(self, effect: m.Finish) -> None:
         if effect.ending is m.Ending.EXHAUSTED:
             self._error = self._exhausted(effect)
-        elif effect.ending is m.Ending.CANCELLED:  # by the channel's close: a blocking call has no other handle
+        elif (
+            effect.ending is m.Ending.CANCELLED
+        ):  # because the channel was closed: nothing else can cancel a blocking call
             self._error = InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, CLOSED_DETAILS, (), ()))
 
 
 class FutureCall(_Life):
-    """A call that goes on by itself: whoever has something to tell it carries it on.
+    """A call that runs in the background: each thread that notifies it drives it on.
 
     Attributes:
-        state: what grpcio keeps of a call, of the whole of this one; waited for and notified under its condition.
-        attempt: the attempt on a connection, or the one that was last; None while the call waits.
-        error: what a failed call raises; None where it is what the attempt itself says.
+        state: grpcio's state of the call as a whole; guarded by its condition.
+        attempt: the attempt on a connection, or the last one; None while the call waits.
+        error: the error of a failed call; None if the attempt itself reports it.
     """
 
     def __init__(self, terms: Terms) -> None:
-        """Do nothing yet."""
+        """Prepare the call without starting it."""
         super().__init__(terms)
         self.state = call_state()
         self.attempt: Any = None
@@ -372,7 +281,7 @@ class FutureCall(_Life):
         self._broken: BaseException | None = None
 
     def start(self) -> None:
-        """Begin the first attempt, or wait for a connection; an error of the first attempt is raised."""
+        """Start the first attempt, or wait for a connection; an error while starting the first attempt is raised."""
         self._drain(lambda: self._carry_out(self._first))
         if self._broken is not None:
             raise self._broken
@@ -381,8 +290,8 @@ class FutureCall(_Life):
 
     # Driving the machine.
 
-    def tell(self, given: m.Input) -> None:
-        """Step the machine; from any thread. An effect may lead to further inputs, which wait for their turn."""
+    def feed(self, given: m.Input) -> None:
+        """Step the machine; from any thread. Effects may produce further inputs, which wait for their turn."""
         self._inputs.append(given)
         self._drain()
         if self._due:
@@ -411,18 +320,18 @@ class FutureCall(_Life):
                 self._calls.pending.add(self)
             case m.ArmTimer(at):
                 self._cancel_timer()
-                self._timer = self._calls.conductor.call_at(at, lambda: self.tell(m.CallTimerFired()))
+                self._timer = self._calls.conductor.call_at(at, lambda: self.feed(m.CallTimerFired()))
             case m.CancelTimer():
                 self._cancel_timer()
             case m.Emit(event):
                 self._emit(event)
             case m.CallHook():
-                self._calls.listeners.call(lambda: self.tell(self._ask_hook(effect)))
+                self._calls.listeners.call(lambda: self.feed(self._ask_hook(effect)))
             case m.FailAttempt(code):
                 self.attempt = None
                 self._not_connected(code)
             case m.FailSoon():
-                self._calls.conductor.post(lambda: self.tell(self._calls.pending.no_connection()))
+                self._calls.conductor.post(lambda: self.feed(self._calls.pending.no_connection()))
             case m.AbandonAttempt():
                 if self.attempt is not None:
                     self._calls.conductor.post(self.attempt.cancel)
@@ -435,7 +344,7 @@ class FutureCall(_Life):
     # Attempts.
 
     def _begin(self, effect: m.Begin) -> None:
-        assert self._attempts is not None, "a call that has ended begins no attempt"
+        assert self._attempts is not None, "a finished call starts no attempt"
         entry = self._attempts.enter()
         self.attempt = None
         if entry is None:
@@ -461,7 +370,7 @@ class FutureCall(_Life):
             self._attempt_ended(attempt, entry)
 
     def _attempt_ended(self, attempt: Any, entry: Entry) -> None:
-        """Tell the machine of an attempt's end, in the moment of it; on grpcio's thread."""
+        """Tell the machine at once that an attempt has ended; on grpcio's thread."""
         status = status_of(attempt)
         connection, token, _ = entry
         code = status.code
@@ -480,7 +389,7 @@ class FutureCall(_Life):
             else:
                 self._error = None if code is grpc.StatusCode.OK else attempt
                 self._end_span(code.name)
-                # It may have been cancelled from elsewhere: by the channel's close, say.
+                # It may have been cancelled from elsewhere, for example by closing the channel.
                 self._inputs.append(m.CancelRequested() if status.cancelled else given)
                 self._drain()
         if not self._stepping:
@@ -490,7 +399,7 @@ class FutureCall(_Life):
 
     def _finish(self, effect: m.Finish) -> None:
         self._settled = True
-        self._attempts = None  # with it goes the channel
+        self._attempts = None  # releases the channel
         self._cancel_timer()
         attempt = self.attempt
         if effect.ending is m.Ending.EXHAUSTED:
@@ -503,7 +412,7 @@ class FutureCall(_Life):
             self._settle(attempt)
 
     def _settle(self, outcome: Any) -> None:
-        """Write down how the call has ended, and call back whoever wants to know."""
+        """Record how the call has ended, and run its callbacks."""
         state = self.state
         with state.condition:
             callbacks, state.callbacks = state.callbacks or [], None
@@ -536,7 +445,7 @@ class FutureCall(_Life):
             state.debug_error_string = debug or ""
 
     def _call_back(self) -> None:
-        """Call the program's callbacks: on grpcio's thread or one of the listeners', and not under a lock."""
+        """Run the program's callbacks: on grpcio's thread or a listeners' thread, and without a lock."""
         due, self._due = self._due, []
         for callback in due:
             try:
@@ -552,30 +461,31 @@ class FutureCall(_Life):
         self._calls.conductor.post(self._cancel)
 
     def _cancel(self) -> None:
-        self.tell(m.CancelRequested())
-        # Behind that: one that was being made is known now, and of one that was handed over the machine knows no more.
+        self.feed(m.CancelRequested())
+        # After that: an attempt that was being made is known now; the machine no longer tracks one that was handed
+        # over.
         attempt = self.attempt
         if attempt is not None:
             attempt.cancel()
 
     def commit(self) -> None:
-        """Hold the call to the attempt that runs: something of it has reached the caller (RT-8)."""
+        """Commit the call to the current attempt: part of its response has reached the caller (RT-8)."""
         if not self._state.committed and not self._settled:
-            self.tell(m.Committed())
+            self.feed(m.Committed())
             self._keep_no_requests()
 
     def time_left(self) -> float | None:
-        """Return the seconds until the call's deadline; None without one."""
-        return None if self._state.end is None else self._state.end - self._calls.now()
+        """Return the seconds until the deadline that `time_remaining` reports; None without one."""
+        return None if self._shown_end is None else self._shown_end - self._calls.now()
 
     def current(self) -> Any:
-        """Return the attempt once it is on a connection; None if the call has ended without."""
+        """Wait until the attempt is on a connection, and return it; None if the call has ended without one."""
         with self.state.condition:
             self._wait_for(lambda: self.attempt is not None or self.state.code is not None)
             return self.attempt
 
     def follows(self, attempt: Any) -> bool:
-        """Return whether another attempt follows on one that has ended, once that is known."""
+        """Wait until it is known whether another attempt follows one that has ended, and return whether it does."""
         with self.state.condition:
             self._wait_for(lambda: self.attempt is not attempt or self.state.code is not None)
             return self.state.code is None
@@ -587,6 +497,6 @@ class FutureCall(_Life):
 
 
 def _longest_sleep() -> float:
-    """Return for how many seconds this thread may sleep in one piece."""
+    """Return how many seconds this thread may sleep at a time."""
     is_main = threading.current_thread() is threading.main_thread()
     return _LONGEST_SLEEP_OF_MAIN if is_main else _LONGEST_SLEEP

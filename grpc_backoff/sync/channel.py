@@ -1,4 +1,4 @@
-"""The threaded channel: grpc's interface outside, the connection manager inside."""
+"""The threaded channel: grpc's interface in front of the connection manager."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from types import MappingProxyType, TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, Unpack
 
 import grpc
 
-from grpc_backoff.calls.budget import tokens_of
-from grpc_backoff.calls.hooks import RetryHooks
-from grpc_backoff.config.arguments import check_kind, check_listener, read_listeners
-from grpc_backoff.config.methods import Retry, read_call_policies
-from grpc_backoff.config.options import read_options
-from grpc_backoff.config.target import read_target, shown_target
+from grpc_backoff.channel.factories import Factories
+from grpc_backoff.channel.method import retrying
+from grpc_backoff.channel.settings import ChannelSettings, Options, read_channel
+from grpc_backoff.config.arguments import Listener, check_listener
+from grpc_backoff.config.target import shown_target
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.connection.machine import Machine
-from grpc_backoff.errors import ForkError, OptionError
+from grpc_backoff.errors import ForkError
 from grpc_backoff.sharing.key import key_of
 from grpc_backoff.sync import forks
 from grpc_backoff.sync.calls import Calls
@@ -29,30 +28,28 @@ from grpc_backoff.sync.conductor import CONDUCTOR
 from grpc_backoff.sync.core import CoreConnection, CoreConnector
 from grpc_backoff.sync.grpcio import CLOSED_TEXT, is_single_threaded
 from grpc_backoff.sync.hooks import Hooks
-from grpc_backoff.sync.listeners import Listener, Listeners
+from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.manager import ConnectionManager
-from grpc_backoff.sync.multicallables import MULTICALLABLES, MultiCallable
+from grpc_backoff.sync.multicallables import MULTICALLABLES
 from grpc_backoff.sync.pending import PendingCalls
-from grpc_backoff.sync.settings import ChannelSettings
 
 __all__ = ["Channel", "Options", "insecure_channel", "retrying", "secure_channel"]
-
-Options = Sequence[tuple[str, Any]]
 
 _CLOSES_WITHIN = 0.2
 """How long `close` waits for other threads, in seconds: the rest of it takes a few milliseconds."""
 _CHANCE = random.SystemRandom()
-"""Where jitter comes from unless a channel is given a generator; without a state that a fork could copy (CB-11)."""
+"""The default source of jitter; it has no state that a fork could copy (CB-11)."""
 
 
-class Channel(grpc.Channel):
-    """A `grpc.Channel` that makes its connections by gRPC's connection-backoff protocol.
+class Channel(Factories, grpc.Channel):
+    """A `grpc.Channel` that connects by gRPC's connection-backoff protocol.
 
-    Made by `insecure_channel` and `secure_channel`. Beside grpc's own interface it has `connection_status`,
-    `reset_connect_backoff`, `add_listener` and `remove_listener`. All of it may be used from any thread.
+    Created by `insecure_channel` and `secure_channel`. In addition to grpc's own interface it has `connection_status`,
+    `reset_connect_backoff`, `add_listener` and `remove_listener`. All methods may be used from any thread.
     """
 
-    closing = True  # until the constructor is through
+    _multicallables = MULTICALLABLES
+    closing = True  # until the constructor has finished
 
     def __init__(
         self,
@@ -63,39 +60,25 @@ class Channel(grpc.Channel):
         **settings: Unpack[ChannelSettings],
     ) -> None:
         """See `insecure_channel`."""
-        target = read_target(target)
+        setup = read_channel(target, options, settings)
+        target, policy, core_options = setup.target, setup.policy, setup.core_options
         forks.check_core(target)
-        given = read_listeners(settings.pop("listeners", ()))
-        rng, clock = settings.pop("rng", None), settings.pop("clock", None)
-        policy, config = settings.pop("policy", None), settings.pop("config", None)
-        retry, retry_budget = settings.pop("retry", None), settings.pop("retry_budget", None)
-        retry_hooks = settings.pop("retry_hooks", None)
-        if settings:
-            raise TypeError(f"{next(iter(settings))}: expected one of {', '.join(ChannelSettings.__annotations__)}")
-        if rng is not None:
-            check_kind("rng", rng, "a source of random numbers such as random.Random(1)", "random")
-        if clock is not None:
-            check_kind("clock", clock, "a Clock, with now() and call_at()", "now", "call_at")
-        if retry_hooks is not None and not isinstance(retry_hooks, RetryHooks):
-            raise OptionError("retry_hooks", retry_hooks, "a RetryHooks")
-        read = read_options(options or (), policy, target=target, config=config)
-        self.call_policies = read_call_policies(retry, retry_budget, read.core, read.config)
-        """How the channel's calls are retried, by method."""
-        core_options = self.call_policies.core
-        self.policy = policy = read.policy
+        self.call_policies = setup.call_policies
+        """The retry policies of the channel's calls, by method."""
+        self.policy = policy
         """How the channel connects."""
-        self.policy_values = MappingProxyType({value.part: value for value in read.effective})
-        """The policy's values by their names, each with where it came from (BP-3)."""
+        self.policy_values = setup.policy_values
+        """The policy's values by name, each with its source (BP-3)."""
         self.target = target
-        self.service_config = self.call_policies.service_config
         self.single_threaded = is_single_threaded(core_options)
-        shares = clock is None and rng is None  # SH-1
+        shares = setup.clock is None and setup.rng is None  # SH-1
         key = key_of(target, credentials, policy, core_options, compression) if shares else None
-        hooks = Hooks(retry_hooks or RetryHooks(), target, (clock or CONDUCTOR).now)
+        clock, rng = setup.clock or CONDUCTOR, setup.rng or _CHANCE
+        hooks = Hooks(setup.hooks, target, clock.now)
         self._generation = forks.generation()
         self._conductor = CONDUCTOR
         self._ending = threading.Lock()
-        self._listeners = Listeners(given, target)
+        self._listeners = Listeners(setup.listeners, target)
         pending = PendingCalls(shown_target(target), self._conductor.post)
         self._connector = CoreConnector(target, credentials, core_options, compression, policy, self._conductor)
         self._manager: ConnectionManager[CoreConnection] = ConnectionManager(
@@ -104,55 +87,53 @@ class Channel(grpc.Channel):
             pending,
             self._listeners,
             conductor=self._conductor,
-            clock=clock or self._conductor,
-            rng=rng or _CHANCE,
+            clock=clock,
+            rng=rng,
             key=key,
         )
         pending.manager = self._manager
         self._connector.made = forks.note
         self._connector.lost = self._manager.look
         self._connector.redialled = self._manager.redialled
-        budget = self.call_policies.budget
         self.calls = Calls(
+            setup,
             pending=pending,
             hooks=hooks,
-            conductor=self._conductor,
-            now=(clock or self._conductor).now,
-            rng=rng or _CHANCE,
-            tokens=tokens_of(target, budget) if budget else None,
-            replay_limit=self.call_policies.replay_limit,
-            stands_in=self.call_policies.stand_in(),
             listeners=self._listeners,
+            conductor=self._conductor,
+            now=clock.now,
+            rng=rng,
         )
         """What the channel's calls share."""
         self.closing = False
 
-    # What grpc has not.
+    # Beyond grpc's interface.
 
     def connection_status(self) -> ConnectionStatus:
-        """Return what the channel is doing: state, attempt, last error, time to the next attempt (CH-11)."""
+        """Return what the channel is doing: state, attempt, last error, seconds until the next attempt (CH-11)."""
         return self._manager.status()
 
     def reset_connect_backoff(self) -> None:
-        """Forget the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
+        """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
 
-        For when something else knows that the network or the server is back. Safe in every state, from any thread,
+        Use it when something else knows that the network or the server is back. Safe in every state, from any thread,
         any number of times; after `close` it does nothing.
         """
         if not self.closing and not self._is_inherited:
             self._conductor.post(self._manager.reset)
 
     def add_listener(self, listener: Listener) -> None:
-        """Have `listener` called with every event of the connection and of retried calls from now on.
+        """Call `listener` with every event of the connection and of retried calls from now on.
 
-        It is called on a thread of the channel's own. One that blocks keeps later events from this channel's listeners,
-        and nothing else. What it raises is logged and harms nothing (CH-11). OptionError if it is none.
+        It is called on a thread of the channel. A listener that blocks delays later events for this channel's
+        listeners, and nothing else. Exceptions from it are logged and otherwise ignored (CH-11). Raises OptionError if
+        it is not a listener.
         """
         check_listener("listener", listener)
         self._listeners.given.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
-        """Take a listener away again; ValueError if it is not there."""
+        """Remove a listener; ValueError if it is not registered."""
         self._listeners.given.remove(listener)
 
     # grpc.Channel
@@ -168,13 +149,13 @@ class Channel(grpc.Channel):
         self.close()
 
     def close(self) -> None:
-        """Close for good, within a quarter of a second: calls that run or wait are cancelled (CB-10)."""
+        """Close the channel within a quarter of a second: running and pending calls are cancelled (CB-10)."""
         with self._ending:
             if self.closing:
                 return
             self.closing = True
         if self._is_inherited:
-            return  # what it had are the parent's threads and sockets
+            return  # its threads and sockets belong to the parent
         self.calls.close()
         end = time.monotonic() + _CLOSES_WITHIN
         for thread in self._end(_CLOSES_WITHIN / 2):
@@ -184,7 +165,7 @@ class Channel(grpc.Channel):
         self._listeners.wait(max(0.0, end - time.monotonic()))
 
     def _end(self, within: float) -> list[threading.Thread]:
-        """Have the conductor end everything; return the threads that still close connections."""
+        """Let the conductor end everything; return the threads that are still closing connections."""
         closing: list[threading.Thread] = []
         ended = threading.Event()
 
@@ -201,19 +182,19 @@ class Channel(grpc.Channel):
         return closing
 
     def __del__(self) -> None:
-        """Stop dialling, and say that `close` was forgotten (CB-10); calls that run go on."""
+        """Stop dialling, and warn that `close` was not called (CB-10); running calls continue."""
         if self.closing or self._is_inherited or sys.is_finalizing():
             return
         self._conductor.post(_dropping(self._manager, self._connector, self._listeners))
-        # Last: a program may have warnings raised as errors.
+        # Last, because a program may turn warnings into errors.
         warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
     def subscribe(
         self, callback: Callable[[grpc.ChannelConnectivity], None], try_to_connect: bool | None = False
     ) -> None:
-        """Have `callback` called with the channel's state now and with each that follows, on a thread of the channel's.
+        """Call `callback` with the channel's current state and with each new one, on a thread of the channel.
 
-        With `try_to_connect`, ask for a connection, once, if there is none.
+        With `try_to_connect`, request a connection once, if there is none.
         """
         if self.closing:
             return
@@ -223,69 +204,17 @@ class Channel(grpc.Channel):
             self._conductor.post(self._manager.want)
 
     def unsubscribe(self, callback: Callable[[grpc.ChannelConnectivity], None]) -> None:
-        """Take a callback away again; harmless when it is not there."""
+        """Remove a callback; harmless if it is not registered."""
         self._listeners.unsubscribe(callback)
 
-    def unary_unary(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> Any:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        return self._multicallable("unary_unary", method, request_serializer, response_deserializer, _registered_method)
-
-    def unary_stream(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> Any:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        return self._multicallable(
-            "unary_stream", method, request_serializer, response_deserializer, _registered_method
-        )
-
-    def stream_unary(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> Any:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        return self._multicallable(
-            "stream_unary", method, request_serializer, response_deserializer, _registered_method
-        )
-
-    def stream_stream(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> Any:
-        """Return a callable for the method; it stays good over any number of connections (CH-2)."""
-        return self._multicallable(
-            "stream_stream", method, request_serializer, response_deserializer, _registered_method
-        )
-
-    def _multicallable(
-        self, arity: str, method: str, serializer: Any, deserializer: Any, registered: bool | None
-    ) -> Any:
-        policy = self.call_policies.of(method)
-        return MULTICALLABLES[arity](self, method, serializer, deserializer, registered, policy=policy)
-
-    # What calls ask.
+    # For calls.
 
     def connection(self) -> CoreConnection | None:
-        """Return the connection that calls may enter, as far as is known; None if there is none."""
+        """Return the connection that calls may use, as far as is known; None if there is none."""
         return None if self.closing or self._is_inherited else self._manager.connection
 
     def refuse(self) -> None:
-        """Refuse a call on a channel that is closed, by grpcio's ValueError, or that was made before a fork."""
+        """Reject a call on a closed channel, with grpcio's ValueError, or on a channel created before a fork."""
         if self.closing:
             raise ValueError(CLOSED_TEXT)
         self._refuse_inherited()
@@ -297,13 +226,13 @@ class Channel(grpc.Channel):
     def _refuse_inherited(self) -> None:
         if self._is_inherited:
             raise ForkError(
-                f"the channel to {self.target} was made before a fork, and the process that made it uses it: make "
+                f"the channel to {self.target} was created before a fork and belongs to the parent process: create "
                 "channels in the child, after the fork"
             )
 
 
 def _dropping(manager: Any, connector: CoreConnector, listeners: Listeners) -> Callable[[], None]:
-    """Return what ends a channel that nobody has any more."""
+    """Return the function that shuts down a channel that was garbage-collected."""
 
     def drop() -> None:
         manager.close()
@@ -322,11 +251,11 @@ def insecure_channel(
     """Create a channel without TLS, as `grpc.insecure_channel` does.
 
     Args:
-        target: the server's address, as for grpc. A URL, or a port above 65535, is refused: no core can dial it.
-        options: channel options; those that set the backoff are listed in the README.
+        target: the server's address, as for grpc. A URL, or a port above 65535, is rejected: no core can dial it.
+        options: channel options; the README lists those that affect the backoff.
         compression: the compression of the channel's calls, as for grpc.
-        settings: this library's own, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
-            `retry_budget` and `retry_hooks`, see `ChannelSettings`.
+        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
+            `retry_budget` and `retry_hooks`; see `ChannelSettings`.
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
@@ -346,47 +275,19 @@ def secure_channel(
     """Create a channel with credentials, as `grpc.secure_channel` does.
 
     Args:
-        target: the server's address, as for grpc. A URL, or a port above 65535, is refused: no core can dial it.
+        target: the server's address, as for grpc. A URL, or a port above 65535, is rejected: no core can dial it.
         credentials: as for grpc.
-        options: channel options; those that set the backoff are listed in the README.
+        options: channel options; the README lists those that affect the backoff.
         compression: the compression of the channel's calls, as for grpc.
-        settings: this library's own, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
-            `retry_budget` and `retry_hooks`, see `ChannelSettings`.
+        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
+            `retry_budget` and `retry_hooks`; see `ChannelSettings`.
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
         grpc_backoff.errors.ForkError: the process was forked with channels open, and grpcio would hang (FK-1).
+        TypeError: `credentials` is not a `grpc.ChannelCredentials`.
     """
-    if not isinstance(credentials, grpc.ChannelCredentials):  # None would make a channel without TLS
+    if not isinstance(credentials, grpc.ChannelCredentials):  # None would create a channel without TLS
         raise TypeError(f"credentials={type(credentials).__name__}: expected grpc.ChannelCredentials")
     return Channel(target, credentials, options, compression, **settings)
-
-
-MultiCallableT = TypeVar("MultiCallableT")
-
-
-def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None = None) -> MultiCallableT:
-    """Return a method of a stub whose calls are retried differently from the channel's (BP-2).
-
-    ::
-
-        reply = retrying(stub.Place, "retry: 5, delay: 1s, backoff: exponential, timeout: 5s")(order)
-
-    Args:
-        multicallable: what a stub made on one of this library's channels has under the method's name.
-        retry: a policy, the name of one, or a policy string. It holds alone: nothing of the channel's is mixed in.
-        call_id: what the events, log lines and hooks of its calls call them, an order's number say; made up for each
-            call where None.
-
-    Raises:
-        TypeError: it is not such a method.
-        grpc_backoff.OptionError: a `ValueError`; there is no such policy, or it has a wrong value.
-    """
-    if not isinstance(multicallable, MultiCallable):
-        kind = type(multicallable)
-        raise TypeError(
-            f"multicallable={kind.__module__}.{kind.__name__}: expected a method of a stub on a grpc_backoff channel"
-        )
-    policy = multicallable.channel.call_policies.named(retry)
-    return multicallable.retrying(policy, call_id)

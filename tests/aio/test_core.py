@@ -11,6 +11,7 @@ import queue
 import resource
 import threading
 import time
+import weakref
 from dataclasses import replace
 
 import grpc
@@ -363,3 +364,13 @@ async def test_channelz_shows_channels_that_connect(interceptors):
             seen = [each["data"]["target"].rpartition("/")[2] for each in shown]
             assert seen.count(target) == 1
             assert "127.0.0.1:0" not in seen
+
+
+async def test_what_grpcio_starts_is_kept_while_somebody_needs_it():
+    """CB-10: channels made one behind the other keep grpcio's threads; with the last of them nothing stays."""
+    first, second = core.Polling.shared(), core.Polling.shared()
+    assert first is second
+    kept = weakref.ref(first)
+    del first, second
+    assert kept() is None
+    assert core.Polling.shared() is not None

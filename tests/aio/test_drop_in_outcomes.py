@@ -130,23 +130,6 @@ async def test_timeout_that_is_no_number(stub):
 
 
 @METHODS
-async def test_unavailable(kind, method):
-    """CH-3: without a connection a call fails with UNAVAILABLE, the first as the second."""
-    async with FlakyFront() as front:
-        await front.refuse()
-        async with kind.insecure_channel(front.target) as channel:
-            for _ in range(2):
-                call = make(EchoStub(channel), method)
-                error = await outcome(call, method)
-                assert error.code() is CODE.UNAVAILABLE
-                assert "failed to connect to all addresses" in error.details()
-                assert call.done()
-                assert await call.code() is CODE.UNAVAILABLE
-                assert isinstance(error.initial_metadata(), grpc.aio.Metadata)
-                assert isinstance(error.trailing_metadata(), grpc.aio.Metadata)
-
-
-@METHODS
 async def test_cancel_at_once(stub, method):
     """CH-1: a call cancelled as soon as it is made ends with CancelledError and CANCELLED."""
     call = make(stub, method)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import pickle
 import random
 import socket
 import time
@@ -22,9 +21,10 @@ from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.calls.machine import CallMachine
-from grpc_backoff.connection.events import Stage, State
+from grpc_backoff.channel.settings import read_channel
+from grpc_backoff.connection.events import State
 from grpc_backoff.testing import FakeClock
-from grpc_backoff.testing.front import FlakyFront, settings_then_close, silent
+from grpc_backoff.testing.front import FlakyFront
 from tests.echo import Echo, EchoStub, Message, services, serving
 
 QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
@@ -44,65 +44,6 @@ async def failing(call):
         async with asyncio.timeout(30):
             await call
     return caught.value
-
-
-async def test_unavailable_says_why(front):
-    """CH-4: target, stage and last error in the text, which stays the same; figures in the status."""
-    texts = set()
-    async with aio.insecure_channel(front.target, options=SLOW) as channel:
-        for _ in range(2):
-            error = await failing(EchoStub(channel).Unary(Message()))
-            assert error.code() is grpc.StatusCode.UNAVAILABLE
-            assert error.details().startswith(f"no connection to {front.target}; last error: tcp: failed to connect")
-            texts.add(error.details())
-            assert error.status.state is State.TRANSIENT_FAILURE
-            assert error.status.last_error.stage is Stage.TCP
-            assert error.status.attempt == 1
-            assert 0 < error.status.next_attempt_in <= 600
-            assert pickle.loads(pickle.dumps(error)).status == error.status
-    assert len(texts) == 1
-
-
-GROWING = [
-    ("grpc.initial_reconnect_backoff_ms", 30),
-    ("grpc.max_reconnect_backoff_ms", 300),
-    ("grpc.min_reconnect_backoff_ms", 50),
-]
-
-
-@pytest.mark.parametrize("cause", ["refused", "silent"])
-async def test_errors_of_one_cause_can_be_grouped(cause):
-    """CH-4: whatever the attempt, its limit and the time to the next, one cause has one text. Takes a second."""
-    errors = []
-    async with FlakyFront(silent) as front:
-        if cause == "refused":
-            await front.refuse()
-        async with aio.insecure_channel(front.target, options=GROWING) as channel, asyncio.timeout(60):
-            while len({error.status.attempt for error in errors}) < 5:
-                error = await failing(EchoStub(channel).Unary(Message(), wait_for_ready=True, timeout=0.02))
-                if error.status.last_error is not None:
-                    errors.append(error)
-                    errors.append(await failing(EchoStub(channel).Unary(Message())))
-    assert len({(error.status.attempt, error.status.next_attempt_in) for error in errors}) > 4
-    assert len({error.details().removeprefix("Deadline Exceeded while waiting: ") for error in errors}) == 1
-
-
-async def test_deadline_says_why(front):
-    """CH-4: DEADLINE_EXCEEDED of a call that waited says the same."""
-    async with aio.insecure_channel(front.target, options=SLOW) as channel:
-        error = await failing(EchoStub(channel).Unary(Message(), wait_for_ready=True, timeout=0.2))
-        assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert error.details().startswith("Deadline Exceeded while waiting: no connection to")
-        assert "last error: tcp: failed to connect" in error.details()
-
-
-async def test_deadline_during_an_attempt():
-    """CH-4: before the first attempt has ended there is no error to tell of, which is said."""
-    async with FlakyFront(silent) as front, aio.insecure_channel(front.target) as channel:
-        error = await failing(EchoStub(channel).Unary(Message(), timeout=0.2))
-        assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert error.details().endswith(f"no connection to {front.target}; the first attempt has not ended")
-        assert (error.status.attempt, error.status.in_flight) == (1, True)
 
 
 @pytest.mark.parametrize("method", ["Up", "Both"])
@@ -143,15 +84,6 @@ async def test_a_failed_call_can_be_looked_at(front):
         call.add_done_callback(seen.append)
         await failing(call)
         assert seen == [call]
-
-
-async def test_peer_that_hangs_up_behind_its_settings():
-    """CH-3: a call that does not outlast failures does not wait for ever on such a peer."""
-    async with FlakyFront(settings_then_close()) as front, aio.insecure_channel(front.target, options=QUICK) as channel:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            async with asyncio.timeout(30):
-                await EchoStub(channel).Unary(Message())
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
@@ -203,27 +135,6 @@ async def test_an_impatient_call_that_enters_a_connection_as_it_breaks(monkeypat
         await front.refuse()
         call = enter_as_it_breaks(front, channel, monkeypatch, EchoStub(channel).Unary, Message(), timeout=30)
         assert await call.code() is grpc.StatusCode.UNAVAILABLE
-
-
-async def test_a_server_that_found_no_connection_itself():
-    """CH-3, CH-7: what a proxy says of the server behind it ends a wait-for-ready call too: it is never sent twice."""
-
-    class Proxy(Echo):
-        async def Unary(self, _request, context):  # noqa: N802
-            nonlocal asked
-            asked += 1
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses; last error: none")
-
-    asked = 0
-    async with serving(Proxy()) as port:
-        for ready in (True, False):
-            asked = 0
-            async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                if ready:
-                    await channel.channel_ready()
-                call = EchoStub(channel).Unary(Message(), wait_for_ready=True, timeout=30)
-                assert await call.code() is grpc.StatusCode.UNAVAILABLE
-                assert asked == 1
 
 
 async def test_a_server_that_found_no_connection_itself_and_says_so_as_it_leaves():
@@ -300,15 +211,13 @@ def on_a_clock_in_hand(clock, policy=None, hooks=None, **how):
     pending = PendingCalls("target", loop)
     pending.manager = Failing()
     calls = Calls(
+        read_channel("target", None, {}),
         pending=pending,
         hooks=Hooks(hooks or RetryHooks(), "target", clock, loop),
+        listeners=Listeners((), loop),
         clock=clock,
         loop=loop,
         rng=random.Random(1),
-        tokens=None,
-        replay_limit=0,
-        stands_in=False,
-        listeners=Listeners((), loop),
     )
     machine = CallMachine("target", "/method", policy, **how)
     return CALLS["unary_unary"](Terms(calls, machine, lambda _seconds, _metadata: None, 64.0, None))

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import page
-from benchmarks.benchmark import CONTROL, OURS, PLAIN, Effort
+from benchmarks.benchmark import CONTROL, OURS, PLAIN, THREADED, Effort
 from benchmarks.cases import (
     attempt,
     calls,
@@ -37,17 +37,21 @@ from benchmarks.suite import BENCHMARKS
 
 EXPECTED = {
     "calls": (8, {calls.TIME: calls.SUBJECTS}),
-    "waiting": (1, {waiting.CPU: waiting.SUBJECTS, waiting.TIME: waiting.SUBJECTS}),
+    "waiting": (1, dict.fromkeys((waiting.CPU, waiting.TIME), (*waiting.SUBJECTS, *waiting.THREADED_SUBJECTS))),
     "fail-fast": (1, {fail_fast.TIME: fail_fast.SUBJECTS}),
-    "hang-up": (1, {hang_up.CONNECTIONS: hang_up.SUBJECTS}),
+    "hang-up": (1, {hang_up.CONNECTIONS: hang_up.SUBJECTS, hang_up.REDIALS: (OURS, THREADED)}),
     "attempt": (1, {attempt.CPU: attempt.SUBJECTS}),
     "fleet": (1, dict.fromkeys(fleet.MEASURES, fleet.SUBJECTS)),
     "lateness": (1, {lateness.LATENESS: (OURS, lateness.TIMERS)}),
     "recovery": (
         1,
         {
-            recovery.TIME: [subject for subject in recovery.SUBJECTS if subject != recovery.TOLD],
-            recovery.TIME_TOLD: [recovery.TOLD],
+            recovery.TIME: [
+                subject
+                for subject in (*recovery.SUBJECTS, *recovery.THREADED_SUBJECTS)
+                if not subject.endswith(", told")
+            ],
+            recovery.TIME_TOLD: [recovery.TOLD, recovery.THREADED_TOLD],
         },
     ),
     "retry": (
@@ -84,6 +88,9 @@ EXPECTED = {
 }
 """By benchmark: in how many cases, what is measured of whom."""
 
+ALSO = {"calls": (2, {calls.TIME: calls.THREADED_SUBJECTS})}
+"""What is measured of others in other cases."""
+
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_row_is_there(name):
@@ -91,10 +98,12 @@ def test_every_row_is_there(name):
     benchmark, before = BENCHMARKS[name], set(psutil.Process().children(recursive=True))
     rows = list(benchmark.run(Effort.TINY))
 
-    cases, measured = EXPECTED[name]
-    found = Counter((row.measure, row.subject) for row in rows)
-    count = cases if isinstance(cases, dict) else dict.fromkeys(measured, cases)
-    assert found == {(measure, subject): count[measure] for measure in measured for subject in measured[measure]}
+    assert Counter((row.measure, row.subject) for row in rows) == {
+        (measure, subject): cases
+        for cases, measured in (EXPECTED[name], ALSO.get(name, (0, {})))
+        for measure, subjects in measured.items()
+        for subject in subjects
+    }
     for row in rows:
         assert row.samples
         assert all(map(math.isfinite, row.samples))

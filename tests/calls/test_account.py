@@ -14,12 +14,12 @@ TOLD = {
         "gave up: the deadline leaves no time for another (2 attempts in 1 s)"
     ),
     Account(attempts=2, took=1.0, reason=Reason.DEADLINE, wait=5.0, left=0.5): (
-        "gave up: the deadline leaves no time for another (2 attempts in 1 s; the schedule has a wait of 5 s, "
-        "0.5 s are left)"
+        "gave up: the deadline leaves no time for another (2 attempts in 1 s; the schedule calls for a wait of 5 s, "
+        "but only 0.5 s are left)"
     ),
     Account(attempts=1, took=0.002, reason=Reason.DEADLINE, wait=5.0, asked_by=WaitSource.PUSHBACK, left=0.998): (
-        "gave up: the deadline leaves no time for another (1 attempt in 0.002 s; the server asks by "
-        "grpc-retry-pushback-ms for a wait of 5 s, 0.998 s are left)"
+        "gave up: the deadline leaves no time for another (1 attempt in 0.002 s; the server's "
+        "grpc-retry-pushback-ms asks for a wait of 5 s, but only 0.998 s are left)"
     ),
 }
 

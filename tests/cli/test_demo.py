@@ -17,11 +17,12 @@ def _path(monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
+@pytest.mark.parametrize("arguments", [[], ["--threads"]], ids=["asyncio", "threads"])
 @pytest.mark.parametrize(("holds", "status"), [(True, 0), (False, 1)])
-def test_status(monkeypatch, holds, status):
-    """In a checkout the demo runs, and the status is 0 only if every check holds."""
-    monkeypatch.setattr(demo, "play", lambda: holds)
-    result = CliRunner().invoke(cli, ["demo"])
+def test_status(monkeypatch, holds, status, arguments):
+    """In a checkout the demo runs, on the face that was asked for, and the status is 0 only if every check holds."""
+    monkeypatch.setattr(demo, "play", lambda threads: holds and threads == bool(arguments))
+    result = CliRunner().invoke(cli, ["demo", *arguments])
 
     assert (result.exit_code, result.output) == (status, "")
 

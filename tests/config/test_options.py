@@ -102,7 +102,7 @@ BAD_VALUES = [
     (
         "grpc_backoff.preset",
         "linear",
-        "grpc_backoff.preset='linear': expected a delay beside it",
+        "grpc_backoff.preset='linear': expected a delay as well",
     ),
     ("grpc_backoff.preset", None, f"grpc_backoff.preset=None: expected {PRESET}"),
     ("grpc_backoff.jitter", "fulll", f"grpc_backoff.jitter='fulll': expected {JITTER}"),
@@ -299,7 +299,7 @@ def test_near_miss_of_grpcs_keys(key, right):
         core = read_options([(key, 5), (key, 6)]).core
 
     name = key if isinstance(key, str) else key.decode()
-    said = f"the option '{name}' goes to grpcio, which has none of this name: did you mean '{right}'?"
+    said = f"the option '{name}' is passed to grpcio, which does not know it: did you mean '{right}'?"
     assert [str(warning.message) for warning in caught] == [said]
     assert caught[0].filename == __file__
     assert core[:2] == ((key, 5), (key, 6))

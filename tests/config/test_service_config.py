@@ -69,8 +69,8 @@ def test_to():
             {"maxAttempts": 5, "initialBackoff": "0.01s", "maxBackoff": "1s", "backoffMultiplier": 2.0},
             [
                 "max_attempts = 7: gRPC makes 5 at most",
-                "max_exponent = 6: gRPC's growth ends at max_delay alone",
-                "jitter = additive(0.5): gRPC's is proportional(0.2), always",
+                "max_exponent = 6: gRPC limits growth only by max_delay",
+                "jitter = additive(0.5): gRPC always uses proportional(0.2)",
                 "deadline = 30 s: a retryPolicy has none",
             ],
         ),
@@ -79,21 +79,21 @@ def test_to():
             {"maxAttempts": 5, "initialBackoff": "1s", "maxBackoff": "60s", "backoffMultiplier": 1.0},
             [
                 "max_attempts = unlimited: gRPC makes 5 at most",
-                "backoff = steps: gRPC's is exponential; the first wait is kept, without growth",
-                "jitter = proportional(0.1, then_cap): gRPC's is proportional(0.2), always",
+                "backoff = steps: gRPC supports only exponential; the first wait is kept, without growth",
+                "jitter = proportional(0.1, then_cap): gRPC always uses proportional(0.2)",
                 "max_server_delay = 60 s: a retryPolicy has none",
             ],
         ),
         (
             "standard",
             {"maxAttempts": 5, "initialBackoff": "1s", "maxBackoff": "30s", "backoffMultiplier": 2.0},
-            ["jitter = scaled(0.5, 1.5): gRPC's is proportional(0.2), always"],
+            ["jitter = scaled(0.5, 1.5): gRPC always uses proportional(0.2)"],
         ),
     ],
 )
 def test_presets(name, retry_policy, misfits):
     """BP-5: what becomes of the presets, and what is lost on the way, each in a sentence."""
-    pushback = "server_delay_jitter = 5 s: gRPC waits exactly as long as it is told"
+    pushback = "server_delay_jitter = 5 s: gRPC waits exactly as long as the server asks"
     jittered = () if name == "contention" else (pushback,)
 
     assert to_service_config(RETRY[name]) == Conversion(
@@ -106,48 +106,48 @@ MISFITS = [
     ({"max_attempts": None}, "max_attempts = unlimited: gRPC makes 5 at most"),
     (
         {"backoff": BackoffPolicy(Linear(0.1), 1.0, Proportional(0.2))},
-        "backoff = linear: gRPC's is exponential; the first wait is kept, without growth",
+        "backoff = linear: gRPC supports only exponential; the first wait is kept, without growth",
     ),
     (
         {"backoff": BackoffPolicy(Steps((0.1, 0.3), 2.0), 1.0, Proportional(0.2))},
-        "backoff = steps: gRPC's is exponential; the first wait is kept, without growth",
+        "backoff = steps: gRPC supports only exponential; the first wait is kept, without growth",
     ),
     (
         {"backoff": BackoffPolicy(Exponential(0.1, 2.0, 3), 1.0, Proportional(0.2))},
-        "max_exponent = 3: gRPC's growth ends at max_delay alone",
+        "max_exponent = 3: gRPC limits growth only by max_delay",
     ),
     (
         {"backoff": BackoffPolicy(Exponential(0.1, 2.0, 0), 1.0, Proportional(0.2))},
-        "max_exponent = 0: gRPC's growth ends at max_delay alone",
+        "max_exponent = 0: gRPC limits growth only by max_delay",
     ),
     (
         {"backoff": BackoffPolicy(Exponential(0.1, 2.0), 1.0, NoJitter())},
-        "jitter = none: gRPC's is proportional(0.2), always",
+        "jitter = none: gRPC always uses proportional(0.2)",
     ),
     (
         {"backoff": BackoffPolicy(Exponential(0.1, 2.0), 1.0, Proportional(0.2, then_cap=True))},
-        "jitter = proportional(0.2, then_cap): gRPC's is proportional(0.2), always",
+        "jitter = proportional(0.2, then_cap): gRPC always uses proportional(0.2)",
     ),
     (
         {"backoff": BackoffPolicy(Exponential(0.1, 2.0), 1.0, Full())},
-        "jitter = full: gRPC's is proportional(0.2), always",
+        "jitter = full: gRPC always uses proportional(0.2)",
     ),
     (
         {"backoff": BackoffPolicy(Fixed(0.0), 1.0, Proportional(0.2))},
-        "delay = 0 s: gRPC's cores know no wait below 0.001 s",
+        "delay = 0 s: gRPC's cores support no wait below 0.001 s",
     ),
     (
         {"backoff": BackoffPolicy(Exponential(0.0009, 2.0), 1.0, Proportional(0.2))},
-        "delay = 0.0009 s: gRPC's cores know no wait below 0.001 s",
+        "delay = 0.0009 s: gRPC's cores support no wait below 0.001 s",
     ),
     (
         {"backoff": BackoffPolicy(Exponential(0.1, 2.0), 1e12, Proportional(0.2))},
-        "max_delay = 1e+12 s: gRPC knows no time above 315576000000 s",
+        "max_delay = 1e+12 s: gRPC supports no time above 315576000000 s",
     ),
     ({"timeout": 2.5}, "timeout = 2.5 s: a retryPolicy has none"),
     ({"deadline": 30.0}, "deadline = 30 s: a retryPolicy has none"),
     ({"max_server_delay": 60.0}, "max_server_delay = 60 s: a retryPolicy has none"),
-    ({"server_delay_jitter": 5.0}, "server_delay_jitter = 5 s: gRPC waits exactly as long as it is told"),
+    ({"server_delay_jitter": 5.0}, "server_delay_jitter = 5 s: gRPC waits exactly as long as the server asks"),
 ]
 
 
@@ -166,8 +166,8 @@ def test_two_misfits_of_decorrelated():
     conversion = to_service_config(policy)
 
     assert conversion.misfits == (
-        "backoff = decorrelated: gRPC's is exponential; the first wait is kept, without growth",
-        "jitter = none: gRPC's is proportional(0.2), always",
+        "backoff = decorrelated: gRPC supports only exponential; the first wait is kept, without growth",
+        "jitter = none: gRPC always uses proportional(0.2)",
     )
     assert conversion.retry_policy["initialBackoff"] == "0.2s"
 

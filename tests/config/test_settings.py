@@ -82,7 +82,7 @@ def test_half_a_budget(said, missing):
     with pytest.raises(OptionError) as caught:
         budget_of(**{said: 1})
 
-    assert str(caught.value) == f"b.{said}=1: expected {missing} beside it"
+    assert str(caught.value) == f"b.{said}=1: expected {missing} as well"
 
 
 def test_words_of_the_rfc():

@@ -75,16 +75,16 @@ def test_strategies(values, expected):
         ([{"multiplier": 2.0}, {"backoff": "linear"}], "multiplier", "no multiplier with linear backoff"),
         ([{"backoff": "steps", "steps": (1.0,), "delay": 1.0}], "delay", "no delay with steps backoff"),
         ([{"steps": (1.0,)}], "steps", "no steps with exponential backoff"),
-        ([{"backoff": "steps"}], "backoff", "steps beside it"),
+        ([{"backoff": "steps"}], "backoff", "steps as well"),
         (
             [{"backoff": "decorrelated", "jitter": Full()}],
             "jitter",
-            "'none', since decorrelated backoff has its own jitter",
+            "'none', because decorrelated backoff has its own jitter",
         ),
         (
             [{"jitter": Full()}, {"backoff": "decorrelated"}],
             "jitter",
-            "'none', since decorrelated backoff has its own jitter",
+            "'none', because decorrelated backoff has its own jitter",
         ),
     ],
 )

@@ -24,15 +24,28 @@ WAITING = Worker(name="wait-for-ready", wait_for_ready=True)
 def test_demo_keeps_every_promise():
     """CH-3, CH-6, CH-7, CB-7: the demo passes all its checks by itself, in less than 40 s, and leaves no noise."""
     began = time.monotonic()
-    command = [sys.executable, "-W", "always::ResourceWarning", "-m", "grpc_backoff.cli", "demo"]  # as `make demo` does
+    told = told_by_the_demo()  # as `make demo` does
+    assert time.monotonic() - began < 40
+    assert "with plain grpc.aio" in told
+
+
+@pytest.mark.slow
+def test_demo_keeps_every_promise_in_threads():
+    """TH-3: with channels for threads the demo tells the same, and passes the same checks."""
+    assert "with plain grpc, " in told_by_the_demo("--threads")
+
+
+def told_by_the_demo(*arguments):
+    """Run the demo; return what it said, which holds all scenes, seven checks that passed, and no noise."""
+    command = [sys.executable, "-W", "always::ResourceWarning", "-m", "grpc_backoff.cli", "demo", *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert time.monotonic() - began < 40
     assert done.stderr == ""
     assert "FAILED" not in done.stdout
     assert done.stdout.count("\nok ") == 7
     for scene in Scene:
         assert f"== {scene.value}" in done.stdout
+    return done.stdout
 
 
 def test_beside_a_wheel(tmp_path):

@@ -12,7 +12,6 @@ from collections import Counter
 
 import grpc
 import pytest
-import trustme
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 
@@ -22,12 +21,9 @@ from grpc_backoff.policy.checks import Unit
 from grpc_backoff.testing.front import (
     FlakyFront,
     accept_close,
-    accept_reset,
     healthy,
-    http1_answer,
     settings_then_close,
     silent,
-    slow_settings,
 )
 from interop.flaky.names import NameServer
 from tests.echo import Echo, EchoStub, Message, serving
@@ -86,113 +82,6 @@ def channel_to(target, log, options=FAST, file=None, **how):
 
 async def answer(channel, **how):
     return (await EchoStub(channel).Unary(Message(text="hello"), **how)).text
-
-
-@pytest.mark.parametrize("behaviour", [None, accept_close, accept_reset, http1_answer])
-async def test_failing_at_once(behaviour, file):
-    """CB-4, CB-6: refused, closed, reset or answered in HTTP/1.1: never READY, and the starts keep the schedule."""
-    log = Log()
-    async with FlakyFront(behaviour or silent) as front, channel_to(front.target, log, file=file) as channel:
-        if behaviour is None:
-            await front.refuse()
-        call = EchoStub(channel).Unary(Message(), wait_for_ready=True)
-        await log.until(AttemptFailed, 4)
-        assert not call.done()
-        call.cancel()
-        if behaviour is not None:
-            assert len(front.visits) <= len(log.of(AttemptStarted))
-    assert not log.of(Connected)
-    for gap, nominal in zip(log.gaps(), (0.2, 0.32, 0.512), strict=False):
-        assert 0.8 * nominal - 0.01 <= gap <= 1.2 * nominal + BUSY
-
-
-async def test_silent_peer(file):
-    """CB-3, CB-6: the limit is kept, the socket is gone within 250 ms of it, never READY, and the backoff grows."""
-    log = Log()
-    options = [*FAST[:1], ("grpc.max_reconnect_backoff_ms", 4000), ("grpc.min_reconnect_backoff_ms", 600)]
-    async with FlakyFront(silent) as front, channel_to(front.target, log, options, file=file) as channel:
-        call = EchoStub(channel).Unary(Message(), wait_for_ready=True)
-        await log.until(AttemptFailed, 6)
-        call.cancel()
-        assert not log.of(Connected)
-        for failed in log.of(AttemptFailed):
-            assert failed.failure.stage is Stage.SETTINGS
-        for started, visit in zip(log.of(AttemptStarted)[:5], front.visits, strict=False):
-            assert visit.ended is not None
-            lasted = visit.ended - visit.at
-            assert started.limit - 0.05 <= lasted <= started.limit + 0.25 + BUSY
-        assert len(log.of(AttemptStarted)) - len(front.visits) in (0, 1), "the last one may be on its way"
-        assert log.of(AttemptStarted)[5].limit > 1.5, "backoff outgrew the timeout, and the limit with it"
-
-
-async def test_settings_late_but_in_time(file):
-    """CB-6: READY comes with SETTINGS and not before, and the backoff is back at INITIAL."""
-    log = Log()
-    async with (
-        serving() as port,
-        FlakyFront(accept_close, upstream=("127.0.0.1", port)) as front,
-        channel_to(front.target, log, file=file) as channel,
-    ):
-        call = EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True)
-        await log.until(AttemptFailed, 3)
-        front.behaviour = slow_settings(0.5)
-        assert (await call).text == "x"
-        assert log.of(Connected)[0].took >= 0.45
-        await asyncio.sleep(0.3)
-        front.behaviour = accept_close
-        await front.break_all()
-        await log.until(Disconnected)
-        before = len(log.of(AttemptStarted))
-        waiting = EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True)
-        await log.until(AttemptFailed, before + 1)
-        waiting.cancel()
-        gap = log.gaps()[-1]
-        assert 0.19 <= gap <= 0.2 + BUSY
-
-
-async def test_tls_to_plaintext_and_back(file):
-    """CB-6, CH-8: speaking TLS to a plaintext port, or the reverse, fails by schedule, and says where."""
-    authority = trustme.CA()
-    cert = authority.issue_cert("127.0.0.1")
-    server = grpc.ssl_server_credentials([(cert.private_key_pem.bytes(), cert.cert_chain_pems[0].bytes())])
-    client = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
-    async with serving() as plain, serving(credentials=server) as tls:
-        for port, how, stage in ((plain, {"credentials": client}, Stage.TLS), (tls, {}, None)):
-            log = Log()
-            async with channel_to(f"127.0.0.1:{port}", log, **how, file=file) as channel:
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await answer(channel)
-                await log.until(AttemptStarted, 2)
-            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-            assert stage is None or log.of(AttemptFailed)[0].failure.stage is stage
-            assert 0.19 <= log.gaps()[0] <= 0.2 + BUSY
-        async with channel_to(f"127.0.0.1:{tls}", Log(), credentials=client, file=file) as channel:
-            assert await answer(channel) == "hello"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lives", [0.0, 0.001, 0.02])
-async def test_settings_then_close_under_sixteen_fail_fast_workers(lives):
-    """CB-7: at most one connection per INITIAL_BACKOFF plus one, in 10 s of retrying as fast as they can."""
-    initial, seconds = 1.0, 10.0
-    failed = Counter()
-    async with FlakyFront(settings_then_close(lives)) as front:
-        async with aio.insecure_channel(front.target) as channel:
-            stub, end = EchoStub(channel), time.monotonic() + seconds
-
-            async def worker():
-                while time.monotonic() < end:
-                    try:
-                        await stub.Unary(Message(), timeout=3)
-                    except grpc.aio.AioRpcError as error:
-                        failed[error.code()] += 1
-
-            await asyncio.gather(*(worker() for _ in range(16)))
-        first = front.visits[0].at
-        dialled = [visit.at - first for visit in front.visits if visit.at - first <= seconds]
-    assert len(dialled) <= seconds / initial + 1
-    assert len(dialled) >= 5
-    assert failed[grpc.StatusCode.UNAVAILABLE]
 
 
 async def test_a_fail_fast_call_misses_two_connections_and_says_why():

@@ -12,7 +12,6 @@ import json
 import logging
 import math
 import random
-import time
 from collections import Counter
 
 import grpc
@@ -24,7 +23,7 @@ from h2.events import RequestReceived
 from hyperframe.frame import GoAwayFrame
 
 from grpc_backoff import CallRetried, RetryBudget, RetryPolicy, WaitSource, aio
-from grpc_backoff.testing.front import FlakyFront, healthy, settings_then_close
+from grpc_backoff.testing.front import FlakyFront, healthy
 from tests.aio.retry_service import RetryService, Say, failing
 from tests.echo import EchoStub, Message, serving
 from tests.interop.processes import ServerProcess, free_port
@@ -272,32 +271,6 @@ async def test_a_service_config_is_obeyed_once(tries):
     assert len(service.tries["config"]) == error.attempts == tries
     assert [seen.before for seen in service.tries["config"]] == [None, *map(str, range(1, tries))]
     assert len(service.tries["both"]) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lives", [0.0, 0.02])
-@pytest.mark.parametrize("source", ["service config", "argument"])
-async def test_retries_do_not_make_the_core_dial(lives, source):
-    """CB-7, RT-10: a peer that hangs up behind SETTINGS is dialled once an INITIAL_BACKOFF, whatever is retried.
-
-    Five seconds of real time under eight workers whose every call is tried five times.
-    """
-    initial, seconds, failed, heard = 1.0, 5.0, Counter(), []
-    how = {"options": service_config(5)} if source == "service config" else {"retry": "retry: 4, delay: 1ms"}
-    async with FlakyFront(settings_then_close(lives)) as front:
-        async with aio.insecure_channel(front.target, **how, listeners=[heard.append]) as channel:
-            stub, end = EchoStub(channel), time.monotonic() + seconds
-
-            async def worker():
-                while time.monotonic() < end:
-                    failed[(await failing(stub.Unary(Message(), timeout=3))).code()] += 1
-
-            await asyncio.gather(*(worker() for _ in range(8)))
-        first = front.visits[0].at
-        dialled = [visit.at - first for visit in front.visits if visit.at - first <= seconds]
-    assert 3 <= len(dialled) <= seconds / initial + 1
-    assert set(failed) <= {CODE.UNAVAILABLE, CODE.DEADLINE_EXCEEDED}
-    assert len([event for event in heard if isinstance(event, CallRetried)]) >= 8
 
 
 # No storm (RT-9).

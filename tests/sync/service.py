@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import grpc
 
@@ -17,7 +19,9 @@ from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.sync.grpcio import open_channels
 from grpc_backoff.testing.front import FlakyFront
 from tests.echo import Message, services
+from tests.faces.loops import LoopThread
 
+ROOT = Path(__file__).parents[2]
 INITIAL = (("first", "1"),)
 TRAILING = (("last", "2"),)
 
@@ -34,12 +38,14 @@ class Echo(services.EchoServicer):
         fails: how many calls are still to fail with UNAVAILABLE.
         got: the texts of the requests of each call.
         metadata: what came with each call.
+        remaining: how many seconds each call had when it came.
     """
 
     def __init__(self):
         self.fails = 0
         self.got = []
         self.metadata = []
+        self.remaining = []
         self._over = []
         self.hanging = threading.Event()
         self.cancelled = threading.Event()
@@ -78,6 +84,7 @@ class Echo(services.EchoServicer):
         got = []
         self.got.append(got)
         self.metadata.append(dict(context.invocation_metadata()))
+        self.remaining.append(context.time_remaining())
         return got
 
     def _obey(self, text, context):
@@ -111,26 +118,27 @@ class Echo(services.EchoServicer):
 class Place:
     """A port on which a real server is started, killed and started again."""
 
-    def __init__(self, servicer=None, credentials=None):
+    def __init__(self, servicer=None, credentials=None, threads=32, address=None):
         self.servicer = servicer or Echo()
         self._credentials = credentials
+        self._threads = threads
         self._server = None
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             self.port = found.getsockname()[1]
         self.target = f"127.0.0.1:{self.port}"
+        self._address = address or self.target
 
     def start(self):
-        pool = ThreadPoolExecutor(32)
+        pool = ThreadPoolExecutor(self._threads)
         self._server = grpc.server(pool)
         services.add_EchoServicer_to_server(self.servicer, self._server)
-        where = self.target
-        bound = (
-            self._server.add_secure_port(where, self._credentials)
+        self.bound = (
+            self._server.add_secure_port(self._address, self._credentials)
             if self._credentials
-            else self._server.add_insecure_port(where)
+            else self._server.add_insecure_port(self._address)
         )
-        assert bound == self.port
+        assert self.bound == self.port or self._address != self.target
         self._server.start()
 
     def kill(self, grace=None):
@@ -141,15 +149,27 @@ class Place:
 
 
 @contextlib.contextmanager
-def place(servicer=None, credentials=None, *, up=True):
+def place(servicer=None, credentials=None, *, up=True, threads=32, address=None):
     """Have a place, with a server if it is `up`."""
-    made = Place(servicer, credentials)
+    made = Place(servicer, credentials, threads, address)
     if up:
         made.start()
     try:
         yield made
     finally:
         made.kill()
+
+
+@contextlib.contextmanager
+def elsewhere(place):
+    """Serve at a place from another process, so that nothing in this one can hold the server up."""
+    command = [sys.executable, "-m", "tests.echo", str(place.port)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout.readline() == "serving\n"
+            yield
+        finally:
+            server.kill()
 
 
 class Front:
@@ -163,14 +183,14 @@ class Front:
     def behave(self, behaviour):
         self._front.behaviour = behaviour
 
-    def run(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
-
     def refuse(self):
-        self.run(self._front.refuse())
+        self._loop.run(self._front.refuse())
 
     def listen(self):
-        self.run(self._front.listen())
+        self._loop.run(self._front.listen())
+
+    def break_all(self):
+        self._loop.run(self._front.break_all())
 
     @property
     def visits(self):
@@ -180,23 +200,17 @@ class Front:
 @contextlib.contextmanager
 def front(behaviour, upstream=None):
     """Run a front; yield it."""
-    ready, done, found = threading.Event(), asyncio.Event(), []
-
-    async def serve():
-        kept = {} if upstream is None else {"upstream": ("127.0.0.1", upstream)}
-        async with FlakyFront(behaviour, **kept) as made:
-            found.append(Front(made, asyncio.get_running_loop()))
-            ready.set()
-            await done.wait()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert ready.wait(20)
+    kept = {} if upstream is None else {"upstream": ("127.0.0.1", upstream)}
+    loop = LoopThread()
+    made = FlakyFront(behaviour, **kept)
     try:
-        yield found[0]
+        loop.run(made.__aenter__())
+        try:
+            yield Front(made, loop)
+        finally:
+            loop.run(made.__aexit__(None, None, None))
     finally:
-        found[0]._loop.call_soon_threadsafe(done.set)
-        thread.join(20)
+        loop.close()
 
 
 def connect_policy(initial=None, **parts):

@@ -136,7 +136,7 @@ def test_the_end_of_a_connection(conductor):
         connection = outcome(conductor, made)
         token = object()
         connection.calls.add(token)
-        peer.run(peer._front.break_all())
+        peer.break_all()
         until(lambda: not connection.alive())
         connection.failed(grpc.StatusCode.UNAVAILABLE)
         assert told.wait(20)
@@ -152,7 +152,7 @@ def test_stable_after(conductor):
     with place() as server, front(healthy, server.port) as peer:
         made = connector(conductor, peer.target, stable_after=20.0)
         connection = outcome(conductor, made)
-        peer.run(peer._front.break_all())
+        peer.break_all()
         until(lambda: not connection.alive())
         until(lambda: run(conductor, connection.loss) is not None)
         assert run(conductor, connection.loss) == connection._loss

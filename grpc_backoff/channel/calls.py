@@ -1,0 +1,88 @@
+"""What the calls of one channel share, in both APIs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from grpc_backoff.calls.budget import RetryTokens, tokens_of
+from grpc_backoff.calls.machine import ChannelClosing, Input
+from grpc_backoff.channel.settings import ChannelSetup
+from grpc_backoff.config.remarks import doubts, warn_of
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.retry import RetryPolicy
+
+__all__ = ["ChannelCalls", "Resting"]
+
+
+class Resting(Protocol):
+    """A call between two attempts."""
+
+    def feed(self, given: Input) -> None:
+        """Step the call's machine."""
+        ...
+
+
+class ChannelCalls:
+    """The shared environment of one channel's calls: what their machine needs besides its inputs.
+
+    Attributes:
+        pending: the pending calls.
+        hooks: runs the program's hooks.
+        emit: logs an event of a call, and passes it to the channel's listeners.
+        now: the channel's clock.
+        rng: the source of jitter.
+        tokens: the target's remaining retry budget; None for no limit.
+        replay_limit: how many bytes of a stream's requests are buffered.
+        stands_in: whether the core leaves it to us to repeat calls that a GOAWAY rejected (RT-10).
+        wall_clock: returns the seconds since the epoch, for servers that send a date.
+        closing: whether the channel is closing.
+    """
+
+    emit: Callable[[Any], None]
+
+    def __init__(
+        self, setup: ChannelSetup, *, pending: Any, hooks: Any, listeners: Any, now: Callable[[], float], rng: Random
+    ) -> None:
+        """Store the arguments; there are no calls yet."""
+        policies = setup.call_policies
+        self.pending = pending
+        self.hooks = hooks
+        self.listeners = listeners
+        self.now = now
+        self.rng = rng
+        self.tokens: RetryTokens | None = tokens_of(setup.target, policies.budget) if policies.budget else None
+        self.replay_limit = policies.replay_limit
+        self.stands_in = policies.stand_in()
+        self.wall_clock = time.time
+        self.closing = False
+        self._between: dict[Resting, None] = {}
+        self._doubted: set[tuple[str, str]] = set()
+
+    @property
+    def observed(self) -> bool:
+        """Whether the channel has any listeners besides the log."""
+        return len(self.listeners.given) > 0
+
+    def warn_of(self, method: str, policy: RetryPolicy, *, bounded: bool) -> None:
+        """Warn, once per method, about a policy whose calls could go on without end (RT-1)."""
+        found = [(method, doubt) for doubt in doubts(policy, bounded=bounded)]
+        new = [doubt for doubt in found if doubt not in self._doubted]
+        self._doubted.update(new)
+        if new:
+            warn_of([f"retries of {method}: {'; '.join(doubt for _, doubt in new)}"])
+
+    def rests(self, call: Resting) -> None:
+        """Store a call, and keep it alive, while it is between two attempts."""
+        self._between[call] = None
+
+    def goes_on(self, call: Resting) -> None:
+        """Remove a call that is no longer between two attempts."""
+        self._between.pop(call, None)
+
+    def close(self) -> None:
+        """Stop repeating calls: calls between two attempts end."""
+        self.closing = True
+        for call in tuple(self._between):
+            call.feed(ChannelClosing())

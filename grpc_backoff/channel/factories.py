@@ -1,0 +1,62 @@
+"""The four factories of a channel, which differ between the APIs only in the classes that they create."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.methods import CallPolicies
+
+__all__ = ["Factories"]
+
+
+class Factories:
+    """Creates the multicallables of a channel, which keep working across any number of connections (CH-2)."""
+
+    _multicallables: ClassVar[Mapping[str, Any]]
+    """The class of a multicallable, by the name of the factory."""
+    call_policies: CallPolicies
+
+    def unary_unary(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        """Return a callable for a method with one request and one response."""
+        return self._make("unary_unary", method, request_serializer, response_deserializer, _registered_method)
+
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        """Return a callable for a method with one request and a stream of responses."""
+        return self._make("unary_stream", method, request_serializer, response_deserializer, _registered_method)
+
+    def stream_unary(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        """Return a callable for a method with a stream of requests and one response."""
+        return self._make("stream_unary", method, request_serializer, response_deserializer, _registered_method)
+
+    def stream_stream(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        """Return a callable for a method with a stream of requests and a stream of responses."""
+        return self._make("stream_stream", method, request_serializer, response_deserializer, _registered_method)
+
+    def _make(self, arity: str, method: str, *signature: Any) -> Any:
+        return self._multicallables[arity](self, method, *signature, policy=self.call_policies.of(method))

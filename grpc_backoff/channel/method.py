@@ -1,0 +1,144 @@
+"""One method of a channel, in both APIs: how it is retried, and how its requests are replayed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import grpc
+
+from grpc_backoff.calls.machine import CallMachine, Metadata
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.record import NamedTuple, record
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.methods import Retry
+
+__all__ = ["Arguments", "Method", "replaced", "retrying"]
+
+
+@record
+class Arguments(NamedTuple):
+    """The arguments of a call, as in grpc."""
+
+    request: Any
+    timeout: float | None
+    metadata: Any
+    credentials: grpc.CallCredentials | None
+    wait_for_ready: bool | None
+    compression: grpc.Compression | None
+
+
+class Method:
+    """What the multicallables of both APIs have in common."""
+
+    arity: str
+    takes_one_request: bool
+
+    def __init__(
+        self,
+        channel: Any,
+        method: str,
+        request_serializer: Any,
+        response_deserializer: Any,
+        registered: bool | None,
+        *,
+        policy: RetryPolicy | None = None,
+        call_id: str | None = None,
+    ) -> None:
+        """Store what grpc's own multicallable is created from; one is created for each connection.
+
+        `policy` is the retry policy of its calls, None for no retries; `call_id` identifies them in events.
+        """
+        self._channel = channel
+        self._method = method
+        self._signature = (request_serializer, response_deserializer, registered)
+        self._policy = policy
+        self._call_id = call_id
+        self._config = channel.call_policies.service_config.of(method)
+        self._sender: Self | None = None
+        self._machines: dict[tuple[bool, ...], CallMachine] = {}
+
+    def retrying(self, policy: RetryPolicy | None, call_id: str | None = None) -> Self:
+        """Return a callable for the same method with another retry policy; None for no retries."""
+        return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
+
+    @property
+    def channel(self) -> Any:
+        """The channel that it belongs to."""
+        return self._channel
+
+    @property
+    def method(self) -> str:
+        """The method's path, `/package.Service/Method`."""
+        return self._method
+
+    def serialized(self, request: Any) -> Any:
+        """Return a request as its stub sends it; unchanged if the stub has no serializer."""
+        serializer = self._signature[0]
+        return request if serializer is None else serializer(request)
+
+    def _machine(
+        self, policy: RetryPolicy | None, wait_for_ready: bool, *, by_config: bool, repeatable: bool
+    ) -> CallMachine:
+        """Return the rules for a call; one machine serves all calls of the same kind."""
+        key = policy is None, wait_for_ready, by_config, repeatable
+        machine = self._machines.get(key)
+        if machine is None:
+            machine = self._machines[key] = CallMachine(
+                self._channel.target, self._method, policy, wait_for_ready, by_config, repeatable
+            )
+        return machine
+
+    def _of_bytes(self) -> Self:
+        """Return the multicallable that sends the same method's requests as bytes."""
+        serializer, deserializer, registered = self._signature
+        if serializer is None:
+            return self
+        if self._sender is None:
+            self._sender = type(self)(self._channel, self._method, None, deserializer, registered)
+        return self._sender
+
+    def _freeze(self, request: Any) -> tuple[Self, Any]:
+        """Return the request serialized in its current state, and the multicallable that sends bytes."""
+        serializer = self._signature[0]
+        if serializer is None:
+            return self, request
+        try:
+            frozen = serializer(request)
+        except Exception:  # noqa: BLE001 - it will raise again in grpc's hands, which know what follows from it
+            return self, request
+        return self._sender or self._of_bytes(), frozen
+
+
+def replaced(metadata: Any, instead: Metadata) -> tuple[Any, ...]:
+    """Return a call's metadata with these pairs replacing others with the same keys."""
+    keys = {key for key, _ in instead}
+    return (*(pair for pair in metadata or () if pair[0] not in keys), *instead)
+
+
+MultiCallableT = TypeVar("MultiCallableT")
+
+
+def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None = None) -> MultiCallableT:
+    """Return a stub's method with a retry policy that differs from the channel's (BP-2).
+
+    For stubs on both kinds of channel; those on a threaded channel are called without `await`::
+
+        reply = await retrying(stub.Place, "retry: 5, delay: 1s, backoff: exponential, timeout: 5s")(order)
+
+    Args:
+        multicallable: a method of a stub on one of this library's channels.
+        retry: a policy, the name of one, or a policy string. It replaces the channel's policy as a whole.
+        call_id: identifies its calls in events, log lines and hooks, such as an order's number; generated for each
+            call if None.
+
+    Raises:
+        TypeError: `multicallable` is not such a method.
+        grpc_backoff.OptionError: a `ValueError`: there is no such policy, or it has a wrong value.
+    """
+    if not isinstance(multicallable, Method):
+        kind = type(multicallable)
+        raise TypeError(
+            f"multicallable={kind.__module__}.{kind.__name__}: expected a method of a stub on a grpc_backoff channel"
+        )
+    return multicallable.retrying(multicallable.channel.call_policies.named(retry), call_id)

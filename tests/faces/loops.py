@@ -1,0 +1,42 @@
+"""An event loop in a thread of its own, for blocking code that needs one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+
+class LoopThread:
+    """Runs coroutines and functions on an event loop of its own, one after the other, until it is closed."""
+
+    def __init__(self, factory=asyncio.new_event_loop):
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._serve, args=(factory, ready), name="the test's event loop")
+        self._thread.start()
+        assert ready.wait(20)
+
+    def _serve(self, factory, ready):
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(self._until_closed(ready))
+
+    async def _until_closed(self, ready):
+        self._loop, self._closed = asyncio.get_running_loop(), asyncio.Event()
+        ready.set()
+        await self._closed.wait()
+
+    def run(self, work, within=20):
+        """Return what a coroutine returns."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(within)
+
+    def do(self, function, *args, **how):
+        """Return what a function returns that is called on the loop."""
+
+        async def work():
+            return function(*args, **how)
+
+        return self.run(work())
+
+    def close(self):
+        self._loop.call_soon_threadsafe(self._closed.set)
+        self._thread.join(20)
+        assert not self._thread.is_alive()

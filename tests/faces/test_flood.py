@@ -1,0 +1,74 @@
+"""CB-7: a peer that sends SETTINGS and hangs up, under callers that call again as fast as they can. Takes real time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+
+import grpc
+import pytest
+
+from grpc_backoff import AttemptStarted
+from grpc_backoff.testing.front import settings_then_close
+from tests.faces.log import Log
+from tests.sync.service import front
+
+CODE = grpc.StatusCode
+RETRY = "retry: 4, delay: 1ms"
+POLICY = {
+    "maxAttempts": 5,
+    "initialBackoff": "0.001s",
+    "maxBackoff": "0.001s",
+    "backoffMultiplier": 1,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+}
+SERVICE_CONFIG = [("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": POLICY}]}))]
+
+
+def calls(end, codes):
+    """Call until this moment; count the outcomes."""
+    while time.monotonic() < end:
+        outcome = yield "a", {"timeout": 3}
+        codes[outcome.code] += 1
+
+
+def flooded(face, lives, initial, seconds, options=(), **how):
+    """Let sixteen callers flood such a peer; return how often it was dialled in that time, and by how many starts."""
+    log, codes = Log(), Counter()
+    options = [("grpc.initial_reconnect_backoff_ms", round(initial * 1000)), *options]
+    with front(settings_then_close(lives)) as peer:
+        with face.channel(peer.target, options, listeners=[log.hear], **how) as channel:
+            end = time.monotonic() + seconds
+            channel.start([calls(end, codes) for _ in range(16)])()
+        dialled, starts = ([each.at for each in of] for of in (peer.visits, log.of(AttemptStarted)))
+    assert codes
+    assert set(codes) <= {CODE.UNAVAILABLE, CODE.DEADLINE_EXCEEDED}
+    return [sum(at - times[0] <= seconds for at in times) for times in (dialled, starts)]
+
+
+def check(face, dialled, starts, most):
+    """See to it that there were no more starts than that; in threads the core may redial between two looks."""
+    assert most / 2 - 1 <= starts <= most
+    assert dialled <= (most if face.name == "asyncio" else 1.5 * most)
+
+
+@pytest.mark.parametrize("lives", [0.0, 0.001])
+def test_two_seconds(ours, lives):
+    """CB-7: at most one start per INITIAL_BACKOFF plus one; connections above that are redials of the core's."""
+    check(ours, *flooded(ours, lives, 0.5, 2.0), 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lives", [0.0, 0.02])
+def test_ten_seconds(ours, lives):
+    """CB-7: the same in ten seconds of the defaults: at most 11 starts, and in threads at most 16 connections."""
+    check(ours, *flooded(ours, lives, 1.0, 10.0), 11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["argument", "service config"])
+def test_retries_do_not_make_the_core_dial(ours, source):
+    """CB-7, RT-10: nor do calls with a policy, each of which is made five times, make it dial."""
+    how = {"retry": RETRY} if source == "argument" else {"options": SERVICE_CONFIG}
+    check(ours, *flooded(ours, 0.02, 1.0, 5.0, **how), 6)

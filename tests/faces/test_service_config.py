@@ -1,0 +1,62 @@
+"""CH-8: what a service config says to calls that wait, beside a plain channel."""
+
+from __future__ import annotations
+
+import json
+
+import grpc
+import pytest
+
+CODE = grpc.StatusCode
+WAITING = {"name": [{}], "waitForReady": True}
+
+
+def options(*method_configs, **more):
+    return [("grpc.service_config", json.dumps({"methodConfig": list(method_configs), **more}))]
+
+
+@pytest.mark.parametrize("name", [{}, {"service": "echo.v1.Echo"}, {"service": "echo.v1.Echo", "method": "Unary"}])
+def test_wait_for_ready(kind, name, nowhere):
+    """CH-8: with `waitForReady` a call that does not say otherwise waits for the server."""
+    chosen = [*options({"name": [name], "waitForReady": True}), ("grpc.initial_reconnect_backoff_ms", 100)]
+    with kind.channel(nowhere.target, chosen) as channel:
+        waits = channel.begin(texts=["waited"])
+        assert channel.begin(wait_for_ready=False).outcome().code is CODE.UNAVAILABLE
+        assert not waits.done()
+        nowhere.start()
+        assert waits.outcome().texts == ["waited"]
+
+
+@pytest.mark.parametrize("method", ["Unary", "Down"])
+def test_a_name_that_does_not_resolve(kind, method):
+    """CH-3: a config holds once the name was resolved; until then a call waits at its caller's wish alone."""
+    with kind.channel("dns:///no-such-host.invalid:50051", options(WAITING)) as channel:
+        for _ in range(2):  # before the first failure, and after it
+            assert channel.begin(method, timeout=30).outcome().code is CODE.UNAVAILABLE
+        assert channel.begin(method, wait_for_ready=True, timeout=0.3).outcome().code is CODE.DEADLINE_EXCEEDED
+
+
+def test_other_methods_do_not_wait(kind, nowhere):
+    """CH-8: the entry of one method says nothing to another."""
+    chosen = options({"name": [{"service": "echo.v1.Echo", "method": "Down"}], "waitForReady": True})
+    with kind.channel(nowhere.target, chosen) as channel:
+        assert channel.begin().outcome().code is CODE.UNAVAILABLE
+
+
+@pytest.mark.parametrize("own", [None, 60, 0.2])
+def test_timeout_bounds_the_wait(kind, own, nowhere):
+    """CH-8: the smaller of the config's timeout and the call's own covers the wait; the own alone is shown."""
+    with kind.channel(nowhere.target, options({**WAITING, "timeout": "0.3s"})) as channel:
+        call = channel.begin("Down", timeout=own)
+        assert (call.remaining() is None) == (own is None)
+        # How long it takes is not asked: grpc's core counts a config's timeout from up to two seconds before the call.
+        assert call.outcome().code is CODE.DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("phase", ["fresh", "ready"])
+def test_timeout_bounds_the_call(kind, phase, server):
+    """CH-8: what is left after the wait bounds the call."""
+    with kind.channel(server.target, options({"name": [{}], "timeout": "0.5s"})) as channel:
+        if phase == "ready":
+            channel.ready()
+        assert channel.begin(texts=["hang"]).outcome().code is CODE.DEADLINE_EXCEEDED

@@ -1,0 +1,174 @@
+"""CH-3, CH-4: calls that have no connection: who waits, who fails at once, and what either is told."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+
+import grpc
+import pytest
+
+from grpc_backoff import NoConnectionError, Stage, State
+from grpc_backoff.testing.front import settings_then_close, silent
+from tests.sync.service import Echo, front, place, until
+
+CODE = grpc.StatusCode
+FAST = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
+SLOW = [("grpc.initial_reconnect_backoff_ms", 600_000), ("grpc.max_reconnect_backoff_ms", 600_000)]
+GROWING = [
+    ("grpc.initial_reconnect_backoff_ms", 30),
+    ("grpc.max_reconnect_backoff_ms", 300),
+    ("grpc.min_reconnect_backoff_ms", 50),
+]
+
+
+def test_fail_fast(kind, way, nowhere):
+    """CH-3: a call waits for the first attempt; while there is no connection others fail at once."""
+    with kind.channel(nowhere.target, SLOW) as channel:
+        for _ in range(2):
+            call = channel.begin(way)
+            outcome = call.outcome()
+            assert outcome.code is CODE.UNAVAILABLE
+            assert "failed to connect to all addresses" in outcome.details
+            assert isinstance(outcome.error, grpc.RpcError)
+            assert call.done()
+
+
+def test_the_error_says_why(ours, way, nowhere):
+    """CH-4: target, stage and last error in the text, which stays the same; figures in the status."""
+    texts = set()
+    with ours.channel(nowhere.target, SLOW) as channel:
+        for _ in range(2):
+            error = channel.begin(way).outcome().error
+            assert isinstance(error, NoConnectionError)
+            assert isinstance(error, ours.error)
+            assert error.details().startswith(f"no connection to {nowhere.target}; last error: tcp: failed to connect")
+            texts.add(error.details())
+            assert (error.status.state, error.status.attempt) == (State.TRANSIENT_FAILURE, 1)
+            assert error.status.last_error.stage is Stage.TCP
+            assert 0 < error.status.next_attempt_in <= 600
+            assert pickle.loads(pickle.dumps(error)).status == error.status
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("cause", ["refused", "silent"])
+def test_errors_of_one_cause_can_be_grouped(ours, cause):
+    """CH-4: whatever the attempt, its limit and the time to the next, one cause has one text. Takes a second."""
+    errors = []
+    with front(silent) as peer:
+        if cause == "refused":
+            peer.refuse()
+        with ours.channel(peer.target, GROWING) as channel:
+            end = time.monotonic() + 60
+            while len({error.status.attempt for error in errors}) < 5:
+                assert time.monotonic() < end
+                error = channel.begin(wait_for_ready=True, timeout=0.02).outcome().error
+                if error.status.last_error is not None:
+                    errors += error, channel.begin().outcome().error
+    assert len({(error.status.attempt, error.status.next_attempt_in) for error in errors}) > 4
+    assert len({error.details().removeprefix("Deadline Exceeded while waiting: ") for error in errors}) == 1
+
+
+def test_deadline_of_a_wait(face, way, nowhere):
+    """CH-3, TH-3: a call that waits ends at its deadline."""
+    with face.channel(nowhere.target, SLOW) as channel:
+        began = time.monotonic()
+        outcome = channel.begin(way, wait_for_ready=True, timeout=0.1).outcome()
+        assert (outcome.code, outcome.texts) == (CODE.DEADLINE_EXCEEDED, None)
+        assert "Deadline Exceeded" in outcome.details
+        assert 0.09 <= time.monotonic() - began < 20
+
+
+def test_the_deadline_says_why(ours, way, nowhere):
+    """CH-4: DEADLINE_EXCEEDED of a call that waited says what UNAVAILABLE does."""
+    with ours.channel(nowhere.target, SLOW) as channel:
+        channel.begin().outcome()
+        error = channel.begin(way, wait_for_ready=True, timeout=0.1).outcome().error
+        assert isinstance(error, NoConnectionError)
+        assert error.details().startswith("Deadline Exceeded while waiting: no connection to")
+        assert "last error: tcp: failed to connect" in error.details()
+
+
+def test_deadline_during_an_attempt(ours):
+    """CH-4: before the first attempt has ended there is no error to tell of, which is said."""
+    with front(silent) as peer, ours.channel(peer.target) as channel:
+        error = channel.begin(timeout=0.5).outcome().error
+        assert error.code() is CODE.DEADLINE_EXCEEDED
+        assert error.details().endswith(f"no connection to {peer.target}; the first attempt has not ended")
+        assert (error.status.attempt, error.status.in_flight) == (1, True)
+
+
+def test_one_deadline_over_wait_and_call(face, way, nowhere):
+    """CH-3, TH-3: what was spent waiting is not there for the call."""
+    with face.channel(nowhere.target, FAST) as channel:
+        call = channel.begin(way, wait_for_ready=True, timeout=20)
+        time.sleep(0.2)
+        nowhere.start()
+        assert call.outcome().code is CODE.OK
+        assert nowhere.servicer.remaining[0] <= 19.9  # grpc rounds up on the wire, to a tenth of a second
+
+
+def test_waits(face, way, nowhere):
+    """CH-3, TH-3: wait-for-ready calls wait for the server, however many; each has its own answer."""
+    with face.channel(nowhere.target, FAST) as channel:
+        calls = [channel.begin(way, [str(number)], wait_for_ready=True, timeout=20) for number in range(16)]
+        time.sleep(0.05)
+        assert not any(call.done() for call in calls)
+        nowhere.start()
+        assert [call.outcome().texts for call in calls] == [[str(number)] for number in range(16)]
+
+
+def test_cancelled_while_it_waits(face, cancellable, nowhere):
+    """CH-3, TH-3: a call that waits can be cancelled, from another thread, and ends at once."""
+    with face.channel(nowhere.target, FAST) as channel:
+        call = channel.begin(cancellable, wait_for_ready=True, timeout=60)
+        threading.Timer(0.05, call.cancel).start()
+        outcome = call.outcome()
+        assert (outcome.code, outcome.details) == (CODE.CANCELLED, "Locally cancelled by application!")
+        assert call.done()
+        assert not call.cancel()
+
+
+def test_a_peer_that_hangs_up_behind_its_settings(face):
+    """CH-3: a fail-fast call does not wait for ever on such a peer."""
+    with front(settings_then_close()) as peer, face.channel(peer.target, FAST) as channel:
+        assert channel.begin(timeout=20).outcome().code is CODE.UNAVAILABLE
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_server_that_found_no_connection_itself(face, ready):
+    """CH-3, CH-7: what a proxy says of the server behind it ends a wait-for-ready call too: it is never sent twice."""
+
+    class Proxy(Echo):
+        def Unary(self, request, context):  # noqa: N802
+            self._begin(context)
+            context.abort(CODE.UNAVAILABLE, "failed to connect to all addresses; last error: none")
+
+    with place(Proxy()) as server, face.channel(server.target) as channel:
+        if ready:
+            channel.ready()
+        assert channel.begin(wait_for_ready=True, timeout=20).outcome().code is CODE.UNAVAILABLE
+        assert len(server.servicer.got) == 1
+
+
+@pytest.mark.parametrize(
+    "said", ["ip6-nobody.invalid (port 443, as the target names none)", "127.0.0.1:1"], ids=["no port", "a port"]
+)
+def test_the_port_that_nobody_named(ours, said):
+    """CH-4: a failure says that port 443 was dialled because the target names none; one with a port says nothing."""
+    with ours.channel(said.partition(" ")[0], FAST) as channel:
+        error = channel.begin(timeout=20).outcome().error
+        assert error.details().startswith(f"no connection to {said}; last error: ")
+        assert error.status.last_error is not None
+
+
+def test_a_stub_outlives_its_connections(face, server):
+    """CH-2: one stub over ten restarts of its server; wait-for-ready calls wait for it."""
+    with face.channel(server.target, FAST) as channel:
+        for turn in range(10):
+            assert channel.unary(str(turn), wait_for_ready=True, timeout=20) == str(turn)
+            server.kill()
+            server.start()
+        if face.ours:  # the core dials by itself for a call that enters a connection as it ends, and we may miss that
+            until(lambda: 5 <= channel.own.connection_status().connections <= 10)
