@@ -1,7 +1,7 @@
 """Records the demo in a terminal and draws it for README and Home: `make recording`.
 
-asciinema records, svg-term-cli draws. In between, what the terminal showed within a quarter of a second becomes one frame,
-which keeps the picture small.
+asciinema records, svg-term-cli draws. In between, what the terminal showed within a quarter of a second becomes one
+frame, which keeps the picture small.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ def main() -> None:
     programs = Path(sys.executable).parent
     _CAST.parent.mkdir(exist_ok=True)
     size = ["--cols", str(_COLUMNS), "--rows", str(_ROWS)]
-    command = f"echo '$ {_COMMAND}'; '{programs}/{_COMMAND.split()[0]}' demo"
-    subprocess.run(
-        [programs / "asciinema", "rec", "--quiet", "--overwrite", *size, "--command", command, _CAST], check=True
-    )
+    command = f"echo '$ {_COMMAND}'; '{programs}/{_COMMAND.split(maxsplit=1)[0]}' demo"
+    _run(programs / "asciinema", "rec", "--quiet", "--overwrite", *size, "--command", command, _CAST)
     recorded = _CAST.read_text("utf-8")
     if "ok    " not in recorded or "FAILED" in recorded:
         sys.exit("a check of the demo failed: nothing was drawn")
     _CAST.write_text(thin(recorded), "utf-8")
-    subprocess.run(
-        ["npx", "--yes", _SVG_TERM, "--in", _CAST, "--out", PICTURE, "--window", "--no-cursor"],  # noqa: S607
-        check=True,
-    )
+    _run("npx", "--yes", _SVG_TERM, "--in", _CAST, "--out", PICTURE, "--window", "--no-cursor")
+
+
+def _run(*command: str | Path) -> None:
+    subprocess.run(command, check=True)  # noqa: S603
 
 
 def thin(cast: str) -> str:
@@ -50,9 +49,9 @@ def thin(cast: str) -> str:
         if kind == "o":
             number = int(moment / _FRAME)
             frames[number] = frames.get(number, "") + text
-    lines = [[number * _FRAME, "o", text] for number, text in frames.items()]
-    last = lines[-1][0] + _LAST if lines else _LAST
-    return "".join(f"{json.dumps(line)}\n" for line in [header, *lines, [last, "o", "\r\n"]])
+    lines: list[object] = [[number * _FRAME, "o", text] for number, text in frames.items()]
+    end = max(frames, default=0) * _FRAME + _LAST
+    return "".join(f"{json.dumps(line)}\n" for line in [header, *lines, [end, "o", "\r\n"]])
 
 
 if __name__ == "__main__":

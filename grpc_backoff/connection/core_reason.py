@@ -7,7 +7,11 @@ from functools import lru_cache
 
 from grpc_backoff.connection.events import Stage
 
-__all__ = ["one_line", "stage_of"]
+__all__ = ["NO_SETTINGS", "reason_in", "stage_of"]
+
+NO_SETTINGS = "no SETTINGS frame within the attempt's time limit"
+"""The reason of an attempt that reached its limit; the core has the same limit, and may notice first (CH-4)."""
+_CORES_LIMIT = "timed out before receiving SETTINGS frame"
 
 _STAGE_MARKS = (
     (Stage.RESOLVE, ("errors resolving", "address lookup", "dns resolution", "hostname lookup", "name resolution")),
@@ -46,8 +50,10 @@ _ADDRESS = re.compile(r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vso
 """The prefix of the core's text, with an address that may itself contain a phrase, such as "tls" in a path."""
 
 
-def one_line(text: str) -> str:
-    """Return a text from the core on one line."""
+def reason_in(text: str) -> str:
+    """Return the core's text on one line, or `NO_SETTINGS` if it says that the attempt reached its limit."""
+    if _CORES_LIMIT in text:
+        return NO_SETTINGS
     text = text.partition("\0")[0]  # after a NUL, the core's memory may follow, as for "Too many open files"
     return " ".join(text.split())
 

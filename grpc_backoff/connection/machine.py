@@ -28,6 +28,7 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from grpc_backoff.connection import events
+from grpc_backoff.connection.core_reason import NO_SETTINGS
 from grpc_backoff.connection.events import ChannelKey, Failure, Stage, State
 from grpc_backoff.connection.schedule import BEAT, STALLED_AFTER, Health, Schedule
 from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
@@ -235,7 +236,7 @@ class ResetRequested(NamedTuple):
 
 @record
 class CloseRequested(NamedTuple):
-    """The channel is closed; `well` is whether its connection is up at this moment."""
+    """The channel is closed; `well` is whether its connection is up right now."""
 
     well: bool = False
 
@@ -434,7 +435,7 @@ class Machine:
             return self._show_life(state, now, min(state.limit, now + BEAT))
         if given.decided:
             return self._show_life(state, now, now + _OUTCOME_WITHIN)  # CB-3: it came in time, but the loop was late
-        failure = Failure(Stage.SETTINGS, "no SETTINGS frame within the attempt's time limit")  # CH-4: the same text
+        failure = Failure(Stage.SETTINGS, NO_SETTINGS)
         state, effects = self._after_failure(state, failure, now, rng, busy=given.busy)
         return state, [AbandonAttempt(), *effects]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.connection.core_reason import one_line, stage_of
+from grpc_backoff.connection.core_reason import NO_SETTINGS, reason_in, stage_of
 from grpc_backoff.connection.events import Stage
 
 OPENING = "failed to connect to all addresses; last error: UNKNOWN: "
@@ -27,6 +27,13 @@ def test_stages(reason, stage):
     assert stage_of(reason) is stage
 
 
+def test_the_limit_has_one_text():
+    """CH-4: an attempt that reached its limit has one reason, whether the core noticed it or the machine."""
+    reason = reason_in(f"{OPENING}ipv4:127.0.0.1:1: connection attempt timed out before receiving SETTINGS frame")
+
+    assert (reason, stage_of(reason)) == (NO_SETTINGS, Stage.SETTINGS)
+
+
 def test_one_line():
     """CH-4: a reason is one line, without what may stand in the core's memory behind it."""
-    assert one_line("too\n many\0garbage") == "too many"
+    assert reason_in("too\n many\0garbage") == "too many"

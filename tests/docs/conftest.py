@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
+import grpc.aio
 import pytest
 
 from tests.docs.pages import block
@@ -23,3 +25,16 @@ def shop(tmp_path_factory):
     sys.path.insert(0, str(folder))
     yield folder
     sys.path.remove(str(folder))
+
+
+@pytest.fixture
+async def port(shop):
+    """Run the server of `docs/get-started.md`, whose own name for its port is another."""
+    server = grpc.aio.server()
+    importlib.import_module("shop_pb2_grpc").add_OrdersServicer_to_server(
+        importlib.import_module("server").Orders(), server
+    )
+    bound = server.add_insecure_port("localhost:0")
+    await server.start()
+    yield bound
+    await server.stop(None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from pathlib import Path
 
@@ -24,3 +26,13 @@ def block(page, saying, language="python"):
     """Return the one block of a page that has these words."""
     (found,) = [each for each in blocks(page, language) if saying in each]
     return found
+
+
+async def run(code, page, names):
+    """Run a block, `await` outside of functions included, and then the tests that it defines."""
+    before = set(names)
+    done = eval(compile(code, page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+    if inspect.isawaitable(done):
+        await done
+    for name in [name for name in names if name not in before and name.startswith("test_")]:
+        await names[name]()

@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import importlib
-import inspect
 import logging
 import re
 
-import grpc
 import grpc.aio
 import pytest
 
 import grpc_backoff
-from tests.docs.pages import ADDRESS, DOCS, blocks
+from tests.docs.pages import ADDRESS, DOCS, blocks, run
 
 PAGES = [
     path.relative_to(DOCS).as_posix()
     for path in sorted([DOCS / "index.md", *(DOCS / "howto").glob("*.md"), *(DOCS / "concepts").glob("*.md")])
 ]
-
-
-@pytest.fixture
-async def port(shop):
-    """Run the server of `docs/get-started.md`, whose own name for its port is another."""
-    server = grpc.aio.server()
-    importlib.import_module("shop_pb2_grpc").add_OrdersServicer_to_server(
-        importlib.import_module("server").Orders(), server
-    )
-    bound = server.add_insecure_port("localhost:0")
-    await server.start()
-    yield bound
-    await server.stop(None)
-
-
-async def run(code, page, names):
-    """Run a block, `await` outside of functions included, and then the tests that it defines."""
-    before = set(names)
-    done = eval(compile(code, page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
-    if inspect.isawaitable(done):
-        await done
-    for name in [name for name in names if name not in before and name.startswith("test_")]:
-        await names[name]()
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import grpc
 
@@ -18,6 +21,7 @@ from grpc_backoff.testing.front import FlakyFront
 from tests.echo import Message, services
 from tests.faces.loops import LoopThread
 
+ROOT = Path(__file__).parents[2]
 INITIAL = (("first", "1"),)
 TRAILING = (("last", "2"),)
 
@@ -154,6 +158,18 @@ def place(servicer=None, credentials=None, *, up=True, threads=32, address=None)
         yield made
     finally:
         made.kill()
+
+
+@contextlib.contextmanager
+def elsewhere(place):
+    """Serve at a place from another process, so that nothing in this one can hold the server up."""
+    command = [sys.executable, "-m", "tests.echo", str(place.port)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout.readline() == "serving\n"
+            yield
+        finally:
+            server.kill()
 
 
 class Front:

@@ -8,13 +8,16 @@ import sys
 import threading
 import warnings
 from pathlib import Path
+from queue import SimpleQueue
 
 import grpc
 import pytest
 
 import grpc_backoff
+from grpc_backoff import NoConnectionError
+from grpc_backoff.sync.conductor import CONDUCTOR
 from tests.echo import EchoStub, Message
-from tests.sync.service import dialled, place, until
+from tests.sync.service import dialled, elsewhere, place, until
 
 FAST = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -76,27 +79,52 @@ def test_dropped():
 
 
 def test_a_call_in_a_finalizer():
-    """TH-6: a call that is made while the garbage collector runs ends, whoever's thread it runs in."""
-    with place() as server, grpc_backoff.insecure_channel(server.target) as channel:
-        stub, answers = EchoStub(channel), []
+    """TH-6: a call that is made while the garbage collector runs ends, whichever thread it runs in.
+
+    The server has a process of its own: a call in a thread of its server would wait for itself.
+    """
+    with place(up=False) as server, elsewhere(server), grpc_backoff.insecure_channel(server.target) as channel:
+        stub, answers, refused = EchoStub(channel), [], []
 
         class Calls:
             def __init__(self):
                 self.me = self
 
             def __del__(self):
-                answers.append(stub.Unary(Message(text="a"), timeout=10).text)
+                try:
+                    answers.append(stub.Unary(Message(text="a"), timeout=20).text)
+                except NoConnectionError as error:
+                    refused.append((threading.current_thread().name, error.code()))
 
         before = gc.get_threshold()
         gc.set_threshold(20)
         try:
             for _ in range(20):
                 Calls()
-                stub.Unary(Message(text="b"), timeout=10)
+                stub.Unary(Message(text="b"), timeout=20)
             gc.collect()
         finally:
             gc.set_threshold(*before)
-        assert answers == ["a"] * 20
+        assert set(refused) <= {("grpc-backoff", UNAVAILABLE)}
+        assert answers == ["a"] * (20 - len(refused))
+
+
+def test_a_call_on_the_channels_own_thread():
+    """TH-6: it ends at once where it would wait for a connection, which this very thread would have to make."""
+    ended = SimpleQueue()
+    with place(up=False) as server, grpc_backoff.insecure_channel(server.target) as channel:
+        stub = EchoStub(channel)
+
+        def call():
+            try:
+                stub.Unary(Message(text="a"), wait_for_ready=True)
+            except NoConnectionError as error:
+                ended.put(error)
+
+        CONDUCTOR.post(call)
+        error = ended.get(timeout=20)
+    assert error.code() is UNAVAILABLE
+    assert error.details().startswith(f"no connection to {server.target}, and a finalizer")
 
 
 def test_interpreter_exit():

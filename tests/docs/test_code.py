@@ -1,0 +1,104 @@
+"""Pages whose code needs more than a server of the shop: a database, a thread, a failing server."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+
+import grpc
+import psycopg
+
+from examples.protos import counters, counters_services
+from grpc_backoff import aio
+from grpc_backoff.ledger import Ledger, OperationState
+from tests.docs.pages import ADDRESS, block, run
+from tests.ledger import conftest
+
+server = conftest.server
+
+
+async def test_the_ledger(port, monkeypatch, tmp_path):
+    """LG-10: what is submitted is delivered, until the program is cancelled."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "backoff.toml").write_text("")
+    names = {
+        "target": f"localhost:{port}",
+        "OrdersStub": importlib.import_module("shop_pb2_grpc").OrdersStub,
+        "order": importlib.import_module("shop_pb2").Order(id="order-1"),
+    }
+    delivering = asyncio.create_task(run(block("ledger.md", "ledger.deliver("), "ledger.md", names))
+    async with await Ledger.open(tmp_path / "orders.db") as ledger, asyncio.timeout(20):
+        while not delivering.done() and [each.state for each in await ledger.find()] != [OperationState.SUCCEEDED]:
+            await asyncio.sleep(0.05)
+    delivering.cancel()
+    await asyncio.wait({delivering})
+    await names["ledger"].close()
+    assert delivering.cancelled()
+
+
+async def test_the_ledger_within_a_transaction(shop, server):
+    """LG-3: a row of the program's and the operation are committed together. The page leaves out the row's values."""
+    url = server.database()
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        await connection.execute("CREATE TABLE orders (id text)")
+    async with await Ledger.open(url) as ledger, aio.insecure_channel("127.0.0.1:1") as channel:
+        names = {
+            "psycopg": psycopg,
+            "url": url,
+            "ledger": ledger,
+            "stub": importlib.import_module("shop_pb2_grpc").OrdersStub(channel),
+            "order": importlib.import_module("shop_pb2").Order(id="order-1"),
+        }
+        code = block("ledger.md", "within=connection").replace("orders ...", "orders VALUES ('order-1')")
+        await run(code, "ledger.md", names)
+        assert (await ledger.queue()).length == 1
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        assert await (await connection.execute("SELECT id FROM orders")).fetchall() == [("order-1",)]
+
+
+async def test_threads(port):
+    """TH-1: the channel for threads is used as the page shows, in a thread."""
+    names = {}
+    code = compile(block("threads.md", "insecure_channel(").replace(ADDRESS, f"localhost:{port}"), "threads.md", "exec")
+    await asyncio.wait_for(asyncio.to_thread(exec, code, names), 20)
+
+    assert names["receipt"].id == "order-1"
+
+
+async def test_the_failing_server(capsys):
+    """IO-3: the script on the page is played before a client, and the server tells what it saw."""
+    channels = []
+
+    def my_client(target):
+        channels.append(aio.insecure_channel(target, options=[("grpc.initial_reconnect_backoff_ms", 50)]))
+        return channels[0]
+
+    code = block("interop.md", "FlakyServer(").replace("    ...\n", "    await channel.channel_ready()\n")
+    try:
+        async with asyncio.timeout(20):
+            await run(code, "interop.md", {"my_client": my_client})
+    finally:
+        await channels[0].close()
+    assert "accept_close" in capsys.readouterr().out
+
+
+class Contended(counters_services.CountersServicer):
+    """Another client is always faster."""
+
+    async def Commit(self, request, context):  # noqa: N802
+        await context.abort(grpc.StatusCode.ABORTED, "another commit to this key was faster")
+
+
+async def test_contention(capsys):
+    """RT-5: a commit that always meets another is given up, and the page's code says after how many attempts."""
+    server = grpc.aio.server()
+    counters_services.add_CountersServicer_to_server(Contended(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    names = {"aio": aio, "target": f"127.0.0.1:{port}"}
+    names |= {"CountersStub": counters_services.CountersStub, "CommitRequest": counters.CommitRequest}
+    async with asyncio.timeout(20):
+        await run(block("contention.md", "aio.RetriesExhaustedError"), "contention.md", names)
+    await server.stop(None)
+
+    assert capsys.readouterr().out.startswith("gave up after ")
