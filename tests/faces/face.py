@@ -101,6 +101,7 @@ class AsyncioFace(_Face):
 
     name = "asyncio"
     plain, module, error = grpc.aio, grpc_backoff.aio, grpc.aio.AioRpcError
+    closed = grpc.aio.UsageError
     ways = ("Unary", "Down", "Up", "Both")
     cancellable = ways
 
@@ -131,6 +132,7 @@ class ThreadedFace(_Face):
 
     name = "threads"
     plain, module, error = grpc, grpc_backoff, _InactiveRpcError
+    closed = ValueError
     ways = ("Unary", "Unary.with_call", "Unary.future", "Down", "Up", "Up.with_call", "Up.future", "Both")
     cancellable = ("Unary.future", "Down", "Up.future", "Both")
 
@@ -263,6 +265,10 @@ class AsyncioCall:
     def remaining(self):
         return self._loop.do(self._call.time_remaining)
 
+    def metadata(self, which):
+        """Return the server's metadata, initial or trailing."""
+        return list(map(tuple, self._loop.run(getattr(self._call, f"{which}_metadata")())))
+
     def read(self):
         """Return the text of the next response of a stream."""
 
@@ -300,6 +306,10 @@ class ThreadedCall:
     def read(self):
         """Return the text of the next response of a stream."""
         return next(self._call).text
+
+    def metadata(self, which):
+        """Return the server's metadata, initial or trailing."""
+        return list(map(tuple, getattr(self._call, f"{which}_metadata")()))
 
     def outcome(self, within=20):
         """Wait for the end, and say what it was."""

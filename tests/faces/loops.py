@@ -13,7 +13,7 @@ class LoopThread:
         ready = threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(factory, ready), name="the test's event loop")
         self._thread.start()
-        assert ready.wait(20)
+        ready.wait()
 
     def _serve(self, factory, ready):
         with asyncio.Runner(loop_factory=factory) as runner:

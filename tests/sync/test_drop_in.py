@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 
 import grpc
 import pytest
 
 from tests.echo import EchoStub, Message
-from tests.sync.service import INITIAL, TRAILING, until
+from tests.sync.service import TRAILING, until
 
 # grpc's own: a watch that finds its channel closed raises in its thread.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -94,19 +93,6 @@ def test_registered_methods_by_position(channel, registered):
     assert call(Message(text="a")).text == "a"
 
 
-def test_metadata_both_ways(stub, server):
-    """CH-1: the server gets the call's metadata, and the call the server's."""
-    response, call = stub.Unary.with_call(Message(text="metadata"), metadata=[("mine", "1")])
-    assert response.text == "metadata"
-    assert server.servicer.metadata[-1]["mine"] == "1"
-    assert pairs(call.initial_metadata()) == [*INITIAL]
-    assert pairs(call.trailing_metadata()) == [*TRAILING]
-    stream = stub.Down(Message(text="metadata", count=1))
-    assert pairs(stream.initial_metadata()) == [*INITIAL]
-    assert texts(stream) == ["metadata"]
-    assert pairs(stream.trailing_metadata()) == [*TRAILING]
-
-
 @pytest.mark.parametrize("way", ["blocking", "with_call", "future", "stream"])
 def test_errors(stub, way):
     """TH-1: an error is an RpcError, a Call and a Future, and says all that the server said."""
@@ -121,18 +107,6 @@ def test_errors(stub, way):
         assert isinstance(error, grpc._channel._InactiveRpcError)
 
 
-def test_deadline(stub):
-    """CH-1: a deadline ends a call of every kind."""
-    began = time.monotonic()
-    with pytest.raises(grpc.RpcError) as caught:
-        stub.Unary(Message(text="hang"), timeout=0.2)
-    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    future = stub.Unary.future(Message(text="hang"), timeout=0.2)
-    assert 0 < future.time_remaining() <= 0.2
-    assert future.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert time.monotonic() - began < 10
-
-
 def test_a_future_that_is_not_waited_for_long_enough(stub):
     """CH-1: `result` with a timeout raises FutureTimeoutError, and the call goes on."""
     future = stub.Unary.future(Message(text="hang"))
@@ -140,32 +114,6 @@ def test_a_future_that_is_not_waited_for_long_enough(stub):
         future.result(0.1)
     assert future.running()
     assert future.cancel()
-
-
-def test_cancel_from_another_thread(stub, server):
-    """TH-6: a call that another thread cancels ends with CANCELLED, and the server hears of it."""
-    future = stub.Unary.future(Message(text="hang"))
-    assert server.servicer.hanging.wait(20)
-    threading.Thread(target=future.cancel).start()
-    with pytest.raises(grpc.FutureCancelledError):
-        future.result(20)
-    assert (future.cancelled(), future.code(), future.details()) == (
-        True,
-        grpc.StatusCode.CANCELLED,
-        "Locally cancelled by application!",
-    )
-    assert server.servicer.cancelled.wait(20)
-
-
-def test_cancel_a_stream_that_is_read(stub, server):
-    """TH-6: who reads a stream that another thread cancels gets CANCELLED."""
-    call = stub.Down(Message(text="then hang", count=1))
-    assert next(call).text == "then hang"
-    threading.Timer(0.05, call.cancel).start()
-    with pytest.raises(grpc.RpcError) as caught:
-        next(call)
-    assert caught.value.code() is grpc.StatusCode.CANCELLED
-    assert server.servicer.cancelled.wait(20)
 
 
 @pytest.mark.parametrize("way", ["future", "stream"])
@@ -297,18 +245,6 @@ def test_a_connectivity_callback_that_raises(kind, server, caplog):
     assert "ValueError" in caplog.text
 
 
-def test_closed(channel, stub):
-    """CB-10: calls on a channel that is closed raise ValueError; closing again does nothing."""
-    channel.close()
-    channel.close()
-    for call in (stub.Unary, stub.Unary.with_call, stub.Unary.future, stub.Down):
-        with pytest.raises(ValueError, match="Cannot invoke RPC"):
-            call(Message(text="a"))
-    for call in (stub.Up, stub.Both):
-        with pytest.raises(ValueError, match="Cannot invoke RPC"):
-            call(each("a"))
-
-
 @pytest.mark.parametrize("how", ["blocking", "future", "stream"])
 def test_close_amid_a_call(channel, stub, server, how):
     """TH-6: close from another thread cancels a call that runs."""
@@ -320,24 +256,6 @@ def test_close_amid_a_call(channel, stub, server, how):
         assert caught.value.code() is grpc.StatusCode.CANCELLED
         assert "Channel closed!" in caught.value.details()
     closing.join(20)
-
-
-def test_many_threads(stub):
-    """TH-6: sixteen threads on one stub, each with its own answers."""
-    wrong = []
-
-    def work(number):
-        for turn in range(20):
-            text = f"{number} {turn}"
-            if stub.Unary(Message(text=text)).text != text:
-                wrong.append(text)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert wrong == []
 
 
 def test_single_threaded_streams(kind, phase, server):
