@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: the entry point. The command stands in `command.py`."""
+"""`python -m benchmarks`: the entry point. The command is in `command.py`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 
 def main() -> None:
     """Run the command."""
-    # grpc's core writes its own account of failed handshakes to stderr. It, and each process of ours, reads this when
-    # it is imported.
+    # grpc's core logs failed handshakes to stderr. It reads this variable when it is imported, here and in each child
+    # process.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from benchmarks.command import main as command  # noqa: PLC0415 - after GRPC_VERBOSITY is set
 

@@ -1,7 +1,7 @@
-"""Processes: what is measured, and the servers that it calls, each in one of its own.
+"""Runs what is measured, and the servers that it calls, each in its own process.
 
-So that nothing that ran before counts (memory, threads, garbage), and the server's CPU is not taken for the client's.
-Each ends with the block that started it, and with this process whatever happens to that.
+So nothing that ran before counts (memory, threads, garbage), and the server's CPU is not attributed to the client. Each
+process ends with the block that started it, and with this process, whatever happens.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ T = TypeVar("T")
 
 
 def in_child(function: Callable[..., T], *args: Any) -> T:
-    """Return what a function of some module returns in a fresh process."""
+    """Return the result of a module-level function, called in a new process."""
     return at_once(function, [args])[0]
 
 
 def at_once(function: Callable[..., T], calls: Iterable[tuple[Any, ...]]) -> list[T]:
-    """Return what a function returns for several calls, each in a fresh process, all at the same time."""
+    """Return the results of several calls of a function, each in a new process, all at the same time."""
     calls = list(calls)
     with contextlib.ExitStack() as stack:
         pools = [stack.enter_context(ProcessPoolExecutor(1, _CONTEXT, _allow_files)) for _ in calls]
@@ -44,7 +44,7 @@ def at_once(function: Callable[..., T], calls: Iterable[tuple[Any, ...]]) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a server offers: where it is reached, and how it answers questions of whoever started it."""
+    """What a server offers: its address, and how it answers questions from its starter."""
 
     target: Any
     answer: Callable[[Any], Any] = lambda question: question
@@ -65,7 +65,7 @@ class Peer:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Stop the process for a while. The kernel goes on taking connections for it; nobody answers them."""
+        """Stop the process for a while. The kernel keeps accepting connections for it, but nothing answers."""
         os.kill(self._pid, signal.SIGSTOP)
         try:
             yield
@@ -75,11 +75,11 @@ class Peer:
 
 @contextlib.contextmanager
 def serving(serve: Callable[..., AbstractAsyncContextManager[Served]], *args: Any) -> Iterator[Peer]:
-    """Run a server in a process of its own; yield it as soon as it listens."""
+    """Run a server in its own process; yield it as soon as it listens."""
     here, there = _CONTEXT.Pipe()
     process = _CONTEXT.Process(target=_serve, args=(there, serve, args), daemon=True)
     process.start()
-    there.close()  # ours; so the other side's end is the pipe's end
+    there.close()  # our copy, so that the pipe ends when the other side does
     try:
         if not here.poll(_STARTS_WITHIN):
             raise RuntimeError(f"{serve.__name__} did not start within {_STARTS_WITHIN:g} s")
@@ -87,18 +87,18 @@ def serving(serve: Callable[..., AbstractAsyncContextManager[Served]], *args: An
     finally:
         here.close()  # tells it to end
         process.join(_ENDS_WITHIN)
-        process.kill()  # harmless where it has ended
+        process.kill()  # harmless if it has ended
         process.join()
 
 
 def _serve(pipe: Connection, serve: Callable[..., AbstractAsyncContextManager[Served]], args: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this by the pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process through the pipe
     _allow_files()
     asyncio.run(_serve_until_told(pipe, serve(*args)))
 
 
 def _allow_files() -> None:
-    """Have as many files open as the system allows at all: thousands of connections need them."""
+    """Raise the limit on open files as far as the system allows: thousands of connections need them."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

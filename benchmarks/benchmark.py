@@ -1,7 +1,7 @@
-"""What a benchmark is, what it gives, and what is asked of it: values only.
+"""What a benchmark is, what it produces, and its goals: values only.
 
-A benchmark gives rows. A row is one subject, in one case, by one measure, with every figure that was taken. Goals are
-kept apart from rows: a goal names the rows that it is about, and says of each whether it is met.
+A benchmark produces rows. A row is one subject in one case by one measure, with every sample. Goals are separate from
+rows: a goal selects the rows that it applies to, and says for each whether it is met.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ __all__ = [
 ]
 
 PLAIN, OURS, CONTROL = "grpc.aio", "grpc_backoff.aio", "grpc.aio, again"
-"""The subjects that most benchmarks have. The control is what all others are set beside, a second time."""
+"""The subjects of most benchmarks. The control is the baseline of all others, measured a second time."""
 
 THREADED_PLAIN, THREADED, THREADED_CONTROL = "grpc", "grpc_backoff", "grpc, again"
 """The same for threads."""
 
 
 class Effort(enum.Enum):
-    """How much is measured."""
+    """How much to measure."""
 
     FULL = "full"
-    """For figures."""
+    """For reliable figures."""
     QUICK = "quick"
-    """For errors: every row, from too few figures to go by."""
+    """To find errors: every row, from too few samples to rely on."""
     TINY = "tiny"
     """For the tests of this program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What the figures of a row are.
+    """What the samples of a row measure.
 
     Attributes:
         name: what was measured.
-        unit: of the figures; empty for a count.
-        quantile: which of them stands for all; the median, unless the slowest matter.
+        unit: the unit of the samples; empty for a count.
+        quantile: the quantile that represents them; the median, unless the slowest matter.
     """
 
     name: str
@@ -64,17 +64,17 @@ class Measure:
 
     @property
     def which(self) -> str:
-        """The quantile, where it is not the median."""
+        """The quantile, if it is not the median."""
         return "" if self.quantile == 0.5 else f" (p{self.quantile * 100:g})"
 
     def __str__(self) -> str:
-        """Say what it is, and in which unit."""
+        """Return the name and the unit."""
         return f"{self.name}{self.which}" + (f", {self.unit}" if self.unit else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure with the bounds between which it lies, 95 % by bootstrap."""
+    """A figure with its 95 % confidence interval, by bootstrap."""
 
     value: float
     low: float
@@ -86,11 +86,11 @@ class Row:
     """What was measured of one subject.
 
     Attributes:
-        case: under which circumstances.
-        measure: what.
-        subject: of whom.
-        samples: every figure that was taken, in the measure's unit.
-        ratio: how the subject compares with the benchmark's baseline; None where there is none, and for itself.
+        case: the circumstances.
+        measure: what was measured.
+        subject: the subject.
+        samples: every sample, in the measure's unit.
+        ratio: the subject compared with the benchmark's baseline; None if there is none, and for the baseline itself.
     """
 
     case: str
@@ -101,7 +101,7 @@ class Row:
 
     @property
     def value(self) -> float:
-        """The figure that stands for all."""
+        """The figure that represents all samples."""
         return float(np.quantile(self.samples, self.measure.quantile))
 
     @property
@@ -112,14 +112,14 @@ class Row:
 
 
 class Of(enum.Enum):
-    """Which figure of a row a goal is about."""
+    """The figure of a row that a goal is about."""
 
     VALUE = "value"
     RATIO = "ratio"
 
 
 class Verdict(enum.Enum):
-    """What is said of a row. Where it is close, the bound is inside the ratio's interval: another run may differ."""
+    """The verdict on a row. If it is close, the bound is inside the ratio's interval: another run may differ."""
 
     MET = "met"
     CLOSE_MET = "met, close"
@@ -128,20 +128,20 @@ class Verdict(enum.Enum):
 
     @property
     def met(self) -> bool:
-        """Whether the figure itself is on the right side."""
+        """Whether the figure itself meets the goal."""
         return self in (Verdict.MET, Verdict.CLOSE_MET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What a subject is to reach by one measure, in every case that has it.
+    """What a subject should achieve by one measure, in every case that has it.
 
     Attributes:
-        subject: who.
-        measure: by what.
+        subject: the subject.
+        measure: the measure.
         of: which figure of the row.
-        least: the smallest figure that is good.
-        most: the largest that is.
+        least: the smallest acceptable figure.
+        most: the largest acceptable figure.
     """
 
     subject: str
@@ -151,12 +151,12 @@ class Goal:
     most: float = math.inf
 
     def concerns(self, row: Row) -> bool:
-        """Return whether the row is one that this goal is about."""
+        """Return whether this goal applies to the row."""
         there = self.of is Of.VALUE or row.ratio is not None
         return there and (self.subject, self.measure) == (row.subject, row.measure)
 
     def judge(self, row: Row) -> Verdict:
-        """Say whether the row meets the goal."""
+        """Return whether the row meets the goal."""
         if self.of is Of.VALUE or row.ratio is None:
             return Verdict.MET if self.least <= row.value <= self.most else Verdict.MISSED
         ratio = row.ratio
@@ -166,7 +166,7 @@ class Goal:
         return Verdict.MET if met else Verdict.MISSED
 
     def __str__(self) -> str:
-        """Say what is asked."""
+        """Return the bounds in words."""
         unit = "times" if self.of is Of.RATIO else self.measure.unit
         bounds = ("at least", self.least), ("at most", self.most)
         asked = " and ".join(f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound))
@@ -175,14 +175,14 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """One measurement, side by side.
+    """One measurement that compares subjects.
 
     Attributes:
-        name: by which it is called on the command line.
-        says: what it measures, in a line.
-        beside: whom it sets this library beside.
-        goals: what is asked.
-        run: measures, and gives every row.
+        name: its name on the command line.
+        says: what it measures, in one line.
+        beside: the subjects that this library is compared with.
+        goals: its goals.
+        run: performs the measurement, and returns every row.
     """
 
     name: str
@@ -192,5 +192,5 @@ class Benchmark:
     run: Callable[[Effort], Iterable[Row]]
 
     def goal_of(self, row: Row) -> Goal | None:
-        """Return what is asked of a row; None is nothing."""
+        """Return the goal for this row; None if there is none."""
         return next((goal for goal in self.goals if goal.concerns(row)), None)

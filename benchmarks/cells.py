@@ -1,4 +1,4 @@
-"""A row as the cells of a table: what is on the terminal and what is on the page is the same."""
+"""A row as the cells of a table, the same on the terminal and on the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DIGITS = 3
 
 
 class Cells(NamedTuple):
-    """What the columns hold, and what is to be stressed."""
+    """The content of the columns, and what to emphasize."""
 
     texts: tuple[str, ...]
     verdict: Verdict | None
@@ -38,7 +38,7 @@ def cells(row: Row, benchmark: Benchmark) -> Cells:
 
 
 def number(value: float) -> str:
-    """Return a figure with as many digits as say something."""
+    """Format a figure with as many digits as are significant."""
     return f"{value:,.0f}" if abs(value) >= 10**_DIGITS or value == int(value) else f"{value:.{_DIGITS}g}"
 
 

@@ -1,4 +1,4 @@
-"""How the subjects are made: ours, grpc's, and grpclib, to the same service."""
+"""Creates the subjects' channels: ours, grpc's, and grpclib's, to the same service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["GRPCLIB", "grpclib_method", "open_channel", "open_threaded"]
 GRPCLIB = "grpclib"
 _UNARY = "/echo.v1.Echo/Unary"
 _OWN_SUBCHANNELS = ("grpc.use_local_subchannel_pool", 1)
-"""Else all plain channels to a server are one: one connection, one backoff. Ours has its own."""
+"""Without this option all plain channels to a server share one connection and one backoff. Ours have their own."""
 
 
 def open_channel(subject: str, target: str, options: tuple[tuple[str, Any], ...] = ()) -> grpc.aio.Channel:

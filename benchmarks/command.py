@@ -1,4 +1,4 @@
-"""The command line: what is measured, how much, and where the figures go."""
+"""The command line: what to measure, how much, and where the figures go."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAGE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def _with_place(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
-    """Refuse a page that has no place for the table now, not after ten minutes."""
+    """Reject a page without a place for the table now, not after ten minutes."""
     if file is not None and not page.has_place(file):
         raise click.BadParameter(f"{file} has no lines {page.BEGIN!r} and {page.END!r}, between which the table goes")
     return file
@@ -29,16 +29,16 @@ def _with_place(_context: click.Context, _parameter: click.Parameter, file: Path
 
 @click.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=click.Choice(list(BENCHMARKS)))
-@click.option("--quick", "effort", flag_value=Effort.QUICK.value, help="Every row, from too few figures to go by.")
-@click.option("--tiny", "effort", flag_value=Effort.TINY.value, help="Less still: for the tests of this program.")
-@click.option("--json", "file", type=_FILE, help="Write every figure here.")
-@click.option("--plots", type=_FOLDER, help="Draw a picture for each measure into this folder.")
-@click.option("--page", "into", type=_PAGE, callback=_with_place, help="Put the table into this page, at its place.")
+@click.option("--quick", "effort", flag_value=Effort.QUICK.value, help="Every row, from too few samples to rely on.")
+@click.option("--tiny", "effort", flag_value=Effort.TINY.value, help="Even less: for the tests of this program.")
+@click.option("--json", "file", type=_FILE, help="Write every sample to this file.")
+@click.option("--plots", type=_FOLDER, help="Draw a picture of each measure into this directory.")
+@click.option("--page", "into", type=_PAGE, callback=_with_place, help="Insert the tables into this page.")
 def main(names: tuple[str, ...], effort: str | None, file: Path | None, plots: Path | None, into: Path | None) -> None:
-    """Measure this library beside grpc.aio and others, in one run.
+    """Measure this library against grpc.aio and others, in one run.
 
-    NAMES are some of the benchmarks, by default all: that takes a quarter of an hour, on a machine with nothing else
-    to do. What comes out is a result, whatever it is: the exit status is 0 unless something breaks.
+    NAMES are some of the benchmarks, by default all: that takes a quarter of an hour, on an otherwise idle machine. The
+    exit status is 0 unless something breaks, whatever the figures are.
     """
     view = View()
     done = run([BENCHMARKS[name] for name in names or BENCHMARKS], Effort(effort or Effort.FULL.value), view.begin)

@@ -1,11 +1,11 @@
-"""The statistics: taking turns, ratios, and how sure they are.
+"""The statistics: taking turns, ratios, and their confidence intervals.
 
-Subjects take turns in small blocks, in an order drawn anew for every round (a fixed one favours whoever follows
-itself), so that a machine that grows slower or faster does so for all of them. Each round gives one ratio to the
-baseline of the same round. The result is the median of those, with the interval that 95 % of the medians of resampled
-rounds fall into. The control, the baseline measured a second time, says how far from 1 a ratio of equals can be.
+Subjects take turns in small blocks, in a random order for every round (a fixed order favours a subject that follows
+itself), so that a machine that becomes slower or faster does so for all of them. Each round yields one ratio to the
+baseline of the same round. The result is the median of these, with the interval that contains 95 % of the medians of
+resampled rounds. The control, the baseline measured a second time, shows how far from 1 a ratio of equals can be.
 
-Where subjects have no rounds in common, the ratio is that of their medians, and each is resampled by itself.
+If subjects have no rounds in common, the ratio is that of their medians, each resampled independently.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Compare = Callable[[Samples, Samples], Interval]
 
 
 def turns(subjects: Sequence[str], rounds: int, seed: int = SEED) -> Iterator[str]:
-    """Yield each subject once in every round, in an order drawn anew for each."""
+    """Yield each subject once per round, in a random order for each round."""
     rng = random.Random(seed)
     for _ in range(rounds):
         yield from rng.sample(subjects, k=len(subjects))
 
 
 def ratio_by_round(own: Samples, base: Samples) -> Interval:
-    """Return the median of the ratios that the rounds gave."""
+    """Return the median of the ratios of the rounds."""
     ratios = np.divide(own, base)
     return _interval(np.median(ratios), _resampled_medians(ratios, np.random.default_rng(SEED)))
 
 
 def ratio_of_medians(own: Samples, base: Samples) -> Interval:
-    """Return the ratio of the medians of figures that have nothing to do with each other."""
+    """Return the ratio of the medians of unrelated samples."""
     rng = np.random.default_rng(SEED)
     resampled = _resampled_medians(np.asarray(own), rng) / _resampled_medians(np.asarray(base), rng)
     return _interval(np.median(own) / np.median(base), resampled)
@@ -57,19 +57,19 @@ def _interval(value: float, resampled: np.ndarray) -> Interval:
 
 
 def by_round(case: str, measure: Measure, samples: Mapping[str, Samples], baseline: str) -> list[Row]:
-    """Return the rows of subjects that took turns; the n-th figures of all are of the same round."""
+    """Return the rows of subjects that took turns; the n-th samples of all belong to the same round."""
     return rows(case, measure, samples, baseline, ratio_by_round)
 
 
 def by_itself(case: str, measure: Measure, samples: Mapping[str, Samples], baseline: str | None = None) -> list[Row]:
-    """Return the rows of subjects whose figures have no rounds in common."""
+    """Return the rows of subjects whose samples have no rounds in common."""
     return rows(case, measure, samples, baseline, ratio_of_medians)
 
 
 def rows(
     case: str, measure: Measure, samples: Mapping[str, Samples], baseline: str | None, compare: Compare
 ) -> list[Row]:
-    """Return one row for each subject, each but the baseline compared with that."""
+    """Return one row for each subject, each except the baseline compared with the baseline."""
     return [
         Row(
             case=case,

@@ -1,4 +1,4 @@
-"""The last full run as part of a page: its table, in Markdown, between two comments of the page."""
+"""The last full run as part of a page: its tables, in Markdown, between two comments of the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RULE = ["---:" if heading in ("figure", "spread", "ratio", "95 %") else "---" f
 
 
 def markdown(run: Run) -> str:
-    """Return what was measured, where, when and with what."""
+    """Return what was measured, where, when and with which versions."""
     return "\n".join(_lines(run)) + "\n"
 
 
@@ -30,7 +30,7 @@ def has_place(page: Path) -> bool:
 
 
 def put_into(page: Path, run: Run) -> None:
-    """Write the run between the page's two comments, in place of what stands there."""
+    """Write the run between the page's two comments, replacing what is there."""
     page.write_text(_BETWEEN.sub(lambda _: f"\n{markdown(run)}\n", page.read_text("utf-8")), "utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The servers that are called; each is run in a process of its own (`apart.serving`)."""
+"""The servers that are called, each run in its own process (`apart.serving`)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def echoing() -> AsyncIterator[Served]:
 class _FailingEcho(echo.Echo):
     """Fails each call as often as its request's count says, and then answers.
 
-    To a text that begins with `told` it says when to come back, as gRFC A6 has it.
+    If the text begins with `told`, it sends a pushback, as in gRFC A6.
     """
 
     def __init__(self, pushback_ms: int) -> None:
@@ -68,7 +68,7 @@ async def failing_calls(pushback_ms: int) -> AsyncIterator[Served]:
 
 @contextlib.asynccontextmanager
 async def hanging_up() -> AsyncIterator[Served]:
-    """Send SETTINGS and hang up, as a proxy does whose upstream is down."""
+    """Send SETTINGS and hang up, like a proxy whose upstream is down."""
     async with _counting(settings_then_close(0)) as served:
         yield served
 
@@ -85,7 +85,7 @@ async def _counting(behaviour: Behaviour) -> AsyncIterator[Served]:
     async with FlakyFront(behaviour) as front:
 
         def connections(span: tuple[float, float]) -> int:
-            """Count what was accepted between two moments of the machine's monotonic clock."""
+            """Count the connections accepted between two moments of the machine's monotonic clock."""
             begin, end = span
             return sum(begin <= visit.at < end for visit in front.visits)
 
@@ -93,7 +93,7 @@ async def _counting(behaviour: Behaviour) -> AsyncIterator[Served]:
 
 
 class Place(NamedTuple):
-    """Where a server is, and whom its certificate is to be believed; None without TLS."""
+    """The address of a server, and the certificate to trust; None without TLS."""
 
     target: str
     root: bytes | None = None
@@ -135,14 +135,14 @@ async def hanging_up_with_tls() -> AsyncIterator[Served]:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """When a server goes away, and for how many seconds; moments are of the machine's monotonic clock."""
+    """When a server goes away, and for how many seconds, on the machine's monotonic clock."""
 
     begin: float
     seconds: float
 
 
 class Returns(NamedTuple):
-    """Where servers are that go away, and where news of their return is to be had."""
+    """The addresses of servers that go away, and where their return is announced."""
 
     targets: Sequence[str]
     news: int
@@ -151,7 +151,7 @@ class Returns(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def going_away(count: int) -> AsyncIterator[Served]:
-    """Answer on so many ports; told of an outage for each, hang up there on whoever dials while it lasts."""
+    """Answer on this many ports; during an outage of one of them, hang up on every client there."""
     readers: list[asyncio.StreamWriter] = []
     async with (
         echo.serving() as port,

@@ -1,4 +1,4 @@
-"""What a run is worth remembering with: the machine, the versions, and every figure, as JSON."""
+"""What is recorded of a run: the machine, the versions, and every sample, as JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GIB = 1 << 30
 
 
 def machine() -> str:
-    """Return what this runs on, in a line."""
+    """Return a description of this machine, on one line."""
     memory = psutil.virtual_memory().total / _GIB
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB"
 
@@ -49,7 +49,7 @@ def versions() -> Mapping[str, str]:
 
 
 def to_json(run: Run) -> dict[str, Any]:
-    """Return everything that the run gave, with None for what has no bound."""
+    """Return everything that the run produced, with None for infinite bounds."""
     return {
         "began": run.began.isoformat(timespec="seconds"),
         "effort": run.effort.value,

@@ -1,4 +1,4 @@
-"""All benchmarks, in the order in which they are run, and the running of them."""
+"""All benchmarks, in the order in which they run, and the function that runs them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one benchmark gave, and how many seconds it took."""
+    """What one benchmark produced, and how many seconds it took."""
 
     benchmark: Benchmark
     rows: tuple[Row, ...]
@@ -63,7 +63,7 @@ class Run:
 
 
 def run(benchmarks: Sequence[Benchmark], effort: Effort, tell: Callable[[Benchmark], object]) -> Run:
-    """Run some benchmarks, one after the other; `tell` is called with each as it begins."""
+    """Run some benchmarks, one after another; `tell` is called with each as it starts."""
     began = datetime.now().astimezone()
     results = []
     for benchmark in benchmarks:

@@ -1,4 +1,4 @@
-"""What a run shows on the terminal: what it is at, one table of everything, and the goals that were missed."""
+"""The terminal output of a run: its progress, one table of everything, and the missed goals."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _STYLES = {
     Verdict.MISSED: "bold red",
 }
 _FIGURES = {"figure", "spread", "ratio", "95 %"}
-_WIDTH = 190  # a narrower terminal wraps lines, which says more than figures cut off
+_WIDTH = 190  # a narrower terminal wraps lines instead of truncating figures
 
 
 class View:
-    """The terminal, or what is there in its place."""
+    """The terminal, or whatever replaces it."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
         self._console.width = max(self._console.width, _WIDTH)
 
     def begin(self, benchmark: Benchmark) -> None:
-        """Say what is measured now."""
-        self._console.print(f"{benchmark.name}: {benchmark.says}, beside {', '.join(benchmark.beside)}")
+        """Print what is being measured."""
+        self._console.print(f"{benchmark.name}: {benchmark.says}, compared with {', '.join(benchmark.beside)}")
 
     def show(self, run: Run) -> None:
         """Print everything that was measured."""

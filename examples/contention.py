@@ -1,10 +1,10 @@
-"""Many clients commit to one key of etcd at the same moment: how many get through, and what it takes them.
+"""Many clients commit to one key of etcd at the same moment: how many succeed, and how long it takes them.
 
     python examples/contention.py [--clients 2,5,10,20] [--commits K] [--work MS] [--steady] [--against POLICY]
                                   [--seed S] [--json FILE]
 
-The clients are in `race.py`, the service that they call in `gateway.py`, the etcd behind it in `etcd.py`. What came out
-is in `docs/contention.md`.
+The clients are in `race.py`, the service that they call in `gateway.py`, the etcd behind it in `etcd.py`. The results
+are in `docs/contention.md`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POLICIES = {
     "linear, 3 retries": "retry: 3, delay: 10ms, backoff: linear, codes: ABORTED",
     "contention": "contention",
 }
-"""The old way, which has no jitter, and the preset that is made for this."""
+"""Retries without jitter, and the preset that is made for this."""
 
 _WIDE = 120
 
@@ -53,14 +53,16 @@ def _numbers(_context: click.Context, _parameter: click.Parameter, text: str) ->
 
 @click.command()
 @click.option("--clients", default="2,5,10,20", show_default=True, callback=_numbers, help="How many at a time.")
-@click.option("--commits", default=20, show_default=True, type=click.IntRange(1), help="How many each client makes.")
+@click.option("--commits", default=20, show_default=True, type=click.IntRange(1), help="Commits per client.")
 @click.option("--work", default=5.0, show_default=True, type=click.FloatRange(0), help="Milliseconds in each commit.")
-@click.option("--steady", is_flag=True, help="Each client goes on by itself, instead of all at once.")
-@click.option("--against", multiple=True, metavar="POLICY", help="One more: a preset's name, or words.")
-@click.option("--seed", type=int, help="Draw the jitter from this; times differ all the same.")
-@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the results here too.")
+@click.option("--steady", is_flag=True, help="Clients commit continuously instead of all at once.")
+@click.option("--against", multiple=True, metavar="POLICY", help="Another policy: a preset's name, or a policy string.")
+@click.option("--seed", type=int, help="The seed of the jitter; times differ anyway.")
+@click.option(
+    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the results to this file."
+)
 def main(file: Path | None, work: float, against: Sequence[str], **measured: Any) -> None:
-    """Let many clients commit to one key of an etcd, with the old way of retrying and with the preset `contention`."""
+    """Let many clients commit to one key of an etcd, with linear retries and with the preset `contention`."""
     policies = POLICIES | {policy: policy for policy in against}
     plan = Plan(work=work / 1000, policies=policies, **measured)
     console = Console(width=None if sys.stdout.isatty() else _WIDE, markup=False)
@@ -78,7 +80,7 @@ def main(file: Path | None, work: float, against: Sequence[str], **measured: Any
 
 
 async def _measure(plan: Plan, begins: Callable[[str], object]) -> list[Result]:
-    """Measure, and end in good order when told to: etcd shall not outlive this process."""
+    """Measure, and shut down cleanly on a signal: etcd must not outlive this process."""
     measuring = asyncio.ensure_future(measure(plan, begins))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, measuring.cancel)
     return await measuring
@@ -103,7 +105,7 @@ def _table(plan: Plan, results: Sequence[Result]) -> Table:
 
 
 def _check(results: Sequence[Result]) -> None:
-    """Say what clients were told and what etcd has; fail if the two do not agree."""
+    """Compare what clients were told with what etcd has; fail if the two do not agree."""
     done, stored = sum(result.done for result in results), sum(result.counter for result in results)
     unknown = sum(result.unknown for result in results)
     found = f"{done} commits reported as done, {stored} in etcd, {unknown} attempts of unknown outcome"
@@ -113,5 +115,5 @@ def _check(results: Sequence[Result]) -> None:
 
 
 if __name__ == "__main__":
-    logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # commits that are given up are figures here
+    logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # commits that give up are counted here
     main()

@@ -1,4 +1,4 @@
-"""An etcd of one's own: the real server, on loopback, with its data in a temporary directory."""
+"""A private etcd: the real server, on loopback, with its data in a temporary directory."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class EtcdError(Exception):
 
 @contextlib.asynccontextmanager
 async def running() -> AsyncIterator[str]:
-    """Run etcd; give its target once it answers. However this ends, it is stopped, and its data are removed.
+    """Run etcd; yield its target once it answers. In any case, it is stopped in the end and its data are removed.
 
     Raises:
         EtcdError: says in one line why there is none.
     """
     command = shutil.which("etcd")
     if command is None:
-        raise EtcdError("the command etcd is not there: install Debian's package etcd-server")
+        raise EtcdError("the command etcd is not installed: install Debian's package etcd-server")
     with tempfile.TemporaryDirectory(prefix="etcd-") as folder, tempfile.TemporaryFile() as log:
         target, peer = f"127.0.0.1:{_free_port()}", f"127.0.0.1:{_free_port()}"
         process = await asyncio.create_subprocess_exec(
@@ -51,8 +51,8 @@ async def running() -> AsyncIterator[str]:
                 raise EtcdError(f"etcd did not start: {_last_line(log.read())}")
             yield target
         finally:
-            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
-                process.kill()  # nobody will read its data again
+            with contextlib.suppress(ProcessLookupError):  # it has already exited
+                process.kill()  # its data is not needed any more
             await process.wait()
 
 
@@ -73,7 +73,7 @@ def _free_port() -> int:
 
 
 async def _is_ready(target: str, process: asyncio.subprocess.Process) -> bool:
-    """Wait until etcd takes connections, which it does once it can answer; False if it ends instead, or never does."""
+    """Wait until etcd accepts connections, which it does once it can answer; False if it exits, or never does."""
     async with aio.insecure_channel(target, _SOON) as channel:
         ready, ended = asyncio.ensure_future(channel.channel_ready()), asyncio.ensure_future(process.wait())
         await asyncio.wait({ready, ended}, timeout=_LIMIT, return_when=asyncio.FIRST_COMPLETED)
@@ -84,4 +84,4 @@ async def _is_ready(target: str, process: asyncio.subprocess.Process) -> bool:
 
 
 def _last_line(log: bytes) -> str:
-    return ["it said nothing", *log.decode("utf-8", "replace").splitlines()][-1]
+    return ["it printed nothing", *log.decode("utf-8", "replace").splitlines()][-1]

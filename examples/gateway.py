@@ -1,7 +1,7 @@
 """A gRPC service that keeps counters in etcd. A commit reads, computes, and writes by compare-and-swap, with no lock.
 
 If the comparison at the end fails, another commit was faster: nothing is written, and the answer is ABORTED. What to do
-then is up to the client; a retry does all of it again, so it computes from what the other wrote.
+then is up to the client; a retry starts over, so it computes from what the other commit wrote.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from grpc_backoff import aio
 __all__ = ["Gateway", "serving"]
 
 _GRACE = 1.0
-"""Seconds that clients have in the end; those whose channels are closed need none."""
+"""Seconds that clients have at the end; those whose channels are closed need none."""
 
 
 class Gateway(counters_services.CountersServicer):  # type: ignore[name-defined,misc] # generated
     """The service."""
 
     def __init__(self, store: grpc.aio.Channel, work: float) -> None:
-        """Keep the counters in the etcd at the channel's other end; compute for `work` seconds in each commit."""
+        """Keep the counters in the etcd behind this channel; compute for `work` seconds in each commit."""
         self._store = etcd_services.KVStub(store)
         self._work = work
 
@@ -46,7 +46,7 @@ class Gateway(counters_services.CountersServicer):  # type: ignore[name-defined,
         return (int(found.kvs[0].value), found.kvs[0].mod_revision) if found.kvs else (0, 0)
 
     async def _swap(self, key: str, revision: int, value: int) -> bool:
-        """Write a value if the key was not written since `revision`; return whether that was so."""
+        """Write a value if the key was not written since `revision`; return whether it was written."""
         name = key.encode()
         unchanged = etcd.Compare(key=name, target=etcd.Compare.MOD, result=etcd.Compare.EQUAL, mod_revision=revision)
         put = etcd.RequestOp(request_put=etcd.PutRequest(key=name, value=str(value).encode()))
@@ -56,7 +56,7 @@ class Gateway(counters_services.CountersServicer):  # type: ignore[name-defined,
 
 @contextlib.asynccontextmanager
 async def serving(etcd_target: str, work: float) -> AsyncIterator[tuple[str, Gateway]]:
-    """Run the service on a free port of loopback; give its target, and itself."""
+    """Run the service on a free loopback port; yield its target and the service."""
     async with aio.insecure_channel(etcd_target) as store:
         server, gateway = grpc.aio.server(), Gateway(store, work)
         counters_services.add_CountersServicer_to_server(gateway, server)

@@ -1,8 +1,8 @@
 """A process is killed while it delivers orders, and started again: nothing is lost.
 
 `python -m examples.ledger` submits orders to a ledger in one SQLite file. Another process delivers them to a real
-server and is killed by SIGKILL in the middle, again and again. In the end every order has arrived; those that were on
-their way at a kill have arrived twice, under the same idempotency key. The exit status is 0 only if that is so.
+server and is killed by SIGKILL in the middle, again and again. In the end every order has arrived; those that were in
+flight at a kill have arrived twice, under the same idempotency key. The exit status is 0 only if that is so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SETTINGS = replace(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the orders."""
+    """What happened to the orders."""
 
     submitted: int
     arrived: int
@@ -52,7 +52,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether every order arrived, none is stuck, and only what was on its way at a kill arrived twice."""
+        """Whether every order arrived, none is stuck, and only orders in flight at a kill arrived twice."""
         return self.arrived == self.submitted and not self.unfinished and self.twice <= self.lost_attempts
 
 
@@ -60,11 +60,11 @@ class Orders(grpc.GenericRpcHandler):
     """The server: counts the keys of the orders that arrive."""
 
     def __init__(self) -> None:
-        """No order has arrived yet."""
+        """Start with no orders."""
         self.arrived: Counter[str] = Counter()
 
     def service(self, _details: grpc.HandlerCallDetails) -> Any:
-        """Take every method for the same."""
+        """Handle every method alike."""
         return grpc.unary_unary_rpc_method_handler(self._place)
 
     async def _place(self, request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
@@ -75,7 +75,7 @@ class Orders(grpc.GenericRpcHandler):
 
 
 async def play() -> Outcome:
-    """Submit, deliver, kill, deliver again; return what came of it."""
+    """Submit, deliver, kill, deliver again; return the outcome."""
     orders = Orders()
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((orders,))
@@ -135,8 +135,8 @@ async def _outcome(ledger: Ledger, orders: Orders) -> Outcome:
 
 
 async def deliver(path: str, target: str) -> None:
-    """Deliver until the process ends: what the process that is killed does."""
-    logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # that attempts were lost is what is shown here
+    """Deliver until the process ends; run in the process that is killed."""
+    logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # lost attempts are expected here
     async with await Ledger.open(path, settings=_SETTINGS) as ledger, aio.insecure_channel(target) as channel:
         await ledger.deliver(channel)
 

@@ -1,4 +1,4 @@
-"""Clients that commit to one key of etcd at the same time, and what becomes of their commits."""
+"""Clients that commit to one key of etcd at the same time, and the outcome of their commits."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Plan:
     """What is measured.
 
     Attributes:
-        clients: how many at a time, one number after the other.
+        clients: how many at a time, one number after another.
         commits: how many each client makes.
         work: how many seconds the gateway computes between reading and writing.
-        steady: whether a client goes on as soon as its own commit has ended, instead of when those of all have.
-        policies: how the clients retry, by what that is called.
-        seed: what jitter is drawn from; None for another in each run.
+        steady: whether a client continues as soon as its own commit has ended, instead of waiting for all others.
+        policies: the clients' retry policies, by display name.
+        seed: the seed of the jitter; None for a different one in each run.
     """
 
     clients: Sequence[int]
@@ -48,7 +48,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of one client: how each attempt ended, and how many seconds the call took, its waits included."""
+    """One commit of one client: how each attempt ended, and how many seconds the call took, including its waits."""
 
     codes: Sequence[str]
     seconds: float
@@ -56,19 +56,19 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of the commits of so many clients with one policy.
+    """The outcome of the commits of this many clients with one policy.
 
     Attributes:
-        clients: how many.
-        policy: what it is called.
-        commits: how many were asked for.
+        clients: the number of clients.
+        policy: its display name.
+        commits: how many commits were requested.
         done: how many were reported as done.
-        attempts: how many attempts they took in all.
-        most_attempts: how many the one took that needed the most.
-        unknown: how many attempts ended neither well nor with ABORTED: nobody knows whether those wrote.
-        median: how many seconds a call took, done or not.
-        largest: the most seconds that one took.
-        counter: what etcd has in the end.
+        attempts: how many attempts they took in total.
+        most_attempts: how many attempts the slowest commit took.
+        unknown: how many attempts ended neither with success nor with ABORTED: whether they wrote is unknown.
+        median: the median duration of a call in seconds, done or not.
+        largest: the largest duration in seconds.
+        counter: the final value in etcd.
     """
 
     clients: int
@@ -89,17 +89,17 @@ class Result:
 
 
 class Client:
-    """Adds 1 to a counter, through a channel of its own."""
+    """Adds 1 to a counter, through its own channel."""
 
     def __init__(self, target: str, key: str, retry: str, rng: random.Random) -> None:
-        """Retry as told: the name of a preset, or words."""
+        """Retry by this policy: the name of a preset, or a policy string."""
         self.channel = aio.insecure_channel(target, retry=retry, rng=rng, listeners=[self._heard])
         self._stub = counters_services.CountersStub(self.channel)
         self._request = counters.CommitRequest(key=key, change=1)
         self._codes: list[str] = []
 
     async def commit(self) -> Commit:
-        """Make one call, which the channel tries as often as its policy says."""
+        """Make one call, which the channel attempts as often as its policy says."""
         self._codes = []
         began = time.perf_counter()
         try:
@@ -116,7 +116,7 @@ class Client:
 
 
 async def measure(plan: Plan, begins: Callable[[str], object]) -> list[Result]:
-    """Return the results of all numbers of clients with all policies; `begins` is told of each."""
+    """Return the results of all numbers of clients with all policies; `begins` is called with each of them."""
     results = []
     async with etcd.running() as store, serving(store, plan.work) as (target, gateway):
         for number in plan.clients:
@@ -139,13 +139,13 @@ async def _race(plan: Plan, number: int, policy: str, target: str, gateway: Gate
 
 
 async def _at_once(clients: Sequence[Client], times: int) -> list[Commit]:
-    """Let all commit in the same moment, and again when the last of them is through."""
+    """Let all commit at the same moment, and again when the last of them has finished."""
     rounds = [await asyncio.gather(*(client.commit() for client in clients)) for _ in range(times)]
     return [commit for commits in rounds for commit in commits]
 
 
 async def _steadily(clients: Sequence[Client], times: int) -> list[Commit]:
-    """Let each commit again as soon as it is through itself."""
+    """Let each client commit again as soon as its own commit has finished."""
 
     async def work(client: Client) -> list[Commit]:
         return [await client.commit() for _ in range(times)]

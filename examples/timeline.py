@@ -1,7 +1,7 @@
 """Draws a timeline of attempts to connect for docs/concepts/protocol.md: `python -m examples.timeline`.
 
-The channel is a real one. Its attempts follow a script, on a clock that is moved here, so the picture is the same each
-time: two attempts that fail, one that hangs until its limit, and one that succeeds.
+The channel is a real one. Its attempts follow a script, on a fake clock, so the picture is always the same: two
+attempts that fail, one that hangs until its limit, and one that succeeds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FAILED, _CONNECTED, _WAITS = "#b3261e", "#1b7f3b", "#5f6368"
 
 
 async def record() -> list[AttemptStarted | AttemptFailed | Connected]:
-    """Return the events of the channel's attempts; moments count from the first start."""
+    """Return the events of the channel's attempts, with times relative to the first start."""
     events: list[AttemptStarted | AttemptFailed | Connected] = []
 
     def listen(event: object) -> None:

@@ -1,7 +1,7 @@
-"""What CPU one failed attempt to connect takes.
+"""The CPU time of one failed attempt to connect.
 
-Fifty channels, each in a backoff of 100 ms, dial a peer that accepts and hangs up. The peer counts what reached it;
-the CPU is that of the whole process that dials, which has nothing else to do. Each turn is a fresh process.
+Fifty channels, each with a backoff of 100 ms, dial a peer that accepts and hangs up. The peer counts the connections;
+the CPU time is that of the whole dialling process, which does nothing else. Each turn is a new process.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["BENCHMARK"]
 
 SUBJECTS = (PLAIN, OURS, CONTROL)
 CHANNELS = 50
-BACKOFF = tuple((f"grpc.{which}_reconnect_backoff_ms", 100) for which in ("initial", "max"))  # grpcio's least
-SETTLES_IN = 0.3  # seconds; the first attempts, which also load and set up, are not counted
+BACKOFF = tuple((f"grpc.{which}_reconnect_backoff_ms", 100) for which in ("initial", "max"))  # grpcio's minimum
+SETTLES_IN = 0.3  # seconds; the first attempts, which include loading and set-up, are not counted
 CPU = Measure("CPU of an attempt", "µs")
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many rounds, and how long a turn is."""
+    """The number of rounds, and the length of a turn."""
 
     rounds: int
     seconds: float
@@ -38,7 +38,7 @@ SIZES = {Effort.FULL: Size(6, 1.5), Effort.QUICK: Size(2, 0.5), Effort.TINY: Siz
 
 
 def run(effort: Effort) -> list[Row]:
-    """Take turns, each in a process of its own."""
+    """Take turns, each in its own process."""
     size = SIZES[effort]
     samples: dict[str, list[float]] = {subject: [] for subject in SUBJECTS}
     with serving(failing) as peer:
@@ -49,7 +49,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def dial(subject: str, target: str, seconds: float) -> tuple[float, float, float]:
-    """Return from when to when it dialled, on the machine's monotonic clock, and the seconds of CPU of that."""
+    """Return the start and end of the dialling, on the machine's monotonic clock, and its CPU time in seconds."""
     return asyncio.run(_dial(subject, target, seconds))
 
 
@@ -58,7 +58,7 @@ async def _dial(subject: str, target: str, seconds: float) -> tuple[float, float
         for _ in range(CHANNELS):
             channel = await stack.enter_async_context(open_channel(subject, target, BACKOFF))
             channel.get_state(try_to_connect=True)
-            await asyncio.sleep(SETTLES_IN / CHANNELS)  # so that they do not dial all at once ever after
+            await asyncio.sleep(SETTLES_IN / CHANNELS)  # so that they do not dial all at once from then on
         begin, cpu = time.monotonic(), time.process_time()
         await asyncio.sleep(seconds)
         return begin, time.monotonic(), time.process_time() - cpu

@@ -1,9 +1,9 @@
-"""What a call costs on a READY channel (CH-5, TH-2): plain grpc.aio, ours, and plain grpc.aio once more.
+"""The cost of a call on a READY channel (CH-5, TH-2): plain grpc.aio, ours, and plain grpc.aio again.
 
 Each kind of call is made one at a time and fifty at a time, on asyncio's loop and on uvloop; and blocking unary calls
-by one thread and by sixteen, on plain grpc, ours, and plain grpc once more. The three channels have a
-connection each to the same server. They are made anew several times, in an order drawn anew, since where a channel's
-memory lies is luck that lasts as long as the channel.
+by one thread and by sixteen, on plain grpc, ours, and plain grpc again. The three channels each have a connection to
+the same server. They are recreated several times, in a random order, because where a channel's memory lies is luck that
+lasts as long as the channel.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How often the channels are made anew, and how many rounds they then have."""
+    """How often the channels are recreated, and how many rounds follow each time."""
 
     sets: int
     rounds: int
@@ -93,7 +93,7 @@ SIZES = {Effort.FULL: Size(6, 30), Effort.QUICK: Size(2, 5), Effort.TINY: Size(1
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure on each loop, and with threads, in a process of its own."""
+    """Measure on each loop, and with threads, each in its own process."""
     rows = []
     with serving(echoing) as peer:
         for loop in LOOPS:
@@ -106,7 +106,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def measure(loop: str, target: str, size: Size) -> dict[str, Samples]:
-    """Return the microseconds that a call of each kind took for each subject, one figure a turn."""
+    """Return the microseconds that a call of each kind took for each subject, one sample per turn."""
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         return runner.run(_measure(target, size))
 

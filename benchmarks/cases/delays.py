@@ -1,15 +1,15 @@
-"""Delays in a second, beside the libraries that retry by the same growth: one at a time, and for a whole fleet.
+"""Delays per second, compared with libraries that retry with the same growth: one at a time, and for a whole fleet.
 
 The schedule is 1 s, doubling, at most 60 s, with full jitter. stamina has no full jitter and adds up to its
-`wait_jitter` instead; its function is private, since only its loop is public. The loops themselves are not measured.
+`wait_jitter` instead; its function is private, because only its loop is public. The loops themselves are not measured.
 
-One at a time, each library is asked the way that its own retry loop asks, for the first FAILURES failures in a row.
+One at a time, each library is called the way its own retry loop does, for the first FAILURES failures in a row.
 
-A fleet's delays are what somebody needs who asks what a policy does to a server. This library has a simulator for
-that, which draws for all clients at once. The others have nothing of the kind: with them one asks for each delay, in a
-loop. That is what is set beside it, for a tenth of the clients, since the cost of a delay does not depend on their
-number. The comparison favours them twice: the simulator also adds up when each attempt starts and counts them, and it
-is CPU that is compared, of all the simulator's threads.
+A fleet's delays answer the question what a policy does to a server. This library has a simulator for that, which draws
+for all clients at once. The others have nothing comparable: with them, one draws each delay in a loop. That loop is the
+comparison, for a tenth of the clients, because the cost of a delay does not depend on their number. The comparison
+favours the others twice: the simulator also adds up when each attempt starts and counts them, and it is the CPU time
+of all the simulator's threads that is compared.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ONE = Measure("time of a delay", "ns")
 OF_MANY = Measure("CPU of a delay", "ns")
 
 Series = Callable[[int], object]
-"""Asks for the delays of so many failures in a row."""
+"""Draws the delays of this many failures in a row."""
 
 POLICY = BackoffPolicy(Exponential(BASE, MULTIPLIER), CAP, Full())
 CONNECTING = replace(CONNECT, backoff=POLICY, jitter_first=True)
@@ -59,32 +59,32 @@ STAMINA_BACKOFF = stamina._core._compute_backoff  # noqa: SLF001
 
 
 def ours(failures: int) -> None:
-    """Ask as the channel and the retries do."""
+    """Draw as the channel and the retries do."""
     for n in range(1, failures + 1):
         POLICY.delay(n, RNG)
 
 
 def ours_in_a_row(failures: int) -> None:
-    """Ask for one after the other."""
+    """Draw one after the other."""
     for _ in islice(POLICY.delays(RNG), failures):
         pass
 
 
 def with_tenacity(failures: int) -> None:
-    """Ask as its loop does; all that this wait reads of the loop's state is the number."""
+    """Draw as its loop does; the number is all that this wait reads of the loop's state."""
     state = SimpleNamespace()
     for state.attempt_number in range(1, failures + 1):
         TENACITY_WAIT(state)
 
 
 def with_stamina(failures: int) -> None:
-    """Ask as its loop does."""
+    """Draw as its loop does."""
     for n in range(1, failures + 1):
         STAMINA_BACKOFF(n, CAP, BASE, MULTIPLIER, BASE)
 
 
 def with_backoff(failures: int) -> None:
-    """Ask as its loop does: the growth from a generator, which is started first, and the jitter from a function."""
+    """Draw as its loop does: the growth from a generator, started first, and the jitter from a function."""
     waits = backoff.expo(base=MULTIPLIER, factor=BASE, max_value=CAP)
     next(waits)
     for value in islice(waits, failures):
@@ -92,7 +92,7 @@ def with_backoff(failures: int) -> None:
 
 
 def with_google(failures: int) -> None:
-    """Ask as its loop does."""
+    """Draw as its loop does."""
     for _ in islice(exponential_sleep_generator(BASE, CAP, MULTIPLIER), failures):
         pass
 
@@ -108,7 +108,7 @@ LIBRARIES: dict[str, Series] = {OURS: ours, OURS_IN_A_ROW: ours_in_a_row, **PEER
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many rounds of each kind, and how many clients are simulated."""
+    """The number of rounds of each kind, and of simulated clients."""
 
     rounds: int
     fleets: int
@@ -133,7 +133,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def measure(size: Size) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Return the nanoseconds of a delay: asked for one at a time, and for a fleet."""
+    """Return the nanoseconds of a delay: drawn one at a time, and for a fleet."""
     one: dict[str, list[float]] = {name: [] for name in LIBRARIES}
     for name in turns(list(LIBRARIES), size.rounds):
         one[name].append(_seconds(time.perf_counter, LIBRARIES[name], REPEATS))

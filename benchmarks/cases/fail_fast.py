@@ -1,6 +1,6 @@
-"""What a call costs that does not wait, while the channel is in backoff (CH-3): it fails at once and says why.
+"""The cost of a fail-fast call while the channel is in backoff (CH-3): it fails at once and says why.
 
-Nobody listens at the target, and the backoff is so long that no attempt falls into the measurement.
+Nothing listens at the target, and the backoff is so long that no attempt falls into the measurement.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TIME = Measure("time of a call", "µs")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many rounds."""
+    """The number of rounds."""
 
     rounds: int
 
@@ -44,7 +44,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def measure(size: Size) -> dict[str, list[float]]:
-    """Return the microseconds that a call took on each subject, one figure a turn."""
+    """Return the microseconds that a call took on each subject, one sample per turn."""
     return asyncio.run(_measure(size))
 
 
@@ -55,7 +55,7 @@ async def _measure(size: Size) -> dict[str, list[float]]:
         for subject in SUBJECTS:
             channel = await stack.enter_async_context(open_channel(subject, NOBODY, LONG_BACKOFF))
             stubs[subject] = EchoStub(channel)
-            await _turn(stubs[subject])  # the first call has it dial and fail
+            await _turn(stubs[subject])  # the first call makes it dial and fail
         for subject in turns(SUBJECTS, size.rounds):
             samples[subject].append(await _turn(stubs[subject]))
     return samples

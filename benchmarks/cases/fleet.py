@@ -1,8 +1,8 @@
-"""What ten thousand channels in backoff cost: memory, CPU, threads, and how late they make their event loop.
+"""The cost of ten thousand channels in backoff: memory, CPU, threads, and how late they make their event loop.
 
-Each channel has a target of its own on the loopback network at which nobody listens. Its backoff has its defaults. The
-subjects run at the same time, each in a process of its own; they share the machine's cores, which the control shows to
-be fair. Memory is what the process grew by from the first channel to the last attempt.
+Each channel has its own target on the loopback network at which nothing listens. Its backoff has the defaults. The
+subjects run at the same time, each in its own process; they share the machine's cores, fairly as the control shows.
+Memory is the growth of the process from the first channel to the last attempt.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from benchmarks.measure import by_itself
 __all__ = ["BENCHMARK"]
 
 SUBJECTS = (PLAIN, OURS, CONTROL)
-AT_ONCE = 10  # channels made before the loop has its turn again
-FIRST = 20  # channels that the threads are counted with, before the rest is there
+AT_ONCE = 10  # channels created before the loop gets a turn
+FIRST = 20  # channels with which threads are counted, before the rest is created
 TICK = 0.01
 
 MEMORY = Measure("memory of a channel", "KiB")
@@ -38,7 +38,7 @@ MEASURES = (MEMORY, CPU, THREADS, LATENESS)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many channels, and for how long."""
+    """The number of channels, and the duration."""
 
     channels: int
     seconds: float
@@ -69,7 +69,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def back_off(subject: str, size: Size) -> Figures:
-    """Keep the channels in backoff; return what that took."""
+    """Keep the channels in backoff; return the resources used."""
     return asyncio.run(_back_off(subject, size))
 
 
@@ -103,7 +103,7 @@ def _dialling(subject: str, number: int) -> grpc.aio.Channel:
 
 
 class _Ticker:
-    """Asks to be woken again and again, and notes by how much it was woken too late at worst, in seconds."""
+    """Keeps scheduling a timer, and records the worst lateness in seconds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.worst = 0.0

@@ -1,11 +1,11 @@
-"""How often a peer is dialled that sends SETTINGS and hangs up, as a proxy does whose upstream is down (CB-7).
+"""How often a peer is dialled that sends SETTINGS and hangs up, like a proxy whose upstream is down (CB-7).
 
 The workers do what many programs do: call, and on a failure call again. All channels have their defaults, so ours may
-dial once in a second. Each subject has its own peer, in a process of its own, so that a flood is not slowed by the
-counting of it; and each has its turn alone.
+dial once per second. Each subject has its own peer, in its own process, so that counting does not slow down a flood;
+and the subjects run one at a time.
 
-With threads the workers are threads. There grpc's core may redial between two looks at a connection; what our channels
-announce of that (`CoreRedial`) is a row of its own.
+With threads, the workers are threads. There grpc's core may redial between two checks of a connection; such redials
+that our channels report (`CoreRedial`) have their own row.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many call, and for how long."""
+    """The number of workers, and the duration."""
 
     workers: int
     seconds: float
@@ -79,7 +79,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def keep_calling(subject: str, target: str, size: Size) -> tuple[Span, int]:
-    """Let the workers try; return from when to when, on the machine's monotonic clock, and the redials announced."""
+    """Let the workers call; return start and end, on the monotonic clock, and the number of reported redials."""
     heard: list[object] = []
     if subject in IN_THREADS:
         span = _keep_calling_in_threads(subject, target, size, heard)
@@ -136,7 +136,7 @@ async def _calling(subject: str, target: str, heard: list[object]) -> AsyncItera
 
 
 async def _work(call: Call, end: float) -> None:
-    """Call again and again until this moment. A cancellation is not enough: grpclib's calls can make an error of it."""
+    """Call repeatedly until this moment. Cancelling is not enough: grpclib's calls can turn it into an error."""
     loop = asyncio.get_running_loop()
     while loop.time() < end:
         with contextlib.suppress(*CALL_FAILED):

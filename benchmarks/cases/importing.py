@@ -1,6 +1,6 @@
-"""What importing `grpc_backoff.aio` takes over importing `grpc.aio`, which it needs and a user has anyway.
+"""The cost of importing `grpc_backoff.aio` in addition to `grpc.aio`, which it needs and users have anyway.
 
-CPU in a fresh interpreter each time: of the first import, and then of the second on top of it.
+CPU time in a new interpreter each time: of the first import, and of the second after it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TIME = Measure("CPU of the import", "ms")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many interpreters."""
+    """The number of interpreters."""
 
     rounds: int
 
@@ -41,10 +41,10 @@ SIZES = {Effort.FULL: Size(30), Effort.QUICK: Size(4), Effort.TINY: Size(2)}
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure in one interpreter after the other."""
+    """Measure in one interpreter after another."""
     samples: dict[str, list[float]] = {PLAIN: [], OVER: []}
     with tempfile.TemporaryDirectory() as bytecode:
-        _import(bytecode)  # writes what all others read
+        _import(bytecode)  # writes the bytecode that all others read
         for _ in range(SIZES[effort].rounds):
             for subject, seconds in zip(samples, _import(bytecode), strict=True):
                 samples[subject].append(seconds * 1e3)

@@ -1,8 +1,8 @@
-"""How late attempts start against their own deadline, with a thousand channels in backoff on one event loop.
+"""How late attempts start relative to their deadline, with a thousand channels in backoff on one event loop.
 
-Each channel says when an attempt failed and in how many seconds the next one starts, and then when that did start, on
-the event loop's clock. The loop has nothing else to do. Beside that, bare timers of the same loop, one after the other:
-what an idle loop is late by without any channel.
+Each channel reports when an attempt failed and in how many seconds the next one starts, and then when that did start,
+on the event loop's clock. The loop has nothing else to do. For comparison, bare timers of the same loop, one after
+another: how late an idle loop is without any channel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LATENESS = Measure("lateness of an attempt", "ms", quantile=0.99)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many channels, in how many seconds they begin, and for how long they go on after that."""
+    """The number of channels, the seconds within which they start, and the duration after that."""
 
     channels: int
     begin: float
@@ -48,7 +48,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def measure(size: Size) -> dict[str, list[float]]:
-    """Return the milliseconds that each attempt, and each timer, was late by."""
+    """Return by how many milliseconds each attempt, and each timer, was late."""
     return asyncio.run(_measure(size))
 
 
@@ -63,14 +63,14 @@ async def _attempts(size: Size) -> list[float]:
         channel = aio.insecure_channel(NOBODY, listeners=[_Watch(late)])
         channel.get_state(try_to_connect=True)
         channels.append(channel)
-        await asyncio.sleep(size.begin / size.channels)  # so that they do not dial all at once ever after
+        await asyncio.sleep(size.begin / size.channels)  # so that they do not dial all at once from then on
     await asyncio.sleep(size.seconds)
     await asyncio.gather(*(channel.close() for channel in channels))
     return late
 
 
 class _Watch:
-    """Listens to one channel, and notes how late each attempt but the first is, in milliseconds."""
+    """Listens to one channel, and records how late each attempt but the first is, in milliseconds."""
 
     def __init__(self, late: list[float]) -> None:
         self._late = late

@@ -1,20 +1,20 @@
-"""How long after a peer's return the first answer comes, by how long it was away.
+"""How long after a peer's return the first answer arrives, by the length of the outage.
 
-Time is compressed ten times, since grpcio's backoff has a floor of 100 ms: a backoff of 100 ms to 12 s in place of 1 s
-to 120 s, and outages as much shorter. The figures are milliseconds of this compressed time.
+Time is compressed ten times because grpcio's backoff has a minimum of 100 ms: a backoff of 100 ms to 12 s instead of 1
+s to 120 s, and correspondingly shorter outages. The figures are milliseconds of this compressed time.
 
-A trial is one peer. It serves; it breaks off, and hangs up on whoever dials; it serves again. Each does so at its own
-moment, so that trials do not get into each other's way, and is away for up to a fifth more or less than the case says:
-else the figures would say how an outage of just that length fits a schedule of just those gaps. All subjects are
-clients of it at the same time:
+A trial is one peer. It serves; it breaks connections and hangs up on every client; it serves again. Each peer does so
+at its own moment, so that trials do not interfere, and is away for up to a fifth more or less than the case says:
+otherwise the figures would show how an outage of exactly that length fits a schedule of exactly those gaps. All
+subjects are its clients at the same time:
 
-* ours and plain grpc.aio, with the same options, make one call that waits for READY;
-* ours, told, has its backoff reset when it hears by another connection, from the peer's process, that the peer is back;
-* two programs call again after each failure, by the same backoff: one with a fresh channel for each attempt, one with a
-  channel of grpclib's, which dials for each call and has no backoff of its own.
+* ours and plain grpc.aio, with the same options, make one wait-for-ready call;
+* ours, told, has its backoff reset when it learns through another connection, from the peer's process, of the return;
+* two programs call again after each failure, with the same backoff: one with a new channel for each attempt, one with a
+  channel of grpclib, which dials for each call and has no backoff of its own.
 
-Channels for threads have trials of their own, so that they are no crowd: plain grpc and ours make futures that wait for
-READY.
+Channels for threads have separate trials, so that they do not crowd each other: plain grpc and ours make wait-for-ready
+futures.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ OPTIONS = tuple(
         ("min", CONNECT.min_connect_timeout),
     )
 )
-CALLED_AFTER = 0.01  # seconds after the break, which the client has heard of by then
+CALLED_AFTER = 0.01  # seconds after the break, which the client has noticed by then
 SETTLES_IN = 0.5
 ANSWERED_WITHIN = 30.0
 
@@ -85,9 +85,9 @@ class Client:
     """One subject in one trial.
 
     Attributes:
-        call: makes a call; the one that is made during the outage may wait for its end.
+        call: makes a call; the call made during the outage may wait for its end.
         pauses: how many seconds it waits after each failure before it calls again.
-        tell: told that the peer is back, if it can be.
+        tell: notifies it that the peer is back, if it supports that.
     """
 
     call: Callable[[], Awaitable[object]]
@@ -97,10 +97,11 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many trials; how long the outages are, uncompressed, and in how many real seconds the trials of each begin.
+    """The number of trials; the lengths of the outages, uncompressed; and the real seconds over which trials of each
+    start.
 
-    A processor makes about a thousand attempts in a second. For the figures to say what a schedule does, and not what a
-    crowd does, it must be idle most of the time. The longest outage spreads the returns by its own length.
+    A processor makes about a thousand attempts per second. It must be idle most of the time for the figures to show the
+    effect of a schedule and not of a crowd. The longest outage spreads the returns by its own length.
     """
 
     trials: int
@@ -115,7 +116,7 @@ SIZES = {
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure one length of outage after the other, each in a process of its own."""
+    """Measure one length of outage after another, each in its own process."""
     size = SIZES[effort]
     rows = []
     for seconds, spread in size.outages.items():
@@ -128,7 +129,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def measure(subjects: Sequence[str], trials: int, seconds: float, spread: float) -> dict[str, list[float]]:
-    """Return the milliseconds from the peer's return to each subject's first answer, one figure a trial."""
+    """Return the milliseconds from the peer's return to each subject's first answer, one sample per trial."""
     with serving(going_away, trials) as peer:
         return asyncio.run(_measure(peer, subjects, seconds, spread))
 
@@ -158,7 +159,7 @@ async def _measure(peer: Peer, subjects: Sequence[str], seconds: float, spread: 
 
 
 async def _hear(port: int, returned: Sequence[asyncio.Future[float]]) -> None:
-    """Be notified of every peer's return."""
+    """Receive the notifications of every peer's return."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for _ in returned:
         place, at = (await reader.readline()).split()
@@ -179,7 +180,7 @@ async def _trial(client: Client, outage: Outage, returned: asyncio.Future[float]
             await asyncio.sleep(pause)
         else:
             if returned.done() or loop.time() > outage.begin + outage.seconds:
-                break  # else it was answered by the connection that was about to break
+                break  # otherwise it was answered on the connection that was about to break
     return (loop.time() - await returned) * 1e3
 
 

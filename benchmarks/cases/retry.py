@@ -1,16 +1,16 @@
-"""What retries cost: on a call that succeeds, on one that fails twice, and where the server says when to come back.
+"""The cost of retries: for a call that succeeds, one that fails twice, and one that gets a pushback.
 
-All make the same call over a channel of their own to the same server, one at a time: plain grpc.aio (twice), ours with
-and without `retry`, grpc.aio with a `retryPolicy` in its service config, which the core carries out, and three
-libraries around a plain grpc.aio call, as their documentation shows it.
+All subjects make the same call on their own channel to the same server, one at a time: plain grpc.aio (twice), ours
+with and without `retry`, grpc.aio with a `retryPolicy` in its service config, which the core applies, and three
+libraries around a plain grpc.aio call, as in their documentation.
 
-Whoever retries has five attempts and waits 5 ms between them (with 1 ms, some of the calls that grpcio 1.85.1's core
-retries never end). The core jitters that by a fifth. google-api-core draws it from 0 to its delay, which is 10 ms for
-that reason. stamina's log line about each retry is switched off.
+Those that retry have five attempts and wait 5 ms between them (with 1 ms, some of the calls that grpcio 1.85.1's core
+retries never end). The core jitters that by a fifth. google-api-core draws from 0 to its delay, which is therefore 10
+ms. stamina's log line for each retry is turned off.
 
-The last case shows who honours a server's pushback (`grpc-retry-pushback-ms`, gRFC A6): a server fails the first
-attempt and says 50 ms. The core and ours do. tenacity and stamina can be taught to by code of the user's; as they come,
-they come back when their own schedule says. So the goal on the failing path is the core's time.
+The last case shows which subjects honour a server's pushback (`grpc-retry-pushback-ms`, gRFC A6): a server fails the
+first attempt and asks for 50 ms. The core and ours do. tenacity and stamina can be made to by user code; by default,
+they retry on their own schedule. So the goal on the failing path is the core's time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PUSHBACK = 50  # milliseconds
 SUCCEEDING, FAILING = 20, 4  # calls in a turn
 TIMEOUT = 10.0  # for each call; none comes near it
 NUMBERS = count()
-"""The server knows a call's attempts by its text: each call has another."""
+"""The server identifies a call's attempts by its text, which is different for each call."""
 
 TIME = Measure("time of a call", "µs")
 TIME_FAILING = Measure("time of a call that fails twice", "µs")
@@ -73,7 +73,7 @@ Samples = dict[str, list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many rounds of calls that succeed, of calls that fail at first, and of calls that are told when."""
+    """The number of rounds of calls that succeed, of calls that fail at first, and of calls that get a pushback."""
 
     succeeding: int
     failing: int
@@ -96,7 +96,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def measure(target: str, size: Size) -> dict[Measure, Samples]:
-    """Return what a call took each subject, one figure a turn."""
+    """Return what a call took each subject, one sample per turn."""
     stamina.instrumentation.set_on_retry_hooks(())
     return asyncio.run(_measure(target, size))
 
@@ -128,7 +128,7 @@ def _empty(subjects: Sequence[str]) -> Samples:
 
 
 async def _turn(call: Call, calls: int, *, failures: int = 0, told: bool = False) -> tuple[float, float]:
-    """Return the seconds that a call took, and those of CPU."""
+    """Return the duration of a call and its CPU time, in seconds."""
     requests = [Message(text=f"{'told' if told else 'call'} {next(NUMBERS)}", count=failures) for _ in range(calls)]
     begin, cpu = time.perf_counter(), time.process_time()
     for request in requests:
@@ -145,7 +145,7 @@ def _open(subject: str, target: str) -> grpc.aio.Channel:
 
 
 def _retried(subject: str, channel: grpc.aio.Channel) -> Call:
-    """Return the unary method, with the subject's retries around it where they are not the channel's."""
+    """Return the unary method, with the subject's retries around it unless the channel makes them."""
     method = EchoStub(channel).Unary
 
     async def call(request: Message) -> Message:

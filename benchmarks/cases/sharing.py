@@ -1,11 +1,11 @@
-"""What a server sees of a program that makes many channels, and what those cost (SH-1 to SH-8).
+"""What a server sees of a program that creates many channels, and what they cost (SH-1 to SH-8).
 
-Plain channels are made as programs make them, with grpcio's shared subchannels. Every subject has its own peer, each
-in a process of its own; where dials are counted, both run at the same time. A worker that got no answer waits for about
-a tenth of a second before it goes on, as programs do. "Overlap" is a program of which some channel is open at any time;
-"closed first" is one that closes each channel before it waits, so that nothing but SH-5 remembers the failure. Before a
-peer that sends SETTINGS and hangs up, CB-7 allows a dial for each INITIAL_BACKOFF; what grpc's core dials by itself and
-the program was told of (`CoreRedial`) has a row of its own.
+Plain channels are created as in programs, with grpcio's shared subchannels. Every subject has its own peer, each in
+its own process; when dials are counted, both run at the same time. A worker that got no answer waits about a tenth of
+a second before it continues, as in programs. "Overlap" means that some channel of the program is open at any time;
+"closed first" means that each channel is closed before the wait, so that only SH-5 remembers the failure. To a peer
+that sends SETTINGS and hangs up, CB-7 allows one dial per INITIAL_BACKOFF; redials by grpc's core that were reported
+to the program (`CoreRedial`) have their own row.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ LEFT = Measure("schedules, managers, tasks, threads or descriptors more than all
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How long, and how many of each.
+    """How long to measure, and how many of each.
 
     Attributes:
-        short: the seconds of an outage in which a program makes its channel anew.
+        short: the seconds of an outage in which a program recreates its channel.
         long: the seconds of the other outages.
         workers: how many tasks or threads call at a time.
-        rounds: how often speeds are measured, each subject once in every round.
-        calls: how many calls a round has.
-        made: how many channels are made and closed.
-        kinds: with TLS or without.
-        most: how many programs of each sort.
+        rounds: how often speeds are measured, with each subject once per round.
+        calls: the number of calls per round.
+        made: how many channels are created and closed.
+        kinds: with TLS, without, or both.
+        most: the maximum number of programs of each sort.
     """
 
     short: float
@@ -119,7 +119,7 @@ def _connections(size: Size) -> Iterator[Row]:
 
 
 def call_on_each(subject: str, place: Place) -> tuple[float, float]:
-    """Make a call on each of several channels; return from when to when."""
+    """Make a call on each of several channels; return start and end."""
 
     async def work() -> None:
         channels = [_open(subject, place) for _ in range(CHANNELS)]
@@ -155,7 +155,7 @@ def _hung_up(case, peer, program, size, *, tls) -> list[Row]:
 
 @contextlib.contextmanager
 def _two(peer, tls) -> Iterator[tuple[list[Peer], list[Place]]]:
-    """Run two of a peer; yield them, and where they are."""
+    """Run two peers of the same kind; yield them and their addresses."""
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(serving(peer)) for _ in SUBJECTS]
         yield (
@@ -168,8 +168,8 @@ def _two(peer, tls) -> Iterator[tuple[list[Peer], list[Place]]]:
 
 
 def telling_of_redials(program: Callable[..., tuple[float, float]], *given: object) -> tuple[tuple[float, float], int]:
-    """Run a program; return what it returns, and how many redials by grpc's core it was told of."""
-    redials: set[tuple[str, float]] = set()  # channels that share a connection are told of the same one
+    """Run a program; return its result, and how many redials by grpc's core were reported to it."""
+    redials: set[tuple[str, float]] = set()  # channels that share a connection report the same redial
 
     def hear(event: object) -> None:
         if isinstance(event, CoreRedial):
@@ -180,11 +180,11 @@ def telling_of_redials(program: Callable[..., tuple[float, float]], *given: obje
 
 
 _listeners: list[Callable[[object], None]] = []
-"""Those of all channels that this process makes by this library."""
+"""The redials of all channels that this process creates with this library."""
 
 
 def made_anew(subject: str, place: Place, seconds: float, _workers: int) -> tuple[float, float]:
-    """Call, and make the channel anew at each failure, as pymilvus does."""
+    """Call, and recreate the channel at each failure, as pymilvus does."""
 
     async def work() -> None:
         end, channel = time.monotonic() + seconds, _open(subject, place)
@@ -200,7 +200,7 @@ def made_anew(subject: str, place: Place, seconds: float, _workers: int) -> tupl
 
 
 def in_tasks(subject: str, place: Place, seconds: float, workers: int) -> tuple[float, float]:
-    """Make a channel for each request, in several tasks of one event loop."""
+    """Create a channel for each request, in several tasks of one event loop."""
 
     async def work() -> None:
         end = time.monotonic() + seconds
@@ -210,7 +210,7 @@ def in_tasks(subject: str, place: Place, seconds: float, workers: int) -> tuple[
 
 
 def in_tasks_closed_first(subject: str, place: Place, seconds: float, workers: int) -> tuple[float, float]:
-    """Do the same, and wait without a channel."""
+    """Do the same, but wait without a channel."""
 
     async def work() -> None:
         end = time.monotonic() + seconds
@@ -220,12 +220,12 @@ def in_tasks_closed_first(subject: str, place: Place, seconds: float, workers: i
 
 
 def one_worker(subject: str, place: Place, seconds: float, _workers: int) -> tuple[float, float]:
-    """Make a channel for each request, each closed before the next."""
+    """Create a channel for each request, and close it before the next."""
     return _timed(lambda: _requests(subject, place, time.monotonic() + seconds, open_in_pause=False))
 
 
 def in_threads(subject: str, place: Place, seconds: float, workers: int) -> tuple[float, float]:
-    """Make a channel for each request, in several threads with an event loop each."""
+    """Create a channel for each request, in several threads with one event loop each."""
 
     def work() -> None:
         asyncio.run(_requests(subject, place, time.monotonic() + seconds, open_in_pause=True))
@@ -234,7 +234,7 @@ def in_threads(subject: str, place: Place, seconds: float, workers: int) -> tupl
 
 
 def in_runs(subject: str, place: Place, seconds: float, workers: int) -> tuple[float, float]:
-    """Make an event loop for each request, in several threads."""
+    """Create an event loop for each request, in several threads."""
 
     def work() -> None:
         end = time.monotonic() + seconds
@@ -245,7 +245,7 @@ def in_runs(subject: str, place: Place, seconds: float, workers: int) -> tuple[f
 
 
 def one_in_runs(subject: str, place: Place, seconds: float, _workers: int) -> tuple[float, float]:
-    """Make an event loop for each request, one after the other, and wait between two of them."""
+    """Create an event loop for each request, one after another, and wait in between."""
     begin = time.monotonic()
     while time.monotonic() < begin + seconds:
         asyncio.run(_request(subject, place, begin + seconds, open_in_pause=False))
@@ -291,12 +291,12 @@ async def _asked(channel: grpc.aio.Channel, end: float) -> bool:
 
 
 def _pause() -> float:
-    """Return for how long to wait: workers that did so for the same time would all be without a channel at once."""
+    """Return how long to wait: workers that all waited equally long would all be without a channel at once."""
     return random.uniform(0.5, 1.5) * PAUSE
 
 
 def _open(subject: str, place: Place) -> grpc.aio.Channel:
-    # As a program has it that makes all anew for each request.
+    # As in a program that recreates everything for each request.
     ours = subject in (OURS, OWN)
     make, how = (aio, {"listeners": _listeners}) if ours else (grpc.aio, {})
     options = [("grpc.use_local_subchannel_pool", 1)] if subject in (OWN, PLAIN_OWN) else []
@@ -306,7 +306,7 @@ def _open(subject: str, place: Place) -> grpc.aio.Channel:
 
 
 def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Run it; return from when to when, on the machine's monotonic clock."""
+    """Run it; return start and end, on the machine's monotonic clock."""
     begin = time.monotonic()
     asyncio.run(work())  # type: ignore[arg-type]
     return begin, time.monotonic()
@@ -328,8 +328,8 @@ def _speed(case: str, program: Callable[..., float], size: Size) -> list[Row]:
 
 
 def _throughput(size: Size) -> list[Row]:
-    """Compare one connection for all with plain's one, and with one for each."""
-    many = replace(size, calls=10 * size.calls)  # a call on a channel that stands takes little
+    """Compare one connection for all with plain's one, and with one for each channel."""
+    many = replace(size, calls=10 * size.calls)  # a call on an open channel is fast
     rates, case = _rates(LOADED, side_by_side, many), f"{size.workers} calls at a time"
     beside = {OWN: rates[OWN], OURS: rates[OURS]}
     return [*by_round(case, THROUGHPUT, rates, PLAIN), *by_round(case, SHARED_THROUGHPUT, beside, OWN)]
@@ -344,7 +344,7 @@ def _rates(subjects: Sequence[str], program: Callable[..., float], size: Size) -
 
 
 def one_by_one(subject: str, place: Place, calls: int, _workers: int) -> float:
-    """Return how many calls a second a program makes that makes a channel for each."""
+    """Return the calls per second of a program that creates a channel for each."""
 
     async def work() -> float:
         begin = 0.0
@@ -359,7 +359,7 @@ def one_by_one(subject: str, place: Place, calls: int, _workers: int) -> float:
 
 
 def side_by_side(subject: str, place: Place, calls: int, workers: int) -> float:
-    """Return how many calls a second several channels have together."""
+    """Return the combined calls per second of several channels."""
 
     async def work() -> float:
         channels = [_open(subject, place) for _ in range(CHANNELS)]
@@ -379,7 +379,7 @@ def side_by_side(subject: str, place: Place, calls: int, workers: int) -> float:
     return asyncio.run(work())
 
 
-# What is left of many channels.
+# What many channels leave behind.
 
 
 def _left(size: Size) -> list[Row]:
@@ -389,9 +389,9 @@ def _left(size: Size) -> list[Row]:
 
 
 def make_and_close(channels: int, alive: str) -> int:
-    """Make channels with a key each, make a call on each and close it; return what is left of them.
+    """Create channels with a key each, make a call on each and close it; return how much of them is left.
 
-    Of ten calls one is answered, one fails, and the others are under way when their channel is closed.
+    Of ten calls, one is answered, one fails, and the others are in progress when their channel is closed.
     """
 
     async def use(number: int) -> None:

@@ -1,9 +1,9 @@
-"""What a thousand calls cost that are made while the channel is CONNECTING, and are let go once it is READY.
+"""The cost of a thousand calls that are made while the channel is CONNECTING and released once it is READY.
 
-The server's process is stopped: the kernel takes the connection, and no SETTINGS come. All calls are made and wait.
-Then the server goes on. The CPU is that of the client's whole process, from the channel's making to the last answer;
-the time is that from the moment the server may go on to the last answer, the server's own work included. With threads,
-the calls are futures: as many threads that block would be measured, and not the calls.
+The server's process is stopped: the kernel accepts the connection, and no SETTINGS arrive. All calls are made and wait.
+Then the server continues. The CPU time is that of the client's whole process, from creating the channel to the last
+answer; the time is measured from the moment when the server may continue to the last answer, including the server's own
+work. With threads, the calls are futures: with blocking calls, the many threads would be measured instead.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ THREADED_SUBJECTS = (THREADED_PLAIN, THREADED, THREADED_CONTROL)
 CPU = Measure("CPU of a call that waits", "µs")
 TIME = Measure("time of a call from the release", "µs")
 TIMEOUT = 60.0
-SETTLES_IN = 0.1  # seconds; until every call that was made waits
+SETTLES_IN = 0.1  # seconds; until every call is waiting
 
 Samples = dict[Measure, dict[str, list[float]]]
 
@@ -69,7 +69,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def measure(size: Size) -> Samples:
-    """Return what a call cost each subject, one figure a turn."""
+    """Return the cost of a call for each subject, one sample per turn."""
     taken: Samples = {what: {subject: [] for subject in SUBJECTS} for what in (CPU, TIME)}
     with serving(echoing) as peer:
         asyncio.run(_take_turns(peer, size, taken))
@@ -77,7 +77,7 @@ def measure(size: Size) -> Samples:
 
 
 def measure_threads(size: Size) -> Samples:
-    """Return what a future cost each subject, one figure a turn."""
+    """Return the cost of a future for each subject, one sample per turn."""
     taken: Samples = {what: {subject: [] for subject in THREADED_SUBJECTS} for what in (CPU, TIME)}
     with serving(echoing) as peer, open_threaded(THREADED_PLAIN, peer.target) as channel:  # grpcio keeps its threads
         grpc.channel_ready_future(channel).result(TIMEOUT)
@@ -106,7 +106,7 @@ def _threaded_turn(subject: str, peer: Peer, calls: int) -> tuple[float, float]:
 
 
 async def _take_turns(peer: Peer, size: Size, taken: Samples) -> None:
-    async with open_channel(PLAIN, peer.target) as channel:  # all the while: grpcio's thread ends with the last one
+    async with open_channel(PLAIN, peer.target) as channel:  # open throughout: grpcio's thread ends with the last one
         for subject in SUBJECTS:
             await _turn(subject, peer, size.calls)  # warms up
         await channel.channel_ready()
@@ -117,7 +117,7 @@ async def _take_turns(peer: Peer, size: Size, taken: Samples) -> None:
 
 
 async def _turn(subject: str, peer: Peer, calls: int) -> tuple[float, float]:
-    """Return the seconds of CPU, and those from the release to the last answer."""
+    """Return the CPU time, and the time from the release to the last answer, in seconds."""
     with peer.frozen():
         cpu = time.process_time()
         channel = open_channel(subject, peer.target)

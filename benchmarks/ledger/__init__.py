@@ -1,1 +1,1 @@
-"""What the ledger is measured and held to: `python -m benchmarks.ledger --help`."""
+"""Measurements and stress tests of the ledger: `python -m benchmarks.ledger --help`."""

@@ -1,4 +1,4 @@
-"""Many processes that claim from one ledger: none gets what another has."""
+"""Many processes that claim from one ledger: no operation is claimed twice."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _process(url, answers):
 
 
 async def share(url: str, processes: int, operations: int) -> Shared:
-    """Submit so many operations, and have so many processes claim and end them all."""
+    """Submit this many operations, and have this many processes claim and finish them all."""
     store = open_store(url, _SETTINGS)
     await store.migrate(apply=True)
     made = [Submission(str(uuid.uuid4()), "t", "/m/m", b"x", (), "steps", None, None) for _ in range(operations)]

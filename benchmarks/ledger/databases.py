@@ -1,4 +1,4 @@
-"""The two databases, each new and empty: a file, and a server of its own with `fsync` on."""
+"""The two databases, each new and empty: a file, and a separate server with `fsync` on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = ("sqlite", "postgres")
 
 @contextlib.contextmanager
 def database(kind: str) -> Iterator[str]:
-    """Make one; gives its URL."""
+    """Create a database; yield its URL."""
     if kind == "postgres":
         with running(durable=True) as server:
             yield server.database()

@@ -1,8 +1,8 @@
 """SIGKILL of submitter and deliverer at random moments: nothing lost, nothing stuck, duplicates counted.
 
 A submitter writes down each key once `submit` has returned. A deliverer calls a server that counts how often it has
-seen each key. Both are killed again and again. In the end every key that was written down has been delivered; one that
-was delivered twice has as many attempts that were taken for lost: their acknowledgement was in flight.
+seen each key. Both are killed again and again. In the end every key that was written down must have been delivered; a
+key that was delivered twice has as many attempts recorded as lost: their acknowledgement was in flight.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LIVES = (0.03, 0.35)  # seconds from a process's readiness to its death
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of it."""
+    """The outcome."""
 
     kills: int
     submitted: int
@@ -80,7 +80,7 @@ def _deliverer(url: str, target: str, _run: int, pipe: int) -> None:
 
 
 class _Server(grpc.GenericRpcHandler):
-    """Counts the keys that it has seen, and takes its time to answer."""
+    """Counts the keys that it has seen, and takes a while to answer."""
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
@@ -130,7 +130,7 @@ def _all(fd: int) -> str:
 
 
 async def kill(url: str, moments: int, seed: int = 0) -> Verdict:
-    """Kill submitter and deliverer at so many random moments each, at the same time."""
+    """Kill submitter and deliverer at this many random moments each, at the same time."""
     began = time.monotonic()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["grpc_backoff.ledger", "grpc_backoff.aio", "benchmarks.ledger.kills", "psycopg"])

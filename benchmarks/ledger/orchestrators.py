@@ -1,4 +1,4 @@
-"""Ten orchestrators that fail one step at one moment; and the same with seed 001's UPDATE, which takes no lock."""
+"""Ten orchestrators that fail one step at the same moment; and the same with an UPDATE that takes no lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STEPS = RETRY["steps"]
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many attempts were recorded, and how many of them cannot be seen any more."""
+    """How many attempts were recorded, and how many of them were lost."""
 
     rounds: int
     attempts: int
@@ -33,7 +33,7 @@ class Tally:
 
 
 async def locked(url: str, rounds: int) -> Tally:
-    """Record ten failures of each of so many steps at once, by ten stores."""
+    """Record ten failures of each of this many steps at once, by ten stores."""
     began = time.monotonic()
     rng = random.Random(1)
     stores = [open_store(url, _SETTINGS) for _ in range(_AT_ONCE)]
@@ -60,7 +60,7 @@ async def locked(url: str, rounds: int) -> Tally:
 
 
 async def unlocked(url: str, rounds: int) -> Tally:
-    """Do what seed 001 found in its system: read the attempts, compute, write; no lock, no transaction (PostgreSQL)."""
+    """Do as a system with this bug did: read the attempts, compute, write; no lock, no transaction (PostgreSQL)."""
     import psycopg
 
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""How fast: submits and claims on SQLite, and deliveries on PostgreSQL beside procrastinate's."""
+"""Speed: submits and claims on SQLite, and deliveries on PostgreSQL compared with procrastinate's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _METHOD = "/shop.Orders/Place"
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What was measured: so many things in so many seconds, or milliseconds at the 50th and 99th percentile."""
+    """The result: a number of things in a number of seconds, or milliseconds at the 50th and 99th percentile."""
 
     what: str
     number: int
@@ -39,7 +39,7 @@ class Rate:
 
 
 async def submits(url: str, number: int, batch: int = 10) -> Rate:
-    """Submit in batches, one after the other, each durable when it returns."""
+    """Submit in batches, one after another, each durable when the call returns."""
     async with await Ledger.open(url) as ledger:
         began = time.monotonic()
         for _ in range(number // batch):
@@ -48,7 +48,7 @@ async def submits(url: str, number: int, batch: int = 10) -> Rate:
 
 
 async def claim_latency(url: str, rows: int, claims: int) -> Rate:
-    """Claim ten of many waiting rows, again and again; what was claimed is given back."""
+    """Claim ten of many waiting rows, repeatedly; claimed rows are given back."""
     store = open_store(url, _SETTINGS)
     await store.migrate(apply=True)
     for _ in range(rows // 1000):
@@ -100,7 +100,7 @@ async def _serving():
 
 
 async def deliveries(url: str, number: int, concurrency: int) -> Rate:
-    """Deliver operations that wait, and wait until all are recorded."""
+    """Deliver waiting operations, and wait until all are recorded."""
     settings = replace(_SETTINGS, concurrency=concurrency)
     async with _serving() as (handler, target), await Ledger.open(url, settings=settings) as ledger:
         for _ in range(number // 1000):
@@ -119,7 +119,7 @@ async def deliveries(url: str, number: int, concurrency: int) -> Rate:
 
 
 async def procrastinate_deliveries(url: str, number: int, concurrency: int) -> Rate:
-    """Have procrastinate make the same calls from its own tables, on the same server."""
+    """Have procrastinate make the same calls from its own tables, to the same server."""
     import procrastinate
 
     async with _serving() as (handler, target), grpc.aio.insecure_channel(target) as channel:

@@ -1,8 +1,8 @@
 """The demo: real servers, half a minute, checks at the end. `make demo`, or `grpc-backoff demo [--threads]`.
 
-It begins here; the service stands in `orders.py`, the traffic in `traffic.py`, what happens to the servers in
-`script.py`, the channels in `channels.py`, and what is said of it at the end in `report.py`. Those need packages that
-this module looks for first.
+This module starts it; the service is in `orders.py`, the traffic in `traffic.py`, what happens to the servers in
+`script.py`, the channels in `channels.py`, and the report at the end in `report.py`. Those need packages, which this
+module checks for first.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _INTRODUCTION = "Eight workers place orders; INITIAL_BACKOFF is 200 ms, MAX_BACK
 
 
 def play(*, threads: bool = False) -> bool:
-    """Play the script with our channel and with grpc's, print the figures, and return whether every check holds.
+    """Play the script with our channel and with grpc's, print the figures, and return whether every check passes.
 
     Args:
-        threads: whether to play it with channels for threads, and not with those of asyncio.
+        threads: whether to use channels for threads instead of asyncio.
 
     Raises:
         MissingExtra: a package that it needs is not installed.
@@ -87,13 +87,13 @@ async def _play_plain(view: View, channels: Channels) -> Run:
         output.show(view.remark, f"{plural(record.connections, 'connection'):>17}  {record.scene.value}")
 
     output = _Output()
-    view.heading(f"now the same with plain {channels.plain}, which shows no attempts")
+    view.heading(f"now the same with plain {channels.plain}, which reports no attempts")
     script = Script(channels.make_plain, channels.place, ended=tell)
     return await _play(script, view, lambda: None, output)
 
 
 class _Output:
-    """Keeps what a view raised, a closed pipe mostly, where nobody could catch it: in a listener, in a task group."""
+    """Keeps an exception from a view, usually a closed pipe, raised where it could not be caught: in a listener."""
 
     def __init__(self) -> None:
         self._error: Exception | None = None
@@ -106,13 +106,13 @@ class _Output:
                 self._error = error
 
     def check(self) -> None:
-        """Raise it."""
+        """Raise it, if there is one."""
         if self._error is not None:
             raise self._error
 
 
 async def _play(script: Script, view: View, status: Callable[[], ConnectionStatus | None], output: _Output) -> Run:
-    """Play the script while the view is kept up to date."""
+    """Play the script while keeping the view up to date."""
     playing = asyncio.create_task(script.play())
     try:
         while not playing.done():

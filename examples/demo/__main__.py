@@ -1,4 +1,4 @@
-"""`python -m examples.demo` in a checkout; `python -m demo` in the folder `examples`, beside an installed library."""
+"""`python -m examples.demo` in a checkout; `python -m demo` in the directory `examples`, with the library installed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The demo's service, on real servers: an order is placed once, and its receipt is the proof.
 
-A message is an order's name, as text. So there is no generated code, and nothing that would have to generate it.
+A message is an order's name, as text. So no code has to be generated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def place_on(channel: grpc.aio.Channel | grpc.Channel) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class OrderBook:
-    """How often each order was executed, by whichever server: what "exactly once" is checked with."""
+    """How often each order was executed, by whatever server: "exactly once" is checked against this."""
 
     executed: Counter[str] = field(default_factory=Counter)
 
@@ -79,5 +79,5 @@ class Server:
             await server.stop(None)
 
     async def stop(self, grace: float) -> None:
-        """Stop; calls that run have `grace` seconds to end."""
+        """Stop; running calls have `grace` seconds to finish."""
         await self._server.stop(grace)

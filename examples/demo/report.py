@@ -1,4 +1,4 @@
-"""What the demo says at its end: the figures of both runs side by side, and the checks."""
+"""The demo's report: the figures of both runs side by side, and the checks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .traffic import CallRecord
 __all__ = ["Check", "check", "print_report"]
 
 _SLACK = 2
-"""Connections that the flood guard's arithmetic allows on top: one at each end of the scene."""
+"""Additional connections that the limit on floods allows: one at each end of the scene."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that should be so, whether it is, and the figures behind it."""
+    """A statement that should be true, whether it is, and the figures behind it."""
 
     claim: str
     holds: bool
@@ -57,9 +57,9 @@ def _no_flood(run: Run) -> Check:
 
 
 def _patience_is_rewarded(run: Run) -> Check:
-    """Check the calls that met an outage without a connection.
+    """Check the calls that were pending during an outage.
 
-    A call that has got a connection can be broken with it, as with every gRPC channel; the calls here had none.
+    A call that is on a connection can break with it, as on every gRPC channel; the calls here had none.
     """
     waited = [record for record in run.records if record.worker.wait_for_ready and _met_outage(record, run)]
     wait_for_ready = [record for record in waited if not record.worker.hasty]
@@ -71,7 +71,7 @@ def _patience_is_rewarded(run: Run) -> Check:
     return Check(
         "wait_for_ready calls whose deadline outlasted the outage were answered",
         answered > 0 and not late and not unanswered,
-        f"{answered} of {len(wait_for_ready)}; {len(late)} met their deadline",
+        f"{answered} of {len(wait_for_ready)}; {len(late)} exceeded their deadline",
     )
 
 

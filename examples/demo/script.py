@@ -1,4 +1,4 @@
-"""The demo's script: what happens to the servers, in which order, while the traffic goes on."""
+"""The demo's script: what happens to the servers, in which order, while the traffic continues."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _POLL = 0.02
 
 
 class Scene(enum.Enum):
-    """The parts of the script, in their order, by what they are called."""
+    """The scenes of the script, in order, with their titles."""
 
     REFUSED = "the server is down: connections are refused"
     SILENT = "the server hangs: connections are accepted, and then nothing"
@@ -55,7 +55,7 @@ _SECONDS = {
     Scene.BACK: 1.0,
     Scene.RESTART: 0.5,
 }
-"""How long each lasts; a scene that begins with waiting for something lasts so much longer."""
+"""How long each scene lasts, after whatever it waits for at its start, in seconds."""
 
 OUTAGES = frozenset({Scene.REFUSED, Scene.SILENT, Scene.HANGING_UP, Scene.KILLED})
 RECOVERIES = frozenset({Scene.HEALTHY, Scene.BACK})
@@ -63,14 +63,14 @@ RECOVERIES = frozenset({Scene.HEALTHY, Scene.BACK})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneRecord:
-    """What a scene came to.
+    """The results of a scene.
 
     Attributes:
-        scene: which.
-        began: when, on the event loop's clock.
-        ended: when.
+        scene: the scene.
+        began: when it began, on the event loop's clock.
+        ended: when it ended.
         connections: how many connections the front accepted.
-        recovered_in: seconds to the first answer, where the scene waits for one; None if there was none.
+        recovered_in: seconds to the first answer, if the scene waits for one; None if there was none.
     """
 
     scene: Scene
@@ -87,7 +87,7 @@ class SceneRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What the script came to with one kind of channel."""
+    """The results of the script with one kind of channel."""
 
     made: int
     records: Sequence[CallRecord]
@@ -181,7 +181,7 @@ class Script:
 
     async def _hang_up(self) -> None:
         self.front.behaviour = settings_then_close()
-        await self.front.break_all()  # what hangs is gone, so that the whole scene is about the new behaviour
+        await self.front.break_all()  # close hanging connections, so that the scene shows only the new behaviour
 
     async def _be_healthy(self) -> None:
         self.front.behaviour = healthy
@@ -196,10 +196,10 @@ class Script:
         await self.front.listen()
 
     async def _restart(self) -> None:
-        """Let the old server's connections grow old and be drained, then stop it.
+        """Let the old server's connections age and drain, then stop it.
 
-        Drained first: a call that reaches grpcio's server between `stop` and the client's hearing of its GOAWAY is
-        cancelled there, whatever the client does.
+        Drained first: a call that reaches grpcio's server between `stop` and the moment when the client sees its
+        GOAWAY is cancelled there, whatever the client does.
         """
         old = list(self.front.visits)
         new = await self._serve()

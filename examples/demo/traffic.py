@@ -1,4 +1,4 @@
-"""The demo's traffic: workers that place orders all the while, and the record of every call they make."""
+"""The demo's traffic: workers that keep placing orders, and the record of every call they make."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["WORKERS", "CallRecord", "Traffic", "Worker"]
 _PATIENCE = 15.0
 """A deadline that outlasts every outage of the script."""
 _HASTE = 0.5
-"""A deadline that no outage of the script ends before; used only during one."""
+"""A deadline that every outage of the script outlasts; used only during one."""
 _PAUSE = 0.02
 
 
@@ -41,13 +41,13 @@ WORKERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
-    """One call that has ended. Moments are on the event loop's clock.
+    """A finished call. Times are on the event loop's clock, in seconds.
 
     Attributes:
-        worker: who made it.
-        began: when.
-        ended: when.
-        deadline: how many seconds it was given.
+        worker: the worker that made it.
+        began: when it began.
+        ended: when it ended.
+        deadline: its timeout.
         code: the status it failed with; None if it was answered.
     """
 
@@ -118,6 +118,6 @@ class Traffic:
             code = error.code()
         else:
             if receipt != order:
-                return  # somebody else's answer: this call was lost, and shows as such
+                return  # the answer to another call: this one was lost, and shows as such
             self.answered += 1
         self.records.append(CallRecord(worker=worker, began=began, ended=now(), deadline=deadline, code=code))

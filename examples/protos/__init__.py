@@ -1,4 +1,4 @@
-"""The messages and services of the examples, generated at run time from the .proto files in this folder."""
+"""The messages and services of the examples, generated at run time from the .proto files in this directory."""
 
 from __future__ import annotations
 

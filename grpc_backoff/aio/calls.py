@@ -65,5 +65,6 @@ class Calls(ChannelCalls):
         others = self._tasks - {asyncio.current_task()}
         for task in others:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        if others:
+            await asyncio.gather(*others, return_exceptions=True)
         await self.hooks.closed()

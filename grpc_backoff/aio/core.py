@@ -62,11 +62,10 @@ _SETTLE = 0.001
 A call that enters a connection as it breaks is redialled by the core, at once and unasked (CB-7). A peer that hangs up
 right behind its SETTINGS is gone after this look.
 """
-_UNWATCHED = 0.01
-"""For how long a connection to a target that was well a moment ago is not watched: a watch is half of what a channel
-costs that is made for one request, and closed by then."""
 _LOOKS = (0.001, 0.002)
 """The pauses before an attempt is looked at by itself; after them the core has to tell of its outcome."""
+_LOOKS_IN_USE = (0.003, 0.007)
+"""The same for an attempt that a call has entered: its end, which comes first on a near peer, shows the outcome too."""
 _BEGINS_WITHIN = 0.25
 """For how long a core that was asked to dial may be IDLE: after that, its connection has come and gone unseen."""
 _CALLS_BREAK_WITHIN = 0.02
@@ -207,16 +206,10 @@ async def _let_go_of(calls: Iterable[grpc.aio.Call]) -> None:
 class CoreConnection:
     """One connection of a C-core channel, from SETTINGS to its end."""
 
-    def __init__(
-        self, core: CoreChannel, since: float, owner: CoreConnector, limit: float, *, proven: bool = False
-    ) -> None:
-        """Begin at `since`, when SETTINGS arrived; `limit` is what the attempt was given, in seconds.
-
-        `proven` says that the target was well a moment ago, so that the end of the connection is not near.
-        """
+    def __init__(self, core: CoreChannel, since: float, owner: CoreConnector, limit: float) -> None:
+        """Begin at `since`, when SETTINGS arrived; `limit` is what the attempt was given, in seconds."""
         self.core = core
         self._limit = limit
-        self._unwatched = _UNWATCHED if proven else 0.0
         self.channel = core.channel
         self._since = since
         self._owner = owner
@@ -306,8 +299,6 @@ class CoreConnection:
         Any change away from READY is the end of it, also when the core, woken by a call, is READY anew by the time
         we look.
         """
-        if self._unwatched:
-            await asyncio.sleep(self._unwatched)
         if self.alive():
             await self.core.leaves(_READY)
         self._see_ended()
@@ -442,14 +433,13 @@ class CoreConnector:
         core channel dials by itself after a failure, whatever we want (CB-1), and to the addresses that it knows
         already (CH-8).
         """
-        core, self._entered = self._entered or self._dial(limit), None
-        self._attempt = core
+        entered, self._entered = self._entered, None
+        core = self._attempt = entered or self._dial(limit)
         end = self.clock.now() + limit
         try:
-            await self._until_connected(core)
+            await self._until_connected(core, entered=entered is not None)
             since = self.clock.now()
-            proven = proven and self._last_life >= _SHORT_LIFE
-            if not proven:
+            if not proven or self._last_life < _SHORT_LIFE:
                 await self._look_at(core, within=end - since)
         except BaseException:
             await core.close()
@@ -458,7 +448,7 @@ class CoreConnector:
             if self._attempt is core:
                 self._attempt = None
         self._open.add(core)
-        return CoreConnection(core, since, self, limit, proven=proven)
+        return CoreConnection(core, since, self, limit)
 
     def enter(self, limit: float) -> EarlyConnection | None:
         """Return the attempt in flight for calls to enter; see `EarlyEntry.enter`."""
@@ -520,15 +510,20 @@ class CoreConnector:
             self._open.discard(core)
             self.spawn(core.close())
 
-    async def _until_connected(self, core: CoreChannel) -> None:
-        await asyncio.sleep(0)  # the core has begun by then, nearly always, and need not tell
+    async def _until_connected(self, core: CoreChannel, *, entered: bool) -> None:
+        pauses: Sequence[float] = _LOOKS
+        if entered:
+            first, *pauses = _LOOKS_IN_USE
+            await self._pause(first)
+        else:
+            await asyncio.sleep(0)  # the core has begun by then, nearly always, and need not tell
         state = core.state()
         if state is _IDLE:
             # It has not begun yet; or it has connected and lost the connection again, and will never tell.
             await core.leaves(_IDLE, _BEGINS_WITHIN)
             state = core.state()
         if state is _CONNECTING:
-            state = await self._look_for_outcome(core)
+            state = await self._look_for_outcome(core, pauses)
         while state is _CONNECTING:
             await core.leaves(state)
             state = core.state()
@@ -536,10 +531,10 @@ class CoreConnector:
             raise ConnectError(await self._explain(core))
         # READY; or IDLE, where the connection was lost faster than we could look.
 
-    async def _look_for_outcome(self, core: CoreChannel) -> grpc.ChannelConnectivity:
+    async def _look_for_outcome(self, core: CoreChannel, pauses: Iterable[float]) -> grpc.ChannelConnectivity:
         """Look whether a near peer has answered or refused: for every notice the core wakes its thread and the loop."""
         state = _CONNECTING
-        for pause in _LOOKS:
+        for pause in pauses:
             await self._pause(pause)
             state = core.state()
             if state is not _CONNECTING:

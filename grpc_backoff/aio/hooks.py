@@ -108,7 +108,9 @@ class Hooks:
 
     async def closed(self) -> None:
         """Return once everything that was cancelled has ended."""
-        await asyncio.gather(*self._others(), return_exceptions=True)
+        others = self._others()
+        if others:
+            await asyncio.gather(*others, return_exceptions=True)
 
     def _others(self) -> set[asyncio.Task[Any]]:
         return self._tasks - {asyncio.current_task()}

@@ -30,6 +30,10 @@ __all__ = ["ConnectionManager", "Pending"]
 
 _LOG = logging.getLogger(__name__)
 
+_UNWATCHED = 0.01
+"""For how long a connection to a target that was well a moment ago is not watched: a watch is half of what a channel
+costs that is made for one request, and closed by then."""
+
 _MOST_NEWS = 64
 """How much news is kept for a loop that does not run at the moment: the latest, which is what counts."""
 
@@ -76,6 +80,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._pending = pending
         self._entry = entry
         self._proven: m.StartAttempt | None = None
+        self._unwatched: tuple[ConnectionT, asyncio.TimerHandle] | None = None
         self._loop = loop
         self._attempt: asyncio.Task[None] | None = None
         self._attempts = 0
@@ -149,12 +154,17 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._feed(m.CloseRequested(well=connection is not None and connection.alive()))
         self._leave()
         self.listeners.clear()
+        if self._unwatched is not None:
+            (connection, timer), self._unwatched = self._unwatched, None
+            timer.cancel()
+            self._loop.call_soon(connection.retire)
         for task in self._tasks:
             task.cancel()
 
     async def closed(self) -> None:
         """Return once the tasks that `close` cancelled have ended."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # Driving the machine.
 
@@ -246,13 +256,18 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             _LOG.exception("connecting raised")
             self._fail_attempt(number, Failure(Stage.UNKNOWN, repr(error)))
             return
+        left_alone = False
         try:
             if self._is_running(number):
-                await self._live(connection)
+                self._live(connection)
+                left_alone = attempt.proven and self._watch_later(connection)
+                if not left_alone:
+                    await self._watch(connection)
         finally:
-            connection.retire()
+            if not left_alone:
+                connection.retire()
 
-    async def _live(self, connection: ConnectionT) -> None:
+    def _live(self, connection: ConnectionT) -> None:
         self._attempt = None
         self.connection = connection
         loss = connection.loss()
@@ -261,6 +276,26 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             self._lost(connection, loss)
         else:
             self._feed(m.SettingsReceived())
+
+    def _watch_later(self, connection: ConnectionT) -> bool:
+        """Leave a connection alone for a moment; return False where it is over already."""
+        if self.connection is not connection:
+            return False
+        timer = self._loop.call_later(_UNWATCHED, self._watch_begins, connection, context=Context())
+        self._unwatched = connection, timer
+        return True
+
+    def _watch_begins(self, connection: ConnectionT) -> None:
+        self._unwatched = None
+        self._spawn(self._watch_to_the_end(connection))
+
+    async def _watch_to_the_end(self, connection: ConnectionT) -> None:
+        try:
+            await self._watch(connection)
+        finally:
+            connection.retire()
+
+    async def _watch(self, connection: ConnectionT) -> None:
         self._lost(connection, await connection.lost())
         await connection.watch_redials(self._redialled)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict
 
 from grpc_backoff.calls.hooks import RetryHooks
 from grpc_backoff.config.arguments import Listener, check_kind, read_listeners
-from grpc_backoff.config.file import Config
+from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config
 from grpc_backoff.config.methods import CallPolicies, Retry, read_call_policies
 from grpc_backoff.config.options import read_options
 from grpc_backoff.config.sources import Effective
@@ -24,6 +25,9 @@ from grpc_backoff.record import record
 __all__ = ["ChannelSettings", "ChannelSetup", "Options", "read_channel"]
 
 Options = Sequence[tuple[str, Any]]
+
+_MOST_READ = 256
+"""How many targets are remembered of which channels were made without any setting."""
 
 
 class ChannelSettings(TypedDict, total=False):
@@ -89,6 +93,18 @@ def read_channel(target: str, options: Options | None, settings: ChannelSettings
         ConfigError: the file cannot be read, or has a wrong value (BP-4).
         TypeError: there is no such argument.
     """
+    if not (options or settings or os.environ.get(ENVIRONMENT_VARIABLE)) and isinstance(target, str):
+        return _read_alone(target)
+    return _read(target, options, settings)
+
+
+@lru_cache(_MOST_READ)
+def _read_alone(target: str) -> ChannelSetup:
+    """Read a target on its own; the result is the same for every channel to it, and nothing in it changes."""
+    return _read(target, None, {})
+
+
+def _read(target: str, options: Options | None, settings: ChannelSettings) -> ChannelSetup:
     target = read_target(target)
     for name in settings:
         if name not in ChannelSettings.__annotations__:

@@ -1,6 +1,6 @@
-"""The command line: the entry point, and nothing that needs the optional packages.
+"""The entry point of the command line, which needs none of the optional packages.
 
-The commands stand in `commands.py`. They need the extra `cli`, which this module looks for before it imports them.
+The commands are in `commands.py`. They need the extra `cli`, which this module checks for before it imports them.
 
 Internal: programs import from `grpc_backoff`.
 """
@@ -12,7 +12,7 @@ import sys
 
 from grpc_backoff.cli.interrupt import end_on_interrupt
 
-TYPE_CHECKING = False  # `typing` takes its time
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -30,11 +30,11 @@ def require(extra: str, modules: Iterable[str]) -> None:
 
 
 def main() -> None:
-    """Run the command line; the console script `grpc-backoff` and `python -m grpc_backoff` end up here."""
+    """Run the command line: the entry point of the console script `grpc-backoff` and of `python -m grpc_backoff`."""
     if sys.argv[1:2] == ["run"] and sys.argv[2:3] not in ([], ["-h"], ["--help"]):
-        _run_program(sys.argv[2:])  # whose output, errors and signals are its own
+        _run_program(sys.argv[2:])  # the program's output, errors and signals are left alone
         return
-    end_on_interrupt()  # before anything is imported that takes time
+    end_on_interrupt()  # before any slow import
     from grpc_backoff.cli.guard import guarded  # noqa: PLC0415
 
     sys.exit(guarded(_run))
@@ -49,16 +49,17 @@ def _run() -> None:
         require("cli", ("click", "rich"))
     except MissingExtra as missing:
         sys.exit(str(missing))
-    # grpc's core writes its own account of failed handshakes to stderr, across the table. It reads this when imported.
+    # grpc's core writes about failed handshakes to stderr, across the table. It reads this variable when it is
+    # imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from grpc_backoff.cli.commands import cli  # noqa: PLC0415 - needs what was just looked for
 
-    logging.getLogger().addHandler(logging.NullHandler())  # what goes wrong is said by the commands, in a line
+    logging.getLogger().addHandler(logging.NullHandler())  # the commands report errors themselves, in one line
     cli(prog_name="grpc-backoff")
 
 
 def _run_program(words: Sequence[str]) -> None:
-    """Run somebody's program: without click, whose handling of errors and signals is not the program's."""
+    """Run the user's program, without click, which would handle its errors and signals differently."""
     from grpc_backoff.cli import program  # noqa: PLC0415 - the other commands have no need of it
 
     try:

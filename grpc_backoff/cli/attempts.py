@@ -1,7 +1,7 @@
-"""What happened to a channel's connection, as a person counts it: one record for each attempt.
+"""The history of a channel's connection in a form for people: one record for each attempt.
 
-A channel's events number the attempts of one series and start again at 1 after each success. A log numbers them
-through, and knows how they lie in time. Nothing here prints.
+A channel's events number the attempts of one series and start again at 1 after each success. This log numbers them
+consecutively and puts them in time. Nothing here prints.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ __all__ = ["AttemptLog", "LoggedAttempt", "Outcome", "Summary"]
 
 
 class Outcome(enum.Enum):
-    """What has become of an attempt."""
+    """The outcome of an attempt."""
 
     STARTED = "started"
     """It is in flight."""
     FAILED = "failed"
     """It ended without SETTINGS."""
     CONNECTED = "connected"
-    """SETTINGS arrived and the connection stands."""
+    """SETTINGS arrived, and the connection is up."""
     DISCONNECTED = "disconnected"
-    """SETTINGS arrived, and the connection that it made has ended."""
+    """SETTINGS arrived, and the connection has ended since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedAttempt:
-    """One attempt as far as it is known. Times are seconds.
+    """One attempt, as far as it is known. Times are in seconds.
 
     Attributes:
-        number: counts all attempts, from 1.
-        attempt: counts the attempts of its series, from 1, as gRPC's backoff does.
+        number: its number among all attempts, from 1.
+        attempt: its number in its series, from 1, as in gRPC's backoff.
         start: when it started, since the log began.
-        gap: from the start of the attempt before to this one's; None for the first.
-        limit: how long it may last.
-        outcome: what has become of it.
+        gap: the time from the start of the previous attempt to its start; None for the first.
+        limit: its time limit.
+        outcome: its outcome so far.
         took: how long it lasted; None while in flight.
-        lived: how long its connection stood; None unless that has ended.
+        lived: how long its connection lasted; None unless that has ended.
         failure: why it failed, or why its connection ended.
-        next_in: how long after the failure or loss the next attempt may start; None when none is planned.
+        next_in: how long after the failure or loss the next attempt may start; None if none is planned.
     """
 
     number: int
@@ -59,7 +59,7 @@ class LoggedAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A log as a whole, when it is over: how many attempts and connections, the last error, how many seconds."""
+    """The totals of a log: its attempts and connections, the last error, and its duration in seconds."""
 
     attempts: int
     connections: int
@@ -75,12 +75,12 @@ class AttemptLog:
         attempts: how many have started.
         ended: how many have failed or connected.
         connections: how many have connected.
-        last_error: why the last attempt failed or the last connection ended, also when there is one now.
+        last_error: why the last attempt failed or the last connection ended, even if there is a connection now.
         latest: the latest attempt; None before the first.
     """
 
     def __init__(self, origin: float) -> None:
-        """Count seconds from `origin`, a moment on the channel's clock."""
+        """Count seconds from `origin`, a time on the channel's clock."""
         self._origin = origin
         self.attempts = 0
         self.ended = 0
@@ -89,9 +89,9 @@ class AttemptLog:
         self.latest: LoggedAttempt | None = None
 
     def note(self, event: ConnectionEvent, next_in: float | None = None) -> LoggedAttempt | None:
-        """Take in an event; return the attempt that it is about, or None if it is about none.
+        """Record an event; return the attempt that it is about, or None if it is about none.
 
-        `next_in` is what the channel's status says of the next attempt; a lost connection's event does not say it.
+        `next_in` is the time to the next attempt from the channel's status; the event of a lost connection lacks it.
         """
         latest = self.latest
         match event:
@@ -119,7 +119,7 @@ class AttemptLog:
         return self.latest
 
     def summary(self, now: float, ended: str) -> Summary:
-        """Return the whole, at a moment on the channel's clock; `ended` says why it is over."""
+        """Return the totals at this time on the channel's clock; `ended` says why the log ended."""
         return Summary(
             attempts=self.attempts,
             connections=self.connections,

@@ -1,4 +1,4 @@
-"""The group of commands; each command stands in a module of its own."""
+"""The command group; each command is in its own module."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["cli"]
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(grpc_backoff.__version__, prog_name="grpc-backoff")
 def cli() -> None:
-    """Watch gRPC connections, show and simulate backoff policies, and look into a ledger of calls."""
+    """Watch gRPC connections, show and simulate backoff policies, and inspect a ledger of calls."""
 
 
 for command in (connect, demo, schedule_command, simulate, config, ledger, run):

@@ -1,4 +1,4 @@
-"""`grpc-backoff config`: what a file comes to, value by value, and where each value came from."""
+"""`grpc-backoff config`: shows the effective values of a file, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SETTINGS: Mapping[type, Sequence[Setting]] = {
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The effective values of one policy, under the names of a table of settings."""
+    """The effective values of one policy, by the names of a table of settings."""
 
     title: str
     settings: Sequence[Setting]
@@ -49,27 +49,27 @@ def config() -> None:
 
 @config.command()
 @click.argument("file", type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Write one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def check(file: str, as_json: bool) -> None:
-    """Check FILE, and show all that holds under it and where each value came from.
+    """Check FILE, and show its effective values and where each of them comes from.
 
-    The exit status is 0 if the file is good, 1 if it is not, and 2 if the command line is wrong.
+    The exit status is 0 if the file is valid, 1 if it is not, and 2 if the command line is wrong.
     """
     with refusing(status=1):
         sections = [_section(name, resolved) for name, resolved in read_config(file).sections()]
     _show(sections, as_json=as_json)
     if not as_json:
-        click.echo(f"{file} is good.")
+        click.echo(f"{file} is valid.")
 
 
 @config.command()
 @click.argument("file", type=click.Path())
-@click.option("--target", metavar="TARGET", help="What holds for connections to this target.")
-@click.option("--method", metavar="SERVICE/METHOD", help="What holds for calls of this method.")
-@click.option("--ledger", is_flag=True, help="What holds for a ledger.")
-@click.option("--json", "as_json", is_flag=True, help="Write one JSON document.")
+@click.option("--target", metavar="TARGET", help="Show the settings of connections to this target.")
+@click.option("--method", metavar="SERVICE/METHOD", help="Show the settings of calls of this method.")
+@click.option("--ledger", is_flag=True, help="Show the settings of a ledger.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def show(file: str, target: str | None, method: str | None, ledger: bool, as_json: bool) -> None:
-    """Show what FILE says for one target, one method or the ledger, and where each value came from."""
+    """Show what FILE sets for one target, one method or the ledger, and where each value comes from."""
     with refusing():
         read = read_config(file)
         sections = []
@@ -87,7 +87,7 @@ def show(file: str, target: str | None, method: str | None, ledger: bool, as_jso
             sections.append(Section(f"calls of {method}", RETRYING, ()))
     _show(sections, as_json=as_json)
     if method is not None and retrying is None and not as_json:
-        click.echo(f"calls of {method}: no table of the file matches, so the default holds: no retries.")
+        click.echo(f"calls of {method}: no table in the file matches, so the default applies: no retries.")
 
 
 def _section(title: str, resolved: ResolvedPolicy) -> Section:
@@ -108,7 +108,7 @@ def _document(section: Section) -> dict[str, object]:
 
 
 def _setting(section: Section, of_it: Effective) -> Setting | None:
-    """Return the setting of a part: the one of its name, if there are two."""
+    """Return the setting of a part; if there are two, the one with the same name."""
     saying = [setting for setting in section.settings if of_it.part in (setting.part, setting.name)]
     return next((setting for setting in saying if setting.name == of_it.part), saying[0] if saying else None)
 
@@ -131,7 +131,7 @@ def _text(section: Section, of_it: Effective) -> str:
 
 
 def _bare(value: Any) -> Any:
-    """Return a value as the file would have it."""
+    """Return a value as it would be written in the file."""
     match value:
         case enum.Enum():
             return value.value

@@ -1,4 +1,4 @@
-"""`grpc-backoff connect`: connect to a server and watch every attempt, then the connection, until told to stop."""
+"""`grpc-backoff connect`: connects to a server and shows every attempt and the connection, until told to stop."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Request", "Trust", "connect", "follow"]
 
-# Behind the options of the command line, where the first of a key wins: a lost connection is replaced at once, since
-# nobody sends RPCs here.
+# Appended to the command line's options, of which the first with a key wins: replace a lost connection at once, because
+# no RPCs are sent here.
 _EAGER = ("grpc_backoff.reconnect", "eager")
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -39,7 +39,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """What TLS is made from, as PEM; all None for the system's certificate authorities and no client certificate."""
+    """The TLS material, as PEM; all None for the system's certificate authorities and no client certificate."""
 
     ca: bytes | None = None
     cert: bytes | None = None
@@ -48,14 +48,14 @@ class Trust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to connect to and when to stop.
+    """What to connect to, and when to stop.
 
     Attributes:
-        target: the server's address, as for grpc.
-        trust: for TLS; None for none.
+        target: the server's address, in grpc's syntax.
+        trust: the TLS material; None for plaintext.
         options: channel options.
-        attempts: stop when so many attempts have ended; None for no limit.
-        timeout: stop after so many seconds; None for no limit.
+        attempts: stop after this many attempts have ended; None for no limit.
+        timeout: stop after this many seconds; None for no limit.
         once: stop at the first READY.
     """
 
@@ -68,7 +68,7 @@ class Request:
 
 
 def read_option(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> list[tuple[str, Any]]:
-    """Read `KEY=VALUE`s; what looks like a whole number, a number, true or false becomes one."""
+    """Parse `KEY=VALUE` options; values that look like numbers or booleans are converted."""
     pairs = []
     for value in values:
         key, equals, text = value.partition("=")
@@ -95,7 +95,7 @@ def _value(text: str) -> int | float | bool | str:
 @click.option(
     "--ca", type=click.Path(), metavar="FILE", help="Trust these certificate authorities (PEM). Implies --tls."
 )
-@click.option("--cert", type=click.Path(), metavar="FILE", help="Show this client certificate (PEM). Implies --tls.")
+@click.option("--cert", type=click.Path(), metavar="FILE", help="Present this client certificate (PEM). Implies --tls.")
 @click.option("--key", type=click.Path(), metavar="FILE", help="The client certificate's key (PEM). Implies --tls.")
 @click.option(
     "--option",
@@ -105,17 +105,17 @@ def _value(text: str) -> int | float | bool | str:
     callback=read_option,
     help="A channel option, such as grpc.initial_reconnect_backoff_ms=200 or grpc_backoff.multiplier=2. Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Write one JSON object a line for each event.")
-@click.option("--attempts", type=click.IntRange(min=1), metavar="N", help="Stop when N attempts have ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event, one per line.")
+@click.option("--attempts", type=click.IntRange(min=1), metavar="N", help="Stop after N attempts have ended.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop after so many seconds."
+    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop after this many seconds."
 )
 @click.option("--once", is_flag=True, help="Stop at the first READY.")
 @click.option(
     "--probe",
     is_flag=True,
-    help="Make one attempt, show its stages (resolve, tcp, tls, settings) and, where it fails, what to do about it. "
-    "--timeout is its limit.",
+    help="Make one attempt, show its stages (resolve, tcp, tls, settings) and, if it fails, what to do about it. "
+    "--timeout sets its limit.",
 )
 @click.pass_context
 def connect(
@@ -134,9 +134,9 @@ def connect(
 ) -> None:
     """Connect to the gRPC server at TARGET and show every attempt.
 
-    Goes on until the server is READY, and then watches the connection, making it anew when it is lost, until Ctrl-C
-    or until one of --once, --attempts and --timeout says stop. The exit status is 0 if the server was READY at some
-    time, 1 if it never was, and 2 if the command line is wrong. Where it never was, what the last error means is said.
+    Keeps trying until the server is READY, then watches the connection and replaces it when it is lost, until Ctrl-C
+    or until --once, --attempts or --timeout ends it. The exit status is 0 if the server was READY at any time, 1 if
+    it never was, and 2 if the command line is wrong. If it never was, the last error is explained.
     """
     if timeout is not None and math.isnan(timeout):
         raise Refusal("--timeout=nan: expected a number of seconds")
@@ -144,7 +144,7 @@ def connect(
     if probe:
         if once or attempts is not None:
             raise Refusal(
-                f"--probe makes one attempt: it does not go together with {'--once' if once else '--attempts'}"
+                f"--probe makes only one attempt: it cannot be combined with {'--once' if once else '--attempts'}"
             )
         ready = _probe(target, tls=tls, ca=ca, cert=cert, key=key, options=options, timeout=timeout, as_json=as_json)
         context.exit(0 if ready else 1)
@@ -158,7 +158,7 @@ def connect(
     )
     with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
         if names_no_port(target):
-            view.remark(f"the target names no port: {DEFAULT_PORT} is dialled")
+            view.remark(f"the target names no port: dialling {DEFAULT_PORT}")
         summary = asyncio.run(follow(request, view))
         if not summary.connections:
             _explain(request, summary.last_error, view)
@@ -167,18 +167,18 @@ def connect(
 
 
 def _explain(request: Request, failure: Failure | None, view: View) -> None:
-    """Say what a failure means as far as its words tell, and how to learn more."""
+    """Explain a failure as far as its text allows, and say how to find out more."""
     if failure is None:
         return
     try:
         require("probe", ("h2",))
     except MissingExtra:
         return
-    more = "connect --probe makes one attempt and shows how far it comes."
+    more = "connect --probe makes one attempt and shows how far it gets."
     from grpc_backoff.probe.diagnosis import read_reason  # noqa: PLC0415 - needs what was just looked for
 
     found = read_reason(failure, tls=request.trust is not None, unix=request.target.startswith("unix"))
-    meaning = found.meaning if found else f"There is no connection: it failed at the stage {failure.stage.value}."
+    meaning = found.meaning if found else f"The connection failed at the stage {failure.stage.value}."
     view.explain(meaning, f"{found.advice} {more}" if found else more)
 
 
@@ -194,7 +194,7 @@ def _probe(target: str, *, as_json: bool, **given: Any) -> bool:
 
 def _read_trust(ca: str | None, cert: str | None, key: str | None) -> Trust:
     if (cert is None) != (key is None):
-        raise Refusal("--cert and --key go together")
+        raise Refusal("--cert and --key must be given together")
     return Trust(ca=_read_pem("--ca", ca), cert=_read_pem("--cert", cert), key=_read_pem("--key", key))
 
 
@@ -206,13 +206,13 @@ def _read_pem(option: str, name: str | None) -> bytes | None:
     except OSError as error:
         raise Refusal(f"{option}: cannot read {name!r}: {error.strerror or error}") from error
     if b"-----BEGIN " not in pem:
-        # The core would only say "Failed to create security handshaker", at every attempt.
-        raise Refusal(f"{option}={name!r}: expected a file in PEM")
+        # The core would only report "Failed to create security handshaker", at every attempt.
+        raise Refusal(f"{option}={name!r}: expected a PEM file")
     return pem
 
 
 async def follow(request: Request, view: View) -> Summary:
-    """Connect, show what happens until there is reason to stop, and return the whole."""
+    """Connect, show what happens until there is a reason to stop, and return the totals."""
     watch = Watch(request, view)
     channel = _open(request, watch)
     try:
@@ -234,7 +234,7 @@ def _open(request: Request, watch: Watch) -> Channel:
             channel = aio.secure_channel(request.target, _credentials(request.trust), options, listeners=[watch.heard])
     except OptionError as error:
         raise Refusal(str(error).replace("on a secure_channel", "with --tls")) from error
-    except (TypeError, ValueError, OverflowError) as error:  # these are grpcio's
+    except (TypeError, ValueError, OverflowError) as error:  # raised by grpcio
         raise Refusal(f"--option: {error}") from error
     watch.channel = channel
     return channel
@@ -248,11 +248,11 @@ def _credentials(trust: Trust) -> grpc.ChannelCredentials:
 
 @contextlib.contextmanager
 def _signals_say(stop: Callable[[str], None]) -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM call `stop` with a word for the summary."""
+    """Make Ctrl-C and SIGTERM call `stop` with a word for the summary."""
     loop = asyncio.get_running_loop()
     installed = []
     for number, word in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")):
-        # Not on Windows, and not outside the main thread: there, KeyboardInterrupt does what it always does.
+        # Not on Windows, and not outside the main thread: there, KeyboardInterrupt is raised as usual.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop.add_signal_handler(number, stop, word)
             installed.append(number)
@@ -264,7 +264,7 @@ def _signals_say(stop: Callable[[str], None]) -> Iterator[None]:
 
 
 class Watch:
-    """Listens to one channel, shows what it hears, and knows when it is enough."""
+    """Listens to one channel, shows its events, and decides when to stop."""
 
     channel: Channel
 
@@ -295,17 +295,17 @@ class Watch:
             self.stop("READY")
         elif self._log.ended == self._request.attempts and isinstance(event, AttemptFailed | Connected):
             self.stop("stopped")
-            # Now: the machine may have asked for the next attempt already, and that is one too many.
+            # Immediately: the machine may already have requested the next attempt, which would be one too many.
             self.channel._share.leave()  # noqa: SLF001 - `close` of the channel waits a turn
 
     def stop(self, word: str) -> None:
-        """Let `until_stopped` return; `word` says why in the summary."""
+        """Make `until_stopped` return; `word` is the reason shown in the summary."""
         if not self._stopped.is_set():
             self._ended = word
             self._stopped.set()
 
     async def until_stopped(self, channel: Channel) -> None:
-        """Keep the channel wanting a connection, and the view up to date, until there is reason to stop."""
+        """Keep requesting a connection and refreshing the view until there is a reason to stop."""
         timeout = self._request.timeout
         end = None if timeout is None else self._loop.time() + timeout
         while not self._stopped.is_set():
@@ -321,5 +321,5 @@ class Watch:
             raise self._error
 
     def summary(self) -> Summary:
-        """Return the whole as it stands."""
+        """Return the totals so far."""
         return self._log.summary(self._loop.time(), self._ended)

@@ -1,4 +1,4 @@
-"""`grpc-backoff demo`, for people with a checkout; the demo itself is `examples/demo` and in no wheel."""
+"""`grpc-backoff demo`, for a checkout; the demo itself is in `examples/demo`, which no wheel contains."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["demo"]
 
 
 @click.command()
-@click.option("--threads", is_flag=True, help="With channels for threads, beside plain grpc.")
+@click.option("--threads", is_flag=True, help="Use channels for threads, and compare with plain grpc.")
 @click.pass_context
 def demo(context: click.Context, threads: bool) -> None:
-    """Show on real servers what this library does, and check it (in a checkout).
+    """Show on real servers what this library does, and check it (needs a checkout).
 
-    Orders are placed all the while by several workers, on a channel of this library, while the server is refusing,
-    hanging, hanging up, up, killed, back and restarted. Then the same happens to a channel of plain grpc.aio. The
-    exit status is 0 only if every check holds.
+    Several workers place orders all the time, on a channel of this library, while the server refuses connections,
+    hangs, hangs up, runs, is killed, comes back and is restarted. Then the same happens to a plain grpc channel.
+    The exit status is 0 only if every check passes.
     """
     checkout = Path(grpc_backoff.__file__).parents[1]
     if not (checkout / "examples" / "demo").is_dir():

@@ -1,6 +1,6 @@
-"""How the command line ends where nobody takes its output: by a line on standard error and the status 1.
+"""Ends the command line cleanly if its output cannot be written: one line on standard error, and exit status 1.
 
-A pipe that is closed needs no line. There is never a traceback, nor what the interpreter says of streams at its end.
+A closed pipe needs no line. There is never a traceback, nor the interpreter's message about streams at exit.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ __all__ = ["guarded"]
 
 _FAILED = 1
 _NOT_TAKEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EPIPE}
-"""What writing fails with whose reader is gone, or whose disk is full."""
+"""The errors of writing when the reader is gone or the disk is full."""
 
 
 def guarded(run: Callable[[], object]) -> int:
-    """Run a command and return the exit status, whatever becomes of its output."""
-    if sys.stderr is None:  # closed, and its number may be a socket's soon
+    """Run a command and return the exit status, even if its output cannot be written."""
+    if sys.stderr is None:  # closed, and a socket may soon get its file descriptor
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for as long as the process lives
     if sys.stdout is None:
         return _complain("standard output is closed")
@@ -51,7 +51,7 @@ def _flushed(stream: TextIO, status: int) -> int:
 
 
 def _drop(stream: TextIO) -> None:
-    """Send what is left to nowhere: the interpreter would try again at its end, and complain."""
+    """Redirect the remaining output to nowhere: the interpreter would retry at exit, and complain."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

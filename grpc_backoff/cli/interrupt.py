@@ -1,6 +1,6 @@
-"""What Ctrl-C does to the command line: it ends it, from the first moment on, without a traceback.
+"""Makes Ctrl-C end the command line without a traceback, from the very start.
 
-Next to nothing is imported here: until this is in place, Ctrl-C is Python's to answer.
+Imports almost nothing: until this is in place, Python handles Ctrl-C itself.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 
-TYPE_CHECKING = False  # `typing` takes its time
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -16,7 +16,7 @@ __all__ = ["end_on_interrupt", "interruptible"]
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    """End at once: wherever this comes, in the midst of an import too, there is nothing to be lost."""
+    """Exit at once: whenever this happens, even during an import, there is nothing to lose."""
     try:
         os.write(2, b"\nAborted!\n")
     except OSError:  # standard error is closed
@@ -26,24 +26,24 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 
 def end_on_interrupt() -> None:
-    """Have Ctrl-C end the process at once, unless whoever started it wants Ctrl-C ignored."""
+    """Make Ctrl-C end the process at once, unless the parent process had it ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         try:  # noqa: SIM105 - contextlib takes its time
             signal.signal(signal.SIGINT, _end)
-        except ValueError:  # not the main thread: Ctrl-C does not come here
+        except ValueError:  # not the main thread, which never receives Ctrl-C
             pass
 
 
 class interruptible:  # noqa: N801 - a context manager, named as one
-    """Have Ctrl-C raise KeyboardInterrupt in here, for what has something to put in order."""
+    """Make Ctrl-C raise KeyboardInterrupt within the block, for code that has to clean up."""
 
     def __enter__(self) -> None:
-        """Give Ctrl-C back to Python."""
+        """Restore Python's own handling of Ctrl-C."""
         self._mine = signal.getsignal(signal.SIGINT) is _end
         if self._mine:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def __exit__(self, *_error: object) -> None:
-        """Take it again."""
+        """Handle Ctrl-C again."""
         if self._mine:
             signal.signal(signal.SIGINT, _end)

@@ -1,7 +1,7 @@
-"""`grpc-backoff ledger`: what a ledger holds, and what people do with it (LG-7).
+"""`grpc-backoff ledger`: shows what is in a ledger, and changes it on request (LG-7).
 
-Payloads are never shown, unless `--proto` says how to read one. The exit status is 0, 1 if the database cannot be used
-or nothing was changed, and 2 if the command line is wrong.
+Payloads are never shown, unless `--proto` says how to decode them. The exit status is 0; 1 if the database cannot be
+used or nothing was changed; and 2 if the command line is wrong.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["ledger"]
 
 ResultT = TypeVar("ResultT")
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 class _Time(click.ParamType):  # type: ignore[type-arg] # generic since click 8.2 only
-    """A length of time, as in the file: "10m", "7d" or a number of seconds."""
+    """A duration, as in the file: "10m", "7d" or a number of seconds."""
 
     name = "time"
 
@@ -53,18 +53,19 @@ class _Time(click.ParamType):  # type: ignore[type-arg] # generic since click 8.
 @click.option(
     "--db", "url", required=True, metavar="URL", envvar="GRPC_BACKOFF_LEDGER", help="A path, or postgresql://..."
 )
-@click.option("--config", metavar="FILE", type=click.Path(), help="The TOML file; by default GRPC_BACKOFF_CONFIG's.")
+@click.option("--config", metavar="FILE", type=click.Path(), help="The TOML file; default: GRPC_BACKOFF_CONFIG.")
 @click.pass_context
 def ledger(context: click.Context, url: str, config: str | None) -> None:
-    """Look into a ledger, and replay, discard or prune operations.
+    """Inspect a ledger, and replay, discard or prune operations.
 
-    URL is the path of an SQLite file or a postgresql:// URL; the environment variable GRPC_BACKOFF_LEDGER does as well.
+    URL is the path of an SQLite file or a postgresql:// URL; it can also be given by the environment variable
+    GRPC_BACKOFF_LEDGER.
     """
     context.obj = url, config
 
 
 def _within(context: click.Context, work: Callable[[Ledger], Coroutine[Any, Any, ResultT]]) -> ResultT:
-    """Do some work on the ledger that the command names."""
+    """Run some work on the ledger that the command names."""
     url, config = context.obj
 
     from grpc_backoff.ledger import Ledger  # noqa: PLC0415 - after GRPC_VERBOSITY is set
@@ -95,17 +96,19 @@ def _path(method: str | None) -> str | None:
 
 
 def _filtering(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the filters."""
+    """Add the filter options to a command."""
     options = (
         click.option(
             "--state",
             multiple=True,
             type=click.Choice([state.value for state in OperationState]),
-            help="In this state; may be repeated.",
+            help="Only operations in this state. Repeatable.",
         ),
-        click.option("--target", metavar="TARGET", help="Of this target."),
-        click.option("--method", metavar="SERVICE/METHOD", help="Of this method."),
-        click.option("--older-than", type=_Time(), metavar="TIME", help="Submitted at least so long ago: 10m, 7d."),
+        click.option("--target", metavar="TARGET", help="Only operations of this target."),
+        click.option("--method", metavar="SERVICE/METHOD", help="Only operations of this method."),
+        click.option(
+            "--older-than", type=_Time(), metavar="TIME", help="Only those submitted at least this long ago: 10m, 7d."
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -113,11 +116,11 @@ def _filtering(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @ledger.command()
-@click.option("--target", metavar="TARGET", help="Of this target alone.")
+@click.option("--target", metavar="TARGET", help="Only operations of this target.")
 @_JSON
 @click.pass_context
 def status(context: click.Context, target: str | None, as_json: bool) -> None:
-    """Show how many operations there are in each state, and how old the oldest is that waits."""
+    """Show how many operations are in each state, and the age of the oldest unfinished one."""
     queue = _within(context, lambda opened: opened.queue(target))
     if as_json:
         write_json(_queue(queue))
@@ -141,11 +144,11 @@ def _show_queue(queue: Queue) -> None:
 
 @ledger.command("list")
 @_filtering
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="At most so many.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="List at most this many.")
 @_JSON
 @click.pass_context
 def list_command(context: click.Context, /, limit: int, as_json: bool, **which: Any) -> None:
-    """List operations, the oldest first."""
+    """List operations, oldest first."""
     found = _within(context, lambda opened: opened.find(_filter(**which), limit=limit))
     if as_json:
         write_json([_document(operation) for operation in found])
@@ -155,7 +158,7 @@ def list_command(context: click.Context, /, limit: int, as_json: bool, **which: 
 
 
 def _row(operation: Operation) -> tuple[str, ...]:
-    now = time.time()  # of this host, for the eye alone
+    now = time.time()  # this host's clock, for display only
     due = "" if operation.next_attempt_at is None else seconds(max(0.0, operation.next_attempt_at - now))
     return (
         operation.id,
@@ -170,7 +173,7 @@ def _row(operation: Operation) -> tuple[str, ...]:
 
 
 def _document(operation: Operation) -> dict[str, Any]:
-    """Return an operation without its payload and without the values of its metadata."""
+    """Return an operation without its payload and without its metadata's values."""
     parts = {field.name: getattr(operation, field.name) for field in dataclasses.fields(operation)}
     parts["state"] = operation.state.value
     parts["metadata"] = [key for key, _ in operation.metadata]
@@ -186,7 +189,7 @@ def _document(operation: Operation) -> dict[str, Any]:
 def show(context: click.Context, id_: str, proto: str | None, as_json: bool) -> None:
     """Show one operation with all its attempts.
 
-    Its request is shown as a number of bytes, unless --proto names the message that it is.
+    The request is shown only as a number of bytes, unless --proto names its message class.
     """
 
     async def look(opened: Ledger) -> tuple[Operation, list[OperationAttempt]]:
@@ -235,8 +238,8 @@ def _moment(at: float | None) -> str:
 
 
 def _decoded(proto: str, request: bytes) -> str:
-    """Return a request as text, read by a generated class."""
-    import importlib  # noqa: PLC0415 - what most commands do without
+    """Return a request as text, parsed by a generated class."""
+    import importlib  # noqa: PLC0415 - not needed by most commands
     import sys  # noqa: PLC0415
 
     module, _, name = proto.partition(":")
@@ -252,13 +255,13 @@ def _decoded(proto: str, request: bytes) -> str:
 
 @ledger.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All failed operations that the filters leave.")
-@click.option("--target", metavar="TARGET", help="With --all: of this target.")
-@click.option("--method", metavar="SERVICE/METHOD", help="With --all: of this method.")
-@click.option("--older-than", type=_Time(), metavar="TIME", help="With --all: submitted at least so long ago.")
+@click.option("--all", "every", is_flag=True, help="All failed operations that match the filters.")
+@click.option("--target", metavar="TARGET", help="With --all: only operations of this target.")
+@click.option("--method", metavar="SERVICE/METHOD", help="With --all: only operations of this method.")
+@click.option("--older-than", type=_Time(), metavar="TIME", help="With --all: only those at least this old.")
 @click.pass_context
 def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, **which: Any) -> None:
-    """Have failed operations tried again: their attempts begin anew, their history stays."""
+    """Retry failed operations: they get new attempts, and keep their history."""
 
     async def run(opened: Ledger) -> list[str]:
         chosen = await _chosen(opened, ids, every, _filter((OperationState.FAILED.value,), **which))
@@ -270,7 +273,7 @@ def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, **which
 
 @ledger.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All that the filters leave; needs --state.")
+@click.option("--all", "every", is_flag=True, help="All operations that match the filters; needs --state.")
 @_filtering
 @click.pass_context
 def discard(context: click.Context, /, ids: tuple[str, ...], every: bool, **which: Any) -> None:
@@ -281,7 +284,7 @@ def discard(context: click.Context, /, ids: tuple[str, ...], every: bool, **whic
 
     _require_choice(ids, every)
     if every and not which["state"]:
-        raise Refusal("discard --all: expected --state beside it")
+        raise Refusal("discard --all: expected --state as well")
     _say(_within(context, run), ids, "discarded")
 
 
@@ -296,9 +299,9 @@ async def _chosen(opened: Ledger, ids: Sequence[str], every: bool, which: Filter
 
 def _say(changed: Sequence[str], asked: Sequence[str], done: str) -> None:
     click.echo(f"{len(changed)} {done}.")
-    left = [id_ for id_ in asked if str(UUID(id_)) not in changed]  # in the form that the ledger uses
+    left = [id_ for id_ in asked if str(UUID(id_)) not in changed]  # in the ledger's form
     if left:
-        raise Refusal(f"not {done}, since their state does not allow it or they are not there: {', '.join(left)}", 1)
+        raise Refusal(f"not {done}, because they do not exist or their state does not allow it: {', '.join(left)}", 1)
 
 
 @ledger.command()
@@ -306,11 +309,11 @@ def _say(changed: Sequence[str], asked: Sequence[str], done: str) -> None:
 @click.option(
     "--request",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file with the new request's bytes.",
+    help="A file that contains the new request in serialized form.",
 )
 @click.pass_context
 def resolve(context: click.Context, id_: str, request: Path | None) -> None:
-    """End a conflict: the operation is tried again, with another request if one is given."""
+    """Resolve a conflict: the operation is retried, with a new request if one is given."""
     content = None if request is None else request.read_bytes()
     _within(context, lambda opened: opened.resolve(id_, request=content))
     click.echo("1 resolved.")
@@ -318,9 +321,9 @@ def resolve(context: click.Context, id_: str, request: Path | None) -> None:
 
 @ledger.command()
 @click.option(
-    "--older-than", type=_Time(), metavar="TIME", help="That ended so long ago; by default the settings' `keep`."
+    "--older-than", type=_Time(), metavar="TIME", help="Only those that ended this long ago; default: `keep`."
 )
-@click.option("--failed", is_flag=True, help="Failed operations and conflicts as well.")
+@click.option("--failed", is_flag=True, help="Delete failed operations and conflicts as well.")
 @click.pass_context
 def prune(context: click.Context, older_than: float | None, failed: bool) -> None:
     """Delete succeeded and discarded operations that ended long ago."""
@@ -330,7 +333,7 @@ def prune(context: click.Context, older_than: float | None, failed: bool) -> Non
 @ledger.command()
 @click.pass_context
 def migrate(context: click.Context) -> None:
-    """Make the tables, or bring them to this library's version."""
+    """Create the tables, or upgrade them to this library's version."""
     from grpc_backoff.ledger import Ledger  # noqa: PLC0415 - after GRPC_VERBOSITY is set
 
     url, config = context.obj
@@ -343,13 +346,15 @@ def migrate(context: click.Context) -> None:
 
 
 @ledger.command()
-@click.option("--target", metavar="TARGET", help="Of this target alone.")
-@click.option("--every", type=_Time(), default="1", show_default=True, metavar="TIME", help="How often to look.")
-@click.option("--times", type=click.IntRange(1), help="Look so many times, then end; by default until Ctrl-C.")
+@click.option("--target", metavar="TARGET", help="Only operations of this target.")
+@click.option(
+    "--every", type=_Time(), default="1", show_default=True, metavar="TIME", help="How often to query the ledger."
+)
+@click.option("--times", type=click.IntRange(1), help="Query this many times, then exit; by default until Ctrl-C.")
 @_JSON
 @click.pass_context
 def watch(context: click.Context, target: str | None, every: float, times: int | None, as_json: bool) -> None:
-    """Show, again and again, how many operations there are; with --json one line each time."""
+    """Show repeatedly how many operations there are; with --json, print one line each time."""
 
     async def look(opened: Ledger) -> None:
         number = 0

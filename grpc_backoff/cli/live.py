@@ -1,7 +1,7 @@
-"""The view for terminals: a table that grows as attempts end, and under it what is going on at this moment.
+"""The view for terminals: a table that grows as attempts end, with the current activity below it.
 
-Rows that are over are printed and scroll away as all output does, so nothing is lost however long it takes; only the
-attempt or connection of the moment, the countdown and the note are redrawn.
+Finished rows are printed and scroll away like any output, so nothing is lost however long it takes; only the current
+attempt or connection, the countdown and the note are redrawn.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LiveView:
     period = 0.1
 
     def __init__(self, console: Console | None = None) -> None:
-        """Draw on `console`, standard output by default."""
+        """Draw on `console`; standard output by default."""
         self.console = console or Console(highlight=False)
         self._live = Live(console=self.console, auto_refresh=False, transient=True)
         self._live.start()
@@ -46,7 +46,7 @@ class LiveView:
         self._wait = 0.0
 
     def heading(self, text: str) -> None:
-        """Print a heading across the table; a connection that stands gets its row above it."""
+        """Print a heading across the table; the row of an open connection is printed above it."""
         self._commit_standing()
         self._last_reason = ""
         self.console.print()
@@ -57,7 +57,7 @@ class LiveView:
         self.console.print(Text(printable(text), style="dim"))
 
     def show(self, attempt: LoggedAttempt) -> None:
-        """Print the row of an attempt that is over, keep one that is not for the moment's part."""
+        """Print the row of a finished attempt; keep an unfinished one in the redrawn part."""
         self._current = attempt
         self._wait = attempt.next_in or 0.0
         if attempt.outcome in (Outcome.FAILED, Outcome.DISCONNECTED):
@@ -65,7 +65,7 @@ class LiveView:
             self._current = None
 
     def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
-        """Draw the moment's part anew."""
+        """Redraw the current activity."""
         parts: list[RenderableType] = []
         if self._current is not None and self._current.number > self._printed:
             parts.append(_row(self._current))
@@ -76,7 +76,7 @@ class LiveView:
         self._live.update(Group(*parts), refresh=True)
 
     def explain(self, meaning: str, advice: str) -> None:
-        """Print both below an empty line."""
+        """Print both after an empty line."""
         self.console.print()
         self.console.print(Text(printable(meaning), style="bold"))
         self.console.print(Text(f"-> {printable(advice)}"))
@@ -89,7 +89,7 @@ class LiveView:
         self.console.print(Text(ending(summary), style="bold green" if summary.connections else "bold red"))
 
     def close(self) -> None:
-        """Take the moment's part away."""
+        """Erase the redrawn part."""
         self._live.update(Text(""))
         self._live.stop()
 
@@ -165,7 +165,7 @@ def _outcome(attempt: LoggedAttempt) -> str:
 
 
 def _why(attempt: LoggedAttempt, last_reason: str) -> list[tuple[str, str]]:
-    """Return the stage and the reason of a failure; the reason only where it is another than in the row above."""
+    """Return the stage and the reason of a failure; omit a reason that is the same as in the row above."""
     if attempt.failure is None or attempt.outcome is Outcome.DISCONNECTED:
         return []
     why = reason(attempt.failure)

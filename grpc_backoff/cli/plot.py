@@ -1,6 +1,6 @@
-"""The picture of a simulation: attempts at the server over time, one row for each policy, and who is back when.
+"""The plot of a simulation: attempts at the server over time, one row per policy, and how quickly clients come back.
 
-Made to be read on paper too: where lines meet they differ by their dashes, not by colour alone.
+Legible in print too: where lines meet, they differ by dashes and not only by colour.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OUTAGE = "#e6e6e6"
 
 def draw(done: Mapping[str, Recovery], file: Path) -> None:
     """Draw what the server saw of each policy into a .png or .svg file."""
-    with mpl.rc_context({"svg.hashsalt": "grpc-backoff"}):  # the same picture is the same file
+    with mpl.rc_context({"svg.hashsalt": "grpc-backoff"}):  # the same plot produces the same file
         figure = Figure(figsize=(_WIDTH, _ROW * len(done) + _LAST), layout="constrained")
         rows: Any = figure.subplots(len(done) + 1, 1, squeeze=False, height_ratios=[_ROW] * len(done) + [_LAST])
         for index, (name, recovery) in enumerate(done.items()):
@@ -46,12 +46,12 @@ def _draw_attempts(axes: Axes, name: str, recovery: Recovery, shade: str) -> Non
 
 
 def _label(name: str) -> str:
-    """Return a name as it is: `$` would begin a formula, and a first `_` would keep it out of the legend."""
+    """Return a name as a literal label: `$` would start a formula, and a leading `_` would hide it from the legend."""
     return " " + name.replace("$", r"\$")
 
 
 def _share_axes(rows: list[Axes], done: Mapping[str, Recovery]) -> None:
-    """Give all rows the same scales, so that they can be compared by eye."""
+    """Give all rows the same scales, so that they can be compared."""
     longest = max(len(recovery.attempts) * recovery.resolution for recovery in done.values())
     most = max(recovery.attempts.max() / recovery.resolution for recovery in done.values())
     least = min(recovery.attempts[recovery.attempts > 0].min() / recovery.resolution for recovery in done.values())
@@ -59,15 +59,15 @@ def _share_axes(rows: list[Axes], done: Mapping[str, Recovery]) -> None:
         axes.set_xlim(-longest / 100, longest * 1.01)
         axes.set_ylim(least / 2, 2 * most)
         axes.tick_params(labelbottom=axes is rows[-1])
-    rows[-1].set_xlabel("seconds since the server went")
-    # Above the frame, where no line can be.
+    rows[-1].set_xlabel("seconds since the server went down")
+    # Above the frame, clear of all lines.
     rows[0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, fontsize="small", frameon=False)
 
 
 def _draw_back(axes: Axes, done: Mapping[str, Recovery]) -> None:
     for index, (name, recovery) in enumerate(done.items()):
         clients = recovery.outage.clients
-        marks = np.unique(np.linspace(0, clients - 1, 1000).astype(int))  # as many points as a picture can show
+        marks = np.unique(np.linspace(0, clients - 1, 1000).astype(int))  # as many points as a plot can show
         axes.step(
             [0.0, *recovery.back_after[marks]],
             [0.0, *(marks + 1) / clients * 100],

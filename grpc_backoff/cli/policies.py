@@ -1,4 +1,4 @@
-"""How the command line names policies: a preset, a file, one policy of a file, or a policy string.
+"""How policies are named on the command line: a preset, a file, one policy of a file, or a policy string.
 
 `standard`, `backoff.toml`, `backoff.toml#careful`, `"retry: 5, delay: 1s, backoff: linear"`.
 """
@@ -35,14 +35,14 @@ _SETTINGS = (
     *(setting for setting in RETRYING if setting.name in _BACKOFF),
     *(setting for setting in CONNECTING if setting.name in _CONNECTING),
 )
-"""What a policy string for connections may set: what one for calls may of the backoff, and two settings beside."""
+"""The settings of a policy string for connections: those of a backoff in a call policy, and two more."""
 
 
 @contextmanager
 def refusing(prefix: str = "", status: int = 2) -> Iterator[None]:
-    """Make errors of policies and files refusals, and show their warnings as lines on standard error.
+    """Turn errors of policies and files into refusals, and print their warnings to standard error.
 
-    Each line begins with `prefix`, such as the name of a flag. `status` is the exit status of a refusal.
+    Each line starts with `prefix`, such as the name of a flag. `status` is the exit status of a refusal.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PolicyWarning)
@@ -57,17 +57,17 @@ def refusing(prefix: str = "", status: int = 2) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A policy with what it is to be called on the screen; of connections or of calls."""
+    """A policy for connections or calls, with its name on screen."""
 
     name: str
     policy: ConnectPolicy | RetryPolicy
 
 
 def named_policies(text: str) -> list[Named]:
-    """Return what a text names; a whole file is its `[connection]`, its targets and its policies.
+    """Return the policies that a text names; for a whole file, its `[connection]`, its targets and its policies.
 
     Raises:
-        OptionError, ConfigError: it names nothing, or has a wrong value.
+        OptionError, ConfigError: it names no policy, or has a wrong value.
     """
     path, policy = _file_of(text)
     if path:
@@ -84,17 +84,17 @@ def named_policies(text: str) -> list[Named]:
 
 
 def _told(name: str, resolved: ResolvedPolicy[RetryPolicy]) -> Named:
-    """Return a policy that was asked for by name, and say what of it has no effect."""
+    """Return a policy that was requested by name, and warn of settings that have no effect."""
     for remark in resolved.remarks:
         warnings.warn(remark, PolicyWarning, stacklevel=2)
     return Named(name, resolved.policy)
 
 
 def connect_policy(text: str) -> ConnectPolicy:
-    """Return the connect policy of clients that back off as a text says.
+    """Return the connect policy of clients whose backoff a text describes.
 
     Raises:
-        OptionError, ConfigError: it names nothing, or has a wrong value.
+        OptionError, ConfigError: it names no policy, or has a wrong value.
     """
     path, policy = _file_of(text)
     if path:
@@ -106,7 +106,7 @@ def connect_policy(text: str) -> ConnectPolicy:
 
 
 def _file_of(text: str) -> tuple[str, str]:
-    """Return the path of a file and the name of one of its policies, as far as a text has them."""
+    """Split a text into the path of a file and the name of one of its policies, as far as it has them."""
     path, _, policy = text.rpartition(_OF_FILE)
     if path and not Path(text).is_file() and _is_file(path):
         return path, policy

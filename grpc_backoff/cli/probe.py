@@ -1,4 +1,4 @@
-"""`grpc-backoff connect --probe`: one attempt, stage by stage, and what to do about it where it fails."""
+"""`grpc-backoff connect --probe`: makes one attempt, shows its stages, and explains a failure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["ProbeRequest", "probe", "read_request", "run_probe"]
 _NAME_OVERRIDE = "grpc.ssl_target_name_override"
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _LOOK = 0.3
-"""How long a connection is looked at behind its SETTINGS: a proxy whose upstream is down ends it by then."""
+"""How long a connection is watched after SETTINGS, in seconds: a proxy whose upstream is down ends it by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +37,11 @@ class ProbeRequest:
     """What to probe.
 
     Attributes:
-        target: the server's address, as for grpc.
-        tls: what TLS is made from; None for none.
-        shows_certificate: whether there is a client certificate in it.
-        server_name: whom the server's certificate has to be for; None for the target's host.
-        limit: how long the attempt may last (CB-3).
+        target: the server's address, in grpc's syntax.
+        tls: the TLS context; None for plaintext.
+        shows_certificate: whether the context has a client certificate.
+        server_name: the name to check the server's certificate against; None for the target's host.
+        limit: the time limit of the attempt, in seconds (CB-3).
     """
 
     target: str
@@ -61,15 +61,15 @@ def read_request(
     options: Sequence[tuple[str, Any]],
     timeout: float | None,
 ) -> ProbeRequest:
-    """Make a request of what the command line says.
+    """Build a request from the command line.
 
     Raises:
-        Refusal: it asks for something that cannot be.
+        Refusal: the options contradict each other, or a file cannot be used.
     """
     unused = [name for name, _ in options if name != _NAME_OVERRIDE]
     if unused:
         raise Refusal(
-            f"--probe makes one attempt without a channel: of options it knows {_NAME_OVERRIDE} only, not {unused[0]}"
+            f"--probe makes one attempt without a channel and supports only {_NAME_OVERRIDE}, not {unused[0]}"
         )
     if timeout is not None and not math.isfinite(timeout):
         raise Refusal(f"--timeout={timeout}: expected a finite number of seconds above 0")
@@ -84,36 +84,36 @@ def read_request(
 
 def _tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
     try:
-        # The file that grpc itself takes where no authority is given; without it, the system's.
+        # The file that grpc itself uses if no certificate authority is given; else the system's.
         context = ssl.create_default_context(cafile=ca or os.environ.get("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"))
     except OSError as error:
-        raise Refusal(f"--ca: no certificate authorities in it: {error}") from error
-    # As grpc checks certificates: newer Pythons are stricter by default, older ones want the chain up to its root.
+        raise Refusal(f"--ca: no certificate authorities in this file: {error}") from error
+    # Verify as grpc does: newer Python versions are stricter by default, older ones require the chain up to its root.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if cert is not None:
         try:
             context.load_cert_chain(cert, key, password=_no_password)
         except OSError as error:
-            raise Refusal(f"--cert and --key: no certificate and its key in them: {error}") from error
+            raise Refusal(f"--cert and --key: no certificate with its key in these files: {error}") from error
     return context
 
 
 def _no_password() -> str:
-    raise Refusal("--key: the key is encrypted, and grpc takes none that is")
+    raise Refusal("--key: the key is encrypted, which grpc does not support")
 
 
 def run_probe(request: ProbeRequest, *, as_json: bool) -> bool:
-    """Make the attempt and show it; return whether SETTINGS came."""
+    """Make the attempt and show it; return whether SETTINGS arrived."""
     with interruptible(), contextlib.closing(open_stages(as_json=as_json)) as view:
         return asyncio.run(probe(request, view))
 
 
 async def probe(request: ProbeRequest, view: StagesView) -> bool:
-    """Make one attempt, show its stages, and say what it means; return whether SETTINGS came.
+    """Make one attempt, show its stages, and explain a failure; return whether SETTINGS arrived.
 
     Raises:
-        Refusal: the target is none.
+        Refusal: the target is not valid.
     """
     watch = _Watch(view)
     try:
@@ -123,10 +123,10 @@ async def probe(request: ProbeRequest, view: StagesView) -> bool:
     except OptionError as error:
         raise Refusal(str(error).replace("on a secure_channel", "with --tls")) from error
     if names_no_port(request.target):
-        view.remark(f"the target names no port: {DEFAULT_PORT} is dialled")
+        view.remark(f"the target names no port: dialling {DEFAULT_PORT}")
     for name in _PROXIES:
         if os.environ.get(name):
-            view.remark(f"{name} is set: a channel goes through that proxy, this goes straight to the target")
+            view.remark(f"{name} is set: a channel would use that proxy, but this probe goes directly to the target")
     try:
         connection = await connector.connect(request.limit)
         seconds = watch.total()
@@ -156,7 +156,7 @@ def _circumstances(request: ProbeRequest, connector: Http2Connector, address: Ad
 
 
 async def _look(connection: Http2Connection, view: StagesView) -> None:
-    """See whether a connection lasts, and whether it is of use."""
+    """Check whether a connection lasts and is usable."""
     since = time.perf_counter()
     settings = diagnose_settings(connection.settings)
     try:
@@ -171,7 +171,7 @@ async def _look(connection: Http2Connection, view: StagesView) -> None:
 
 
 class _Watch:
-    """Shows the stages as they pass, and knows how far it came and how long it took."""
+    """Shows the stages as they complete, and tracks the stage reached and the time taken."""
 
     def __init__(self, view: StagesView) -> None:
         self._view = view
@@ -181,7 +181,7 @@ class _Watch:
         self._passed_over: list[PassedOver] = []
 
     def passed(self, record: StageRecord) -> None:
-        """Take in what a stage found."""
+        """Show the result of a stage."""
         self._since = time.perf_counter()
         match record:
             case Reached():
@@ -195,18 +195,18 @@ class _Watch:
                 self._error = error
 
     def check(self) -> None:
-        """Raise what the view raised."""
+        """Raise the exception that the view raised, if any."""
         if self._error is not None:
             raise self._error
 
     def lap(self) -> float:
-        """Return how long the stage under way has taken so far."""
+        """Return the duration of the current stage so far, in seconds."""
         return time.perf_counter() - self._since
 
     def total(self) -> float:
-        """Return how long all of it has taken so far."""
+        """Return the total duration so far, in seconds."""
         return time.perf_counter() - self._began
 
     def failed_at(self, stage: Stage) -> Address | None:
-        """Return the address that came to this stage, and failed there."""
+        """Return the address that reached this stage and failed there; None if there is none."""
         return next((each.address for each in self._passed_over if each.failure.stage is stage), self.address)

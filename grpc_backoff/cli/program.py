@@ -1,7 +1,7 @@
-"""The program of `grpc-backoff run`: what its words name, and running it in this process, as `python` would.
+"""The program of `grpc-backoff run`: finds it, and runs it in this process as `python` would.
 
-It needs none of the optional packages, since it is meant for environments that are somebody else's. The command, with
-its help, stands in `run.py`.
+It needs none of the optional packages, because it is meant for environments that belong to other programs. The command
+and its help are in `run.py`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from grpc_backoff.installation import install
 __all__ = ["Program", "ProgramError", "find", "run"]
 
 _PYTHON = re.compile(r"python[0-9.]*(\.exe)?", re.IGNORECASE)
-_FIRST_LINES = 1024  # bytes; a kernel reads at most 256 of the first line
+_FIRST_LINES = 1024  # bytes; kernels read at most 256 of the first line
 
 
 class ProgramError(ValueError):
-    """The words name nothing that this Python could run; the text says what was expected."""
+    """The command line names no program that this Python can run; the text says what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A Python program: a file, or a module if `module` says so, and the arguments behind it."""
+    """A Python program: a file, or a module if `module` is set, with its arguments."""
 
     name: str
     arguments: tuple[str, ...] = ()
@@ -44,12 +44,12 @@ class Program:
 
 
 def find(words: Sequence[str]) -> Program:
-    """Return the program that a command line names: `FILE ...`, `-m MODULE ...`, or a command on the PATH.
+    """Return the program named by a command line: `FILE ...`, `-m MODULE ...`, or a command on the PATH.
 
-    A leading `--` is passed over, and so is `python`, if it is the one that runs this.
+    A leading `--` is skipped, and so is `python` if it is the running interpreter.
 
     Raises:
-        ProgramError: there is no such program, or Python does not run it.
+        ProgramError: there is no such program, or it is not run by Python.
     """
     words = list(words)
     if words[:1] == ["--"]:
@@ -63,14 +63,14 @@ def find(words: Sequence[str]) -> Program:
         case [] | ["-m"]:
             raise ProgramError("program: expected a Python file, a command on the PATH, or -m and a module")
         case [name, *_] if name.startswith("-"):
-            raise ProgramError(f"program={name}: expected a program; -m is the one option of Python's that can be used")
+            raise ProgramError(f"program={name}: expected a program; -m is the only Python option supported")
         case _:
             name = words[0]
             return Program(_file(name) if Path(name).exists() else _command(name), tuple(words[1:]))
 
 
 def run(program: Program) -> None:
-    """Install, and run the program as the main one of this process; what it raises and how it ends is its own.
+    """Install, and run the program as the main program of this process; its exceptions and exit status are passed on.
 
     Raises:
         ProgramError: there is no such module.
@@ -78,10 +78,10 @@ def run(program: Program) -> None:
     sys.argv[:] = [program.name, *program.arguments]
     is_script = not program.module and pkgutil.get_importer(program.name) is None
     if not sys.flags.safe_path:
-        del sys.path[0]  # where this command was found
+        del sys.path[0]  # the directory of this command
         if program.module:
             sys.path.insert(0, str(Path.cwd()))
-        elif is_script:  # for a directory or an archive `runpy` puts in the thing itself
+        elif is_script:  # for a directory or an archive, `runpy` inserts the path itself
             sys.path.insert(0, str(Path(program.name).resolve().parent))
     install()
     if program.module:
@@ -94,7 +94,7 @@ def run(program: Program) -> None:
 
 
 def _run_script(path: str) -> None:
-    # Not by `runpy`, whose `__main__` is gone when the last line has run: threads and what runs at exit may need it.
+    # Not with `runpy`, which discards `__main__` after the last line: threads and exit handlers may still need it.
     main = ModuleType("__main__")
     loader = SourceFileLoader("__main__", path)
     vars(main).update(__file__=path, __loader__=loader, __builtins__=builtins, __cached__=None)
@@ -108,27 +108,27 @@ def _file(name: str) -> str:
     if Path(name).is_dir() and not (Path(name) / "__main__.py").exists():
         raise ProgramError(f"program={name}: expected a Python file; this directory has no __main__.py")
     if not os.access(name, os.R_OK):
-        raise ProgramError(f"program={name}: expected a file that can be read")
+        raise ProgramError(f"program={name}: expected a readable file")
     return name
 
 
 def _command(name: str) -> str:
-    """Return the path of a command that is a script of this very Python."""
+    """Return the path of a command that is a script of this Python."""
     found = shutil.which(name)
     if found is None:
-        raise ProgramError(f"program={name}: expected a Python file, or a command on the PATH; there is neither")
+        raise ProgramError(f"program={name}: expected a Python file or a command on the PATH; found neither")
     interpreter = _interpreter(Path(_file(found)))
     if interpreter is None:
-        raise ProgramError(f"program={name}: expected a program in Python; {found} is none")
+        raise ProgramError(f"program={name}: expected a Python program; {found} is not one")
     _refuse_another_python(name, interpreter)
     return found
 
 
 def _interpreter(script: Path) -> str | None:
-    """Return which Python a script says that it is for, None if it is not for Python.
+    """Return the Python interpreter that a script names, or None if it is not a Python script.
 
-    It says so by `#!/usr/bin/python3`, by `#!/usr/bin/env python3`, or, as installers write where the path is long, by
-    `#!/bin/sh` and then `'''exec' "/usr/bin/python3" "$0" "$@"`.
+    A script names it as `#!/usr/bin/python3`, as `#!/usr/bin/env python3`, or, as installers write for long paths, as
+    `#!/bin/sh` followed by `'''exec' "/usr/bin/python3" "$0" "$@"`.
     """
     with script.open("rb") as file:
         lines = file.read(_FIRST_LINES).decode(errors="replace").splitlines()
@@ -142,20 +142,20 @@ def _interpreter(script: Path) -> str | None:
 
 
 def _refuse_another_python(name: str, interpreter: str) -> None:
-    """Raise for what the interpreter of another environment runs: its modules are not in this one."""
+    """Reject a script for another environment's interpreter, whose modules are not available in this one."""
     found = shutil.which(interpreter)
     if found is None or not Path(found).parent.samefile(Path(sys.executable).parent):
         raise ProgramError(
             f"program={name}: expected a program of this Python, {sys.executable}; it is for {found or interpreter}. "
-            "Install grpc-backoff there, and use `python -m grpc_backoff run` of that one"
+            "Install grpc-backoff there, and use that environment's `python -m grpc_backoff run`"
         )
 
 
 def _refuse_no_module(name: str) -> None:
     if (found := _module(name)) and (found.submodule_search_locations is None or _module(f"{name}.__main__")):
         return
-    missing = "and this package has no __main__" if found else "and there is none of this name"
-    raise ProgramError(f"program=-m {name}: expected a module that can be run, {missing}")
+    missing = "but this package has no __main__" if found else "but there is none of this name"
+    raise ProgramError(f"program=-m {name}: expected a runnable module, {missing}")
 
 
 def _module(name: str) -> ModuleSpec | None:
@@ -163,5 +163,5 @@ def _module(name: str) -> ModuleSpec | None:
         return importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
         if error.name is not None and name.startswith(f"{error.name}."):
-            return None  # the package that it would be in is missing
+            return None  # its parent package is missing
         raise

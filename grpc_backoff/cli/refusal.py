@@ -1,4 +1,4 @@
-"""How a command says that it cannot do what it is asked for: one line on standard error, and the status 2."""
+"""How a command rejects a request: one line on standard error, and exit status 2."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Refusal"]
 
 
 class Refusal(click.ClickException):
-    """The command line asks for something that cannot be; shown as one line."""
+    """The command line asks for something impossible; shown as one line."""
 
     def __init__(self, message: str, status: int = 2) -> None:
         super().__init__(printable(message))

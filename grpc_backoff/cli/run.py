@@ -1,4 +1,4 @@
-"""`grpc-backoff run`: a program that cannot be changed, on this library's channels."""
+"""`grpc-backoff run`: runs an unmodified program on this library's channels."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["run"]
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("words", metavar="PROGRAM [ARGS]...", nargs=-1, type=click.UNPROCESSED, required=True)
 def run(words: tuple[str, ...]) -> None:
-    """Run a Python program whose grpc.aio channels are this library's.
+    """Run a Python program with this library's channels in place of grpc.aio's.
 
-    PROGRAM is a Python file, `-m` and a module, or a command of this Python's environment, such as uvicorn. Write `--`
-    in front of it. It runs in this process as `python PROGRAM` would run it, after `grpc_backoff.install()`. Set
-    options in the file that the environment variable GRPC_BACKOFF_CONFIG names.
+    PROGRAM is a Python file, `-m` and a module, or a command of this Python's environment, such as uvicorn, preceded by
+    `--`. It runs in this process as `python PROGRAM` would run it, after `grpc_backoff.install()`. Set options in the
+    file that the environment variable GRPC_BACKOFF_CONFIG names.
 
     Processes that it forks are covered; new interpreters that it starts are not.
     """

@@ -1,4 +1,4 @@
-"""`grpc-backoff schedule`: the waits of a policy as a table, before anything waits."""
+"""`grpc-backoff schedule`: shows the waits of a policy as a table."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _COLUMNS = ("after failure", "wait", "smallest", "largest", "all waits so far")
 
 @click.command("schedule")
 @click.argument("policy")
-@click.option("--attempts", type=click.IntRange(1, _MOST_WAITS), metavar="N", help="Show so many waits.")
-@click.option("--json", "as_json", is_flag=True, help="Write one JSON document.")
+@click.option("--attempts", type=click.IntRange(1, _MOST_WAITS), metavar="N", help="Show this many waits.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def schedule_command(policy: str, attempts: int | None, as_json: bool) -> None:
-    """Show each wait of POLICY, its smallest and largest value, and what the waits add up to.
+    """Show each wait of POLICY, its smallest and largest value, and the running total.
 
     POLICY is a preset (grpc, contention, steps, standard, aggressive, conservative, background), a FILE.toml, one
-    policy of it as FILE.toml#NAME, or a policy string such as "retry: 5, delay: 1s, backoff: linear". For connections
-    the waits are the gaps between the starts of attempts.
+    policy of a file as FILE.toml#NAME, or a policy string such as "retry: 5, delay: 1s, backoff: linear". For
+    connections, the waits are the gaps between the starts of attempts.
     """
     with refusing():
         tables = [(named, _rows(named, attempts)) for named in named_policies(policy)]
@@ -63,17 +63,17 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _ending(named: Named, rows: list[Row]) -> str:
-    """Say when it is over: there is no wait after the last attempt, whatever rows are shown."""
+    """Say when the policy gives up: no wait follows the last attempt, whatever rows are shown."""
     attempts = _max_attempts(named)
     if attempts is None:
-        return "Goes on without end, as the last row does." if _settled(named, rows) else "Goes on without end."
+        return "Continues without end like the last row." if _settled(named, rows) else "Continues without end."
     if attempts == 1:
-        return "One attempt and no retry."
+        return "One attempt, no retries."
     waits = plural(attempts - 1, "wait")
     total = _total(named, attempts)
     if total is None:
-        return f"Exhausted after {attempts} attempts, with {waits} between them."
-    whole = f"Exhausted after {attempts} attempts, with {waits} of {span(*total)} in all between them."
+        return f"Gives up after {attempts} attempts, with {waits} between them."
+    whole = f"Gives up after {attempts} attempts, with {waits} between them, {span(*total)} in total."
     return whole if len(rows) < attempts else f"{whole} Row {attempts} applies only if another attempt is made."
 
 
@@ -83,7 +83,7 @@ def _settled(named: Named, rows: list[Row]) -> bool:
 
 
 def _total(named: Named, attempts: int) -> tuple[float, float] | None:
-    """Return what all waits come to; None where they are too many to be added up."""
+    """Return the total of all waits, in seconds; None if there are too many to add up."""
     if attempts > _MOST_WAITS:
         return None
     if attempts == 1:

@@ -1,4 +1,4 @@
-"""`grpc-backoff simulate`: what a fleet with a policy does to a server that goes away and comes back."""
+"""`grpc-backoff simulate`: shows what a fleet with a policy does to a server that goes away and comes back."""
 
 from __future__ import annotations
 
@@ -39,27 +39,33 @@ _SHARES = {"half": 0.5, "99 %": 0.99, "all": 1.0}
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="For how long the server is away.",
+    help="How long the server is away.",
 )
-@click.option("--policy", default="grpc", show_default=True, help="What the clients do; named as for `schedule`.")
-@click.option("--against", multiple=True, metavar="POLICY", help="Another policy, beside the first. Repeatable.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Where chance comes from.")
+@click.option("--policy", default="grpc", show_default=True, help="The clients' policy; named as for `schedule`.")
+@click.option(
+    "--against", multiple=True, metavar="POLICY", help="Another policy to compare with the first. Repeatable."
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The seed of the random numbers."
+)
 @click.option(
     "--attempt-lasts",
     type=click.FloatRange(min=0),
     default=0.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long an attempt lasts while the server is away: 0 where it is refused, inf where nothing answers.",
+    help="How long an attempt lasts while the server is away: 0 if it is refused, inf if nothing answers.",
 )
 @click.option(
     "--resolution",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Count attempts in steps of so many seconds.  [default: 1, less for a short outage]",
+    help="Count attempts in bins of this many seconds.  [default: 1, less for a short outage]",
 )
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Draw it: .png or .svg.")
-@click.option("--json", "as_json", is_flag=True, help="Write one JSON document, with all that was counted.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Plot it to a .png or .svg file."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document with all counts.")
 def simulate(
     clients: int,
     outage: float,
@@ -71,10 +77,11 @@ def simulate(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Let N clients lose one server at the same moment, and show what it sees until all are back.
+    """Let N clients lose one server at the same moment, and show what it sees until all of them are back.
 
-    All dial at once when it goes, and again after each gap of their policy. Times are counted from the server's return;
-    the peak is the most attempts per second since then. No client gives up, whatever its policy says of retries.
+    All clients dial at once when the server goes away, and again after each gap of their policy. Times are counted from
+    the server's return; the peak is the highest number of attempts per second since then. No client gives up, whatever
+    its policy says about retries.
 
     A policy is named as for `schedule`. A policy string may have the settings of a backoff, `jitter_first` and
     `min_connect_timeout`: "preset: grpc, jitter_first: true".
@@ -99,7 +106,7 @@ def simulate(
 
 @contextmanager
 def _naming_flags() -> Iterator[None]:
-    """Have errors name a value by its flag, not by the library's own name for it."""
+    """Make errors name a value by its flag instead of the library's name for it."""
     try:
         yield
     except OptionError as error:
@@ -114,7 +121,7 @@ def _require(plot: Path | None) -> None:
     except MissingExtra as missing:
         raise click.ClickException(str(missing)) from missing
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
-        raise Refusal(f"--plot={str(plot)!r}: expected a file in .png or .svg")
+        raise Refusal(f"--plot={str(plot)!r}: expected a .png or .svg file")
 
 
 def _draw(done: dict[str, Recovery], file: Path) -> None:
@@ -128,7 +135,7 @@ def _draw(done: dict[str, Recovery], file: Path) -> None:
 
 def _title(recovery: Recovery) -> str:
     outage = recovery.outage
-    counted = f"counted by {seconds(recovery.resolution)}"
+    counted = f"counted in bins of {seconds(recovery.resolution)}"
     return f"{outage.clients:,} clients, an outage of {seconds(outage.seconds)}, {counted}"
 
 

@@ -1,4 +1,4 @@
-"""How the stages of one attempt are shown as they pass, and at the end what it means: lines, JSON, on a terminal."""
+"""Displays the stages of one attempt as they complete, and its diagnosis: as lines, as JSON, or on a terminal."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ _NAME, _TIME = 12, 7
 
 
 class StagesView(Protocol):
-    """Somewhere to show one attempt."""
+    """A display of one attempt."""
 
     def remark(self, text: str) -> None:
-        """Say something beforehand."""
+        """Show a remark before the attempt."""
         ...
 
     def passed(self, record: StageRecord) -> None:
-        """Show what a stage found."""
+        """Show the result of a stage."""
         ...
 
     def failed(self, failure: Failure, took: float) -> None:
-        """Show at which stage the attempt failed, and after how much of that stage's time."""
+        """Show the stage at which the attempt failed, and the time spent in it, in seconds."""
         ...
 
     def lost(self, loss: Loss, lived: float) -> None:
-        """Show that the connection ended while it was looked at."""
+        """Show that the connection ended while it was being watched; `lived` is in seconds."""
         ...
 
     def explain(self, diagnosis: Diagnosis) -> None:
-        """Say what it means and what to do about it."""
+        """Show what the failure means and what to do about it."""
         ...
 
     def ended(self, *, ready: bool, seconds: float) -> None:
-        """Say how it came out."""
+        """Show the outcome."""
         ...
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         ...
 
 
 def open_stages(*, as_json: bool) -> StagesView:
-    """Return the right view for standard output."""
+    """Return the right display for standard output."""
     if as_json:
         return JsonStages()
     return TerminalStages() if sys.stdout.isatty() else LineStages()
@@ -68,30 +68,30 @@ class LineStages:
     """A few lines for each stage."""
 
     def remark(self, text: str) -> None:
-        """Write a line."""
+        """Print a line."""
         self._write(text, "dim")
 
     def passed(self, record: StageRecord) -> None:
-        """Write the stage, how long it took, and what it found."""
+        """Print the stage, its duration and its result."""
         style = "yellow" if isinstance(record, PassedOver) else "green"
         self._stage(_stage_of(record), record.took, _found(record), style)
 
     def failed(self, failure: Failure, took: float) -> None:
-        """Write the stage, how long it took, and why it failed."""
+        """Print the stage, its duration and the reason for the failure."""
         self._stage(failure.stage, took, [f"FAILED: {failure.reason}"], "red")
 
     def lost(self, loss: Loss, lived: float) -> None:
-        """Write how the connection ended."""
+        """Print how the connection ended."""
         self._stage(Stage.ESTABLISHED, lived, [f"LOST: {loss.reason}"], "yellow")
 
     def explain(self, diagnosis: Diagnosis) -> None:
-        """Write both sentences below an empty line."""
+        """Print both sentences after an empty line."""
         self._write("")
         self._write(diagnosis.meaning, "bold")
         self._write(f"-> {diagnosis.advice}")
 
     def ended(self, *, ready: bool, seconds: float) -> None:
-        """Write the last line."""
+        """Print the last line."""
         self._write("")
         if ready:
             self._write(f"READY after {duration(seconds)}", "bold green")
@@ -99,7 +99,7 @@ class LineStages:
             self._write(f"no SETTINGS after {duration(seconds)}", "bold red")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def _stage(self, stage: Stage, took: float, texts: Sequence[str], _style: str) -> None:
         first, *more = texts
@@ -112,10 +112,10 @@ class LineStages:
 
 
 class TerminalStages(LineStages):
-    """The same with colours and room for long lines, and a spinner beside the stage that is under way."""
+    """The same with colours and room for long lines, and a spinner for the current stage."""
 
     def __init__(self, console: Console | None = None) -> None:
-        """Begin with name resolution, on `console`, standard output by default."""
+        """Start with name resolution, on `console`; standard output by default."""
         from rich.console import Console  # noqa: PLC0415 - rich takes a while to import
 
         self._console = console or Console(highlight=False)
@@ -123,17 +123,17 @@ class TerminalStages(LineStages):
         self._status.start()
 
     def passed(self, record: StageRecord) -> None:
-        """Write it, and name the next stage."""
+        """Print the result, and name the next stage."""
         super().passed(record)
         self._status.update(_upcoming(record))
 
     def failed(self, failure: Failure, took: float) -> None:
-        """Write it, and say that the reason is being looked for."""
+        """Print the failure, and say that its cause is being determined."""
         super().failed(failure, took)
         self._status.update("looking for the cause")
 
     def ended(self, *, ready: bool, seconds: float) -> None:
-        """Write the last line, without the spinner."""
+        """Print the last line, without the spinner."""
         self._status.stop()
         super().ended(ready=ready, seconds=seconds)
 
@@ -164,11 +164,11 @@ def _upcoming(record: StageRecord) -> str:
         case Resolved() | PassedOver():
             return "tcp: waiting for an answer to the connection request"
         case Reached():
-            return "waiting for the server's first words"
+            return "waiting for the server's first bytes"
         case Secured():
             return "settings: waiting for the SETTINGS frame"
         case Settled():
-            return "looking whether the connection lasts"
+            return "checking whether the connection lasts"
 
 
 def _stage_of(record: StageRecord) -> Stage:
@@ -190,16 +190,16 @@ def _found(record: StageRecord) -> Sequence[str]:
         case Resolved():
             return [", ".join(map(str, record.addresses))]
         case Reached():
-            failed = [f"before it, {address}: {reason}" for address, reason in record.failed.items()]
+            failed = [f"failed before: {address}: {reason}" for address, reason in record.failed.items()]
             return [f"connected to {record.address}", *failed]
         case Secured():
             security = record.security
             shown = _certificate(security.certificate) if security.certificate else []
             return [f"{security.version}, ALPN {security.alpn}, {security.cipher}", *shown]
         case Settled():
-            return [", ".join(f"{name} {value}" for name, value in record.settings.items()) or "all of the defaults"]
+            return [", ".join(f"{name} {value}" for name, value in record.settings.items()) or "all defaults"]
         case PassedOver():
-            return [f"FAILED: {record.failure.reason}; going on with the next address"]
+            return [f"FAILED: {record.failure.reason}; trying the next address"]
 
 
 def _certificate(certificate: Certificate) -> Sequence[str]:
@@ -214,18 +214,18 @@ def _certificate(certificate: Certificate) -> Sequence[str]:
 
 
 class JsonStages:
-    """One JSON object a line; the key `event` says what it is, and the last one is the summary."""
+    """One JSON object per line; the key `event` names its kind, and the last object is the summary."""
 
     def __init__(self) -> None:
-        """Know no failure yet."""
+        """Start without a failure."""
         self._failure: Failure | None = None
 
     def remark(self, text: str) -> None:
-        """Write it as a remark."""
+        """Print it as a remark."""
         write_json_line(event="remark", text=text)
 
     def passed(self, record: StageRecord) -> None:
-        """Write the stage and what it found."""
+        """Print the stage and its result."""
         if isinstance(record, PassedOver):
             where = str(record.address)
             write_json_line(event="passed_over", took=round(record.took, 6), address=where, **_failure(record.failure))
@@ -233,24 +233,24 @@ class JsonStages:
             write_json_line(event="stage", stage=_stage_of(record).value, took=round(record.took, 6), **_facts(record))
 
     def failed(self, failure: Failure, took: float) -> None:
-        """Write the failure."""
+        """Print the failure."""
         self._failure = failure
         write_json_line(event="failed", took=round(took, 6), **_failure(failure))
 
     def lost(self, loss: Loss, lived: float) -> None:
-        """Write how the connection ended."""
+        """Print how the connection ended."""
         write_json_line(event="lost", lived=round(lived, 6), error=loss.reason, graceful=loss.graceful)
 
     def explain(self, diagnosis: Diagnosis) -> None:
-        """Write both sentences."""
+        """Print both sentences."""
         write_json_line(event="diagnosis", meaning=diagnosis.meaning, advice=diagnosis.advice)
 
     def ended(self, *, ready: bool, seconds: float) -> None:
-        """Write the summary."""
+        """Print the summary."""
         write_json_line(event="summary", ready=ready, seconds=round(seconds, 6), **_failure(self._failure))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def _failure(failure: Failure | None) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""How tables and JSON are written: to a terminal as wide as it is, elsewhere as wide as they are."""
+"""Prints tables and JSON: on a terminal to its width, elsewhere at their natural width."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHORT, _LONG = 0.001, 1e6
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True) -> None:
-    """Write a table; with `numbers`, all columns but the first are numbers."""
+    """Print a table; with `numbers`, all columns but the first are numbers."""
     from rich import box  # noqa: PLC0415 - rich takes a while to import
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -34,7 +34,7 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def seconds(value: float) -> str:
-    """Return a time for a cell: exact to the millisecond, without needless zeros; three digits of what is extreme."""
+    """Format a time for a cell: exact to the millisecond, without trailing zeros; extreme values to three digits."""
     if math.isinf(value):
         return "never"
     if value and not _SHORT <= value <= _LONG:
@@ -43,13 +43,13 @@ def seconds(value: float) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """Return a range of times for a cell; one time if there is no other."""
+    """Format a range of times for a cell; a single time if both are equal."""
     least, most = seconds(low), seconds(high)
     return least if least == most else f"{least} - {most}"
 
 
 def write_json(value: Any) -> None:
-    """Write one JSON document; what JSON has no number for is a text."""
+    """Print one JSON document; values that JSON has no number for become strings."""
     click.echo(json.dumps(_plain(value), indent=2))
 
 

@@ -1,6 +1,6 @@
-"""How attempts are shown: the interface of a view, its two plain forms, and how text from outside is made harmless.
+"""Displays attempts: the interface of a view, its two plain forms, and the escaping of text from outside.
 
-The live form for terminals is in `live.py`, since it needs rich.
+The live view for terminals is in `live.py`, because it needs rich.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _MILLISECOND = 0.001
 
 
 class View(Protocol):
-    """Somewhere to show attempts.
+    """A display of attempts.
 
     Attributes:
-        period: how many seconds may lie between two calls of `refresh`.
+        period: the maximum number of seconds between two calls of `refresh`.
     """
 
     period: float
 
     def heading(self, text: str) -> None:
-        """Begin a part."""
+        """Start a section."""
         ...
 
     def remark(self, text: str) -> None:
-        """Say something of a part."""
+        """Show a remark about a section."""
         ...
 
     def show(self, attempt: LoggedAttempt) -> None:
@@ -56,19 +56,19 @@ class View(Protocol):
         ...
 
     def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
-        """Show the moment: the countdown, and a note beside it."""
+        """Show the current activity: the countdown, and a note beside it."""
         ...
 
     def explain(self, meaning: str, advice: str) -> None:
-        """Say what the last failure means, and what to do about it."""
+        """Show what the last failure means, and what to do about it."""
         ...
 
     def summary(self, summary: Summary) -> None:
-        """Show the whole; nothing comes after it."""
+        """Show the totals; nothing follows them."""
         ...
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         ...
 
 
@@ -84,10 +84,10 @@ def open_view(*, as_json: bool) -> View:
 
 
 def printable(text: str) -> str:
-    r"""Return the text on one line, its control and formatting characters as escapes such as `\x1b`.
+    r"""Return the text on one line, with control and formatting characters escaped, such as `\x1b`.
 
-    What a server or a resolver says ends up in a terminal: it must not be able to move the cursor, set a title, turn
-    the text around or start a line of its own.
+    Text from a server or a resolver ends up in a terminal: it must not be able to move the cursor, set a title,
+    reverse the text or start a new line.
     """
     return "".join(_escape(char) if unicodedata.category(char) in _UNPRINTABLE else char for char in text)
 
@@ -97,12 +97,12 @@ def _escape(char: str) -> str:
 
 
 def reason(failure: Failure) -> str:
-    """Return a failure's reason for a line: printable, and without the words that every failure begins with."""
+    """Return a failure's reason for display: printable, and without the prefix that every failure has."""
     return printable(_PREAMBLE.sub("", failure.reason))
 
 
 def duration(seconds: float | None) -> str:
-    """Return a short time in words: "2 ms", "1.50 s", "<1 ms"."""
+    """Format a short duration: "2 ms", "1.50 s", "<1 ms"."""
     if seconds is None:
         return "?"
     if 0 < seconds < _MILLISECOND:
@@ -116,7 +116,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def ending(summary: Summary) -> str:
-    """Return the whole in one line."""
+    """Return the totals on one line."""
     counts = f"{plural(summary.attempts, 'attempt')}, {plural(summary.connections, 'connection')}"
     error = summary.last_error
     last = f"; last error: {error.stage.value}: {reason(error)}" if error else ""
@@ -124,37 +124,37 @@ def ending(summary: Summary) -> str:
 
 
 class LineView:
-    """One line for each attempt, for logs and pipes; a line more when its connection ends."""
+    """One line per attempt, for logs and pipes, and another when its connection ends."""
 
     period = 1.0
 
     def heading(self, text: str) -> None:
-        """Write the heading between empty space."""
+        """Print the heading after an empty line."""
         click.echo(f"\n== {printable(text)}")
 
     def remark(self, text: str) -> None:
-        """Write a line."""
+        """Print a line."""
         click.echo(printable(text))
 
     def show(self, attempt: LoggedAttempt) -> None:
-        """Write a line once there is an outcome."""
+        """Print a line once there is an outcome."""
         if attempt.outcome is not Outcome.STARTED:
             gap = "" if attempt.gap is None else f"gap {attempt.gap:.3f} s"
             click.echo(f"#{attempt.number:<4} {attempt.start:8.3f} s  {gap:<14} {_outcome(attempt)}")
 
     def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
-        """Write nothing: a countdown is nothing for a log."""
+        """Do nothing: a countdown is of no use in a log."""
 
     def explain(self, meaning: str, advice: str) -> None:
-        """Write two lines."""
+        """Print two lines."""
         click.echo(f"{printable(meaning)}\n-> {printable(advice)}")
 
     def summary(self, summary: Summary) -> None:
-        """Write the last line."""
+        """Print the last line."""
         click.echo(ending(summary))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def _outcome(attempt: LoggedAttempt) -> str:
@@ -171,18 +171,18 @@ def _outcome(attempt: LoggedAttempt) -> str:
 
 
 class JsonView:
-    """One JSON object a line for each event, for programs; the last one is the summary."""
+    """One JSON object per line for each event, for programs; the last one is the summary."""
 
     period = 1.0
 
     def heading(self, text: str) -> None:
-        """Write nothing: only events are written."""
+        """Do nothing: only events are printed."""
 
     def remark(self, text: str) -> None:
-        """Write nothing: only events are written."""
+        """Do nothing: only events are printed."""
 
     def show(self, attempt: LoggedAttempt) -> None:
-        """Write the attempt as it stands; the key `event` says what has just happened to it."""
+        """Print the attempt in its current state; the key `event` says what has just happened."""
         write_json_line(
             event=attempt.outcome.value,
             number=attempt.number,
@@ -197,14 +197,14 @@ class JsonView:
         )
 
     def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
-        """Write nothing: only events are written."""
+        """Do nothing: only events are printed."""
 
     def explain(self, meaning: str, advice: str) -> None:
-        """Write both."""
+        """Print both."""
         write_json_line(event="diagnosis", meaning=meaning, advice=advice)
 
     def summary(self, summary: Summary) -> None:
-        """Write the summary."""
+        """Print the summary."""
         write_json_line(
             event="summary",
             ended=summary.ended,
@@ -215,11 +215,11 @@ class JsonView:
         )
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def write_json_line(**fields: object) -> None:
-    """Write one JSON object in ASCII, DEL with it: no terminal is moved, and a parser still reads the very text."""
+    """Print one JSON object in ASCII, with DEL escaped: safe for any terminal, and parsed as the same text."""
     click.echo(json.dumps(fields).replace("\x7f", "\\u007f"))
 
 

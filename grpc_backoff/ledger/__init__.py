@@ -1,6 +1,6 @@
 """The ledger: calls that outlive the process, in SQLite or PostgreSQL.
 
-`docs/ledger.md` says what it promises and what not. PostgreSQL needs the extra `postgres`; SQLite needs nothing.
+`docs/ledger.md` says what it guarantees and what it does not. PostgreSQL needs the extra `postgres`; SQLite needs none.
 
 Internal: programs import from `grpc_backoff.ledger`.
 """
@@ -69,7 +69,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import `Ledger` when it is first asked for: it brings grpc along, and the command line can do without."""
+    """Import `Ledger` on first use: it imports grpc, which the command line does not always need."""
     if name == "Ledger":
         from grpc_backoff.ledger.ledger import Ledger  # noqa: PLC0415
 

@@ -1,9 +1,9 @@
-"""Delivers the operations of one channel's target: claims them, calls, and records what became of each (LG-10).
+"""Delivers the operations of one channel's target: claims them, calls, and records the results (LG-10).
 
-A shell: when the next attempt follows, and whether, is the store's to record by `transitions`. Four tasks run beside
-the attempts: one claims, one records their ends in batches, one extends leases and does nothing else, and one looks for
-lost leases and prunes. None of them waits for a hook: hooks have tasks of their own, and while there are too many of
-them nothing is claimed.
+A shell: whether and when another attempt follows is decided by the store, with `transitions`. Four tasks run alongside
+the attempts: one claims, one records results in batches, one only extends leases, and one looks for lost leases and
+prunes. None of them waits for a hook: hooks run in their own tasks, and while there are too many of those, nothing is
+claimed.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ _LOG = logging.getLogger("grpc_backoff")
 _KEY = "idempotency-key"
 _ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
 _DETAILS = 1024
-"""Bytes of a server's words that are kept (LG-1)."""
+"""How many bytes of a server's status details are kept (LG-1)."""
 _MANY = 1000
-"""Rows that one transaction of the housekeeping looks at."""
+"""How many rows one housekeeping transaction examines."""
 _MOMENT = 0.01
-"""Seconds between two looks at whether a delivery that ends has recorded everything."""
+"""Seconds between checks whether a stopping delivery has recorded everything."""
 _CROWDED = 0.05
-"""Seconds until a claim follows on one that got nothing of what was due, as others had its locks."""
+"""Seconds to wait after a claim that got none of the due operations because others held their locks."""
 _BEATS = 3
-"""How often a lease is extended before it could end."""
+"""How many times a lease is extended within its duration."""
 _ONE_ATTEMPT = RetryPolicy.parse("max_attempts: 1")
 _PRUNE_EVERY = 100.0
-"""Seconds between looks for what may be pruned."""
+"""Seconds between checks for operations to prune."""
 
 
 class Delivery:
     """One run of `Ledger.deliver`."""
 
     def __init__(self, ledger: Ledger, channel: Channel, concurrency: int, grace: float) -> None:
-        """Nothing is claimed yet."""
+        """Start with nothing claimed."""
         self._ledger = ledger
         self._store = ledger.store
         self._settings = ledger.settings
@@ -82,9 +82,9 @@ class Delivery:
         self._methods: dict[str, Any] = {}
         self._credentials: Metadata = ()
         self._doubted: set[Lease] = set()
-        """Leases whose ends may be recorded already, as an answer was lost."""
+        """Leases whose results may already be recorded, because the answer was lost."""
         self._lost: list[Recorded] = []
-        """Losses that nobody has been told of yet."""
+        """Losses that have not been announced yet."""
         self._hooks: set[asyncio.Task[None]] = set()
         self._hook_places = asyncio.Semaphore(concurrency)
         self._beside: list[asyncio.Task[None]] = []
@@ -97,7 +97,7 @@ class Delivery:
         self.target = channel.target
 
     def wake(self) -> None:
-        """Look at the database at once."""
+        """Query the database at once."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -107,19 +107,19 @@ class Delivery:
         try:
             done, _ = await asyncio.wait(self._beside, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                if not task.cancelled():  # as `end` does
+                if not task.cancelled():  # `end` cancels it
                     task.result()
         finally:
             await asyncio.shield(self.end())
 
     def end(self) -> asyncio.Task[None]:
-        """Begin to wind up, once; return the task, which goes on when whoever waits for it is cancelled."""
+        """Start winding up, once; return the task, which continues even if its waiter is cancelled."""
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._wind_up())
         return self._ending
 
     async def _wind_up(self) -> None:
-        """Let running attempts end within the grace, record what has ended, and give back the rest."""
+        """Let running attempts finish within the grace period, record the results, and give back the rest."""
         claiming, *beside = self._beside
         claiming.cancel()
         await asyncio.gather(claiming, return_exceptions=True)
@@ -138,10 +138,11 @@ class Delivery:
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
-        # What ended and could not be recorded is not given back: its attempt was made, and its lease's end will say so.
+        # An attempt that ended but could not be recorded is not given back: it was made, and its lease's expiry will
+        # show it.
         given_back = self._held - {Lease(operation.id, operation.lease_token) for _, operation in self._ended}
         if given_back:
-            with contextlib.suppress(LedgerError):  # they end by themselves
+            with contextlib.suppress(LedgerError):  # the leases expire by themselves
                 await self._store.release(sorted(given_back))
 
     # Claiming.
@@ -164,14 +165,14 @@ class Delivery:
                 self._start(operation)
 
     def _room(self) -> int:
-        """Return how many more operations there may be at work: in attempts, in hooks, and on the way to hooks."""
+        """Return how many more operations may be in progress: in attempts, in hooks, or queued for hooks."""
         hooks, behind = self._ledger.hooks, len(self._hooks)
         if hooks.on_exhausted is not None or hooks.on_conflict is not None:
             behind += sum(report.failure is not None for report, _ in self._ended)
         return min(self._window.size, self._window.limit - behind) - len(self._running)
 
     async def _take(self, free: int) -> list[Operation]:
-        """Return operations to deliver; before that, wait until there are some and the channel is READY."""
+        """Wait until there are operations to deliver and the channel is READY, then return them."""
         self._wake.clear()
         if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
             self._channel.refuse_if_closed()
@@ -179,7 +180,7 @@ class Delivery:
             due = await self._store.next_due(self.target)
             if due is None or due > 0:
                 await self._pause(due)
-            else:  # asked for in slices: while nothing is due the channel may stop dialling (CB-14)
+            else:  # waits in slices: while nothing is due, the channel may stop dialling (CB-14)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._settings.poll):
                         await self._channel.channel_ready()
@@ -187,7 +188,7 @@ class Delivery:
         claim = asyncio.ensure_future(self._store.claim(self.target, free, self._ledger.owner, self._settings.lease))
         try:
             taken = await asyncio.shield(claim)
-        except asyncio.CancelledError:  # what it brings is given back
+        except asyncio.CancelledError:  # whatever was claimed is given back
             with contextlib.suppress(LedgerError):
                 self._held.update(Lease(operation.id, operation.lease_token) for operation in await claim)
             raise
@@ -197,7 +198,7 @@ class Delivery:
         return taken
 
     async def _pause(self, due: float | None) -> None:
-        """Wait until an operation is due, something is heard, or the time has come to look again (LG-12)."""
+        """Wait until an operation is due, a notification arrives, or it is time to poll (LG-12)."""
         seconds = self._settings.poll if due is None else min(due, self._settings.poll)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -216,12 +217,12 @@ class Delivery:
         lease = self._running.pop(task)
         error: BaseException | None
         if task.cancelled():
-            error = None if self._ending is not None else asyncio.CancelledError()  # by an interceptor, say
+            error = None if self._ending is not None else asyncio.CancelledError()  # for example, by an interceptor
         else:
             error = task.exception()
-        if error is not None:  # a bug; the lease ends by itself
+        if error is not None:  # a bug; the lease expires by itself
             self._held.discard(lease)
-            _LOG.error("%s: an attempt of operation %s broke", self.target, lease.id, exc_info=error)
+            _LOG.error("%s: an attempt of operation %s raised", self.target, lease.id, exc_info=error)
         self._wake.set()
 
     async def _attempt(self, operation: Operation) -> None:
@@ -247,12 +248,12 @@ class Delivery:
         self._window = self._window.grown()
 
     def _set_aside(self, operation: Operation, why: str) -> None:
-        """Fail an operation that cannot be read here, whatever is retried: its policy's name is unknown, say."""
+        """Fail an operation that cannot be delivered here, whatever its policy: its name is unknown, for example."""
         failure = FailedAttempt("INTERNAL")
         self._report(operation, AttemptReport(operation.id, operation.lease_token, _ONE_ATTEMPT, failure, cut(why)))
 
     async def _call(self, operation: Operation, timeout: float) -> bytes:  # noqa: ASYNC109 - the call's own
-        """Make one attempt: without the retries of the channel and of its service config, and without waiting."""
+        """Make one attempt: no retries by the channel or its service config, and no waiting for a connection."""
         method = self._methods.get(operation.method)
         if method is None:
             made: Any = self._channel.unary_unary(operation.method)
@@ -272,7 +273,7 @@ class Delivery:
         return grpc.aio.Metadata(*pairs)
 
     def _never_left(self, error: grpc.aio.AioRpcError) -> bool:
-        """Return whether the server has not seen the attempt: want of a connection is no attempt (LG-10)."""
+        """Return whether the server has not seen the attempt: without a connection there is no attempt (LG-10)."""
         if isinstance(error, NoConnectionError):
             return True
         ready = self._channel.get_state() is grpc.ChannelConnectivity.READY
@@ -282,7 +283,7 @@ class Delivery:
     async def _give_back(self, operation: Operation) -> None:
         self._window = self._window.closed()
         lease = Lease(operation.id, operation.lease_token)
-        with contextlib.suppress(LedgerError):  # else the lease ends by itself
+        with contextlib.suppress(LedgerError):  # otherwise the lease expires by itself
             await self._store.release([lease])
         self._held.discard(lease)
 
@@ -321,7 +322,7 @@ class Delivery:
         )
 
     async def _renew(self, refresh: Callable[..., Any], operation: Operation) -> bool:
-        """Ask for new credentials; keep them in memory alone (LG-11)."""
+        """Request new credentials; keep them in memory only (LG-11)."""
         try:
             renewed = await call_hook(refresh, operation)
             self._credentials = tuple((str(key), value) for key, value in renewed or ())
@@ -337,7 +338,7 @@ class Delivery:
         self._unrecorded.set()
 
     async def _record(self) -> None:
-        """Record the ends of attempts; those that end while a transaction runs share the next one."""
+        """Record the ends of attempts; those that end during a transaction share the next one."""
         while True:
             await self._unrecorded.wait()
             try:
@@ -346,7 +347,7 @@ class Delivery:
                 await self._is_troubled(error)
 
     async def _recorded(self) -> None:
-        """Return once every end is recorded, and told."""
+        """Wait until every end is recorded and announced."""
         while self._ended or self._flushing:  # noqa: ASYNC110 - two things, at the end alone
             await asyncio.sleep(_MOMENT)
 
@@ -384,7 +385,7 @@ class Delivery:
     async def _first_answer(
         self, report: AttemptReport, recorded: Recorded | LedgerBusyError
     ) -> Recorded | LedgerBusyError:
-        """Return what the first record of an end came to, where the answer to it was lost: the second comes late."""
+        """Return the result of the first recording if its answer was lost, since a second recording counts as late."""
         if isinstance(recorded, LedgerBusyError) or recorded.live or report.token is None:
             return recorded
         if Lease(report.id, report.token) not in self._doubted:
@@ -410,12 +411,12 @@ class Delivery:
         self._hooks.discard(task)
         self._wake.set()
 
-    # Beside the attempts.
+    # Alongside the attempts.
 
     async def _extend_leases(self) -> None:
         while True:
             await asyncio.sleep(self._settings.lease / _BEATS)
-            with contextlib.suppress(LedgerError):  # the next round tries again; the claims say that it is so
+            with contextlib.suppress(LedgerError):  # the next round retries; the claims report the trouble
                 await self._extend()
 
     async def _extend(self) -> None:
@@ -425,14 +426,14 @@ class Delivery:
         self._extended_at = began
 
     async def _housekeeping(self) -> None:
-        """End the leases of dead owners, and prune, each in its time."""
+        """End the leases of dead owners, and prune, each at its interval."""
         prune_at = time.monotonic()
         pause = min(self._settings.poll, self._settings.lease / _BEATS)
         while True:
             with contextlib.suppress(LedgerError):  # as above
                 if len(self._hooks) < self._window.limit:
                     if time.monotonic() - self._extended_at >= self._settings.lease:
-                        await self._extend()  # behind an outage: its own have ended too, but are not lost
+                        await self._extend()  # after an outage, this process's leases have expired but are not lost
                     await self._find_lost()
                 if time.monotonic() >= prune_at:
                     pruned = await self._store.prune(
@@ -456,19 +457,21 @@ class Delivery:
     # Trouble with the database.
 
     async def _is_troubled(self, error: LedgerError) -> None:
-        """Say it once, and try again in a while."""
-        _LOG.log(logging.DEBUG if self._troubled else logging.WARNING, "%s: deliveries wait: %s", self.target, error)
+        """Log the first of a series of errors as a warning, and wait before the next try."""
+        _LOG.log(
+            logging.DEBUG if self._troubled else logging.WARNING, "%s: deliveries are paused: %s", self.target, error
+        )
         self._troubled = True
         await asyncio.sleep(self._settings.poll)
 
     def _is_well(self) -> None:
         if self._troubled:
-            _LOG.info("%s: deliveries go on", self.target)
+            _LOG.info("%s: deliveries resume", self.target)
             self._troubled = False
 
 
 def event_of(operation: Operation, recorded: Recorded) -> events.OperationEvent:
-    """Return what listeners are told of a report that counted."""
+    """Return the event for a report that counted."""
     common: dict[str, Any] = {
         "operation_id": operation.id,
         "target": operation.target,
@@ -487,7 +490,7 @@ def event_of(operation: Operation, recorded: Recorded) -> events.OperationEvent:
 
 
 def cut(details: str) -> str:
-    """Return a server's words as they are kept: at most 1 KiB (LG-1)."""
+    """Truncate a server's status details to the 1 KiB that is kept (LG-1)."""
     return details.encode()[:_DETAILS].decode(errors="ignore").replace("\x00", "")
 
 

@@ -1,4 +1,4 @@
-"""What a ledger tells its listeners: frozen records without payload, metadata or token (RT-11). Times are seconds."""
+"""The events of a ledger: frozen records without payload, metadata or tokens (RT-11). Times are in seconds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = [
 
 @value(frozen=True, slots=True, kw_only=True)
 class OperationEvent:
-    """What every event of an operation has.
+    """The fields that all events of an operation have.
 
     Attributes:
         operation_id: the operation's id.
-        target: its target.
-        method: its method's path.
+        target: the operation's target.
+        method: the path of its method.
         attempt: how many attempts there have been in this series.
         trace_id: the trace in which it was submitted; None if there was none.
     """
@@ -39,12 +39,12 @@ class OperationEvent:
 
 @value(frozen=True, slots=True, kw_only=True)
 class OperationDelivered(OperationEvent):
-    """The attempt succeeded, and that is recorded."""
+    """The attempt succeeded, and the success is recorded."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class OperationRetried(OperationEvent):
-    """The attempt failed with `code`; the next one is due in `delay` seconds, as `source` set it."""
+    """The attempt failed with `code`; the next one is due in `delay` seconds, as determined by `source`."""
 
     code: str
     delay: float
@@ -53,14 +53,14 @@ class OperationRetried(OperationEvent):
 
 @value(frozen=True, slots=True, kw_only=True)
 class OperationLost(OperationRetried):
-    """The attempt's deliverer was gone when its lease ended (LG-6)."""
+    """The attempt's deliverer was gone when the lease expired (LG-6)."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class OperationExhausted(OperationEvent):
-    """The attempt failed with `code`, and the policy has given up: the operation waits for somebody (LG-7).
+    """The attempt failed with `code`, and the policy has given up: the operation needs manual action (LG-7).
 
-    `reason` is why, in the words of `Reason`; None where the code is one that is not retried.
+    `reason` is one of the values of `Reason`; None if the policy does not retry this code.
     """
 
     code: str
@@ -69,10 +69,10 @@ class OperationExhausted(OperationEvent):
 
 @value(frozen=True, slots=True, kw_only=True)
 class OperationConflicted(OperationEvent):
-    """The server answered with a conflict: the operation waits for somebody (LG-8)."""
+    """The server reported a conflict: the operation needs manual action (LG-8)."""
 
     code: str
 
 
 Listener = Callable[[OperationEvent], Any]
-"""A function of one event. What it raises is logged and harms nothing."""
+"""A function of one event. Exceptions from it are logged and otherwise ignored."""

@@ -1,4 +1,4 @@
-"""What a program can do when an operation ends or needs help."""
+"""What a program can do when an operation finishes or needs help."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _LOG = logging.getLogger("grpc_backoff")
 
 @value(frozen=True, slots=True, kw_only=True)
 class LedgerHooks:
-    """Functions or coroutine functions that a deliverer calls. What they raise is logged and changes nothing.
+    """Functions or coroutine functions that a deliverer calls. Exceptions from them are logged and otherwise ignored.
 
-    `on_exhausted` and `on_conflict` run beside the deliveries, and are called for attempts recorded by hand, too.
+    `on_exhausted` and `on_conflict` run alongside the deliveries, and are also called for attempts recorded manually.
     """
 
     on_success: Callable[[Operation, bytes], Any] | None = None
-    """Called with the operation and the response's bytes, before the success is recorded; the bytes are not stored.
+    """Called with the operation and the serialized response before the success is recorded; the response is not stored.
 
-    Where the process dies in between, the operation is delivered again and this is called again.
+    If the process dies in between, the operation is delivered again and this hook is called again.
     """
     on_exhausted: Callable[[Operation], Any] | None = None
-    """Called when the policy has given up, once that is recorded (LG-7): the notification."""
+    """Called when the policy has given up, after that is recorded (LG-7); use it to notify someone."""
     on_conflict: Callable[[Operation], Any] | None = None
-    """Called on ABORTED and ALREADY_EXISTS, once that is recorded (LG-8): the reconciliation."""
+    """Called on ABORTED and ALREADY_EXISTS, after that is recorded (LG-8); use it to reconcile."""
     refresh_credentials: Callable[[Operation], Any] | None = None
     """Called on UNAUTHENTICATED (RT-4). It may return pairs of metadata, which this deliverer sends from then on; they
-    are kept in memory alone."""
+    are kept in memory only."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called; OptionError says which."""
+        """Check that each hook is callable; OptionError names the wrong one."""
         for each in fields(self):
             hook = getattr(self, each.name)
             if hook is not None and not callable(hook):
@@ -47,9 +47,9 @@ class LedgerHooks:
 
 
 async def call_hook(hook: Callable[..., Any], *given: Any) -> Any:
-    """Call a hook, and wait for it if it is a coroutine function.
+    """Call a hook, and await it if it is a coroutine function.
 
-    A hook that waited for what somebody else cancelled has failed; this task goes on. RuntimeError says so.
+    If something that the hook awaits was cancelled, the hook has failed but this task continues: RuntimeError.
     """
     try:
         answer = hook(*given)
@@ -58,11 +58,11 @@ async def call_hook(hook: Callable[..., Any], *given: Any) -> Any:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        raise RuntimeError("the hook raised CancelledError, but nobody cancelled its caller") from error
+        raise RuntimeError("the hook raised CancelledError, but its caller was not cancelled") from error
 
 
 async def run_hook(target: str, hook: Callable[..., Any], *given: Any) -> None:
-    """Call a hook whose answer does not matter; what it raises is logged."""
+    """Call a hook whose result does not matter; exceptions are logged."""
     try:
         await call_hook(hook, *given)
     except Exception:  # noqa: BLE001 - the hook is the program's

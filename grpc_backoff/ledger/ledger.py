@@ -1,4 +1,4 @@
-"""A ledger: operations that outlive the process. The asyncio face; `delivery.py` makes the attempts."""
+"""A ledger: operations that outlive the process, in an asyncio API. `delivery.py` makes the attempts."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ _CHANCE = random.SystemRandom()
 _POSTGRES = ("postgresql://", "postgres://")
 _SQLITE = "sqlite:///"
 _CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*=")
-"""libpq's other form of naming a database: `host=... password=...`."""
+"""libpq's other syntax for connection strings: `host=... password=...`."""
 _URLS = "a path, sqlite:///path or postgresql://..."
 _COALESCE = 0.01
-"""Seconds for which wake-ups are gathered before one is sent."""
+"""How long notifications are batched before one is sent, in seconds."""
 _RECOUNT = 5.0
-"""Seconds for which the number of waiting operations is taken for known (LG-11)."""
+"""How long a count of waiting operations is reused, in seconds (LG-11)."""
 _MANY = 1000
 _LONGEST_KEY = 1024  # characters
 
@@ -78,7 +78,7 @@ def open_store(url: str, settings: LedgerSettings) -> Store:
     """Return the store of a database: a `postgresql://` URL, or the path of an SQLite file.
 
     Raises:
-        LedgerUnavailableError: it cannot be.
+        LedgerUnavailableError: the database cannot be used.
         MissingExtra: PostgreSQL needs the extra `postgres`.
     """
     if url.startswith(_POSTGRES):
@@ -87,13 +87,13 @@ def open_store(url: str, settings: LedgerSettings) -> Store:
         return PostgresStore(url, settings)
     if "://" in url and not url.startswith(_SQLITE):
         raise OptionError("url", f"{url.partition('://')[0]}://...", _URLS)
-    if _CONNINFO.search(url) and not url.startswith((_SQLITE, "file:")):  # not shown, as it may have a password
+    if _CONNINFO.search(url) and not url.startswith((_SQLITE, "file:")):  # not shown, because it may contain a password
         raise OptionError("url", "...=...", _URLS)
     return SQLiteStore(url.removeprefix(_SQLITE), settings)
 
 
 class Ledger:
-    """Operations in a database, submitted by some processes and delivered by the same or by others.
+    """Operations in a database, submitted by some processes and delivered by the same or other processes.
 
     ::
 
@@ -101,14 +101,14 @@ class Ledger:
         await ledger.submit(stub.Place, order, idempotency_key=order.id)
         await ledger.deliver(channel)
 
-    Delivery is at least once: the server sees each attempt's `idempotency-key` and has to make it count once.
+    Delivery is at least once: the server receives an `idempotency-key` with each attempt and must deduplicate by it.
 
     Attributes:
         store: the database.
         settings: its limits and times.
-        hooks: what deliverers call.
-        owner: what leases call this process.
-        rng: where jitter comes from.
+        hooks: the functions that deliverers call.
+        owner: the name of this process in leases.
+        rng: the source of jitter.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Ledger:
         listeners: Iterable[Listener] = (),
         rng: Random | None = None,
     ) -> None:
-        """See `open`, which makes one."""
+        """Create a ledger on an open store; use `open` instead."""
         if hooks is not None and not isinstance(hooks, LedgerHooks):
             raise OptionError("hooks", hooks, "a LedgerHooks")
         self.store = store
@@ -155,19 +155,19 @@ class Ledger:
         """Open a database, and bring its tables to this library's version.
 
         Args:
-            url: the path of an SQLite file, which is made if need be; or a `postgresql://` URL.
-            config: the TOML file, or one that was read; without it the environment's `GRPC_BACKOFF_CONFIG` names one.
-            settings: limits and times, in place of the file's.
-            hooks: what deliverers call.
-            listeners: called with every `OperationEvent`.
-            rng: where jitter comes from; the operating system by default.
-            migrate: False leaves older tables alone, and refuses them.
+                url: the path of an SQLite file, which is created if necessary, or a `postgresql://` URL.
+                config: the TOML file, or its parsed content; by default, the file named by `GRPC_BACKOFF_CONFIG`.
+                settings: limits and times that replace the file's.
+                hooks: the functions that deliverers call.
+                listeners: functions that are called with every `OperationEvent`.
+                rng: the source of jitter; by default the operating system's.
+                migrate: whether older tables are upgraded; if False, they are rejected.
 
         Raises:
             LedgerUnavailableError: the database cannot be opened.
             LedgerSchemaError: its tables are newer than this library, or older with `migrate=False` (LG-13).
             grpc_backoff.ConfigError: the file has a wrong value.
-            OptionError: the settings' policy is not known.
+            OptionError: the settings' policy is unknown, or an argument has a wrong value.
         """
         named = config if config is not None else os.environ.get(ENVIRONMENT_VARIABLE) or None
         read = named if isinstance(named, Config) or named is None else read_config(named)
@@ -194,10 +194,10 @@ class Ledger:
         await self.close()
 
     async def close(self) -> None:
-        """End the deliveries of this process within their grace, give back what they had, and close the database.
+        """Stop this process's deliveries within their grace period, give back their operations, and close the database.
 
-        Deliveries that were cancelled and still wind up are waited for, too. In the child of a fork nothing is ended,
-        since it is all the parent's.
+        Also waits for cancelled deliveries that are still winding up. In the child of a fork nothing is stopped,
+        because everything belongs to the parent.
         """
         self._closed = True
         if os.getpid() == self._process:
@@ -205,7 +205,7 @@ class Ledger:
             if self._notifier is not None:
                 ending.add(self._notifier)
             if ending:
-                await asyncio.wait(ending)  # unlike gather it cancels nothing when this is cancelled
+                await asyncio.wait(ending)  # unlike gather, it cancels nothing if this task is cancelled
         await self.store.close()
 
     # Submitting.
@@ -221,31 +221,34 @@ class Ledger:
     ) -> Submitted:
         """Store an operation; it is durable when this returns (LG-9).
 
-        Either `submit(stub.Place, order)`, with a unary-unary method of a stub on a channel of this library; or
-        `submit(target, method, request)`, with bytes.
+        Call it either as `submit(stub.Place, order)`, with a unary-unary method of a stub on a channel of this library,
+        or as `submit(target, method, request)`, with serialized bytes.
 
         Args:
-            call: the method, or the target.
-            request: the request; or the method's path and the request's bytes.
-            idempotency_key: unique for the method: a second submit of the same key returns the first's id. The server
-                is sent it with each attempt, as `idempotency-key`; without one, the operation's id.
-            metadata: sent with each attempt; only keys that the settings allow are taken, since they are stored.
-            policy: how it is retried; by default as the file's `[methods]` says, else its `[ledger]`.
-            within: a connection with the caller's own transaction, which this then belongs to: rolled back, it never
-                was. One of psycopg, sync or async, or of sqlite3, as the ledger's database is. A sqlite3 connection
-                blocks the event loop for the insert, and before it for the lock, at most for its own busy timeout.
+                call: the method, or the target.
+                request: the request; or the method's path and the serialized request.
+                idempotency_key: unique for the method: a second submit with the same key returns the id of the first.
+                    It is sent to the server with each attempt as `idempotency-key`; by default, the operation's id is
+                    sent.
+                metadata: sent with each attempt; limited to keys that the settings allow, because it is stored.
+                policy: the retry policy; by default that of the file's `[methods]`, else of its `[ledger]`.
+                within: a connection with the caller's own transaction, which the insert then becomes part of: if that
+                    rolls back, nothing was submitted. Either a psycopg connection, sync or async, or a sqlite3
+                    connection, to match the ledger's database. A sqlite3 connection blocks the event loop during the
+                    insert, and before it while waiting for the lock, up to its own busy timeout.
 
         Raises:
-            OptionError: the settings do not allow metadata of that key, or gRPC could not send them; or a sqlite3
-                connection commits by itself, and has no transaction.
-            LedgerLimitError: request and metadata are too large, or too many operations wait.
-            LedgerBusyError, LedgerUnavailableError: the database did not take it; the error says what became of it.
+            OptionError: the settings do not allow this metadata key, gRPC could not send the metadata, or a sqlite3
+                connection is in autocommit mode and has no transaction.
+            LedgerLimitError: request and metadata are too large, or too many operations are waiting.
+            LedgerBusyError, LedgerUnavailableError: the database did not accept it; says whether anything was
+                stored.
         """
         prepared = self.prepared(call, *request, idempotency_key=idempotency_key, metadata=metadata, policy=policy)
         return (await self.submit_many([prepared], within=within))[0]
 
     async def submit_many(self, prepared: Sequence[Submission], *, within: Any = None) -> list[Submitted]:
-        """Store what `prepared` made, all of it or nothing, in one transaction; otherwise as `submit`."""
+        """Store operations made by `prepared` in one transaction, all or nothing; otherwise like `submit`."""
         if not prepared:
             return []
         await self._make_room(len(prepared))
@@ -268,7 +271,12 @@ class Ledger:
         metadata: Iterable[tuple[str, str | bytes]] = (),
         policy: Retry | None = None,
     ) -> Submission:
-        """Return an operation for `submit_many` or `statement`; the arguments are those of `submit`."""
+        """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`.
+
+        Raises:
+            OptionError: an argument has a wrong value, or the settings do not allow this metadata key.
+            LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
+        """
         target, method, content = _parts(call, request)
         pairs = self._allowed(metadata)
         size, most = len(content) + metadata_bytes(pairs), self.settings.max_request_bytes
@@ -277,7 +285,7 @@ class Ledger:
             raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
         if idempotency_key is not None and (not isinstance(idempotency_key, str) or not _is_header(idempotency_key)):
             raise OptionError(
-                "idempotency_key", idempotency_key, "visible ASCII characters, since it is sent as metadata"
+                "idempotency_key", idempotency_key, "visible ASCII characters, because it is sent as metadata"
             )
         return Submission(
             str(uuid.uuid4()),
@@ -291,9 +299,9 @@ class Ledger:
         )
 
     def statement(self, prepared: Submission) -> tuple[str, tuple[Any, ...]]:
-        """Return the SQL that stores an operation, and its parameters, for a transaction of any other driver (LG-9).
+        """Return the SQL that stores an operation, and its parameters, for a transaction with any other driver (LG-9).
 
-        The parameters are written `$1` for PostgreSQL and `?1` for SQLite. Deliverers find the operation by polling.
+        Parameters are written `$1` for PostgreSQL and `?1` for SQLite. Deliverers find the operation by polling.
         """
         return self.store.statement(prepared)
 
@@ -302,10 +310,10 @@ class Ledger:
         for key, value in pairs:
             if key not in self.settings.metadata:
                 allowed = ", ".join(self.settings.metadata) or "none"
-                raise OptionError("metadata", key, f"keys that the ledger's settings allow to be stored ({allowed})")
+                raise OptionError("metadata", key, f"a key that the ledger's settings allow ({allowed})")
             wanted = unsendable(key, value)
             if wanted is not None:
-                raise OptionError("metadata", key, wanted)  # without the value, which may be anything
+                raise OptionError("metadata", key, wanted)  # without the value, which may be secret
         return pairs
 
     def _policy_text(self, method: str, policy: Retry | None) -> str:
@@ -323,13 +331,13 @@ class Ledger:
         return policy
 
     async def _make_room(self, number: int) -> None:
-        """Refuse what would be too many (LG-11); other processes' submits are known with a delay of seconds."""
+        """Enforce the limit on waiting operations (LG-11); submits of other processes count with a delay of seconds."""
         now = asyncio.get_running_loop().time()
         most = self.settings.max_rows
         if now >= self._counted_at + _RECOUNT or self._waiting + number > most:
             self._waiting, self._counted_at = await self.store.waiting(most + 1), now
         if self._waiting + number > most:
-            raise LedgerLimitError(f"{number} more: expected at most max_rows ({most}) operations that wait")
+            raise LedgerLimitError(f"{number} more: expected at most max_rows ({most}) waiting operations")
 
     # Waking (LG-12).
 
@@ -339,7 +347,7 @@ class Ledger:
                 delivery.wake()
 
     def _notify(self, target: str) -> None:
-        """Wake the other processes, once for all submits of a moment."""
+        """Notify other processes, once for all submits of a short period."""
         self._to_notify.add(target)
         if self._notifier is None or self._notifier.done():
             self._notifier = asyncio.ensure_future(self._send_notices())
@@ -349,26 +357,26 @@ class Ledger:
             await asyncio.sleep(_COALESCE)
             targets, self._to_notify = self._to_notify, set()
             for target in targets:
-                with contextlib.suppress(LedgerError):  # the others poll
+                with contextlib.suppress(LedgerError):  # the others poll anyway
                     await self.store.notify(target)
 
     # Delivering.
 
     async def deliver(self, channel: Channel, *, concurrency: int | None = None, grace: float | None = None) -> None:
-        """Deliver the operations of a channel's target, until this is cancelled or the ledger is closed (LG-10).
+        """Deliver the operations of a channel's target, until cancelled or until the ledger is closed (LG-10).
 
-        Any number of processes may do so at once. Attempts are the ledger's: the retries of the channel and of its
-        service config are off for them. Nothing is claimed while the channel has no connection.
+        Any number of processes may deliver at once. The ledger makes the attempts itself: retries by the channel and
+        its service config are off for them. Nothing is claimed while the channel has no connection.
 
         Args:
-            channel: a channel of this library, with `asyncio`'s face.
-            concurrency: how many attempts at a time; by default the settings'.
-            grace: how many seconds running attempts may go on after the end; by default the settings'.
+            channel: a channel of `grpc_backoff.aio`.
+            concurrency: the maximum number of concurrent attempts; by default the settings'.
+            grace: how long running attempts may continue after the end, in seconds; by default the settings'.
 
         Raises:
-            TypeError: it is another channel.
+            TypeError: it is another kind of channel.
             LedgerUnavailableError: the ledger is closed, or was opened before a fork.
-            OptionError: grpc's core would retry by itself, as its service config has a policy that is left to it.
+            OptionError: grpc's core would retry by itself, because the service config has a policy that is left to it.
         """
         if not isinstance(channel, Channel):
             kind = type(channel)
@@ -380,7 +388,7 @@ class Ledger:
             raise OptionError(
                 "grpc.service_config",
                 "retryPolicy",
-                "retries that this library can carry out, since the core's cannot be off for one call",
+                "retries that this library can perform, because the core's cannot be turned off for one call",
             )
         delivery = Delivery(
             self,
@@ -396,7 +404,7 @@ class Ledger:
             delivery.end().add_done_callback(lambda _: self._deliveries.discard(delivery))
 
     def announce(self, operation: Operation, recorded: Recorded) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """Tell the listeners what a report came to; return the hook that is to be called then, None for none (LG-7)."""
+        """Announce the result of a report to the listeners; return the hook to call next, None for none (LG-7)."""
         if not recorded.live or recorded.state is None:
             return None
         self.emit(event_of(operation, recorded))
@@ -410,7 +418,7 @@ class Ledger:
         return functools.partial(run_hook, operation.target, hook, after)
 
     def emit(self, event: OperationEvent) -> None:
-        """Tell the listeners; what they raise is logged and harms nothing."""
+        """Call the listeners; exceptions from them are logged and otherwise ignored."""
         for listener in self._listeners:
             try:
                 listener(event)
@@ -418,31 +426,31 @@ class Ledger:
                 _LOG.exception("a listener of the ledger raised")
 
     def policy_of(self, text: str) -> RetryPolicy:
-        """Return the policy that an operation's text stands for, as a ledger follows it; OptionError if unknown."""
+        """Return the policy described by an operation's text, as a ledger applies it; OptionError if it is unknown."""
         policy = self._policies.get(text)
         if policy is None:
-            if len(self._policies) >= _MANY:  # texts may be made anew for each operation
+            if len(self._policies) >= _MANY:  # texts may differ for each operation
                 self._policies.clear()
             policy = self._policies[text] = ledger_policy(read_retry("policy", text, self._config))
         return policy
 
     def policy_of_any(self, text: str) -> RetryPolicy:
-        """Return the same; the ledger's own policy where the text's is not known here."""
+        """Return the same, or the ledger's default policy if this one is unknown here."""
         try:
             return self.policy_of(text)
         except OptionError:
             return self.policy_of(self.settings.policy)
 
-    # Recording attempts that were made without a claim (seed 001).
+    # Recording attempts that were made without a claim.
 
     async def record_failure(self, id: str, code: str, details: str = "") -> Recorded:  # noqa: A002
         """Record that an attempt of an operation has failed, under the lock of its row (LG-2).
 
-        For those who make attempts by themselves. However many record at once, none is lost. Listeners and hooks are
-        told as of a delivery; a hook has ended when this returns.
+        For programs that make attempts themselves. However many record at once, none is lost. Listeners and hooks are
+        called as for a delivery; a hook has finished when this returns.
 
         Raises:
-            LedgerBusyError: the lock was not had within `lock_timeout`; nothing was written.
+            LedgerBusyError: the lock was not acquired within `lock_timeout`; nothing was written.
             LedgerStateError: there is no such operation.
         """
         operation = await self.get(id)
@@ -452,7 +460,7 @@ class Ledger:
         )
 
     async def record_success(self, id: str) -> Recorded:  # noqa: A002
-        """Record that an attempt of an operation has succeeded; otherwise as `record_failure`."""
+        """Record that an attempt of an operation has succeeded; otherwise like `record_failure`."""
         operation = await self.get(id)
         return await self._recorded(operation, AttemptReport(id, None, self.policy_of_any(operation.policy)))
 
@@ -466,42 +474,42 @@ class Ledger:
         return told
 
     async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002
-        """Write a backoff and its timestamp at once; return whether there was such an operation, waiting."""
+        """Write a backoff in seconds, and its timestamp, atomically; return whether a waiting operation had this id."""
         return await self.store.set_backoff(id, seconds)
 
-    # Looking.
+    # Queries.
 
     async def get(self, id: str) -> Operation:  # noqa: A002
-        """Return an operation; LedgerStateError if there is none."""
+        """Return an operation; LedgerStateError if it does not exist."""
         found = await self.store.find(Filter(ids=(_checked(id),)), 1)
         if not found:
             raise LedgerStateError(f"id={id!r}: expected the id of an operation of this ledger")
         return found[0]
 
     async def find(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Operation]:
-        """Return operations, the oldest first; `Filter(states=(OperationState.FAILED,))` are 003's `failed_ops`."""
+        """Return operations, oldest first; `Filter(states=(OperationState.FAILED,))` selects those that have failed."""
         return await self.store.find(which or Filter(), limit)
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
-        """Return an operation's attempts in their order, over all its series."""
+        """Return an operation's attempts in order, over all its series."""
         return await self.store.attempts(_checked(id))
 
     async def ready(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Readiness]:
-        """Tell of many operations whether they are ready, since when or from when on, and why (LG-5)."""
+        """Return for many operations whether they are ready, since when or from when on, and why (LG-5)."""
         return await self.store.ready(which or Filter(), limit, self.policy_of_any)
 
     async def queue(self, target: str | None = None) -> Queue:
-        """Return how many operations wait, and how old the oldest is."""
+        """Return how many operations are waiting, and the age of the oldest."""
         return await self.store.queue(target)
 
-    # What people do (LG-7, LG-8).
+    # Manual actions (LG-7, LG-8).
 
     async def replay(self, *ids: str) -> list[str]:
-        """Have failed operations tried again: attempts begin anew, history stays. Return the ids of those that were."""
+        """Retry failed operations, with new attempts but the same history; return the ids of those that were reset."""
         return self._begun_anew(await self.store.begin_anew([*map(_checked, ids)], [OperationState.FAILED], None))
 
     async def resolve(self, id: str, *, request: bytes | None = None) -> None:  # noqa: A002
-        """End a conflict: the operation is tried again, with another request if one is given.
+        """Resolve a conflict: the operation is retried, with a new request if one is given.
 
         Raises:
             LedgerStateError: the operation is not in conflict.
@@ -516,13 +524,13 @@ class Ledger:
         return ids
 
     async def discard(self, *ids: str) -> list[str]:
-        """Give up operations that have not succeeded; return the ids of those that were."""
+        """Discard operations that have not succeeded; return the ids of those that were discarded."""
         return await self.store.discard([*map(_checked, ids)])
 
     async def prune(self, older_than: float | None = None, *, failed: bool = False) -> int:
         """Delete succeeded and discarded operations that ended more than `older_than` seconds ago; return how many.
 
-        By default the settings' `keep` is meant. Failed ones and conflicts go only with `failed=True`.
+        The default is the setting `keep`. Failed operations and conflicts are deleted only with `failed=True`.
         """
         states = [
             OperationState.SUCCEEDED,
@@ -539,11 +547,11 @@ class Ledger:
 
 
 def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
-    """Return target, method and the request's bytes."""
+    """Return the target, the method and the serialized request."""
     if isinstance(call, MultiCallable):
         if call.arity != "unary_unary":
             raise TypeError(
-                f"{call.method}={call.arity}: expected a unary-unary method, since a stream cannot be stored"
+                f"{call.method}={call.arity}: expected a unary-unary method, because a stream cannot be stored"
             )
         if len(request) != 1:
             raise TypeError(f"{call.method}: expected one request, not {len(request)}")
@@ -569,7 +577,7 @@ def _is_header(text: str) -> bool:
 
 
 def _checked(id_: str) -> str:
-    """Return an operation's id in its usual form; LedgerStateError where it is none."""
+    """Return an operation's id in canonical form; LedgerStateError if it is not an id."""
     try:
         return str(uuid.UUID(id_))
     except (ValueError, AttributeError, TypeError):

@@ -1,4 +1,4 @@
-"""One log line for what happens to an operation, under the logger `grpc_backoff`; attributes as for calls (RT-11)."""
+"""Logs one line per event of an operation, to the logger `grpc_backoff`, with the same attributes as calls (RT-11)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOG = logging.getLogger("grpc_backoff")
 
 
 def log_operation(event: events.OperationEvent) -> None:
-    """Log one event: WARNING where somebody has to act, INFO for a retry, DEBUG for a delivery."""
+    """Log one event: WARNING if manual action is needed, INFO for a retry, DEBUG for a delivery."""
     match event:
         case events.OperationDelivered():
             _log(logging.DEBUG, event, "delivered at attempt %d", event.attempt)

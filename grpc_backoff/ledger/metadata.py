@@ -1,6 +1,6 @@
-"""Metadata as a ledger stores it: what can be sent, and its text in a row (LG-1, LG-11).
+"""Metadata as a ledger stores it: which values can be sent, and their text form in a row (LG-1, LG-11).
 
-A value is held to what gRPC sends both when it is submitted and when it is read: a row that somebody wrote by other
+Values are checked against gRPC's rules both when they are submitted and when they are read: a row written by other
 means must not break the claim that reads it.
 """
 
@@ -17,18 +17,18 @@ _BINARY = "-bin"
 
 
 def unsendable(key: object, value: object) -> str | None:
-    """Return what gRPC expects of the value of a key, where this is not such a value; None where it can be sent."""
+    """Return what gRPC expects of a key and its value, if it cannot send them; None if it can."""
     if not isinstance(key, str):
         return "keys that are strings"
     if key.endswith(_BINARY):
-        return None if isinstance(value, bytes) else "a value of bytes, since the key ends with -bin"
+        return None if isinstance(value, bytes) else "a value of bytes, because the key ends with -bin"
     if isinstance(value, str) and value.isascii() and value.isprintable():
         return None
     return "a value of printable ASCII characters, or a key that ends with -bin"
 
 
 def metadata_bytes(metadata: Metadata) -> int:
-    """Return how many bytes of keys and values metadata have."""
+    """Return the size of metadata in bytes, keys and values together."""
     return sum(len(key) + len(value) for key, value in metadata)
 
 
@@ -39,7 +39,7 @@ def encode_metadata(metadata: Metadata) -> str:
 
 
 def decode_metadata(text: str) -> Metadata:
-    """Return the metadata of a JSON text; ValueError where it is none, without what is written there."""
+    """Return the metadata in a JSON text; ValueError, without the content, if there is none."""
     try:
         pairs = tuple((key, _decoded(key, value)) for key, value in json.loads(text))
     except (ValueError, TypeError, AttributeError):

@@ -1,6 +1,6 @@
-"""OpenTelemetry metrics of a ledger: what waits, what was delivered at which attempt, what was given up.
+"""OpenTelemetry metrics of a ledger: waiting operations, deliveries by attempt, and failures.
 
-A listener, which also observes the queue::
+A listener that also observes the queue::
 
     metrics = LedgerMetrics()
     ledger = await Ledger.open(url, listeners=[metrics])
@@ -54,7 +54,7 @@ OLDEST_AGE: Final = "grpc_backoff.ledger.oldest_age"
 
 _STATE: Final = "grpc_backoff.state"
 _NOT_RETRIED: Final = "not_retried"
-"""The reason where the policy does not retry the code at all, which for calls is no exhaustion."""
+"""The reason if the policy does not retry the code at all, which is not counted as exhaustion for calls."""
 _EVERY: Final = 15.0
 
 
@@ -66,16 +66,16 @@ class LedgerMetrics:
         meter = (meter_provider or get_meter_provider()).get_meter("grpc_backoff.ledger", __version__)
         self._queue: Queue | None = None
         self._delivered = meter.create_counter(DELIVERED, "{operation}", "Operations delivered, by attempt.")
-        self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts behind which another was planned.")
+        self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts after which another was planned.")
         self._lost = meter.create_counter(LOST, "{attempt}", "Attempts whose deliverer was gone.")
-        self._exhausted = meter.create_counter(EXHAUSTED, "{operation}", "Operations that were given up.")
+        self._exhausted = meter.create_counter(EXHAUSTED, "{operation}", "Operations whose policy gave up.")
         self._conflicts = meter.create_counter(CONFLICTS, "{operation}", "Operations in conflict.")
         self._delay = delay_histogram(meter, RETRY_DELAY, "Waits before retries.")
         meter.create_observable_gauge(QUEUE_LENGTH, [self._lengths], "{operation}", "Operations, by state.")
-        meter.create_observable_gauge(OLDEST_AGE, [self._age], "s", "Age of the oldest operation that waits.")
+        meter.create_observable_gauge(OLDEST_AGE, [self._age], "s", "Age of the oldest waiting operation.")
 
     def __call__(self, event: events.OperationEvent) -> None:
-        """Take in one event."""
+        """Record one event."""
         labels = {TARGET: canonical_target(event.target), METHOD: event.method.removeprefix("/")}
         attempt = attempt_label(event.attempt)
         match event:
@@ -93,12 +93,12 @@ class LedgerMetrics:
                 self._conflicts.add(1, labels | {STATUS: event.code})
 
     def observe(self, ledger: Ledger, every: float = _EVERY) -> asyncio.Task[None]:
-        """Look at a ledger's queue every so many seconds, from now on; cancel the task to end it."""
+        """Query a ledger's queue at this interval, in seconds; cancel the returned task to stop."""
         return asyncio.ensure_future(self._look(ledger, every))
 
     async def _look(self, ledger: Ledger, every: float) -> None:
         while True:
-            with contextlib.suppress(LedgerError):  # the figures stay as they were
+            with contextlib.suppress(LedgerError):  # the values stay as they were
                 self._queue = await ledger.queue()
             await asyncio.sleep(every)
 

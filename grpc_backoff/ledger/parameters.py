@@ -1,7 +1,7 @@
 """A policy's parameters for SQL, and a policy as text.
 
-PostgreSQL's functions hold no number: each call hands in what `parameters` returns (LG-3). An operation keeps its
-policy as a name or as what `policy_text` returns (LG-1).
+PostgreSQL's functions contain no policy numbers: each call passes in the result of `parameters` (LG-3). An operation
+stores its policy as a name or as the result of `policy_text` (LG-1).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["Parameters", "parameters", "policy_text"]
 Parameters = dict[str, "float | int | bool | str | list[float] | None"]
 
 _LARGEST = 1e300
-"""What `BackoffPolicy` limits growth to."""
+"""The limit that `BackoffPolicy` puts on growth."""
 _NOTHING = 1e-100
-"""Below it PostgreSQL could underflow, which it reports as an error; no clock tells such a time from none."""
+"""Below this, PostgreSQL could underflow, which it reports as an error; no clock distinguishes such a time from 0."""
 
 
 def parameters(policy: RetryPolicy) -> Parameters:
-    """Return what SQL has to know of a policy; see `schema/postgres/`."""
+    """Return the parameters of a policy for SQL; see `schema/postgres/`."""
     return {
         **_growth(policy.backoff),
         **_jitter(policy.backoff),
@@ -56,7 +56,7 @@ def _growth(backoff: BackoffPolicy) -> Parameters:
             return {"strategy": Decorrelated.name, "base": _number(base), "reach": Decorrelated.reach}
         case other:
             raise TypeError(
-                f"strategy={type(other).__name__}: expected one of this library's own, since SQL knows no other"
+                f"strategy={type(other).__name__}: expected a strategy of this library, because SQL supports no others"
             )
 
 
@@ -77,10 +77,10 @@ def _number(number: float) -> float:
 
 
 def policy_text(policy: RetryPolicy) -> str:
-    """Return a policy as a policy string, which `RetryPolicy.parse` reads back to an equal one."""
+    """Return a policy as a policy string, from which `RetryPolicy.parse` produces an equal one."""
     words = {"max_attempts": "unlimited" if policy.max_attempts is None else str(policy.max_attempts)}
     backoff = policy.backoff
-    if backoff.strategy != Fixed(0.0):  # retries at once are the words' own, where they name no delay
+    if backoff.strategy != Fixed(0.0):  # a policy string without a delay means immediate retries
         words |= _growth_words(backoff) | {"max_delay": _word(backoff.cap), "jitter": str(backoff.jitter)}
     words["codes"] = " ".join(sorted(policy.codes))
     words["server_delay_jitter"] = _word(policy.server_delay_jitter)
@@ -105,11 +105,11 @@ def _growth_words(backoff: BackoffPolicy) -> dict[str, str]:
             words["delay"] = _word(base)
         case other:
             raise TypeError(
-                f"strategy={type(other).__name__}: expected one of this library's own, since text knows no other"
+                f"strategy={type(other).__name__}: expected a strategy of this library, because text supports no others"
             )
     return words
 
 
 def _word(number: float) -> str:
-    """Return a number without an exponent, which times as text do not have."""
+    """Return a number without an exponent, which times in text cannot have."""
     return format(Decimal(repr(float(number))), "f")

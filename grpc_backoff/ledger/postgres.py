@@ -1,8 +1,8 @@
 """A ledger in PostgreSQL, for any number of processes and hosts. Needs psycopg 3, from the extra `postgres`.
 
-A few connections, made when they are needed, and one more that listens. Nothing is set for a session and no statement
-is prepared, so that PgBouncer may stand between, in transaction mode too; only LISTEN does not pass it, and polling
-goes on beside it. Every time is the server's (LG-12).
+Uses a few connections, opened on demand, and one more that listens. Nothing is set for a session and no statement is
+prepared, so that PgBouncer can be used, even in transaction mode; only LISTEN does not work through it, and polling
+continues regardless. All times are the server's (LG-12).
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ __all__ = ["PostgresStore"]
 ResultT = TypeVar("ResultT")
 _IDLE = TransactionStatus.IDLE
 _SOON = 0.5
-"""The share of the settings' `timeout` for what deliverers ask again anyway."""
+"""The share of the settings' `timeout` for requests that deliverers repeat anyway."""
 _CHANNEL = "grpc_backoff_ledger"
 _CONNECTIONS = 4
 _LOCK = 0x6772_7063  # of migrations: "grpc"
 _HEARTBEAT = 10.0
-"""Seconds after which a connection that has heard nothing is asked whether it still stands."""
+"""Seconds of silence after which the listening connection is checked."""
 _MIGRATING = 3600.0
-"""Seconds that migrations may take, however long a request may: an index of a large table is not made in a moment."""
+"""Seconds that migrations may take, whatever `timeout` says: creating an index on a large table takes a while."""
 _RELISTEN = 1.0
-"""Seconds between attempts to listen again; deliverers poll meanwhile."""
+"""Seconds between attempts to listen again; deliverers poll in the meantime."""
 
 _TIMES = {"last_attempted_at", "next_attempt_at", "lease_until", "created", "began", "finished"}
 _COLUMNS = ", ".join(
@@ -81,7 +81,7 @@ _INSERT = (
     "state, attempts, recorded, step, refreshed, next_attempt_at, lease_token, created, began) "
 )
 _NEW = "'pending', 0, 0, 0, false, now(), 0, now(), now()"
-_ONCE = " ON CONFLICT DO NOTHING"  # of the id or of the key: what is stored already is left as it is
+_ONCE = " ON CONFLICT DO NOTHING"  # on the id or on the key: an existing row is left unchanged
 _SUBMIT = (
     f"{_INSERT}SELECT s.*, {_NEW} FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::bytea[], %s::text[], %s::text[], "
     f"%s::text[], %s::text[]) s{_ONCE} RETURNING id"
@@ -102,10 +102,10 @@ _CLAIM = (
 _HELD = (
     "WITH held AS (SELECT o.seq FROM grpc_backoff.operations o "
     "JOIN unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) l (id, token) ON o.id = l.id AND o.lease_token = l.token "
-    "WHERE o.state = 'in_progress' ORDER BY o.id FOR UPDATE OF o"  # ordered: two such statements never deadlock
+    "WHERE o.state = 'in_progress' ORDER BY o.id FOR UPDATE OF o"  # ordered, so that two such statements never deadlock
 )
 _EXTEND = (
-    f"{_HELD} SKIP LOCKED) UPDATE grpc_backoff.operations o "  # whoever has the lock is recording its end
+    f"{_HELD} SKIP LOCKED) UPDATE grpc_backoff.operations o "  # a locked row is just being recorded
     "SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s) "
     "FROM held WHERE o.seq = held.seq RETURNING o.id"
 )
@@ -127,16 +127,17 @@ _LOST = (
 
 
 class Session(psycopg.AsyncConnection[tuple[Any, ...]]):
-    """A connection that knows whether what is done on it may last already.
+    """A connection that tracks whether a write on it may already be durable.
 
     Attributes:
-        committing: whether something was sent that makes a write last. From then on no answer means that nobody knows.
+        committing: whether a statement was sent that commits a write. From then on, a missing answer means that the
+            outcome is unknown.
     """
 
     committing = False
 
     async def write(self, statement: str, given: Any = None) -> psycopg.AsyncCursor[tuple[Any, ...]]:
-        """Execute a statement that is a transaction of its own."""
+        """Execute a statement that is its own transaction."""
         self.committing = True
         return await self.execute(statement, given)
 
@@ -145,7 +146,7 @@ Work = Callable[[Session], Awaitable[ResultT]]
 
 
 class _Request:
-    """What is being done for one caller; it is cut off when its time is up, whether the caller still waits or not."""
+    """The work for one caller; it is cut off when its time is up, whether the caller is still waiting or not."""
 
     def __init__(self) -> None:
         self.connection: Session | None = None
@@ -154,7 +155,7 @@ class _Request:
 
     @property
     def stored(self) -> bool | None:
-        """What is known of the data while no answer has come."""
+        """What is known about the data as long as no answer has arrived."""
         return None if self.connection is not None and self.connection.committing else False
 
     def expire(self, task: asyncio.Task[Any]) -> None:
@@ -168,13 +169,13 @@ class _Request:
 
 
 class PostgresStore:
-    """A store on a server; see `Store`."""
+    """A store on a PostgreSQL server; see `Store`."""
 
     def __init__(self, url: str, settings: LedgerSettings) -> None:
-        """Connect when first asked for something; `url` is whatever libpq takes for one.
+        """Prepare to connect on first use; `url` is any URL that libpq accepts.
 
         Raises:
-            LedgerUnavailableError: it is no such URL.
+            LedgerUnavailableError: the URL is not valid.
         """
         self._url = url
         self._name = _name_of(url)
@@ -185,11 +186,11 @@ class PostgresStore:
         self._closed = False
         self._process = os.getpid()
 
-    # Carrying out.
+    # Execution.
 
     async def _connect(self) -> Session:
         seconds = self._settings.timeout
-        limit = max(2, round(seconds))  # libpq takes less than two for two
+        limit = max(2, round(seconds))  # libpq's minimum is two
         try:
             async with asyncio.timeout(seconds):
                 return await Session.connect(self._url, autocommit=True, prepare_threshold=None, connect_timeout=limit)
@@ -199,10 +200,10 @@ class PostgresStore:
             raise LedgerUnavailableError(f"{self._name}: cannot connect: {_first_line(error)}") from error
 
     async def _run(self, work: Work[ResultT], share: float = 1.0, *, seconds: float | None = None) -> ResultT:
-        """Do some work on a connection, within a share of the settings' `timeout`, or within other seconds.
+        """Run some work on a connection, within a share of the settings' `timeout`, or within these seconds.
 
-        What was begun goes on when the caller is cancelled, within the same time. When that is up the connection is
-        cut: the server rolls back what was not committed, and nothing here waits for it.
+        Work that has begun continues if the caller is cancelled, within the same time. When that is up, the connection
+        is cut: the server rolls back anything uncommitted, and nothing here waits for it.
         """
         if self._closed:
             raise LedgerUnavailableError(f"{self._name}: the ledger is closed")
@@ -229,7 +230,7 @@ class PostgresStore:
                 except LedgerUnavailableError as error:
                     if error.stored is not False or not request.broken or request.expired.done():
                         raise
-                # The server has ended it, and the others most likely with it: once more, on a new one.
+                # The server has closed it, and most likely the others too: retry once, on a new connection.
                 request.connection = None
                 await self._forget_free()
             return await self._work_on(await self._connect(), work, request)
@@ -251,7 +252,7 @@ class PostgresStore:
             await self._free.pop().close()
 
     async def _told(self, connection: Session, work: Work[ResultT]) -> ResultT:
-        """Do the work; say in one clear error what the server could not do."""
+        """Run the work; translate the server's errors."""
         try:
             return await work(connection)
         except psycopg.errors.LockNotAvailable as error:
@@ -269,7 +270,7 @@ class PostgresStore:
 
     @contextlib.asynccontextmanager
     async def _transaction(self, connection: Session) -> AsyncIterator[None]:
-        """Hold a transaction whose locks are waited for no longer than `lock_timeout` (LG-2)."""
+        """Hold a transaction that waits for locks no longer than `lock_timeout` (LG-2)."""
         async with connection.transaction():
             await self._limit_locks(connection)
             yield
@@ -282,7 +283,7 @@ class PostgresStore:
     async def close(self) -> None:
         """Close the connections."""
         self._closed = True
-        if os.getpid() != self._process:  # to end a connection would be to end the parent's
+        if os.getpid() != self._process:  # closing a connection would close the parent's
             return
         if self._listener is not None:
             self._listener.cancel()
@@ -299,9 +300,9 @@ class PostgresStore:
         async def migrate(connection: Session) -> tuple[int, int]:
             async with connection.transaction():
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-                await self._limit_locks(connection)  # of the tables, behind which all other writers wait
-                before = await _version(connection)  # another process may have been first
-                # Not by IF NOT EXISTS, which asks for the right to make one even where there is one.
+                await self._limit_locks(connection)  # on table locks, because other writers queue behind them
+                before = await _version(connection)  # another process may have migrated already
+                # Not with IF NOT EXISTS, which requires the CREATE privilege even if the schema exists.
                 if not await _rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'", ()):
                     await connection.execute("CREATE SCHEMA grpc_backoff")
                 await connection.execute("CREATE TABLE IF NOT EXISTS grpc_backoff.schema (version integer NOT NULL)")
@@ -323,13 +324,13 @@ class PostgresStore:
     async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
         """Store operations, all or none (LG-9).
 
-        The COMMIT goes by itself: until it is sent, it is certain that nothing was stored.
+        COMMIT is sent separately: until then, it is certain that nothing was stored.
         """
 
         async def submit(connection: Session) -> list[Submitted]:
             async with connection.pipeline():
                 await connection.execute("BEGIN")
-                await self._limit_locks(connection)  # of another transaction's that stores the same key
+                await self._limit_locks(connection)  # for a transaction that stores the same key
                 cursor = await connection.execute(_SUBMIT, _parameters(submissions))
             new = {str(row[0]) for row in await cursor.fetchall()}
             answer = await _answers(connection, submissions, new)
@@ -345,19 +346,21 @@ class PostgresStore:
             raise
 
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
-        """Store operations in the transaction of the caller's own connection, and wake deliverers when it commits."""
+        """Store operations in the caller's own transaction, and wake deliverers when it commits."""
         if isinstance(connection, psycopg.AsyncConnection):
             return self._submit_async(connection, submissions)
         if isinstance(connection, psycopg.Connection):
             return asyncio.to_thread(self._submit_sync, connection, submissions)
         kind = type(connection)
         raise TypeError(
-            f"within={kind.__module__}.{kind.__name__}: expected a psycopg connection, as the ledger is PostgreSQL; "
+            f"within={kind.__module__}.{kind.__name__}: expected a psycopg connection for a ledger in PostgreSQL; "
             "for other drivers see Ledger.statement"
         )
 
     async def _submit_async(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
-        cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)  # the connection's own may be of any kind
+        cursor = psycopg.AsyncCursor(
+            connection, row_factory=tuple_row
+        )  # the connection's own row factory may be anything
         new = {str(row[0]) for row in await _rows(cursor, _SUBMIT, _parameters(submissions))}
         answers = await _answers(cursor, submissions, new)
         for target in {submission.target for submission in submissions}:
@@ -373,7 +376,7 @@ class PostgresStore:
         return _answered(submissions, new, known)
 
     def statement(self, submission: Submission) -> tuple[str, tuple[Any, ...]]:
-        """Return what stores an operation, for any driver that takes `$1` parameters."""
+        """Return the SQL that stores an operation, for any driver with `$1` parameters."""
         id_, target, method, request, metadata, policy, trace_id, key = submission
         values = id_, target, method, request, encode_metadata(metadata), policy, trace_id, key
         return f"{_INSERT}VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {_NEW}){_ONCE}", values
@@ -381,7 +384,7 @@ class PostgresStore:
     # Delivering.
 
     async def claim(self, target: str, limit: int, owner: str, lease: float) -> list[Operation]:
-        """Take ready operations, the oldest first, past those that others are taking (LG-6)."""
+        """Claim ready operations, oldest first, skipping those that others are claiming (LG-6)."""
 
         async def claim(connection: Session) -> list[Operation]:
             given = {"owner": owner, "lease": lease, "target": target, "limit": limit}
@@ -391,7 +394,7 @@ class PostgresStore:
         return await self._run(claim, _SOON)
 
     async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
-        """Let leases end later (LG-6)."""
+        """Extend leases (LG-6)."""
 
         async def extend(connection: Session) -> set[str]:
             cursor = await connection.write(_EXTEND, {**_columns(leases), "lease": lease})
@@ -400,7 +403,7 @@ class PostgresStore:
         return await self._run(extend, _SOON)
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        """Give operations back as they were (LG-10)."""
+        """Return operations to their previous state (LG-10)."""
 
         async def release(connection: Session) -> None:
             await connection.write(_RELEASE, _columns(leases))
@@ -408,7 +411,7 @@ class PostgresStore:
         await self._run(release, _SOON)
 
     async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError]:
-        """Record the ends of attempts, all at once; one by one where a row is locked by somebody else (LG-2)."""
+        """Record the ends of attempts, all at once; one by one if another process has locked a row (LG-2)."""
         try:
             told: dict[int, Recorded] = await self._run(lambda connection: self._record(connection, reports))
         except LedgerBusyError as busy:
@@ -418,7 +421,7 @@ class PostgresStore:
         return [told.get(index) or Recorded(report.id, None) for index, report in enumerate(reports)]
 
     async def _record(self, connection: Session, reports: Sequence[AttemptReport]) -> dict[int, Recorded]:
-        # In the order of their ids, so that two processes never wait for each other's rows.
+        # Ordered by id, so that two processes never wait for each other's rows.
         ordered = sorted(enumerate(reports), key=lambda pair: pair[1].id)
         cursors: list[tuple[int, Any]] = []
         async with connection.pipeline(), self._transaction(connection):
@@ -436,13 +439,13 @@ class PostgresStore:
         return told
 
     async def lost(self, target: str | None, policy_of: PolicyOf, rng: Random, limit: int) -> list[Recorded]:
-        """End the leases that have run out (LG-6)."""
+        """End the leases that have expired (LG-6)."""
 
         async def lost(connection: Session) -> list[Recorded]:
             async with self._transaction(connection):
                 rows = await _rows(connection, _LOST, {"target": target, "limit": limit})
                 reports = [loss(str(id_), token, policy_of(policy), rng.random()) for id_, policy, token in rows]
-                async with connection.pipeline():  # a round trip for each could take longer than it may
+                async with connection.pipeline():  # one round trip per row could exceed the time limit
                     cursors = [await connection.execute(_FAILURE, _failure(report)) for report in reports]
                 found = [await cursor.fetchone() for cursor in cursors]
             return [_recorded(report, row) for report, row in zip(reports, found, strict=True) if row is not None]
@@ -450,7 +453,7 @@ class PostgresStore:
         return await self._run(lost)
 
     async def next_due(self, target: str) -> float | None:
-        """Return in how many seconds the next operation may be claimed."""
+        """Return the seconds until the next operation may be claimed; None if there is none."""
 
         async def due(connection: Session) -> float | None:
             statement = (
@@ -462,8 +465,8 @@ class PostgresStore:
 
         return await self._run(due, _SOON)
 
-    async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the operation's own word
-        """Write a backoff and its timestamp at once (seed 001)."""
+    async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the term used for operations
+        """Write a backoff and its timestamp atomically."""
 
         async def write(connection: Session) -> bool:
             async with self._transaction(connection):
@@ -472,13 +475,13 @@ class PostgresStore:
 
         return await self._run(write)
 
-    # Looking.
+    # Queries.
 
     async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
-        """Tell of many operations whether they are ready (LG-5)."""
+        """Return for many operations whether they are ready (LG-5)."""
 
         async def look(connection: Session) -> list[Readiness]:
-            # Only where an owner has died has the time to be computed: of those the policies are handed in.
+            # The time has to be computed only for operations whose owner has died: pass in their policies.
             statement = "SELECT DISTINCT policy FROM grpc_backoff.operations WHERE lease_until <= now()"
             named = [row[0] for row in await _rows(connection, statement, ())]
             policies = json.dumps({name: parameters(ledger_policy(policy_of(name))) for name in named})
@@ -494,7 +497,7 @@ class PostgresStore:
         return await self._run(look)
 
     async def find(self, which: Filter, limit: int) -> list[Operation]:
-        """Return operations, the oldest first."""
+        """Return operations, oldest first."""
 
         async def find(connection: Session) -> list[Operation]:
             where, given = _where(which)
@@ -519,7 +522,7 @@ class PostgresStore:
         return await self._run(read)
 
     async def queue(self, target: str | None) -> Queue:
-        """Return what waits."""
+        """Return the state of the queue."""
 
         async def look(connection: Session) -> Queue:
             rows = await _rows(
@@ -534,7 +537,7 @@ class PostgresStore:
         return await self._run(look)
 
     async def waiting(self, limit: int) -> int:
-        """Return how many operations are not finished."""
+        """Return how many operations are unfinished."""
 
         async def count(connection: Session) -> int:
             statement = (
@@ -545,7 +548,7 @@ class PostgresStore:
 
         return await self._run(count)
 
-    # What people do.
+    # Manual actions.
 
     async def begin_anew(
         self, ids: Sequence[str], states: Sequence[OperationState], request: bytes | None
@@ -560,7 +563,7 @@ class PostgresStore:
         )
 
     async def discard(self, ids: Sequence[str]) -> list[str]:
-        """Give up operations (LG-7)."""
+        """Discard operations (LG-7)."""
         return await self._changed(
             "UPDATE grpc_backoff.operations SET state = 'discarded', finished = now(), next_attempt_at = NULL, "
             f"{_NO_LEASE} WHERE id = ANY (%s::uuid[]) AND state NOT IN ('succeeded', 'discarded') RETURNING id",
@@ -575,7 +578,7 @@ class PostgresStore:
         return await self._run(change)
 
     async def prune(self, keep: float, states: Sequence[OperationState], limit: int) -> int:
-        """Delete what finished long ago (LG-11)."""
+        """Delete operations that finished long ago (LG-11)."""
 
         async def prune(connection: Session) -> int:
             statement = (
@@ -588,10 +591,10 @@ class PostgresStore:
 
         return await self._run(prune)
 
-    # Waking.
+    # Notifications.
 
     async def notify(self, target: str) -> None:
-        """Wake whoever delivers to a target (LG-12)."""
+        """Wake the deliverers of a target (LG-12)."""
 
         async def notify(connection: Session) -> None:
             await connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, target))
@@ -599,12 +602,12 @@ class PostgresStore:
         await self._run(notify)
 
     def listen(self, heard: Callable[[str], None]) -> None:
-        """Have `heard` called with each target that is notified of (LG-12)."""
+        """Call `heard` with the target of each notification (LG-12)."""
         if self._listener is None:
             self._listener = asyncio.ensure_future(self._listen(heard))
 
     async def _listen(self, heard: Callable[[str], None]) -> None:
-        """Listen, and begin again whenever the connection is lost."""
+        """Listen, and start again whenever the connection is lost."""
         while True:
             with contextlib.suppress(LedgerError, psycopg.Error, TimeoutError, OSError):
                 await self._listen_once(heard)
@@ -626,7 +629,7 @@ class PostgresStore:
 def _failure(report: AttemptReport) -> tuple[Any, ...]:
     """Return the arguments of `record_failure`."""
     failure = report.failure
-    assert failure is not None, "successes go another way"
+    assert failure is not None, "successes are recorded separately"
     policy = ledger_policy(report.policy)
     hint = failure.hint
     kind = {
@@ -684,7 +687,7 @@ def _answered(submissions: Sequence[Submission], new: set[str], known: Sequence[
     for submission in submissions:
         stored = first.get((submission.method, submission.idempotency_key), submission.id)
         answers.append(Submitted(stored, new=submission.id in new))
-        new.discard(submission.id)  # the same one twice in a batch is stored once
+        new.discard(submission.id)  # a duplicate within a batch is stored once
     return answers
 
 
@@ -718,7 +721,7 @@ async def _rows(connection: Any, statement: str, given: Any) -> list[tuple[Any, 
 
 
 async def _version(connection: Session) -> int:
-    # Not by `to_regclass`, which may answer from before a lock was had.
+    # Not with `to_regclass`, which may return the state from before the lock was acquired.
     there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = 'grpc_backoff' AND tablename = 'schema'"
     if not await _rows(connection, there, ()):
         return 0
@@ -727,9 +730,9 @@ async def _version(connection: Session) -> int:
 
 
 def _cut(connection: Session) -> None:
-    """Break a connection as the network would: whoever waits for it hears at once, and the server need not answer."""
+    """Break a connection like a network failure: its waiter is notified at once, and the server need not answer."""
     with contextlib.suppress(OSError, psycopg.Error):
-        bare = socket.socket(fileno=connection.pgconn.socket)  # not of a copy: there may be no more files to open
+        bare = socket.socket(fileno=connection.pgconn.socket)  # not a duplicate: there may be no file descriptors left
         try:
             bare.shutdown(socket.SHUT_RDWR)
         finally:
@@ -737,15 +740,17 @@ def _cut(connection: Session) -> None:
 
 
 def _name_of(url: str) -> str:
-    """Return what errors call a database: its host and name. Nothing of what cannot be a URL is shown (LG-11)."""
+    """Return a database's name for errors: its host and name. Nothing of an invalid URL is shown (LG-11)."""
     try:
         said = conninfo_to_dict(url)
     except psycopg.Error:
-        # libpq's own words quote what they do not understand, which may be a part of a password.
-        raise LedgerUnavailableError("database URL: expected one that libpq can read; see its documentation") from None
+        # libpq's own messages quote what they cannot parse, which may be part of a password.
+        raise LedgerUnavailableError("database URL: expected one that libpq can parse; see its documentation") from None
     host, port, name = (str(said.get(part) or "") for part in ("host", "port", "dbname"))
     if "@" in host[1:] + name or not (port.replace(",", "") or "0").isdecimal():  # @ begins an abstract socket's name
-        raise LedgerUnavailableError("database URL: expected special characters of a password as %XX: / @ : and others")
+        raise LedgerUnavailableError(
+            "database URL: expected special characters in the password as %XX: / @ : and others"
+        )
     return f"postgresql://{host}/{name}"
 
 

@@ -1,6 +1,6 @@
-"""What a ledger holds and what its stores take and give, as frozen values.
+"""The contents of a ledger, and the arguments and results of its stores, as frozen values.
 
-All times are seconds since the epoch on the database's clock (LG-12), and all lengths of time are seconds.
+All times are seconds since the epoch on the database's clock (LG-12); all durations are in seconds.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ __all__ = [
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 LOST = "LOST"
-"""The code of an attempt whose deliverer was gone when its lease ended: nobody knows what became of it (LG-6)."""
+"""The code of an attempt whose deliverer was gone when the lease expired: its outcome is unknown (LG-6)."""
 
 
 class OperationState(enum.StrEnum):
-    """Where an operation is (LG-1)."""
+    """The state of an operation (LG-1)."""
 
     PENDING = "pending"
-    """No attempt has been made of it yet."""
+    """No attempt has been made yet."""
     IN_PROGRESS = "in_progress"
-    """A deliverer has it, until its lease ends."""
+    """A deliverer has claimed it, until its lease expires."""
     WAITING = "waiting_for_retry"
-    """An attempt has failed; the next one may be made at `next_attempt_at`."""
+    """An attempt has failed; the next one may start at `next_attempt_at`."""
     SUCCEEDED = "succeeded"
     """Delivered."""
     FAILED = "failed"
-    """Its policy gave up. It stays until somebody replays or discards it (LG-7)."""
+    """Its policy gave up. It stays until it is replayed or discarded (LG-7)."""
     CONFLICT = "conflict"
-    """The server answered ABORTED or ALREADY_EXISTS. It stays until somebody resolves or discards it (LG-8)."""
+    """The server answered ABORTED or ALREADY_EXISTS. It stays until it is resolved or discarded (LG-8)."""
     DISCARDED = "discarded"
-    """Somebody gave it up."""
+    """It was discarded manually."""
 
 
 CLAIMABLE = frozenset({OperationState.PENDING, OperationState.WAITING})
@@ -64,32 +64,32 @@ FINISHED = frozenset(
 
 @value(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One piece of work: by default a gRPC call that is made until it succeeds or its policy gives up (LG-1).
+    """A unit of work: by default a gRPC call that is attempted until it succeeds or its policy gives up (LG-1).
 
     Attributes:
         id: a UUID.
         target: the channel's target.
         method: the method's path, `/package.Service/Method`.
-        request: the request's bytes; not shown by `repr`.
-        metadata: what of the caller's metadata the settings allow to be stored; not shown by `repr`.
-        policy: how it is retried: a policy's name, or a policy string.
-        state: where it is.
-        attempts: how many attempts there have been since it was submitted, or replayed.
-        recorded: how many rows of attempts it has in all.
-        backoff_request_seconds: the wait after the last failure; None where there was none.
+        request: the serialized request; not shown by `repr`.
+        metadata: the part of the caller's metadata that the settings allow to be stored; not shown by `repr`.
+        policy: its retry policy: a name, or a policy string.
+        state: its state.
+        attempts: how many attempts there have been since it was submitted or replayed.
+        recorded: how many rows of attempts it has in total.
+        backoff_request_seconds: the wait after the last failure; None if there was none.
         last_attempted_at: when that failure was recorded.
-        next_attempt_at: from when it may be claimed; None while it may not.
+        next_attempt_at: when it may next be claimed; None while it may not.
         code: the status code of the last failure.
-        details: the server's words for it, at most 1 KiB.
+        details: the server's status details, up to 1 KiB.
         trace_id: the trace in which it was submitted.
-        lease_owner: who has it.
-        lease_until: until when, unless the lease is extended.
-        lease_token: a number that grows with each claim, so that a late report is known as such.
-        idempotency_key: unique for a method; what the server is sent as `idempotency-key` where it is not None.
+        lease_owner: the process that has claimed it.
+        lease_until: when the lease expires, unless it is extended.
+        lease_token: a number that increases with each claim, so that late reports are recognized.
+        idempotency_key: unique for a method; sent to the server as `idempotency-key` unless it is None.
         created: when it was submitted.
-        began: when its present series of attempts began: when it was submitted, replayed or resolved.
+        began: when its current series of attempts began: when it was submitted, replayed or resolved.
         finished: when it reached a final state.
-        problem: why its row cannot be delivered as it stands; None where it can be.
+        problem: why its row cannot be delivered as it is; None if it can.
     """
 
     id: str
@@ -122,12 +122,12 @@ class OperationAttempt:
     """One attempt of an operation (LG-1).
 
     Attributes:
-        number: counted from 1 over all that were ever made.
-        started: when it began; None where only its end was reported.
+        number: its number among all attempts of the operation, from 1.
+        started: when it began; None if only its end was reported.
         ended: when its end was recorded.
         code: its status code, `OK`, or `LOST`.
-        delay: the wait that followed; None where none did.
-        source: who asked for that wait, in the words of `WaitSource`; None where none followed.
+        delay: the wait that followed; None if there was none.
+        source: what determined that wait, as a value of `WaitSource`; None if there was none.
     """
 
     number: int
@@ -140,7 +140,7 @@ class OperationAttempt:
 
 @record
 class Submission(NamedTuple):
-    """What is to be stored; already checked and serialized."""
+    """An operation to be stored, already checked and serialized."""
 
     id: str
     target: str
@@ -152,18 +152,18 @@ class Submission(NamedTuple):
     idempotency_key: str | None
 
     def __repr__(self) -> str:
-        """Show neither the request nor metadata (RT-11)."""
+        """Omit the request and the metadata (RT-11)."""
         shown = (name for name in self._fields if name not in ("request", "metadata"))
         return f"Submission({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 @record
 class Submitted(NamedTuple):
-    """What became of a submission.
+    """The result of a submission.
 
     Attributes:
-        id: the operation's.
-        new: False where its idempotency key was known, so that `id` is that of the first submission.
+        id: the operation's id.
+        new: False if the idempotency key already existed, so that `id` is that of the first submission.
     """
 
     id: str
@@ -172,7 +172,7 @@ class Submitted(NamedTuple):
 
 @record
 class Lease(NamedTuple):
-    """One claim of one operation."""
+    """A claim of an operation."""
 
     id: str
     token: int
@@ -183,13 +183,13 @@ class AttemptReport(NamedTuple):
     """How an attempt ended.
 
     Attributes:
-        id: the operation's.
-        token: that of the lease under which it was made; None for an attempt that was made without one.
-        policy: how the operation is retried.
+        id: the operation's id.
+        token: the token of the lease under which it was made; None if it was made without one.
+        policy: the retry policy.
         failure: how it failed; None for success.
-        details: the server's words, cut.
-        can_refresh: whether there is a way to new credentials (RT-4).
-        draw: a number from [0, 1), which places the delay in its window (LG-3).
+        details: the server's status details, truncated.
+        can_refresh: whether the credentials can be renewed (RT-4).
+        draw: a number from [0, 1) that places the delay within its window (LG-3).
     """
 
     id: str
@@ -203,17 +203,17 @@ class AttemptReport(NamedTuple):
 
 @record
 class Recorded(NamedTuple):
-    """What a report came to.
+    """The result of a report.
 
     Attributes:
-        id: the operation's.
-        state: its state from now on; None where there is no such operation.
+        id: the operation's id.
+        state: its new state; None if there is no such operation.
         attempts: how many attempts there have been.
         code: the code that was recorded.
         delay: the wait that follows; None for none.
-        source: who asked for it, in the words of `WaitSource`.
-        reason: why there is no further attempt, in the words of `Reason`; None where that is not the matter.
-        live: False for a report that came after its lease had ended, or after the operation's end.
+        source: what determined the wait, as a value of `WaitSource`.
+        reason: why there is no further attempt, as a value of `Reason`; None if that does not apply.
+        live: False for a report that arrived after its lease had expired, or after the operation had finished.
     """
 
     id: str
@@ -231,10 +231,10 @@ class Readiness(NamedTuple):
     """Whether an operation may be attempted (LG-5).
 
     Attributes:
-        id: the operation's.
-        ready: whether it may be, now.
-        at: since when, or from when on; None where that is not known.
-        why: the reason in a word or a few.
+        id: the operation's id.
+        ready: whether it may be attempted now.
+        at: since when, or from when on; None if that is unknown.
+        why: the reason in a few words.
     """
 
     id: str
@@ -245,14 +245,14 @@ class Readiness(NamedTuple):
 
 @value(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which operations are meant; each part may be left out.
+    """Selects operations; every part is optional.
 
     Attributes:
-        ids: these alone.
-        states: in one of these states.
-        target: of this target.
-        method: of this method's path.
-        older_than: submitted at least so many seconds ago.
+        ids: only these.
+        states: only those in one of these states.
+        target: only those of this target.
+        method: only those of the method with this path.
+        older_than: only those submitted at least this many seconds ago.
     """
 
     ids: tuple[str, ...] | None = None
@@ -264,12 +264,12 @@ class Filter:
 
 @record
 class Queue(NamedTuple):
-    """What waits in a ledger.
+    """The waiting operations of a ledger.
 
     Attributes:
         counts: how many operations there are, by state.
-        length: how many are not finished.
-        oldest: the age in seconds of the oldest of those; 0 where there is none.
+        length: how many are unfinished.
+        oldest: the age of the oldest unfinished one, in seconds; 0 if there is none.
     """
 
     counts: dict[OperationState, int]

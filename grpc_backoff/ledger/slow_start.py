@@ -1,4 +1,4 @@
-"""How many attempts a delivery makes at a time after its channel has come back (LG-10). Pure."""
+"""How many attempts a delivery makes concurrently after its channel has come back (LG-10). Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["AttemptWindow"]
 
 @record
 class AttemptWindow(NamedTuple):
-    """A window that begins with one attempt and grows by one with each that the server answers, as TCP's does.
+    """A window that starts with one attempt and grows by one with each that the server answers, as in TCP's slow start.
 
     Attributes:
-        limit: the most attempts at a time.
-        size: how many there may be now.
+        limit: the maximum number of concurrent attempts.
+        size: how many are allowed now.
     """
 
     limit: int

@@ -1,8 +1,8 @@
 """A ledger in one SQLite file, for the processes of one host.
 
-One thread of its own holds the connection: WAL, `synchronous=FULL`, and every transaction that writes begins with
-`BEGIN IMMEDIATE`, so that none writes what it has read too early. The clock is the host's. Where that was set back,
-waits that began in what is now the future begin again now.
+A dedicated thread holds the connection: WAL, `synchronous=FULL`, and every transaction that writes begins with
+`BEGIN IMMEDIATE`, so that no transaction writes based on an outdated read. The clock is the host's. If it is set back,
+waits that appear to begin in the future start again from now.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ __all__ = ["SQLiteStore"]
 ResultT = TypeVar("ResultT")
 
 _URI = "file:"
-_OLDEST = (3, 35, 0)  # the first with RETURNING
+_OLDEST = (3, 35, 0)  # the first version with RETURNING
 _JUMP = 1.0
-"""A clock that is so many seconds behind what it has written before was set back."""
+"""A clock that is this many seconds behind the latest stored time was set back."""
 
 _SUBMIT = (
     "INSERT INTO ledger_operations (id, target, method, request, metadata, policy, state, attempts, recorded, step, "
     "refreshed, next_attempt_at, trace_id, lease_token, idempotency_key, created, began) "
     "VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', 0, 0, 0, 0, ?9, ?7, 0, ?8, ?9, ?9) "
-    "ON CONFLICT DO NOTHING"  # of the id or of the key: what is stored already is left as it is
+    "ON CONFLICT DO NOTHING"  # on the id or on the key: an existing row is left unchanged
 )
 _COLUMNS = ", ".join(COLUMNS)
 _OPERATION = f"SELECT {_COLUMNS} FROM ledger_operations"
@@ -89,10 +89,10 @@ class SQLiteStore:
     """A store in one file; see `Store`."""
 
     def __init__(self, path: str, settings: LedgerSettings, clock: Callable[[], float] = time.time) -> None:
-        """Open the file, or make it; `clock` returns the seconds since the epoch.
+        """Open the file, or create it; `clock` returns the seconds since the epoch.
 
         Raises:
-            LedgerUnavailableError: the file cannot be opened, or is no database.
+            LedgerUnavailableError: the file cannot be opened, or is not a database.
             LedgerSchemaError: the SQLite library is too old.
         """
         self._path = path
@@ -106,10 +106,10 @@ class SQLiteStore:
         self._process = os.getpid()
         self._thread = ThreadPoolExecutor(1, "grpc-backoff-ledger")
 
-    # Carrying out.
+    # Execution.
 
     async def _run(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
-        """Run on the store's thread; what was begun is finished, also when the caller is cancelled."""
+        """Run on the store's thread; work that has begun is finished even if the caller is cancelled."""
         if self._closed:
             raise LedgerUnavailableError(f"{self._path}: the ledger is closed")
         check_process(self._path, self._process)
@@ -139,7 +139,7 @@ class SQLiteStore:
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
-        """Say in one clear error what SQLite could not do."""
+        """Translate SQLite's errors."""
         try:
             yield
         except sqlite3.Error as error:
@@ -153,7 +153,7 @@ class SQLiteStore:
 
     @contextlib.contextmanager
     def _writing(self, connection: sqlite3.Connection) -> Iterator[float]:
-        """Hold the file's lock for one transaction (LG-2); gives the time at which it was had."""
+        """Hold the file's lock for one transaction (LG-2); yields the time at which it was acquired."""
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield self._now()
@@ -164,7 +164,7 @@ class SQLiteStore:
             raise
 
     async def close(self) -> None:
-        """Close the file, once what was begun is done."""
+        """Close the file, once pending work is done."""
 
         def close() -> None:
             if self._connection is not None:
@@ -174,7 +174,7 @@ class SQLiteStore:
         if self._closed:
             return
         self._closed = True
-        if os.getpid() != self._process:  # the file is the parent's to close
+        if os.getpid() != self._process:  # the file belongs to the parent
             return
         await asyncio.get_running_loop().run_in_executor(self._thread, close)
         self._thread.shutdown(wait=False)
@@ -182,10 +182,10 @@ class SQLiteStore:
     # The tables.
 
     async def migrate(self, *, apply: bool) -> tuple[int, int]:
-        """Bring the tables to this library's version (LG-13); a file that is refused is left as it is."""
-        if not apply and not await asyncio.to_thread(self._is_there):  # opening it would make it
+        """Bring the tables to this library's version (LG-13); a file that is rejected is left unchanged."""
+        if not apply and not await asyncio.to_thread(self._is_there):  # opening it would create it
             raise LedgerSchemaError(
-                f"{self._path}: expected a database; there is no such file; run `grpc-backoff ledger migrate`"
+                f"{self._path}: expected a database, but there is no such file; run `grpc-backoff ledger migrate`"
             )
         return await self._run(lambda connection: self._migrate(connection, apply=apply))
 
@@ -205,7 +205,7 @@ class SQLiteStore:
         if before == newest:
             return before, before
         with self._writing(connection):
-            before = _version(connection)  # another process may have been first
+            before = _version(connection)  # another process may have migrated already
             connection.execute("CREATE TABLE IF NOT EXISTS ledger_schema (version INTEGER NOT NULL)")
             for migration in known[before:]:
                 for statement in _statements(migration.sql):
@@ -226,11 +226,11 @@ class SQLiteStore:
         return await self._run(submit)
 
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
-        """Store operations in the transaction of the caller's own connection (LG-9)."""
+        """Store operations in the caller's own transaction (LG-9)."""
         if not isinstance(connection, sqlite3.Connection):
             kind = type(connection)
             raise TypeError(
-                f"within={kind.__module__}.{kind.__name__}: expected a sqlite3.Connection, as the ledger is SQLite"
+                f"within={kind.__module__}.{kind.__name__}: expected a sqlite3.Connection for a ledger in SQLite"
             )
         if not connection.in_transaction and _commits_by_itself(connection):
             raise OptionError(
@@ -239,11 +239,11 @@ class SQLiteStore:
                 "one with a transaction: execute BEGIN first",
             )
         cursor = connection.cursor()
-        cursor.row_factory = None  # the connection's own may be of any kind
+        cursor.row_factory = None  # the connection's own row factory may be anything
         with self._telling():
             if not connection.in_transaction:
                 cursor.execute("BEGIN IMMEDIATE")
-            cursor.execute("SAVEPOINT grpc_backoff")  # all or none, whatever the caller makes of an error
+            cursor.execute("SAVEPOINT grpc_backoff")  # all or none, however the caller handles an error
             try:
                 now = self._now()
                 return [_submit(cursor, submission, now) for submission in submissions]
@@ -256,13 +256,13 @@ class SQLiteStore:
                     cursor.execute("RELEASE grpc_backoff")
 
     def statement(self, submission: Submission) -> tuple[str, tuple[Any, ...]]:
-        """Return what stores an operation, for any driver that takes `?1` parameters."""
+        """Return the SQL that stores an operation, for any driver with `?1` parameters."""
         return _SUBMIT, _parameters(submission, self._now())
 
     # Delivering.
 
     async def claim(self, target: str, limit: int, owner: str, lease: float) -> list[Operation]:
-        """Take ready operations, the oldest first (LG-6)."""
+        """Claim ready operations, oldest first (LG-6)."""
 
         def claim(connection: sqlite3.Connection) -> list[Operation]:
             with self._writing(connection) as now:
@@ -273,7 +273,7 @@ class SQLiteStore:
         return await self._run(claim)
 
     async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
-        """Let leases end later (LG-6)."""
+        """Extend leases (LG-6)."""
 
         def extend(connection: sqlite3.Connection) -> set[str]:
             with self._writing(connection) as now:
@@ -290,7 +290,7 @@ class SQLiteStore:
         return await self._run(extend)
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        """Give operations back as they were (LG-10)."""
+        """Return operations to their previous state (LG-10)."""
 
         def release(connection: sqlite3.Connection) -> None:
             with self._writing(connection):
@@ -329,7 +329,7 @@ class SQLiteStore:
         return _write(connection, end, standing, change, row[7])
 
     async def lost(self, target: str | None, policy_of: PolicyOf, rng: Random, limit: int) -> list[Recorded]:
-        """End the leases that have run out (LG-6)."""
+        """End the leases that have expired (LG-6)."""
 
         def lost(connection: sqlite3.Connection) -> list[Recorded]:
             now = self._now()
@@ -367,7 +367,7 @@ class SQLiteStore:
         return _write(connection, _End(operation, token, row[8], now, LOST, None), standing, change, row[7])
 
     async def next_due(self, target: str) -> float | None:
-        """Return in how many seconds the next operation may be claimed."""
+        """Return the seconds until the next operation may be claimed; None if there is none."""
 
         def due(connection: sqlite3.Connection) -> float | None:
             row = connection.execute(
@@ -378,8 +378,8 @@ class SQLiteStore:
 
         return await self._run(due)
 
-    async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the operation's own word
-        """Write a backoff and its timestamp at once (seed 001)."""
+    async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the term used for operations
+        """Write a backoff and its timestamp atomically."""
 
         def write(connection: sqlite3.Connection) -> bool:
             with self._writing(connection) as now:
@@ -394,10 +394,10 @@ class SQLiteStore:
 
         return await self._run(write)
 
-    # Looking.
+    # Queries.
 
     async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
-        """Tell of many operations whether they are ready (LG-5)."""
+        """Return for many operations whether they are ready (LG-5)."""
 
         def look(connection: sqlite3.Connection) -> list[Readiness]:
             now = self._now()
@@ -412,7 +412,7 @@ class SQLiteStore:
         return await self._run(look)
 
     async def find(self, which: Filter, limit: int) -> list[Operation]:
-        """Return operations, the oldest first."""
+        """Return operations, oldest first."""
 
         def find(connection: sqlite3.Connection) -> list[Operation]:
             where, given = _where(which, self._now())
@@ -435,7 +435,7 @@ class SQLiteStore:
         return await self._run(read)
 
     async def queue(self, target: str | None) -> Queue:
-        """Return what waits."""
+        """Return the state of the queue."""
 
         def look(connection: sqlite3.Connection) -> Queue:
             rows = connection.execute(
@@ -449,7 +449,7 @@ class SQLiteStore:
         return await self._run(look)
 
     async def waiting(self, limit: int) -> int:
-        """Return how many operations are not finished."""
+        """Return how many operations are unfinished."""
 
         def count(connection: sqlite3.Connection) -> int:
             statement = (
@@ -460,7 +460,7 @@ class SQLiteStore:
 
         return await self._run(count)
 
-    # What people do.
+    # Manual actions.
 
     async def begin_anew(
         self, ids: Sequence[str], states: Sequence[OperationState], request: bytes | None
@@ -479,7 +479,7 @@ class SQLiteStore:
         return await self._run(begin)
 
     async def discard(self, ids: Sequence[str]) -> list[str]:
-        """Give up operations (LG-7)."""
+        """Discard operations (LG-7)."""
 
         def discard(connection: sqlite3.Connection) -> list[str]:
             with self._writing(connection) as now:
@@ -492,7 +492,7 @@ class SQLiteStore:
         return await self._run(discard)
 
     async def prune(self, keep: float, states: Sequence[OperationState], limit: int) -> int:
-        """Delete what finished long ago (LG-11)."""
+        """Delete operations that finished long ago (LG-11)."""
 
         def prune(connection: sqlite3.Connection) -> int:
             with self._writing(connection) as now:
@@ -504,13 +504,13 @@ class SQLiteStore:
 
         return await self._run(prune)
 
-    # Waking: the processes of one host poll.
+    # Notifications: the processes of one host poll instead.
 
     async def notify(self, target: str) -> None:
-        """Do nothing: SQLite wakes nobody, so that the others poll."""
+        """Do nothing: SQLite has no notifications, so other processes poll."""
 
     def listen(self, heard: Callable[[str], None]) -> None:
-        """Do nothing, as `notify` does."""
+        """Do nothing, like `notify`."""
 
 
 _PROBLEMS = {
@@ -520,11 +520,11 @@ _PROBLEMS = {
     "SQLITE_READONLY_DIRECTORY": "the directory is read-only",
     "SQLITE_READONLY_DBMOVED": "the file was moved or deleted while it was open",
     "SQLITE_CANTOPEN": "the file cannot be opened",
-    "SQLITE_NOTADB": "the file is no SQLite database",
+    "SQLITE_NOTADB": "the file is not a SQLite database",
     "SQLITE_CORRUPT": "the file is damaged",
     "SQLITE_CORRUPT_INDEX": "the file is damaged",
 }
-"""What SQLite's names for problems mean to whoever reads them at night."""
+"""The meaning of SQLite's error names, for people."""
 
 _IN_THE_FUTURE = (
     "EXISTS (SELECT 1 FROM ledger_operations WHERE next_attempt_at IS NOT NULL AND last_attempted_at > ?2) "
@@ -534,7 +534,7 @@ _IN_THE_FUTURE = (
 
 
 def _set_back(connection: sqlite3.Connection, now: float) -> None:
-    """Count from now what was counted from a moment that is still to come: the host's clock was set back (LG-12)."""
+    """Restart waits that begin in the future: the host's clock was set back (LG-12)."""
     given = (now, now + _JUMP)
     connection.execute(
         "UPDATE ledger_operations SET last_attempted_at = ?1, "
@@ -555,7 +555,7 @@ def _set_back(connection: sqlite3.Connection, now: float) -> None:
 
 
 class _End:
-    """One attempt's end, as its row will have it."""
+    """The end of an attempt, as recorded in its row."""
 
     def __init__(
         self, operation: str, token: int | None, started: float | None, ended: float, code: str, details: str | None
@@ -569,7 +569,7 @@ class _End:
 
 
 def _write(connection: sqlite3.Connection, end: _End, standing: Standing, change: Change, recorded: int) -> Recorded:
-    """Write an attempt's row and what becomes of the operation, together (LG-2)."""
+    """Write the row of an attempt and the operation's new state together (LG-2)."""
     added = not _completed(connection, end)
     if added:
         connection.execute(
@@ -581,7 +581,7 @@ def _write(connection: sqlite3.Connection, end: _End, standing: Standing, change
     told = Recorded(
         end.operation, change.state, attempts, end.code, change.delay, change.source, change.reason, change.live
     )
-    if not change.live and change.state is standing.state:  # the row moves on, the operation does not
+    if not change.live and change.state is standing.state:  # another attempt, but the same state
         connection.execute(
             "UPDATE ledger_operations SET attempts = ?, recorded = ? WHERE id = ?",
             (attempts, recorded + added, end.operation),
@@ -612,7 +612,7 @@ def _write(connection: sqlite3.Connection, end: _End, standing: Standing, change
 
 
 def _completed(connection: sqlite3.Connection, end: _End) -> bool:
-    """Write into the row of an attempt that was taken for lost how it ended; return whether there is one."""
+    """Complete the row of an attempt that was recorded as lost; return whether there is such a row."""
     if end.token is None:
         return False
     return bool(
@@ -624,7 +624,7 @@ def _completed(connection: sqlite3.Connection, end: _End) -> bool:
 
 
 def _commits_by_itself(connection: sqlite3.Connection) -> bool:
-    """Return whether the caller counts on no transaction, so that one which was begun here would never be committed."""
+    """Return whether the connection is in autocommit mode: a transaction begun here would never be committed."""
     return connection.isolation_level is None or getattr(connection, "autocommit", None) is True  # since Python 3.12
 
 
@@ -677,7 +677,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _statements(sql: str) -> Iterator[str]:
-    """Return the statements of a file, one by one: `executescript` would commit what is open."""
+    """Split a file into its statements: `executescript` would commit an open transaction."""
     statement = ""
     for line in sql.splitlines(keepends=True):
         statement += line

@@ -1,7 +1,8 @@
-"""What a database has to do for a ledger: the protocol that both stores implement.
+"""The protocol that a ledger's database must implement, as both stores do.
 
-Each method is one transaction. It has been carried out when it returns; when it raises a `LedgerError`, that says what
-became of the data. A store decides nothing about retrying: it applies `transitions`, or their twin in SQL.
+Each method is one transaction. It is complete when the method returns; if the method raises a `LedgerError`, that says
+what happened to the data. A store makes no decisions about retries: it applies `transitions`, or their equivalent in
+SQL.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 PolicyOf = Callable[[str], RetryPolicy]
-"""Returns the policy that an operation's text stands for."""
+"""Returns the policy that an operation's text describes."""
 
 COLUMNS = [
     "id",
@@ -69,24 +70,24 @@ COLUMNS = [
     "began",
     "finished",
 ]
-"""The columns of an operation, in the order in which `operation_of` takes them."""
+"""The columns of an operation, in the order that `operation_of` expects."""
 
 _UNFINISHED = CLAIMABLE | {OperationState.IN_PROGRESS}
-"""The states of what still waits, or runs."""
+"""The unfinished states."""
 
 
 class Store(Protocol):
-    """A database that holds a ledger. Times are its own clock's (LG-12)."""
+    """A database that contains a ledger. Times are those of its own clock (LG-12)."""
 
     async def migrate(self, *, apply: bool) -> tuple[int, int]:
         """Bring the tables to this library's version; return the versions before and after (LG-13).
 
-        With `apply=False` nothing is changed, and older tables are a `LedgerSchemaError` too.
+        With `apply=False` nothing is changed, and older tables raise LedgerSchemaError as well.
         """
         ...
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
-        """Store operations, all or none; the answers are in the same order (LG-9)."""
+        """Store operations, all or none; return the results in the same order (LG-9)."""
         ...
 
     def statement(self, submission: Submission) -> tuple[str, Any]:
@@ -94,88 +95,88 @@ class Store(Protocol):
         ...
 
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
-        """Store operations in the caller's own transaction; the answer may have to be awaited (LG-9)."""
+        """Store operations in the caller's own transaction; the result may be awaitable (LG-9)."""
         ...
 
     async def claim(self, target: str, limit: int, owner: str, lease: float) -> list[Operation]:
-        """Take ready operations of a target, the oldest first, each for one owner alone (LG-6)."""
+        """Claim ready operations of a target, oldest first, each for a single owner; `lease` is in seconds (LG-6)."""
         ...
 
     async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
-        """Let leases end later; return the ids of those that still hold (LG-6)."""
+        """Extend leases to `lease` seconds from now; return the ids of those still held (LG-6)."""
         ...
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        """Give operations back as they were, as if they had not been claimed (LG-10)."""
+        """Return operations to their state before they were claimed (LG-10)."""
         ...
 
     async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError]:
-        """Record the ends of attempts, each under its row's lock (LG-2)."""
+        """Record the ends of attempts, each under the lock of its row (LG-2)."""
         ...
 
     async def lost(self, target: str | None, policy_of: PolicyOf, rng: Random, limit: int) -> list[Recorded]:
-        """End the leases that have run out, and record their attempts as lost (LG-6)."""
+        """End the leases that have expired, and record their attempts as lost (LG-6)."""
         ...
 
     async def next_due(self, target: str) -> float | None:
-        """Return in how many seconds the next operation of a target may be claimed; None if there is none."""
+        """Return the seconds until the next operation of a target may be claimed; None if there is none."""
         ...
 
-    async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the operation's own word
-        """Write a backoff and its timestamp at once; return whether there was such an operation, waiting (seed 001)."""
+    async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the term used for operations
+        """Write a backoff in seconds, and its timestamp, atomically; return whether a waiting operation had this id."""
         ...
 
     async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
-        """Tell of many operations whether they are ready (LG-5)."""
+        """Return for many operations whether they are ready (LG-5)."""
         ...
 
     async def find(self, which: Filter, limit: int) -> list[Operation]:
-        """Return operations, the oldest first."""
+        """Return operations, oldest first."""
         ...
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
-        """Return an operation's attempts in their order."""
+        """Return an operation's attempts in order."""
         ...
 
     async def begin_anew(
         self, ids: Sequence[str], states: Sequence[OperationState], request: bytes | None
     ) -> list[str]:
-        """Make operations in these states pending again, perhaps with another request; return their ids (LG-7)."""
+        """Make operations in these states pending again, with a new request if given; return their ids (LG-7)."""
         ...
 
     async def discard(self, ids: Sequence[str]) -> list[str]:
-        """Give up operations that have not succeeded; return their ids (LG-7)."""
+        """Discard operations that have not succeeded; return their ids (LG-7)."""
         ...
 
     async def prune(self, keep: float, states: Sequence[OperationState], limit: int) -> int:
-        """Delete what finished more than `keep` seconds ago in one of these states; return how many (LG-11)."""
+        """Delete operations in these states that finished more than `keep` seconds ago; return how many (LG-11)."""
         ...
 
     async def queue(self, target: str | None) -> Queue:
-        """Return what waits."""
+        """Return the state of the queue."""
         ...
 
     async def waiting(self, limit: int) -> int:
-        """Return how many operations are not finished; not more than `limit` are counted."""
+        """Return how many operations are unfinished, counting at most `limit`."""
         ...
 
     async def notify(self, target: str) -> None:
-        """Wake whoever delivers to a target, in other processes too, where the database can (LG-12)."""
+        """Wake the deliverers of a target, in other processes too if the database can (LG-12)."""
         ...
 
     def listen(self, heard: Callable[[str], None]) -> None:
-        """Have `heard` called with each target that others notify of, from now to `close` (LG-12)."""
+        """Call `heard` with each target of which others notify, from now until `close` (LG-12)."""
         ...
 
     async def close(self) -> None:
-        """Let go of the database."""
+        """Release the database."""
         ...
 
 
 def operation_of(row: Sequence[Any]) -> Operation:
-    """Return the operation that a row holds; its columns are `COLUMNS`.
+    """Return the operation in a row with the columns `COLUMNS`.
 
-    Metadata that cannot be read are a `problem` of this operation alone, not an error for all that were asked for.
+    Unreadable metadata is a `problem` of this operation alone, not an error for the whole query.
     """
     values = dict(zip(COLUMNS, row, strict=True))
     values["id"] = str(values["id"])
@@ -189,13 +190,13 @@ def operation_of(row: Sequence[Any]) -> Operation:
 
 
 def attempt_of(row: Sequence[Any]) -> OperationAttempt:
-    """Return the attempt that a row holds: its number, start, end, code, delay, and where the delay came from."""
+    """Return the attempt in a row: its number, start, end, code, delay, and the source of the delay."""
     number, started, ended, code, delay, source = row
     return OperationAttempt(number=number, started=started, ended=ended, code=code, delay=delay, source=source)
 
 
 def queue_of(rows: Iterable[tuple[str, int, float]]) -> Queue:
-    """Return what waits, of rows that have a state, how many operations are in it, and the oldest one's age."""
+    """Return the state of the queue from rows of a state, its number of operations, and the age of the oldest."""
     counts, length, oldest = {}, 0, 0.0
     for name, count, age in rows:
         state = OperationState(name)
@@ -206,16 +207,16 @@ def queue_of(rows: Iterable[tuple[str, int, float]]) -> Queue:
 
 
 def check_process(where: str, opener: int) -> None:
-    """Refuse the child of a fork: the file's thread is not there, and a connection would have two that talk on it."""
+    """Reject the child of a fork: SQLite's thread does not exist there, and a connection would have two users."""
     if os.getpid() != opener:
         raise LedgerUnavailableError(f"{where}: the ledger was opened before a fork; open one in each process")
 
 
 def check_version(where: str, found: int, newest: int, *, apply: bool) -> None:
-    """Refuse tables that this library does not know, or may not change (LG-13)."""
+    """Reject tables that this library does not know or may not change (LG-13)."""
     if found > newest:
         raise LedgerSchemaError(
-            f"{where}: schema={found}: expected at most {newest}; a newer grpc-backoff has been here"
+            f"{where}: schema={found}: expected at most {newest}; a newer grpc-backoff has upgraded it"
         )
     if found < newest and not apply:
         raise LedgerSchemaError(f"{where}: schema={found}: expected {newest}; run `grpc-backoff ledger migrate`")
@@ -224,9 +225,9 @@ def check_version(where: str, found: int, newest: int, *, apply: bool) -> None:
 def readiness(row: Sequence[Any], now: float, policy_of: PolicyOf) -> Readiness:
     """Return whether the operation of a row is ready (LG-5).
 
-    The row has its id, state, policy, step, backoff, last and next attempt, and the end of its lease. The time is that
-    of seed 001: `last_attempted_at + backoff_request_seconds`; where the owner died before it could record these, the
-    end of its lease and min(growth, cap); else there is none.
+    The row has its id, state, policy, step, backoff, last and next attempt, and the end of its lease. The time is
+    `last_attempted_at + backoff_request_seconds`; if the owner died before it could record these, the end of its lease
+    plus min(growth, cap); otherwise there is none.
     """
     operation, name, policy, step, backoff, last, due, lease_until = row
     state = OperationState(name)

@@ -1,7 +1,7 @@
-"""What an operation's row becomes when an attempt's end is reported: pure functions, no clock, no chance, no database.
+"""How an operation's row changes when an attempt's end is reported: pure functions without clock, chance or database.
 
-The rules of retrying are those of calls (`calls.decision`), with the row in the place of the call's memory. SQLite's
-store calls these functions; PostgreSQL's `record_failure` does the same in SQL, and the tests hold the two together.
+The retry rules are those of calls (`calls.decision`), with the row in place of the call's state. SQLite's store calls
+these functions; PostgreSQL's `record_failure` does the same in SQL, and tests check that both agree.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ __all__ = [
 _REPORTED = frozenset(
     {OperationState.SUCCEEDED, OperationState.FAILED, OperationState.CONFLICT, OperationState.WAITING}
 )
-"""What a report can make of an operation; the other states are claims' and people's."""
+"""The states that a report can lead to; claims and manual actions lead to the others."""
 
 _LONGEST = 10 * 365 * 86_400.0
-"""The longest wait, in seconds, that a ledger keeps: databases end their calendars."""
+"""The longest wait, in seconds, that a ledger stores: calendars in databases end."""
 
 _TIMED_OUT = "DEADLINE_EXCEEDED"
 _UNAUTHENTICATED = "UNAUTHENTICATED"
 _LOSS = FailedAttempt(_TIMED_OUT, own_timeout=True)
-"""A lost attempt is retried whatever codes the policy names, as one that ran out of its own time is (LG-6)."""
+"""A lost attempt is retried whatever codes the policy names, like one that exceeded its own timeout (LG-6)."""
 
 
 @record
 class Standing(NamedTuple):
-    """What of an operation's row decides what follows.
+    """The part of an operation's row that determines what follows.
 
     Attributes:
         state: its state.
         attempts: the attempts so far, in this series.
-        step: how many waits of the policy's sequence there have been.
-        previous: the last of them.
-        refreshed: whether credentials were renewed already (RT-4).
-        lease_token: that of the last claim.
+        step: how many waits of the policy's sequence have been used.
+        previous: the last of them, in seconds.
+        refreshed: whether credentials have already been renewed (RT-4).
+        lease_token: the token of the last claim.
         age: the seconds since its series of attempts began.
     """
 
@@ -74,9 +74,9 @@ class Standing(NamedTuple):
     age: float = 0.0
 
     def is_live(self, token: int | None) -> bool:
-        """Return whether a report under this token is about the attempt that counts.
+        """Return whether a report under this token is about the current attempt.
 
-        Without a token it is about an attempt that was made without a claim: that counts while nobody has one.
+        Without a token, it is about an attempt that was made without a claim: that is current while there is no claim.
         """
         if token is None:
             return self.state in CLAIMABLE
@@ -85,17 +85,17 @@ class Standing(NamedTuple):
 
 @record
 class Change(NamedTuple):
-    """What becomes of the row.
+    """How the row changes.
 
     Attributes:
-        state: the state from now on.
+        state: the new state.
         step: as in `Standing`.
         previous: as in `Standing`.
         refreshed: as in `Standing`.
-        delay: the wait that follows; None for none.
-        source: who asked for it.
-        reason: why the policy gave up; None where it did not.
-        live: whether the report was about the attempt that counts.
+        delay: the wait that follows, in seconds; None for none.
+        source: what determined it.
+        reason: why the policy gave up; None if it did not.
+        live: whether the report was about the current attempt.
     """
 
     state: OperationState
@@ -110,7 +110,7 @@ class Change(NamedTuple):
 
 @record
 class Kind(NamedTuple):
-    """What of a failure does not depend on the row."""
+    """The properties of a failure that do not depend on the row."""
 
     retryable: bool
     conflict: bool
@@ -118,7 +118,7 @@ class Kind(NamedTuple):
 
 
 class _Draw:
-    """A source of chance whose one number was drawn before (LG-3)."""
+    """A random source that returns one number drawn beforehand (LG-3)."""
 
     def __init__(self, draw: float) -> None:
         self._draw = draw
@@ -128,10 +128,10 @@ class _Draw:
 
 
 def ledger_policy(policy: RetryPolicy) -> RetryPolicy:
-    """Return a policy as a ledger follows it.
+    """Return a policy as a ledger applies it.
 
-    What a server asks for is bounded, by the policy's cap where nothing else is said (LG-4); and no wait is longer than
-    a database can count.
+    Waits that a server asks for are bounded, by default by the policy's cap (LG-4); and no wait is longer than a
+    database can represent.
     """
     backoff = policy.backoff
     if backoff.cap > _LONGEST:
@@ -143,7 +143,7 @@ def ledger_policy(policy: RetryPolicy) -> RetryPolicy:
 
 
 def after_success(standing: Standing, token: int | None) -> Change:
-    """Return what follows from a success. A late one counts; a discarded operation stays so."""
+    """Return what follows a success. A late success counts; a discarded operation stays discarded."""
     discarded = standing.state is OperationState.DISCARDED
     return _unchanged(standing)._replace(
         state=OperationState.DISCARDED if discarded else OperationState.SUCCEEDED, live=standing.is_live(token)
@@ -159,24 +159,24 @@ def after_failure(
     draw: float,
     can_refresh: bool,
 ) -> Change:
-    """Return what follows from a failure; a late one never moves an operation (LG-6)."""
+    """Return what follows a failure; a late one never changes an operation (LG-6)."""
     if not standing.is_live(token):
         return _unchanged(standing)
     return _decided(policy, standing, failure, draw, can_refresh=can_refresh)
 
 
 def after_loss(policy: RetryPolicy, standing: Standing, *, draw: float) -> Change:
-    """Return what follows when a lease has ended and its owner is gone."""
+    """Return what follows when a lease has expired and its owner is gone."""
     return _decided(policy, standing, _LOSS, draw, can_refresh=False)
 
 
 def loss(operation: str, token: int, policy: RetryPolicy, draw: float) -> AttemptReport:
-    """Return the report of an attempt that nobody can report of any more."""
+    """Return the report of an attempt whose deliverer can no longer report."""
     return AttemptReport(operation, token, policy, FailedAttempt(LOST), draw=draw)
 
 
 def classify(policy: RetryPolicy, failure: FailedAttempt, *, can_refresh: bool) -> Kind:
-    """Return what PostgreSQL's `record_failure` has to be told of a failure."""
+    """Return what PostgreSQL's `record_failure` needs to know about a failure."""
     if failure.code == LOST:
         failure = _LOSS
     return Kind(
@@ -187,17 +187,17 @@ def classify(policy: RetryPolicy, failure: FailedAttempt, *, can_refresh: bool) 
 
 
 def fallback(policy: RetryPolicy, n: int) -> float:
-    """Return the wait after the n-th failure where none was recorded, as its owner died (LG-3).
+    """Return the wait after the n-th failure if none was recorded because the owner died, in seconds (LG-3).
 
-    That is min(growth, cap), and never less than the smallest wait that the policy could have drawn.
+    It is min(growth, cap), and at least the smallest wait that the policy could have drawn.
     """
     return max(policy.nominal(n), policy.bounds(n)[0])
 
 
 def recalled(operation: Operation, attempts: Sequence[OperationAttempt], report: AttemptReport) -> Recorded | None:
-    """Return what a report came to that was recorded while the answer was lost; None where another moved the operation.
+    """Return the result of a report whose first answer was lost; None if another change has happened since.
 
-    The operation and its attempts are as they stand now, after the report was recorded a second time.
+    The operation and its attempts are those found after the report was recorded a second time.
     """
     code = "OK" if report.failure is None else report.failure.code
     if operation.lease_token != report.token or operation.code != code or operation.state not in _REPORTED:
@@ -218,7 +218,7 @@ def recalled(operation: Operation, attempts: Sequence[OperationAttempt], report:
 
 
 def _reason(policy: RetryPolicy, failure: FailedAttempt, attempts: int, can_refresh: bool) -> str | None:
-    """Return why a policy has given up behind so many attempts, by the questions of `decide` in their order."""
+    """Return why a policy has given up after this many attempts, by the checks of `decide` in their order."""
     kind = classify(policy, failure, can_refresh=can_refresh)
     if policy.max_attempts == 1 or not (kind.retryable or kind.renews):
         return None

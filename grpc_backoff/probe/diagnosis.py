@@ -1,7 +1,7 @@
-"""What the failure of one attempt means, and what to do about it.
+"""Explains the failure of an attempt, and suggests what to do about it.
 
-Most failures say it themselves. Where two causes look the same from outside, a second look at the server decides
-(`looks.py`).
+Most failures can be explained from the error alone. If two causes look the same from outside, further probes of the
+server distinguish them (`looks.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Circumstances", "Diagnosis", "diagnose", "diagnose_loss", "diagnose_
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What it means, and what to do about it."""
+    """What a failure means, and what to do about it."""
 
     meaning: str
     advice: str
@@ -34,13 +34,13 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What was tried when it failed.
+    """The circumstances of a failed attempt.
 
     Attributes:
-        address: the server's; None where none was reached.
-        server_name: whom its certificate had to be for.
-        tls: whether TLS was tried.
-        shows_certificate: whether a client certificate was there to be shown.
+        address: the server's address; None if none was reached.
+        server_name: the name that the server's certificate was checked against.
+        tls: whether TLS was used.
+        shows_certificate: whether there was a client certificate to present.
         unix: whether the target is a Unix socket.
     """
 
@@ -52,13 +52,13 @@ class Circumstances:
 
 
 async def diagnose(error: ConnectError, tried: Circumstances) -> Diagnosis:
-    """Return what a failed attempt means; may look at the server again, for a few seconds."""
+    """Explain a failed attempt; may probe the server again, for a few seconds."""
     found = await _diagnose(error, tried)
     return _of_a_socket(found) if tried.unix else found
 
 
 def _of_a_socket(diagnosis: Diagnosis) -> Diagnosis:
-    """Say the same of a Unix socket, which has no port."""
+    """Adapt a diagnosis to a Unix socket, which has no port."""
     return Diagnosis(diagnosis.meaning.replace(" port", " socket"), diagnosis.advice.replace(" port", " socket"))
 
 
@@ -74,30 +74,30 @@ async def _diagnose(error: ConnectError, tried: Circumstances) -> Diagnosis:
 
 
 def diagnose_settings(settings: Mapping[str, int]) -> Diagnosis | None:
-    """Return what is wrong with a server's SETTINGS, if something is."""
+    """Return what is wrong with a server's SETTINGS, if anything."""
     if settings.get("MAX_CONCURRENT_STREAMS") == 0:
         return Diagnosis(
-            "MAX_CONCURRENT_STREAMS is 0: the server takes the connection, but no call on it.",
-            "It may raise it later. If it does not, look for limits and for draining at the server.",
+            "MAX_CONCURRENT_STREAMS is 0: the server accepts the connection, but no calls on it.",
+            "It may raise it later. If it does not, check the server for limits and for draining.",
         )
     return None
 
 
 def diagnose_loss(loss: Loss) -> Diagnosis:
-    """Return what it means that a connection ended right behind its SETTINGS."""
+    """Explain a connection that ended right after SETTINGS."""
     if loss.graceful:
         return Diagnosis(
-            "SETTINGS came, and the server took its leave at once, as one does that is shutting down.",
-            "Try again in a moment. If it stays so, look for a very short max_connection_age at the server.",
+            "The server sent SETTINGS and then GOAWAY at once, like a server that is shutting down.",
+            "Try again in a moment. If this persists, check the server for a very short max_connection_age.",
         )
     if loss.reason.startswith("GOAWAY"):
         return Diagnosis(
-            "SETTINGS came, and the server sent the client away.",
-            "Its words are above. ENHANCE_YOUR_CALM means too many pings or connections: compare keepalive settings.",
+            "The server sent SETTINGS and then GOAWAY with an error.",
+            "See its message above. ENHANCE_YOUR_CALM means too many pings or connections: compare keepalive settings.",
         )
     return Diagnosis(
-        "SETTINGS came, and the connection ended at once, as with a proxy whose upstream is down.",
-        "See whether the server behind the proxy is up, and whether the proxy speaks HTTP/2 to it.",
+        "The server sent SETTINGS and closed the connection at once, like a proxy whose upstream is down.",
+        "Check whether the server behind the proxy is up, and whether the proxy speaks HTTP/2 to it.",
     )
 
 
@@ -107,8 +107,8 @@ _NO_SUCH_NAME = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NON
 
 
 _NO_HOST = Diagnosis(
-    "There is no host of this name, as far as this machine's resolver knows.",
-    "Check the spelling, and which name server this machine asks. A Unix socket is written unix:/path.",
+    "This machine's resolver knows no host with this name.",
+    "Check the spelling, and which name server this machine uses. For a Unix socket, write unix:/path.",
 )
 
 
@@ -116,93 +116,96 @@ def _resolve(cause: BaseException | None) -> Diagnosis:
     if isinstance(cause, UnicodeError) or (isinstance(cause, socket.gaierror) and cause.errno in _NO_SUCH_NAME):
         return _NO_HOST
     if isinstance(cause, TimeoutError) or (isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_AGAIN):
-        return Diagnosis("No name server answered.", "Check this machine's network, and which name server it asks.")
-    return Diagnosis("The name could not be resolved.", "The reason above is the resolver's.")
+        return Diagnosis("No name server answered.", "Check this machine's network, and which name server it uses.")
+    return Diagnosis("The name could not be resolved.", "See the resolver's message above.")
 
 
-# TCP, and the connecting of Unix sockets.
+# TCP, and connecting to Unix sockets.
 
 _TCP = {
     errno.ECONNREFUSED: Diagnosis(
-        "Nothing listens there.",
-        "See whether the server runs, and whether this is its port. In a container it has to listen on 0.0.0.0 or "
+        "Nothing is listening there.",
+        "Check that the server is running, and that this is its port. In a container it must listen on 0.0.0.0 or "
         "[::], not on 127.0.0.1.",
     ),
     errno.ENOENT: Diagnosis(
-        "There is no such socket file.", "See whether the server runs, and where it makes its socket."
+        "There is no such socket file.", "Check that the server is running, and where it creates its socket."
     ),
-    errno.EACCES: Diagnosis("This user may not connect to it.", "Check the permissions of the socket and its folder."),
-    # A Unix socket whose server has no room for one more.
-    errno.ENOTCONN: Diagnosis("The server accepts no more connections.", "See whether it hangs or is overloaded."),
+    errno.EACCES: Diagnosis(
+        "This user is not allowed to connect to it.", "Check the permissions of the socket and its directory."
+    ),
+    # A Unix socket whose server's backlog is full.
+    errno.ENOTCONN: Diagnosis("The server accepts no more connections.", "Check whether it hangs or is overloaded."),
 }
 _UNIX = {
     errno.ECONNREFUSED: Diagnosis(
-        "There is a file of this name, and nothing listens on it.",
-        "See whether the server runs: a socket file outlives its server. See also whether it is a socket at all.",
+        "The file exists, but nothing is listening on it.",
+        "Check that the server is running: a socket file outlives its server. Check also that it is a socket at all.",
     ),
     errno.EPROTOTYPE: Diagnosis(
-        "It is a Unix socket of another kind.", "gRPC needs a stream socket: see which server made this one."
+        "It is a Unix socket of another type.", "gRPC needs a stream socket: check which server created this one."
     ),
 }
-"""What differs where the socket is a file."""
+"""What differs if the socket is a file."""
 _NO_WAY = Diagnosis(
-    "There is no way to the host from here.", "Check routes and VPN; for an IPv6 address, whether there is IPv6 here."
+    "There is no route to the host from here.",
+    "Check routes and VPN; for an IPv6 address, whether this machine has IPv6.",
 )
 _TOO_LONG = Diagnosis(
-    "The path is longer than a Unix socket's may be.", "Use a shorter one: the system takes about a hundred bytes."
+    "The path is too long for a Unix socket.", "Use a shorter one: the limit is about a hundred bytes."
 )
 _TCP |= dict.fromkeys((errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL), _NO_WAY)
 
 
 def _tcp(cause: BaseException | None, *, unix: bool) -> Diagnosis:
-    if unix and isinstance(cause, OSError) and "too long" in str(cause):  # Python's own word, without a number
+    if unix and isinstance(cause, OSError) and "too long" in str(cause):  # Python's own error, without an errno
         return _TOO_LONG
     if isinstance(cause, TimeoutError):
         return Diagnosis(
-            "Nobody answers: packets are thrown away on the way, or the host is down.",
-            "Check the address, and firewalls and security groups between here and there.",
+            "No answer: packets are being dropped on the way, or the host is down.",
+            "Check the address, and the firewalls and security groups in between.",
         )
     number = cause.errno if isinstance(cause, OSError) else None
     known = _TCP | _UNIX if unix else _TCP
-    return known.get(number or 0) or Diagnosis("No socket could be connected.", "The reason above is the system's.")
+    return known.get(number or 0) or Diagnosis("No socket could be connected.", "See the system's message above.")
 
 
 # TLS.
 
 _HTTP2_BEHIND_TLS = (
-    "gRPC needs HTTP/2, agreed on by ALPN. Turn HTTP/2 on at the server or proxy, or name the gRPC server's own port."
+    "gRPC needs HTTP/2, negotiated by ALPN. Enable HTTP/2 on the server or proxy, or use the gRPC server's own port."
 )
-_IN_PLAINTEXT = "Leave --tls, --ca, --cert and --key away; in code, use insecure_channel."
-_WITH_TLS = "Speak TLS with it: --tls here, secure_channel in code."
-_ANOTHER_PORT = "Name the port of the gRPC server: this is another server, or a proxy that does not speak HTTP/2."
-_SILENT = "See whether the process is alive: the kernel accepts for it. See also whether this is a gRPC server's port."
-_SAY_THE_NAME = "Dial it by its right name, or say that: --option grpc.ssl_target_name_override=NAME."
-_PROXY = "A proxy whose upstream is down does this too."
-_LOGS = "A proxy whose upstream is down does this, and a server at its limit of connections: look into their logs."
-_SHOW_ONE = "Show one with --cert and --key; in code, ssl_channel_credentials takes both."
-_SHOW_ANOTHER = "Show one that has not expired, of an authority that the server trusts."
+_IN_PLAINTEXT = "Omit --tls, --ca, --cert and --key; in code, use insecure_channel."
+_WITH_TLS = "Use TLS: --tls here, secure_channel in code."
+_ANOTHER_PORT = "Use the port of the gRPC server: this is another server, or a proxy that does not speak HTTP/2."
+_SILENT = "Check whether the process is alive: the kernel accepts for it. Check also that this is a gRPC server's port."
+_SAY_THE_NAME = "Dial it by its correct name, or set the name: --option grpc.ssl_target_name_override=NAME."
+_PROXY = "A proxy whose upstream is down does the same."
+_LOGS = "A proxy whose upstream is down does this, or a server at its connection limit: check their logs."
+_SHOW_ONE = "Provide one with --cert and --key; in code, ssl_channel_credentials takes both."
+_SHOW_ANOTHER = "Provide one that has not expired, from a CA that the server trusts."
 
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _WRONG_NAME = {62, 64}
-"""OpenSSL's numbers for a host name and an IP address that are not the certificate's."""
+"""OpenSSL's codes for a host name or an IP address that the certificate is not for."""
 _UNTRUSTED = {2, 18, 19, 20, 21}
-"""Those for an issuer that is not there or not trusted, and for certificates that sign themselves."""
+"""OpenSSL's codes for a missing or untrusted issuer, and for self-signed certificates."""
 
 _NOT_TRUSTED = Diagnosis(
     "The server's certificate is not signed by a trusted CA.",
-    "Give the CA's certificate with --ca; in code, as root_certificates.",
+    "Provide the CA's certificate with --ca; in code, as root_certificates.",
 )
-_WANTS_CERTIFICATE = Diagnosis("The server wants a client certificate.", _SHOW_ONE)
+_WANTS_CERTIFICATE = Diagnosis("The server requires a client certificate.", _SHOW_ONE)
 _REFUSES_CERTIFICATE = Diagnosis("The server does not accept the client certificate.", _SHOW_ANOTHER)
-_NO_ALPN = Diagnosis("It is a TLS port of a server that does not offer HTTP/2 by ALPN.", _HTTP2_BEHIND_TLS)
+_NO_ALPN = Diagnosis("It is the TLS port of a server that does not offer HTTP/2 by ALPN.", _HTTP2_BEHIND_TLS)
 _OTHER_VERSION = Diagnosis(
-    "The server speaks none of the versions of TLS that are used here.", "Let it use TLS 1.2 or newer."
+    "The server supports none of the TLS versions that are used here.", "Enable TLS 1.2 or newer on it."
 )
 _NO_COMMON_WAY = Diagnosis(
-    "The server finds no way of TLS that both sides know, or it wants a client certificate.",
-    "Compare the ciphers of both sides. If it wants a certificate, show one with --cert and --key.",
+    "The two sides have no TLS parameters in common, or the server requires a client certificate.",
+    "Compare the ciphers of both sides. If a certificate is required, provide one with --cert and --key.",
 )
-_UNKNOWN_NAME = Diagnosis("The server has no certificate for the name that it was asked for.", _SAY_THE_NAME)
+_UNKNOWN_NAME = Diagnosis("The server has no certificate for the requested name.", _SAY_THE_NAME)
 
 _ALERTS = (
     ("CERTIFICATE_REQUIRED", _WANTS_CERTIFICATE),
@@ -217,7 +220,7 @@ _ALERTS = (
     ("ALERT_HANDSHAKE_FAILURE", _NO_COMMON_WAY),
     ("UNRECOGNIZED_NAME", _UNKNOWN_NAME),
 )
-"""What a server means that breaks off TLS with a word; OpenSSL's names for the words have prefixes of all kinds."""
+"""The meaning of each TLS alert; OpenSSL's names for alerts have various prefixes."""
 
 
 async def _tls(cause: BaseException | None, tried: Circumstances, address: Address) -> Diagnosis:
@@ -225,7 +228,7 @@ async def _tls(cause: BaseException | None, tried: Circumstances, address: Addre
         return _certificate(cause.verify_code, await look_at_certificate(address, tried.server_name))
     if isinstance(cause, WrongAlpn):
         return _alpn(await look_for_tls(address, tried.server_name))
-    said = getattr(cause, "reason", None) or ""  # of an SSLError, most of the time
+    said = getattr(cause, "reason", None) or ""  # usually present on an SSLError
     for word, diagnosis in _ALERTS:
         if word in said:
             refuses_nothing = diagnosis is _REFUSES_CERTIFICATE and not tried.shows_certificate
@@ -238,18 +241,24 @@ def _certificate(code: int, seen: Security | None) -> Diagnosis:
     whose = since = until = ""
     if certificate is not None:
         names = ", ".join(certificate.names) or "no name"
-        whose = f" It is {certificate.subject}, for {names}, by {certificate.issuer}."
+        whose = f" It is {certificate.subject}, for {names}, issued by {certificate.issuer}."
         since, until = _on(certificate.not_before), _on(certificate.not_after)
     if code == _EXPIRED:
-        meaning, advice = f"The server's certificate expired{until}.", "Renew it. If that is wrong, set the clock here."
+        meaning, advice = (
+            f"The server's certificate expired{until}.",
+            "Renew it. If that date is wrong, correct the clock here.",
+        )
     elif code == _NOT_YET_VALID:
-        meaning, advice = f"The server's certificate becomes valid{since}.", "Check the clock here, then the server's."
+        meaning, advice = (
+            f"The server's certificate becomes valid{since}.",
+            "Check this machine's clock, then the server's.",
+        )
     elif code in _WRONG_NAME:
-        meaning, advice = "The server's certificate is for another name.", _SAY_THE_NAME
+        meaning, advice = "The server's certificate is for a different name.", _SAY_THE_NAME
     elif code in _UNTRUSTED:
         meaning, advice = _NOT_TRUSTED.meaning, _NOT_TRUSTED.advice
     else:
-        meaning, advice = "The server's certificate does not hold.", "The reason above is OpenSSL's."
+        meaning, advice = "The server's certificate is not valid.", "See OpenSSL's message above."
     return Diagnosis(meaning + whose, advice)
 
 
@@ -260,24 +269,24 @@ def _on(moment: datetime | None) -> str:
 def _alpn(seen: Security | None) -> Diagnosis:
     if seen is None or seen.alpn in (None, ALPN):
         return _NO_ALPN
-    return Diagnosis(f"It is a TLS port, and behind TLS it speaks {seen.alpn} only.", _HTTP2_BEHIND_TLS)
+    return Diagnosis(f"It is a TLS port that speaks only {seen.alpn}.", _HTTP2_BEHIND_TLS)
 
 
 async def _no_tls(cause: BaseException | None, tried: Circumstances, address: Address) -> Diagnosis:
-    """Say what a server is that does not finish a TLS handshake."""
+    """Explain a server that does not complete a TLS handshake."""
     seen = await look_in_plaintext(address)
     if seen.settings:
-        return Diagnosis("It is a plaintext port: without TLS it speaks HTTP/2.", _IN_PLAINTEXT)
+        return Diagnosis("It is a plaintext port: it speaks HTTP/2 without TLS.", _IN_PLAINTEXT)
     if seen.head.startswith(b"HTTP/"):
         return Diagnosis("It is a plaintext port of an HTTP/1 server.", _ANOTHER_PORT)
     if seen.head and not seen.head.startswith(_TLS_ALERT):
-        return Diagnosis(f"It is no TLS port: in plaintext, {describe(seen.head)}.", _ANOTHER_PORT)
+        return Diagnosis(f"It is not a TLS port: in plaintext, {describe(seen.head)}.", _ANOTHER_PORT)
     if isinstance(cause, TimeoutError):
         return Diagnosis(
-            "The server accepts the connection and does not answer: it hangs, or is no TLS server.", _SILENT
+            "The server accepts the connection but does not answer: it hangs, or is not a TLS server.", _SILENT
         )
-    maybe = "" if tried.shows_certificate else " With TLS 1.2, one that wants a client certificate does so."
-    return Diagnosis(f"The server hangs up on a TLS handshake.{maybe}", f"Look into the server's log. {_PROXY}")
+    maybe = "" if tried.shows_certificate else " With TLS 1.2, a server that requires a client certificate does this."
+    return Diagnosis(f"The server hangs up during the TLS handshake.{maybe}", f"Check the server's log. {_PROXY}")
 
 
 # SETTINGS.
@@ -291,8 +300,8 @@ async def _settings(cause: BaseException | None, tried: Circumstances, address: 
         return await _settings_behind_tls(found, tried, address)
     seen = await look_for_tls(address, tried.server_name)
     if seen is not None:
-        wrong = "" if seen.alpn == ALPN else f" Behind it there is {seen.alpn or 'no ALPN'}, where gRPC needs {ALPN}."
-        return Diagnosis(f"It is a TLS port: a TLS handshake with it succeeds ({seen.version}).{wrong}", _WITH_TLS)
+        wrong = "" if seen.alpn == ALPN else f" It negotiates {seen.alpn or 'no ALPN'}, but gRPC needs {ALPN}."
+        return Diagnosis(f"It is a TLS port: a TLS handshake succeeds ({seen.version}).{wrong}", _WITH_TLS)
     if found.head.startswith((_TLS_ALERT, _TLS_HANDSHAKE)):
         return Diagnosis("It is a TLS port: it answers in TLS.", _WITH_TLS)
     return _no_settings(found)
@@ -301,12 +310,12 @@ async def _settings(cause: BaseException | None, tried: Circumstances, address: 
 async def _settings_behind_tls(found: NoSettings, tried: Circumstances, address: Address) -> Diagnosis:
     if found.head or isinstance(found.error, TimeoutError):
         return _no_settings(found)
-    hangs_up = "The server hangs up right behind the TLS handshake"
+    hangs_up = "The server hangs up right after the TLS handshake"
     if tried.shows_certificate:
-        return Diagnosis(f"{hangs_up}. It may not accept the client certificate.", f"{_SHOW_ANOTHER} {_PROXY}")
+        return Diagnosis(f"{hangs_up}. It may have rejected the client certificate.", f"{_SHOW_ANOTHER} {_PROXY}")
     if await look_for_tls(address, tried.server_name, newest=ssl.TLSVersion.TLSv1_2) is None:
-        # TLS 1.3 is over on this side before the server misses a certificate, TLS 1.2 is not.
-        return Diagnosis(f"{hangs_up}, as one does that wants a client certificate.", f"{_SHOW_ONE} {_PROXY}")
+        # TLS 1.3 completes on this side before the server notices a missing certificate; TLS 1.2 does not.
+        return Diagnosis(f"{hangs_up}, like one that requires a client certificate.", f"{_SHOW_ONE} {_PROXY}")
     return Diagnosis(f"{hangs_up}.", _LOGS)
 
 
@@ -314,24 +323,24 @@ def _no_settings(found: NoSettings) -> Diagnosis:
     if found.head.startswith(b"HTTP/"):
         return Diagnosis("It is an HTTP/1 server.", _ANOTHER_PORT)
     if found.head:
-        return Diagnosis(f"It is no gRPC server: {describe(found.head)}.", _ANOTHER_PORT)
+        return Diagnosis(f"It is not a gRPC server: {describe(found.head)}.", _ANOTHER_PORT)
     if isinstance(found.error, TimeoutError):
         return Diagnosis(
-            "The server accepts the connection and stays silent: it hangs, is overloaded, or is no HTTP/2 server.",
+            "The server accepts the connection but sends nothing: it hangs, is overloaded, or is not an HTTP/2 server.",
             _SILENT,
         )
     return Diagnosis("The server accepts the connection and hangs up.", _LOGS)
 
 
-# The words of grpc's core, which a channel has its failures from.
+# The error texts of grpc's core, from which a channel gets its failures.
 
 _HANGS_UP = Diagnosis(
-    "The server accepts the connection and hangs up, as a TLS port does that is spoken to in plaintext.",
-    f"If it is a TLS port: --tls here, secure_channel in code. {_LOGS}",
+    "The server accepts the connection and hangs up, like a TLS port that receives plaintext.",
+    f"If it is a TLS port, use --tls here, or secure_channel in code. {_LOGS}",
 )
 _HANGS_UP_ON_TLS = Diagnosis(
-    "The server hangs up, as one does that wants a client certificate, or is no TLS port.",
-    f"See whether the port speaks TLS, and whether it wants a certificate (--cert and --key). {_PROXY}",
+    "The server hangs up: it requires a client certificate, or is not a TLS port.",
+    f"Check whether the port speaks TLS, and whether it requires a certificate (--cert and --key). {_PROXY}",
 )
 _WORDS: tuple[tuple[str, Diagnosis], ...] = (
     ("Connection refused", _TCP[errno.ECONNREFUSED]),
@@ -340,10 +349,13 @@ _WORDS: tuple[tuple[str, Diagnosis], ...] = (
     ("Network is unreachable", _NO_WAY),
     ("No route to host", _NO_WAY),
     ("Cannot assign requested address", _NO_WAY),
-    ("WRONG_VERSION_NUMBER", Diagnosis("It is no TLS port: it may be a plaintext one.", _IN_PLAINTEXT)),
-    ("certificate has expired", Diagnosis("The server's certificate expired.", "Renew it, or set the clock here.")),
-    ("Hostname Verification Check failed", Diagnosis("The server's certificate is for another name.", _SAY_THE_NAME)),
-    ("is not in peer certificate", Diagnosis("The server's certificate is for another name.", _SAY_THE_NAME)),
+    ("WRONG_VERSION_NUMBER", Diagnosis("It is not a TLS port: it may be a plaintext one.", _IN_PLAINTEXT)),
+    ("certificate has expired", Diagnosis("The server's certificate expired.", "Renew it, or correct the clock here.")),
+    (
+        "Hostname Verification Check failed",
+        Diagnosis("The server's certificate is for a different name.", _SAY_THE_NAME),
+    ),
+    ("is not in peer certificate", Diagnosis("The server's certificate is for a different name.", _SAY_THE_NAME)),
     ("CERTIFICATE_VERIFY_FAILED", _NOT_TRUSTED),
     ("ALPN", _NO_ALPN),
     ("http1.x server", Diagnosis("It is an HTTP/1 server.", _ANOTHER_PORT)),
@@ -351,7 +363,7 @@ _WORDS: tuple[tuple[str, Diagnosis], ...] = (
     ("Misformatted domain name", _NO_HOST),
     (
         "no SETTINGS frame within",
-        Diagnosis("Nobody answered within the limit, or the server accepted and stayed silent.", _SILENT),
+        Diagnosis("No answer within the time limit, or the server accepted the connection but sent nothing.", _SILENT),
     ),
 )
 _HANGING_UP = ("Socket closed", "Connection reset", "Delayed close", "Handshake read failed", "hung up")
@@ -362,7 +374,7 @@ _UNIX_WORDS = (
 
 
 def read_reason(failure: Failure, *, tls: bool, unix: bool) -> Diagnosis | None:
-    """Return what a channel's failure means, from its words alone; None where they do not tell."""
+    """Explain a channel's failure from its text alone; None if that is not enough."""
     known = (*(_UNIX_WORDS if unix else ()), *_WORDS, *_ALERTS)
     found = next((diagnosis for words, diagnosis in known if words in failure.reason), None)
     if found is None and any(words in failure.reason for words in _HANGING_UP):

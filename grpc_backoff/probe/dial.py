@@ -1,8 +1,8 @@
-"""The stages of an attempt below HTTP/2, each by itself: name resolution, TCP, TLS.
+"""The stages of an attempt below HTTP/2: name resolution, TCP, TLS.
 
-Each function is one stage. It returns what the next one needs, or raises a `ConnectError` that says the stage and the
-reason, with the error beneath as its cause. Cancelling any of them leaves no socket and no task behind. How long they
-may take together is the caller's to say (CB-3).
+Each function is one stage. It returns what the next stage needs, or raises a `ConnectError` with the stage and the
+reason, whose cause is the underlying error. Cancelling any of them leaves no socket and no task behind. Their combined
+time limit is up to the caller (CB-3).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from grpc_backoff.probe.stages import Certificate, Security
 __all__ = ["ALPN", "CLOSED_WITHIN", "Dialled", "in_words", "reach", "resolve", "secure", "security_of"]
 
 ALPN = "h2"
-"""The one protocol that gRPC speaks behind TLS."""
+"""The only protocol that gRPC uses over TLS."""
 
 CLOSED_WITHIN = 0.2
-"""How long a goodbye, TLS's or HTTP/2's, may hold up the closing of a socket."""
+"""How long an orderly close of TLS or HTTP/2 may delay closing the socket, in seconds."""
 
 _STAGGER = 0.25
-"""Happy Eyeballs: how long one address is tried alone before the next is tried beside it (gRFC A61)."""
+"""Happy Eyeballs: how long to wait for one address before trying the next in parallel, in seconds (gRFC A61)."""
 _FAR_OFF = 24 * 3600.0
-"""asyncio has a limit of its own on handshakes; the attempt's limit comes first."""
+"""asyncio has its own limit on handshakes; this makes the attempt's limit expire first."""
 
 _SHORT = {
     "commonName": "CN",
@@ -50,7 +50,7 @@ ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 
 @dataclass(frozen=True, slots=True)
 class Dialled:
-    """A connected socket, the address that it is connected to, and the errors of those that failed before."""
+    """A connected socket, its address, and the errors of the addresses that failed before."""
 
     address: Address
     sock: socket.socket
@@ -58,16 +58,16 @@ class Dialled:
 
 
 async def resolve(target: Target) -> Sequence[Address]:
-    """Return the addresses of a target in the order in which they are to be tried: families take turns (gRFC A61).
+    """Return the addresses of a target in the order in which to try them, alternating between families (gRFC A61).
 
-    The system's resolver is asked, in a thread: where that hangs, the thread outlives a cancelled attempt.
+    The system's resolver is called in a thread: if it hangs, the thread outlives a cancelled attempt.
     """
     if target.addresses:
         return target.addresses
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    except (OSError, ValueError) as error:  # the latter for a name that is none, such as one of 300 letters
+    except (OSError, ValueError) as error:  # ValueError for an impossible name, such as one of 300 letters
         raise ConnectError(Failure(Stage.RESOLVE, f"{target.host}: {in_words(error)}")) from error
     return _taking_turns(Address(socket.AddressFamily(each[0]), each[4]) for each in found)
 
@@ -82,8 +82,8 @@ def _taking_turns(addresses: Iterable[Address]) -> Sequence[Address]:
 async def reach(addresses: Sequence[Address]) -> Dialled:
     """Connect a socket to the first address that answers (Happy Eyeballs, RFC 8305).
 
-    The next address is tried when the one before has failed, and beside it when that takes long: an address that
-    swallows packets must not use up the attempt's limit.
+    The next address is tried when the previous one fails, or in parallel if that takes long: an address that drops
+    packets must not use up the attempt's limit.
     """
     waiting = deque(addresses)
     running: dict[asyncio.Task[socket.socket], Address] = {}
@@ -107,7 +107,7 @@ async def reach(addresses: Sequence[Address]) -> Dialled:
 
 
 def _most_telling(errors: Sequence[BaseException]) -> BaseException:
-    """Return a refusal, since somebody was there to refuse; else the last, since it is the first that lack IPv6."""
+    """Return a refusal if there is one, because a host answered; else the last: earlier ones may just lack IPv6."""
     return next((error for error in errors if isinstance(error, ConnectionRefusedError)), errors[-1])
 
 
@@ -116,7 +116,7 @@ async def _connected(address: Address) -> socket.socket:
     try:
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, address.sockaddr)
-        sock.getpeername()  # asyncio takes a Unix socket whose server has no room for it for connected; this does not
+        sock.getpeername()  # asyncio reports success for a Unix socket whose backlog is full; this call does not
     except BaseException:
         sock.close()
         raise
@@ -126,7 +126,7 @@ async def _connected(address: Address) -> socket.socket:
 async def _discard(tasks: Collection[asyncio.Task[socket.socket]]) -> None:
     for task in tasks:
         if not task.cancel() and task.exception() is None:
-            task.result().close()  # it connected too, in the same moment
+            task.result().close()  # it connected too, at the same moment
     if tasks:
         await asyncio.wait(tasks)
 
@@ -134,9 +134,9 @@ async def _discard(tasks: Collection[asyncio.Task[socket.socket]]) -> None:
 async def secure(
     sock: socket.socket, tls: ssl.SSLContext | None, server_name: str, make_protocol: Callable[[], ProtocolT]
 ) -> ProtocolT:
-    """Put a protocol on a connected socket, behind TLS where there is a context for it.
+    """Attach a protocol to a connected socket, over TLS if there is a context for it.
 
-    The socket is the transport's from here on; where this raises, it is closed.
+    The transport owns the socket from here on; on an error, the socket is closed.
     """
     loop = asyncio.get_running_loop()
     connect: Callable[..., Any] = loop.create_connection
@@ -148,14 +148,14 @@ async def secure(
         how |= {"ssl_handshake_timeout": _FAR_OFF, "ssl_shutdown_timeout": CLOSED_WITHIN}
         try:
             tls.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=server_name)
-        except (TypeError, ValueError) as error:  # asyncio would say it with an error in the log and an open socket
+        except (TypeError, ValueError) as error:  # asyncio would log an error and leave the socket open
             sock.close()
-            raise ConnectError(Failure(Stage.TLS, f"no certificate can be for {server_name!r}")) from error
+            raise ConnectError(Failure(Stage.TLS, f"no certificate can be issued for {server_name!r}")) from error
     try:
         _, protocol = await connect(make_protocol, **how)
     except BaseException as error:
         if not isinstance(loop, asyncio.BaseEventLoop):
-            # uvloop closes the descriptor, and does not always tell the socket, which would close it once more.
+            # uvloop closes the descriptor, not always through the socket object, which would then close it again.
             sock.detach()
         if isinstance(error, OSError):
             raise ConnectError(Failure(Stage.TLS, _handshake_words(error))) from error
@@ -165,7 +165,7 @@ async def secure(
 
 
 def security_of(transport: asyncio.BaseTransport) -> Security | None:
-    """Return what TLS agreed on; None without TLS."""
+    """Return what TLS negotiated; None without TLS."""
     tls = transport.get_extra_info("ssl_object")
     if tls is None:
         return None
@@ -197,13 +197,13 @@ def _moment(text: str) -> datetime | None:
     try:
         return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC)
     except (OSError, OverflowError, ValueError):
-        return None  # nobody stops a certificate from saying nonsense
+        return None  # a certificate may contain nonsense
 
 
 def _handshake_words(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate was not accepted: {in_words(error)}"
-    if isinstance(error, ConnectionResetError) and not error.errno:  # what asyncio makes of an EOF here
+    if isinstance(error, ConnectionResetError) and not error.errno:  # how asyncio reports an EOF here
         return "the server closed the connection during the handshake"
     return f"the handshake failed: {in_words(error)}"
 

@@ -1,8 +1,8 @@
-"""Dials with asyncio and h2, and so sees every stage of an attempt for itself: resolve, tcp, tls, settings.
+"""Dials with asyncio and h2, and so observes every stage of an attempt: resolve, tcp, tls, settings.
 
-It opens no streams: no RPC can use what it makes. It is for finding out how far a connection comes, how long each
-stage takes and what the server says of itself, and for holding a connection that counts as one. What it cannot see
-for itself is in `dial.py` (the stages below HTTP/2) and in `wire.py` (what HTTP/2's bytes mean).
+It opens no streams, so its connections carry no RPCs. It serves to find out how far a connection comes, how long each
+stage takes and what the server sends, and to hold a connection that counts as established. `dial.py` implements the
+stages below HTTP/2, and `wire.py` interprets HTTP/2's bytes.
 """
 
 from __future__ import annotations
@@ -37,32 +37,34 @@ __all__ = ["Http2Connection", "Http2Connector"]
 _LOG = logging.getLogger(__name__)
 
 _CHUNK = 4 * 1024
-"""How much is understood in one turn of the event loop: a flood of small frames must not hold it up."""
+"""How many bytes are processed in one turn of the event loop: a flood of small frames must not block it."""
 
 
 class Http2Connection(asyncio.BufferedProtocol):
-    """One HTTP/2 connection without streams, held as a well-behaved peer holds it.
+    """An HTTP/2 connection without streams that follows the protocol.
 
-    It acknowledges SETTINGS and PING, and ends when the server says GOAWAY, closes, or breaks HTTP/2's rules. It is
-    asyncio's protocol on its transport, and a `Connection` for the rest of the library.
+    It acknowledges SETTINGS and PING, and ends when the server sends GOAWAY, closes, or violates HTTP/2. It is an
+    asyncio protocol for its transport, and a `Connection` for the rest of the library.
 
     Attributes:
-        address: the server's.
-        security: what TLS agreed on; None without TLS.
+        address: the server's address.
+        security: what TLS negotiated; None without TLS.
         closed: done when the socket is closed.
     """
 
     def __init__(self, address: Address) -> None:
-        """Be ready for a transport."""
+        """Prepare for a transport."""
         self.address = address
         self._loop = asyncio.get_running_loop()
         self._wire = Wire()
-        self._buffer = memoryview(bytearray(_CHUNK))  # asyncio's TLS fills a slice of it, which must be no copy
+        self._buffer = memoryview(bytearray(_CHUNK))  # asyncio's TLS fills a slice of it, which must not be a copy
         self._transport: asyncio.Transport | None = None
         self.security: Security | None = None
         self._writable = True
         self._error: Exception | None = None
-        self._decided: asyncio.Future[None] = self._loop.create_future()  # there are SETTINGS, or never will be
+        self._decided: asyncio.Future[None] = (
+            self._loop.create_future()
+        )  # done when SETTINGS arrive or can no longer arrive
         self._ended: asyncio.Future[Loss] = self._loop.create_future()
         self._lingering: asyncio.TimerHandle | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -71,35 +73,35 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     @property
     def settings(self) -> Mapping[str, int]:
-        """What the server's SETTINGS frames said so far, by RFC 9113's names."""
+        """The server's SETTINGS so far, by their names in RFC 9113."""
         return self._wire.settings or {}
 
     @property
     def head(self) -> bytes:
-        """The first bytes that came."""
+        """The first bytes received."""
         return self._wire.head
 
     def alive(self) -> bool:
-        """Return whether it stands."""
+        """Return whether the connection is up."""
         return not self._ended.done()
 
     def last_used(self) -> float:
-        """Return that no RPC ever used it."""
+        """Return minus infinity: no RPC ever uses it."""
         return -math.inf
 
     def loss(self) -> Loss | None:
-        """Return how it ended; None while it stands."""
+        """Return how it ended; None while it is up."""
         return self._ended.result() if self._ended.done() else None
 
     async def lost(self) -> Loss:
-        """Return how it ended, once it has."""
+        """Wait until it ends, and return how."""
         return await asyncio.shield(self._ended)
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:
-        """Return at once: nothing dials but the connector."""
+        """Return at once: nothing dials except the connector."""
 
     def retire(self) -> None:
-        """Say GOAWAY and close."""
+        """Send GOAWAY and close."""
         self._wire.say_goodbye()
         self._act()
 
@@ -110,10 +112,10 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._act()
 
     async def settled(self) -> Mapping[str, int]:
-        """Wait for the server's SETTINGS frame and return what it says.
+        """Wait for the server's SETTINGS frame and return its content.
 
         Raises:
-            ConnectError: it will not come.
+            ConnectError: the connection ended before the frame arrived.
         """
         await self._decided
         if self._wire.settings is None:
@@ -122,43 +124,43 @@ class Http2Connection(asyncio.BufferedProtocol):
         return self._wire.settings
 
     def abort(self) -> None:
-        """Close the socket without a word (CB-3)."""
+        """Close the socket immediately (CB-3)."""
         if self._transport is not None:
             self._transport.abort()
 
     def _failure(self) -> Failure:
         if isinstance(self._error, ssl.SSLError):
-            # TLS 1.3 finishes on this side before the server has looked at our certificate.
-            return Failure(Stage.TLS, f"the server broke off after the handshake: {in_words(self._error)}")
+            # TLS 1.3 completes on this side before the server has checked our certificate.
+            return Failure(Stage.TLS, f"the server closed the connection after the handshake: {in_words(self._error)}")
         reason = self._ended.result().reason
-        what = describe(self.head) if self.head else "it had said nothing"
+        what = describe(self.head) if self.head else "it had sent nothing"
         return Failure(Stage.SETTINGS, reason if what in reason else f"{reason}; {what}")
 
     # For the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport; nothing is sent before `begin`."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by descent
+        """Store the transport; nothing is sent before `begin`."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's does not inherit from it
         self.security = security_of(transport)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        """Return where to put what comes."""
+        """Return the buffer for incoming data."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Understand what came, and answer."""
+        """Process the data received, and respond."""
         self._wire.feed(bytes(self._buffer[:nbytes]))
         self._act()
-        if nbytes == len(self._buffer):  # there is more; uvloop would read on and on before it comes to others
+        if nbytes == len(self._buffer):  # there is more; uvloop would keep reading before serving others
             self._read(False)
             self._loop.call_soon(self._read, True)
 
     def eof_received(self) -> None:
-        """Note that the server closed; the transport closes itself."""
+        """Record that the server closed; the transport closes itself."""
         self._end(Loss("the server closed the connection"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end, if it was not known before."""
+        """Record the end, if it was not known before."""
         self._transport = None
         self._end(Loss(_ending(exc)), exc)
         if self._lingering is not None:
@@ -167,12 +169,12 @@ class Http2Connection(asyncio.BufferedProtocol):
             self.closed.set_result(None)
 
     def pause_writing(self) -> None:
-        """Read nothing while the server does not read: what we would answer must not pile up."""
+        """Stop reading while the server does not read, so that responses do not pile up."""
         self._writable = False
         self._read(False)
 
     def resume_writing(self) -> None:
-        """Read on."""
+        """Resume reading."""
         self._writable = True
         self._read(True)
 
@@ -184,7 +186,7 @@ class Http2Connection(asyncio.BufferedProtocol):
                 self._transport.pause_reading()
 
     def _act(self) -> None:
-        """Send what the wire wants sent, and tell those who wait what it has found."""
+        """Send what the wire has to send, and notify those waiting for its findings."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(self._wire.to_send())
         if self._wire.settings is not None and not self._decided.done():
@@ -205,7 +207,7 @@ class Http2Connection(asyncio.BufferedProtocol):
 
 
 class Http2Connector:
-    """Makes connections to one target, and tells of each stage as it passes."""
+    """Makes connections to one target, and reports each stage as it completes."""
 
     def __init__(
         self,
@@ -215,17 +217,17 @@ class Http2Connector:
         server_name: str | None = None,
         on_stage: Callable[[StageRecord], object] = lambda _: None,
     ) -> None:
-        """Keep what every attempt needs.
+        """Store what every attempt needs.
 
         Args:
-            target: the server's address, in gRPC's words or read already.
-            tls: what TLS is made from; None for none. Its ALPN protocols become `h2` alone.
-            server_name: whom the server's certificate has to be for, if not the target's host.
-            on_stage: called on the event loop with what each stage found, as it passes; what it returns is ignored
-                and what it raises is logged.
+            target: the server's address, in gRPC's syntax or already parsed.
+            tls: the TLS context; None for plaintext. Its ALPN protocols are set to `h2` only.
+            server_name: the name to check the server's certificate against, if not the target's host.
+            on_stage: called on the event loop with the result of each stage; its return value is ignored and its
+                exceptions are logged.
 
         Raises:
-            OptionError: the target is none, or one that cannot be dialled from here.
+            OptionError: the target is not valid, or cannot be dialled from here.
         """
         self.target = parse_target(target) if isinstance(target, str) else target
         if tls is not None:
@@ -236,7 +238,7 @@ class Http2Connector:
         self._open: set[Http2Connection] = set()
 
     async def connect(self, limit: float, *, proven: bool = False) -> Http2Connection:  # noqa: ARG002 - it watches none
-        """Make one attempt; see `Connector.connect`. At the limit it fails by itself, with the stage it had come to."""
+        """Make one attempt; see `Connector.connect`. At its limit it fails by itself, with the stage it had reached."""
         attempt = _Attempt(self)
         try:
             async with asyncio.timeout(limit if math.isfinite(limit) else None):
@@ -245,35 +247,35 @@ class Http2Connector:
             raise attempt.overdue(limit) from attempt.cause(error)
 
     def decided(self) -> bool:
-        """Return that nothing is known that `connect` has not returned."""
+        """Return False: `connect` returns every outcome at once."""
         return False
 
     async def close(self, grace: float | None) -> None:  # noqa: ARG002 - there are no calls to wait for
-        """End everything; returns when the sockets are closed."""
+        """Close everything; returns when the sockets are closed."""
         connections = tuple(self._open)
         for connection in connections:
             connection.retire()
         await asyncio.gather(*(asyncio.shield(connection.closed) for connection in connections))
 
     def keep(self, connection: Http2Connection) -> None:
-        """Hold a connection until its socket is closed, for `close` to find it."""
+        """Keep track of a connection until its socket is closed, so that `close` can find it."""
         self._open.add(connection)
         connection.closed.add_done_callback(lambda _: self._open.discard(connection))
 
 
 class _Attempt:
-    """One attempt: how far it has come, and when it came there."""
+    """One attempt: the stage it has reached, and when."""
 
     def __init__(self, connector: Http2Connector) -> None:
         self._connector = connector
         self._tls = connector.tls
-        self._since = time.perf_counter()  # finer than a loop's clock, which uvloop rounds to milliseconds
+        self._since = time.perf_counter()  # finer than the loop's clock, which uvloop rounds to milliseconds
         self._stage = Stage.RESOLVE
         self._where = connector.target.host
         self._connection: Http2Connection | None = None
 
     async def run(self) -> Http2Connection:
-        """Go through the stages, with one address after the other while there are some."""
+        """Go through the stages, with one address after another while there are any left."""
         addresses = await resolve(self._connector.target)
         self._tell(Resolved(took=self._lap(), addresses=addresses))
         errors = []
@@ -294,7 +296,7 @@ class _Attempt:
         raise _whole(errors)
 
     async def _talk(self, dialled: Dialled) -> Http2Connection:
-        """Go through the stages behind TCP."""
+        """Go through the stages after TCP."""
         self._stage = Stage.SETTINGS if self._tls is None else Stage.TLS
         self._where, self._connection = str(dialled.address), None
         failed = {address: in_words(error) for address, error in dialled.failed.items()}
@@ -325,14 +327,14 @@ class _Attempt:
         return connection
 
     def overdue(self, limit: float) -> ConnectError:
-        """Return what the passing of the limit means at this stage."""
+        """Return the error for the limit expiring at this stage."""
         head = self._head()
         said = f"; {describe(head)}" if head else ""
         words = f"{self._where}: {_MISSING[self._stage]} within {limit:.3g} s of the attempt's start{said}"
         return ConnectError(Failure(self._stage, words))
 
     def cause(self, error: TimeoutError) -> BaseException:
-        """Return what the passing of the limit is caused by at this stage."""
+        """Return the underlying cause if the limit expires at this stage."""
         return NoSettings(self._head(), error) if self._stage is Stage.SETTINGS else error
 
     def _head(self) -> bytes:
@@ -354,23 +356,23 @@ _ORDER = (Stage.RESOLVE, Stage.TCP, Stage.TLS, Stage.SETTINGS)
 _MISSING = {
     Stage.RESOLVE: "its addresses were not found",
     Stage.TCP: "no answer to the connection request",
-    Stage.TLS: "no end of the TLS handshake",
+    Stage.TLS: "the TLS handshake did not complete",
     Stage.SETTINGS: "no SETTINGS frame",
 }
 
 
 async def _let_read() -> None:
-    """Have the event loop read once more before we write.
+    """Let the event loop read once more before we write.
 
-    A server that misses a client certificate says so and hangs up when TLS 1.3 is over on this side. A write that finds
-    the socket reset ends the transport, and what the server said would not be read any more.
+    A server that misses a client certificate sends an alert and hangs up when TLS 1.3 has completed on this side. A
+    write that finds the socket reset closes the transport, and the alert would never be read.
     """
-    await asyncio.sleep(0)  # what is there to be read is noticed now, and its reading queued behind us
+    await asyncio.sleep(0)  # the loop now notices pending data, and queues the read after us
     await asyncio.sleep(0)
 
 
 def _whole(errors: Sequence[ConnectError]) -> ConnectError:
-    """Return what several addresses' failures come to: the stage of the one that came furthest, and all reasons."""
+    """Combine the failures of several addresses: the stage of the one that came furthest, and all reasons."""
     furthest = max(errors, key=lambda error: _ORDER.index(error.failure.stage))
     whole = ConnectError(Failure(furthest.failure.stage, "; ".join(error.failure.reason for error in errors)))
     whole.__cause__ = furthest.__cause__
@@ -378,7 +380,9 @@ def _whole(errors: Sequence[ConnectError]) -> ConnectError:
 
 
 def _ending(error: Exception | None) -> str:
-    if isinstance(error, ConnectionResetError | BrokenPipeError):  # the latter where we wrote before we read of it
+    if isinstance(
+        error, ConnectionResetError | BrokenPipeError
+    ):  # BrokenPipeError if we wrote before reading the reset
         return "the server reset the connection"
     return "the server closed the connection" if error is None else f"the connection broke: {in_words(error)}"
 
@@ -386,5 +390,5 @@ def _ending(error: Exception | None) -> str:
 def _check_alpn(security: Security) -> None:
     if security.alpn != ALPN:
         chosen = "none" if security.alpn is None else repr(security.alpn)
-        words = f"the server agreed to TLS, but not to HTTP/2 behind it: ALPN {ALPN!r} is needed, it chose {chosen}"
+        words = f"the server accepted TLS, but not HTTP/2: ALPN {ALPN!r} is required, it chose {chosen}"
         raise ConnectError(Failure(Stage.TLS, words)) from WrongAlpn(security.alpn)

@@ -1,7 +1,7 @@
-"""Second looks at a server after an attempt has failed, to tell causes apart that look the same from outside.
+"""Further probes of a server after a failed attempt, to distinguish causes that look the same from outside.
 
-Each takes a few seconds at most. None trusts what it sees, and behind a TLS handshake none says a word. Whatever goes
-wrong with a look, the failure stands as it is.
+Each takes a few seconds at most. None trusts the server, and none sends data after a TLS handshake. If a probe fails,
+the original failure stands.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _NO_CHECK_TIME = 0x200000
 
 @dataclass(frozen=True, slots=True)
 class Plaintext:
-    """What a server answers to HTTP/2 in plaintext: SETTINGS, or else the first bytes of what it says."""
+    """A server's response to HTTP/2 in plaintext: SETTINGS, or else the first bytes that it sends."""
 
     settings: bool
     head: bytes = b""
 
 
 async def look_in_plaintext(address: Address) -> Plaintext:
-    """Begin HTTP/2 without TLS."""
+    """Start HTTP/2 without TLS."""
     connector = Http2Connector(Target(str(address), str(address), DEFAULT_PORT, (address,)))
     try:
         await connector.connect(_LIMIT)
@@ -49,7 +49,7 @@ async def look_in_plaintext(address: Address) -> Plaintext:
 async def look_for_tls(
     address: Address, server_name: str, *, newest: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
 ) -> Security | None:
-    """Make a TLS handshake that takes any certificate, and HTTP/1.1 too; None if it fails."""
+    """Make a TLS handshake that accepts any certificate, and HTTP/1.1 as well; None if it fails."""
     tls = _taking_any_certificate()
     tls.maximum_version = newest
     tls.set_alpn_protocols([ALPN, "http/1.1"])
@@ -58,10 +58,10 @@ async def look_for_tls(
 
 
 async def look_at_certificate(address: Address, server_name: str) -> Security | None:
-    """Return what the server shows, its certificate included, whether that is any good or not; None if it does not.
+    """Return what the server presents, including its certificate, valid or not; None if the handshake fails.
 
-    The module ssl tells what stands in a certificate only when it was verified. So the first handshake fetches it, and
-    the second trusts this very one.
+    The ssl module exposes a certificate's content only if it was verified. So the first handshake fetches the
+    certificate, and the second trusts exactly that one.
     """
     found = await _shake_hands(address, server_name, _taking_any_certificate())
     if found is None:
@@ -100,7 +100,7 @@ async def _shake_hands(address: Address, server_name: str, tls: ssl.SSLContext) 
 
 
 class _Keeper(asyncio.Protocol):
-    """Keeps what a handshake agreed on, and hangs up."""
+    """Records what a handshake negotiated, and hangs up."""
 
     def __init__(self) -> None:
         self.found: _Handshake | None = None

@@ -1,8 +1,8 @@
-"""Frozen records of what each stage of an attempt found, for whoever wants to see more than the outcome.
+"""Frozen records of what each stage of an attempt found, for callers that want more than the outcome.
 
-A connector that sees the stages hands them out as they pass, in this order: `Resolved`, `Reached`, with TLS `Secured`,
-and `Settled`. Where a target has several addresses and one of them fails after it was reached, `PassedOver` says so,
-and it goes on with `Reached` for the next. `took` is each stage's own part of the time, in seconds.
+A connector that observes the stages reports them as they complete, in this order: `Resolved`, `Reached`, with TLS
+`Secured`, and `Settled`. If a target has several addresses and one of them fails after it was reached, `PassedOver`
+reports that, followed by `Reached` for the next. `took` is the duration of each stage alone, in seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """A server's certificate: whom it is for, who says so, and from when to when; None for a moment that is none."""
+    """A server's certificate: its names, its issuer and its validity; a time is None if it is malformed."""
 
     subject: str
     issuer: str
@@ -41,7 +41,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """What a TLS handshake agreed on; the certificate is None unless it was verified."""
+    """What a TLS handshake negotiated; the certificate is None unless it was verified."""
 
     version: str
     cipher: str
@@ -51,7 +51,7 @@ class Security:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """The target's addresses are known, in the order in which they are tried."""
+    """The target's addresses have been resolved; they are in the order in which they are tried."""
 
     took: float
     addresses: Sequence[Address]
@@ -59,7 +59,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """A socket is connected to one of them; `failed` are those that had failed before, with the reason."""
+    """A socket is connected to one of them; `failed` holds those that failed before, with the reason."""
 
     took: float
     address: Address
@@ -68,7 +68,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secured:
-    """The TLS handshake is over, and agreed on HTTP/2."""
+    """The TLS handshake is complete and has negotiated HTTP/2."""
 
     took: float
     security: Security
@@ -76,7 +76,7 @@ class Secured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """The server's SETTINGS frame is there (CB-6), and says this; what it does not say has HTTP/2's default."""
+    """The server's SETTINGS frame has arrived (CB-6), with these values; other settings have HTTP/2's defaults."""
 
     took: float
     settings: Mapping[str, int]
@@ -84,7 +84,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOver:
-    """An address failed after it was reached, and there is another."""
+    """An address failed after it was reached, and another one follows."""
 
     took: float
     address: Address
@@ -94,25 +94,25 @@ class PassedOver:
 StageRecord = Resolved | Reached | Secured | Settled | PassedOver
 
 
-class NoSettings(Exception):  # noqa: N818 - what it says is the name
-    """The cause of a `ConnectError` at the stage settings: the server hung up, said something else, or nothing.
+class NoSettings(Exception):  # noqa: N818 - named after what is missing
+    """The cause of a `ConnectError` at the stage settings: the server hung up, or sent something else or nothing.
 
     Attributes:
-        head: the first bytes that came, if any.
-        error: the socket's error that ended it, or the passing of the limit; None where one side closed it.
+        head: the first bytes received, if any.
+        error: the socket error or the timeout that ended it; None if one side closed the connection.
     """
 
     def __init__(self, head: bytes, error: BaseException | None) -> None:
-        """Keep both."""
+        """Store both."""
         super().__init__(head, error)
         self.head = head
         self.error = error
 
 
 class WrongAlpn(Exception):  # noqa: N818
-    """The cause of a `ConnectError` at the stage tls: the handshake agreed on `selected`, or on nothing."""
+    """The cause of a `ConnectError` at the stage tls: the handshake negotiated `selected`, or nothing."""
 
     def __init__(self, selected: str | None) -> None:
-        """Keep what was agreed on."""
+        """Store the negotiated protocol."""
         super().__init__(selected)
         self.selected = selected

@@ -1,8 +1,8 @@
-"""The bytes of an HTTP/2 connection on which a client opens no stream: what came goes in, what to send comes out.
+"""The bytes of an HTTP/2 connection on which a client opens no streams: feed it what arrives, send what it returns.
 
-No socket and no clock here. h2 does the protocol; this says what of it matters to a connector: that the server's
-SETTINGS frame arrived and what is in it, and that the server ended the connection, in HTTP/2's words or against its
-rules. Whatever bytes a server sends, nothing raises.
+No sockets and no clocks here. h2 implements the protocol; this module extracts what matters to a connector: that the
+server's SETTINGS frame arrived and what it contains, and that the server ended the connection, properly or by a
+protocol violation. No input from a server makes it raise.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ _FRAME_HEADER = 9
 _SETTING = 6
 _DEFAULT_FRAME_SIZE = 16384
 _HEAD = 128
-"""How much of what came first is kept, to tell what the server is if it does not speak HTTP/2."""
+"""How many of the first bytes are kept, to identify a server that does not speak HTTP/2."""
 _SHOWN = 32
 _DEBUG_DATA = 200
-"""How much is shown of a GOAWAY's debug data."""
+"""How much of a GOAWAY's debug data is shown."""
 
 _GRPC_SETTINGS = {0xFE03: "GRPC_ALLOW_TRUE_BINARY_METADATA", 0xFE04: "GRPC_PREFERRED_RECEIVE_CRYPTO_FRAME_SIZE"}
 
 
 class Wire:
-    """One connection's bytes.
+    """The bytes of one connection.
 
     Attributes:
-        head: the first bytes that came.
-        settings: what the server's SETTINGS frames said so far, by RFC 9113's names; None before the first of them.
-        loss: how the connection ended, as far as bytes can tell; nothing is read after it.
+        head: the first bytes received.
+        settings: the server's SETTINGS so far, by their names in RFC 9113; None before the first frame.
+        loss: how the connection ended, as far as the bytes tell; nothing is read after that.
     """
 
     def __init__(self) -> None:
-        """Have the client's preface ready to be sent: no server push, as every gRPC client says."""
+        """Prepare the client's preface, with server push disabled, as in every gRPC client."""
         self.head = b""
         self.settings: Mapping[str, int] | None = None
         self.loss: Loss | None = None
@@ -58,20 +58,20 @@ class Wire:
         self._h2.initiate_connection()
 
     def to_send(self) -> bytes:
-        """Return what is to be sent by now: the preface, acknowledgements of SETTINGS and PING, a GOAWAY."""
+        """Return the bytes to send now: the preface, acknowledgements of SETTINGS and PING, a GOAWAY."""
         return bytes(self._h2.data_to_send())
 
     def say_goodbye(self) -> None:
-        """Have GOAWAY(NO_ERROR) ready to be sent; nothing that comes afterwards is read."""
+        """Prepare GOAWAY(NO_ERROR); nothing that arrives afterwards is read."""
         if self.loss is None:
             self._h2.close_connection()
             self.loss = Loss("it was closed on this side", graceful=True)
 
     def feed(self, data: bytes) -> None:
-        """Take in what came.
+        """Process received data.
 
-        h2 gets one frame at a time. It would forget the good frames before a bad one in the same data, and takes the
-        PING that servers send right behind their GOAWAY for a bad one.
+        h2 is given one frame at a time. Otherwise it would discard valid frames that precede an invalid one in the same
+        data, and treat the PING that servers send right after their GOAWAY as invalid.
         """
         self.head += data[: _HEAD - len(self.head)]
         self._unread += data
@@ -87,7 +87,9 @@ class Wire:
         length = int.from_bytes(self._unread[:3])
         if self.settings is None and not _begins_with_settings(self._unread):
             self._break_off(describe(self.head), ErrorCodes.PROTOCOL_ERROR)
-        elif length > self._h2.max_inbound_frame_size:  # said before it is all there: nobody fills our memory
+        elif (
+            length > self._h2.max_inbound_frame_size
+        ):  # checked before it has fully arrived, so that it cannot fill our memory
             self._break_off(f"it announced a frame of {length} bytes", ErrorCodes.FRAME_SIZE_ERROR)
         elif len(self._unread) >= _FRAME_HEADER + length:
             frame = bytes(self._unread[: _FRAME_HEADER + length])
@@ -103,7 +105,7 @@ class Wire:
         try:
             events = self._h2.receive_data(frame)
         except Exception as error:  # noqa: BLE001 - whatever a server's bytes do to the parser, they are the server's
-            self.loss = Loss(f"it broke HTTP/2's rules: {error}")  # h2 has a GOAWAY ready to be sent
+            self.loss = Loss(f"it violated HTTP/2: {error}")  # h2 has prepared a GOAWAY
             return
         for event in events:
             self._note(event)
@@ -122,30 +124,30 @@ class Wire:
 
 
 def _begins_with_settings(data: bytes | bytearray) -> bool:
-    """Return whether the first frame is the SETTINGS frame that a server has to begin with (RFC 9113, 3.4)."""
+    """Return whether the first frame is the SETTINGS frame with which a server must begin (RFC 9113, 3.4)."""
     frame, length = _frame(data)
     return isinstance(frame, SettingsFrame) and "ACK" not in frame.flags and length % _SETTING == 0
 
 
 def describe(head: bytes) -> str:
-    """Say what a server is that began with these bytes, and from which no SETTINGS frame came."""
+    """Describe a server that sent these bytes first, and no SETTINGS frame."""
     if head.startswith(b"HTTP/"):
         line = head.partition(b"\n")[0].decode("ascii", "backslashreplace").rstrip("\r")
         return f"it answered in HTTP/1: {line!r}"
     if head.startswith((b"\x15\x03", b"\x16\x03")):  # alert, handshake; 3 is the version of TLS and of SSL 3 before it
         return "it answered in TLS"
     if len(head) < _FRAME_HEADER:
-        return f"it said no more than {head!r}"
+        return f"it sent only {head!r}"
     if _begins_with_settings(head):
-        return "it stopped within its SETTINGS frame"
+        return "it stopped in the middle of its SETTINGS frame"
     frame, length = _frame(head)
     if frame is None or isinstance(frame, ExtensionFrame) or length > _DEFAULT_FRAME_SIZE:
-        return f"it does not speak HTTP/2, it said {head[:_SHOWN]!r}"
+        return f"it does not speak HTTP/2, it sent {head[:_SHOWN]!r}"
     return f"its first frame was {type(frame).__name__.removesuffix('Frame')}, not SETTINGS"
 
 
 def _frame(data: bytes | bytearray) -> tuple[Frame | None, int]:
-    """Read a frame's header; no frame where it is none."""
+    """Parse a frame header; returns no frame if it is not one."""
     try:
         return Frame.parse_frame_header(memoryview(bytes(data[:_FRAME_HEADER])))
     except HyperframeError:

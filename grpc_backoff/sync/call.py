@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 _LONGEST_SLEEP = 3600.0
 """The longest wait in one piece, in seconds: the system's own limit is far off, and a deadline may be farther."""
-_LONGEST_SLEEP_OF_MAIN = 0.2
+_LONGEST_SLEEP_OF_MAIN = 0.25
 """The same for the main thread: a signal that arrives just as it falls asleep does not wake it (TH-6)."""
 _OF_CONNECTIONS = (m.ConnectionReady, m.Missed, m.NoConnection)
 

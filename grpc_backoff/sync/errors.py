@@ -35,9 +35,9 @@ class CallError(GrpcBackoffError, InactiveRpcError):  # type: ignore[misc] # grp
         InactiveRpcError.__init__(self, state)
 
     def _status(self) -> tuple[Any, ...]:
-        """Return what `__init__` takes."""
-        said = self.code(), self.initial_metadata(), self.trailing_metadata()
-        return *said, self.details(), self.debug_error_string()
+        """Return what `__init__` takes, in a form that can be pickled: grpc's own pairs of metadata cannot."""
+        initial, trailing = (tuple(map(tuple, pairs)) for pairs in (self.initial_metadata(), self.trailing_metadata()))
+        return self.code(), initial, trailing, self.details(), self.debug_error_string()
 
 
 class NoConnectionError(errors.NoConnectionError, CallError):

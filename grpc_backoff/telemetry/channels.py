@@ -1,8 +1,9 @@
-"""What the channels that are listened to have at this moment: connections, and attempts that are planned.
+"""Tracks the current state of observed channels: their connections, and planned attempts.
 
-Each event says all that is to be known of its channel, so the latest one is what is kept: under the channel's key, and
-so no longer than the channel, whether it is closed or merely dropped. A connection that several channels share is one
-connection, and an attempt that several of them tell of is one attempt (SH-7): both are known by the attempt's id.
+Each event contains everything that is known about its channel, so only the latest one is kept: under the channel's key,
+and so no longer than the channel lives, whether it is closed or garbage-collected. A connection that several channels
+share is counted as one connection, and an attempt that several of them report as one attempt (SH-7): both are
+identified by the attempt's id.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from grpc_backoff.connection.events import ChannelKey, ConnectionEvent
 __all__ = ["Channels"]
 
 _MOST_TOLD = 4096
-"""How many events are remembered, so that none is counted twice: more than can be on their way to other loops."""
+"""How many events are remembered so that none is counted twice: more than can be on their way to other loops."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Channel:
-    """One channel after its latest event; `next_start` is on this module's clock, None if nothing is planned."""
+    """A channel after its latest event; `next_start` is on this module's clock, None if nothing is planned."""
 
     target: str
     connected: bool = False
@@ -34,17 +35,17 @@ class _Channel:
 
 
 class Channels:
-    """Takes in events on event loops, and answers in any thread."""
+    """Receives events on event loops, and answers queries in any thread."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        """Begin without channels; `now` is a monotonic clock of all threads, as a channel's own need not be (CB-12)."""
+        """Start without channels; `now` is a monotonic clock shared by all threads, unlike a channel's (CB-12)."""
         self._now = now
-        self._lock = threading.Lock()  # never held while another's code runs
+        self._lock = threading.Lock()  # never held while foreign code runs
         self._known: WeakKeyDictionary[ChannelKey, _Channel] = WeakKeyDictionary()
         self._told: OrderedDict[tuple[type, str], None] = OrderedDict()
 
     def is_news(self, event: ConnectionEvent) -> bool:
-        """Return whether another channel has not told of the same already: to be asked once for each event."""
+        """Return whether no other channel has reported this event yet; call it once per event."""
         if not event.attempt_id:
             return True
         told = type(event), event.attempt_id
@@ -56,10 +57,10 @@ class Channels:
         return new
 
     def note(self, event: ConnectionEvent, target: str) -> None:
-        """Keep what the event says of its channel, under the name that its target is to have in the answers."""
+        """Record the event for its channel; `target` is the label of the channel in the answers."""
         match event:
             case events.BackoffReset(retry_in=None) | events.CoreRedial():
-                return  # nothing was planned that changes; and what the core dials is not the channel's
+                return  # no plan changes; a redial by the core is not the channel's
             case events.AttemptFailed() | events.Disconnected() | events.BackoffReset() if event.retry_in is not None:
                 known = _Channel(target, next_start=self._now() + event.retry_in)
             case events.Connected() if not event.elsewhere:
@@ -76,7 +77,7 @@ class Channels:
                 self._known[event.channel] = known
 
     def open_connections(self) -> Mapping[str, int]:
-        """Return how many connections stand, for each target that a channel which is not closed has dialled."""
+        """Return the number of open connections for each target that an open channel has dialled."""
         count: Counter[str] = Counter()
         seen = set()
         for channel in self._all():
@@ -87,9 +88,9 @@ class Channels:
         return count
 
     def next_attempts(self) -> Mapping[str, float]:
-        """Return the seconds to the nearest attempt that is planned, for each target that has one.
+        """Return the seconds until the next planned attempt, for each target that has one.
 
-        An attempt whose time has passed is not planned any more: it has begun, or its channel fell idle (CB-14).
+        An attempt whose time has passed is no longer planned: it has begun, or its channel became idle (CB-14).
         """
         now = self._now()
         nearest: dict[str, float] = {}

@@ -1,10 +1,10 @@
-"""The listener that logs: one line for what a person on call would want to know, under the logger `grpc_backoff`.
+"""The listener that logs: one line for each event that a person on call may need, to the logger `grpc_backoff`.
 
-A call that was given up is a WARNING. Failed attempts to connect, lost connections, recoveries and retries are INFO,
-everything else DEBUG. No payload, metadata or token ever comes this way: the events hold none (RT-11).
+A call that gave up is logged as WARNING; failed attempts to connect, lost connections, recoveries and retries as INFO;
+everything else as DEBUG. No payloads, metadata or tokens are logged: the events contain none (RT-11).
 
-Each record also has what its line says as attributes, for those who write JSON: `FIELDS`, None where there is no such
-thing.
+Each record also carries the content of its line as attributes, for loggers that write JSON: `FIELDS`, each None if it
+does not apply.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ __all__ = ["FIELDS", "listens", "log_event"]
 _LOG = logging.getLogger("grpc_backoff")
 
 FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id", "operation_id")
-"""The attributes of every record; `delay` is in seconds, up to the next attempt; `operation_id` is a call's id."""
+"""The attributes of every record; `delay` is the time to the next attempt in seconds, `operation_id` a call's id."""
 
 
 def listens(event: ConnectionEvent | CallEvent) -> bool:
-    """Return whether the log may take an event; for callers that would have to start a thread for it."""
+    """Return whether this event may be logged; for callers that would otherwise start a thread for it."""
     return _LOG.isEnabledFor(logging.WARNING if isinstance(event, CallExhausted) else logging.INFO)
 
 
 def log_event(event: ConnectionEvent | CallEvent) -> None:
-    """Log one event of a channel's connection or of a call; one of another connection's is logged there (SH-7)."""
+    """Log one event of a channel's connection or of a call; another connection's events are logged there (SH-7)."""
     if isinstance(event, CallEvent):
         _log_call(event)
     elif not event.elsewhere:
@@ -55,7 +55,11 @@ def _log_connection(event: ConnectionEvent) -> None:
             line = "%s; it had lasted %.3g s; next in %.3g s"
             _log(logging.INFO, event, line, event.failure, event.lived, event.retry_in, delay=event.retry_in)
         case events.CoreRedial():
-            _log(logging.DEBUG, event, "grpc's core dialled by itself, for a call that entered as the connection ended")
+            _log(
+                logging.DEBUG,
+                event,
+                "grpc's core redialled by itself, for a call that was assigned to the connection as it ended",
+            )
         case events.BackoffReset(retry_in=None):
             _log(logging.DEBUG, event, "backoff reset")
         case events.BackoffReset():
@@ -66,7 +70,7 @@ def _log_connection(event: ConnectionEvent) -> None:
 
 def _log_call(event: CallEvent) -> None:
     match event:
-        case CallSucceeded() if event.attempt > 1:  # at the first, it is what every call does
+        case CallSucceeded() if event.attempt > 1:  # a success at the first attempt is not worth a line
             _log(logging.DEBUG, event, "%s succeeded at attempt %d after %.3g s", *_attempt(event), event.took)
         case CallRetried():
             line = "%s failed at attempt %d, %s; next in %.3g s (%s)%s"

@@ -1,12 +1,12 @@
-"""OpenTelemetry metrics: what gRFC A94 counts of connections, how long is waited, and what retries come to (RT-12).
+"""OpenTelemetry metrics: the connection counters of gRFC A94, the lengths of waits, and the results of retries (RT-12).
 
-A listener, one for any number of channels::
+One listener serves any number of channels::
 
     metrics = Metrics()
     channel = aio.insecure_channel(target, listeners=[metrics])
 
-Names, units and labels are gRPC's own where gRPC has them (A94, A96, A66), the names under this library's prefix. Only
-OpenTelemetry's API is used, from the extra `otel`; without an SDK nothing is recorded.
+Names, units and labels are gRPC's own where gRPC defines them (A94, A96, A66); other names have this library's prefix.
+Only OpenTelemetry's API is used, from the extra `otel`; without an SDK nothing is recorded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ except ImportError as error:
 
 __all__ = ["Metrics", "attempt_label", "canonical_target", "delay_histogram", "word_label"]
 
-# Names of metrics.
+# The names of the metrics.
 SUCCEEDED: Final = "grpc_backoff.subchannel.connection_attempts_succeeded"
 FAILED: Final = "grpc_backoff.subchannel.connection_attempts_failed"
 DISCONNECTIONS: Final = "grpc_backoff.subchannel.disconnections"
@@ -44,7 +44,7 @@ EXHAUSTED: Final = "grpc_backoff.client.call.exhausted"
 SERVER_DELAYS_HONORED: Final = "grpc_backoff.client.call.server_delays_honored"
 SERVER_DELAY: Final = "grpc_backoff.client.call.server_delay"
 
-# Labels, and the values of A94's own.
+# The labels, and the values that A94 defines.
 TARGET: Final = "grpc.target"
 METHOD: Final = "grpc.method"
 STATUS: Final = "grpc.status"
@@ -56,9 +56,9 @@ SHUTDOWN: Final = "subchannel shutdown"
 UNKNOWN: Final = "unknown"
 
 LAST_ATTEMPT: Final = 10
-"""From this number on attempts share one value of their label: each value is a series that is kept for good."""
+"""Attempts from this number on share one label value, because each label value is a time series kept for good."""
 DELAYS: Final = (0, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
-"""The bounds of the histograms' buckets, in seconds: from no wait at all past the longest of the presets."""
+"""The bounds of the histogram buckets, in seconds: from no wait to beyond the longest wait of the presets."""
 
 _SCHEMES = {"dns", "ipv4", "ipv6", "unix", "unix-abstract", "xds", "google-c2p", "google-c2p-experimental"}
 
@@ -66,13 +66,13 @@ Labels = dict[str, str]
 
 
 class Metrics:
-    """Records the events of channels and their calls in OpenTelemetry's metrics; `docs/telemetry.md` lists them.
+    """Records the events of channels and their calls as OpenTelemetry metrics; `docs/telemetry.md` lists them.
 
-    A channel is best given it when it is made: what happened before is not known here.
+    Pass it to a channel when the channel is created: earlier events are not included.
     """
 
     def __init__(self, meter_provider: MeterProvider | None = None) -> None:
-        """Record with this provider; with the global one by default, also where that is set later."""
+        """Record with this provider; by default with the global one, even if that is set later."""
         self._connections, self._calls = _instruments(meter_provider or get_meter_provider())
 
     def __call__(self, event: ConnectionEvent | CallEvent) -> None:
@@ -84,7 +84,7 @@ class Metrics:
 
 
 class _Connections:
-    """The instruments that connections have."""
+    """The instruments for connections."""
 
     def __init__(self, meter: Meter, channels: Channels) -> None:
         self._channels = channels
@@ -120,15 +120,15 @@ class _Connections:
 
 
 class _Calls:
-    """The instruments that calls have."""
+    """The instruments for calls."""
 
     def __init__(self, meter: Meter) -> None:
-        self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts behind which another was planned.")
+        self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts after which another was planned.")
         self._delay = delay_histogram(meter, RETRY_DELAY, "Waits before retries of calls.")
         self._successes = meter.create_counter(SUCCESSES, "{call}", "Calls that succeeded.")
-        self._exhausted = meter.create_counter(EXHAUSTED, "{call}", "Calls that could not be retried any more.")
+        self._exhausted = meter.create_counter(EXHAUSTED, "{call}", "Calls that gave up retrying.")
         self._honored = meter.create_counter(SERVER_DELAYS_HONORED, "{delay}", "Waits that a server asked for.")
-        self._server_delay = delay_histogram(meter, SERVER_DELAY, "Waits as a server asked for them.")
+        self._server_delay = delay_histogram(meter, SERVER_DELAY, "Waits as requested by a server.")
 
     def record(self, event: CallEvent) -> None:
         labels: Labels = {TARGET: canonical_target(event.target), METHOD: event.method.removeprefix("/")}
@@ -152,9 +152,9 @@ _GLOBAL = Channels()
 
 
 def _instruments(provider: MeterProvider) -> tuple[_Connections, _Calls]:
-    """Return the provider's instruments, made once: the SDK would drop the callbacks of another gauge of that name.
+    """Return the provider's instruments, created once: the SDK would drop the callbacks of a second gauge by that name.
 
-    For the same reason those of the global provider look at the same channels before and after it is set.
+    For the same reason, those of the global provider observe the same channels before and after it is set.
     """
     with _LOCK:
         made = _MADE.get(provider)
@@ -175,16 +175,16 @@ def _observed(values: Mapping[str, float]) -> Iterable[Observation]:
 
 
 def canonical_target(target: str) -> str:
-    """Return a target as A66 has it: with the scheme that grpc's core takes where it names none."""
+    """Return a target in A66's form: with the scheme that grpc's core uses if it names none."""
     scheme, colon, _ = target.partition(":")
     return target if colon and scheme.lower() in _SCHEMES else f"dns:///{target}"
 
 
 def attempt_label(attempt: int) -> str:
-    """Return an attempt's number as its label has it."""
+    """Return the label value of an attempt's number."""
     return str(attempt) if attempt < LAST_ATTEMPT else f"{LAST_ATTEMPT}+"
 
 
 def word_label(word: WaitSource | Reason) -> str:
-    """Return who asked for a wait, or why there is no further attempt, as its label has it."""
+    """Return the label value of a wait's source, or of the reason why there is no further attempt."""
     return word.name.lower()

@@ -1,8 +1,8 @@
-"""Spans for the attempts of a call, where the program traces with OpenTelemetry; the names are gRFC A72's.
+"""Spans for the attempts of a call, if the program traces with OpenTelemetry; the names are those of gRFC A72.
 
-Each attempt is a span below the one that is current where the call is made: the call's own, if an instrumentation makes
-one, else the caller's. A wait between two attempts is an event of that span. As with trace ids, OpenTelemetry is never
-imported from here, and whatever it raises, no call fails for want of a span.
+Each attempt is a child of the span that is current when the call is made: the call's own, if an instrumentation creates
+one, else the caller's. A wait between two attempts is an event of that span. As with trace ids, this module never
+imports OpenTelemetry, and an exception from it never fails a call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OK = "OK"
 
 
 def spans_of(method: str) -> CallSpans | None:
-    """Return the spans of a call that is about to be made; None where nothing records the caller's."""
+    """Return the spans of a call that is about to be made; None if the caller's span is not recorded."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return None
@@ -35,14 +35,14 @@ class CallSpans:
     """The spans of one call's attempts, one at a time."""
 
     def __init__(self, trace: Any, caller: Any, method: str) -> None:
-        """Nothing has begun; `caller` is the span that they are children of."""
+        """Start without spans; `caller` is the parent of those to come."""
         self._trace = trace
         self._caller = caller
         self._method = method.removeprefix("/")
         self._attempt: Any = None
 
     def begin(self, previous: int) -> None:
-        """Begin an attempt, or go on with one that has waited for a connection; `previous` attempts came before."""
+        """Start an attempt, or continue one that waited for a connection; `previous` attempts came before."""
         with contextlib.suppress(Exception):
             if self._attempt is not None:
                 self._attempt.add_event("Delayed LB pick complete")
@@ -55,7 +55,7 @@ class CallSpans:
             )
 
     def end(self, code: str) -> None:
-        """End the attempt, if one has begun, with the name of a status code."""
+        """End the attempt's span, if one was started, with the name of a status code."""
         attempt, self._attempt = self._attempt, None
         if attempt is None:
             return
@@ -65,7 +65,7 @@ class CallSpans:
             attempt.end()
 
     def waits(self, retried: CallRetried) -> None:
-        """Note a wait between two attempts."""
+        """Record a wait between two attempts."""
         with contextlib.suppress(Exception):
             wait = {"delay": retried.delay, "source": retried.source.value, "code": retried.code}
             self._caller.add_event("Retry backoff", wait)

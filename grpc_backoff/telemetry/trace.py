@@ -1,7 +1,6 @@
-"""Which trace a call belongs to, where the program traces with OpenTelemetry.
+"""Finds the trace that a call belongs to, if the program traces with OpenTelemetry.
 
-This library does not need OpenTelemetry for that and never imports it: a program that nobody has imported it into has
-no traces.
+This library never imports OpenTelemetry for that: in a program that has not imported it, there are no traces.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ def current_trace_id() -> str | None:
     if trace is None:
         return None
     found: str | None = None
-    # A span may be anybody's, and the import half done: whatever that raises, no call fails for want of a trace id.
+    # The span may come from any library, and the import may be half done: an exception here must not fail the call.
     with contextlib.suppress(Exception):
         context = trace.get_current_span().get_span_context()
         found = f"{context.trace_id:032x}" if context.is_valid else None

@@ -1,9 +1,9 @@
-"""For testing what is built on this library: a clock in hand, a connector and a channel with a script, a failing front.
+"""For testing code built on this library: a manual clock, a scripted connector and channel, and a failing front.
 
-`scripted_channel` is where to begin: it tests what code makes of an outage without waiting for one.
+Start with `scripted_channel`: it tests how code copes with an outage, without waiting for one.
 
 `grpc_backoff.testing.front` (servers that fail on real sockets) and `grpc_backoff.testing.checks` (what any connector
-must do) need the extra `testing` and are imported by their own names.
+must do) need the extra `testing` and are imported from their own modules.
 
 Internal, but for `checks`, `front` and `port`: programs import from `grpc_backoff.testing`.
 """

@@ -1,19 +1,19 @@
-"""A channel whose connections come and go by a script, for testing the code that makes calls on it.
+"""A channel whose connections follow a script, for testing the code that makes calls on it.
 
 An outage of a minute takes milliseconds::
 
     clock = FakeClock()
     connector = ScriptedConnector(clock, [Fails()])  # every attempt fails
-    async with scripted_channel(connector, f"127.0.0.1:{port}") as channel:  # a server of the test's own
+    async with scripted_channel(connector, f"127.0.0.1:{port}") as channel:  # a server started by the test
         work = asyncio.create_task(code_under_test(channel))
         await clock.advance(60)
         connector.play([Succeeds()])  # from now on every attempt succeeds
         await clock.advance(150)  # no gap between two attempts is longer
         await work
 
-`connector.connections[-1].end()` breaks a connection. Attempts, gaps, retries and the deadlines of calls that wait are
-on the clock in the test's hand. A call that has a connection is a real one, to a real server, and takes real time: grpc
-on a clock that jumps would time out for no reason.
+`connector.connections[-1].end()` breaks a connection. Attempts, gaps, retries and the deadlines of pending calls follow
+the test's clock. A call that has a connection is a real call to a real server and takes real time: on a clock that
+jumps, grpc would time out for no reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["scripted_channel"]
 
 _CHUNK = 1 << 16
 
-_genuine: Any = importlib.import_module("grpc.aio._channel")  # beneath whatever traces or replaces the public names
+_genuine: Any = importlib.import_module("grpc.aio._channel")  # below any wrapper of the public names, such as a tracer
 
 
 def scripted_channel(
@@ -54,22 +54,22 @@ def scripted_channel(
 ) -> Channel:
     """Create a channel that connects by a script, on the script's clock.
 
-    Everything else is as with `aio.insecure_channel`, or with `aio.secure_channel` if there are `credentials`.
+    Everything else is as in `aio.insecure_channel`, or in `aio.secure_channel` if there are `credentials`.
 
     Args:
-        connector: the script. `connector.play` goes on with another one, `connector.connections[-1].end()` loses the
-            connection: calls that run on it fail with UNAVAILABLE, as with a connection that broke, unless the end is
+        connector: the script. `connector.play` continues with another script; `connector.connections[-1].end()` breaks
+            the connection: calls running on it fail with UNAVAILABLE, as on a broken connection, unless the end is
             graceful.
-        target: where calls go while the script says that there is a connection: a server of the test's own.
-        credentials: as for `aio.secure_channel`.
-        options: as for `aio.insecure_channel`, like all that follow.
+        target: where calls go while the script provides a connection: a server started by the test.
+        credentials: as in `aio.secure_channel`.
+        options: as in `aio.insecure_channel`, like all that follow.
         compression: the same.
         interceptors: the same.
-        settings: as for `aio.insecure_channel`, but for `clock`, which is the script's. By default `rng` gives the same
-            numbers for each channel, so that a test repeats itself.
+        settings: as in `aio.insecure_channel`, except for `clock`, which is the script's. By default `rng` yields the
+            same numbers for each channel, so that tests are reproducible.
 
     Raises:
-        grpc_backoff.OptionError: as `aio.insecure_channel`; also for a target that is no address of a socket.
+        grpc_backoff.OptionError: as in `aio.insecure_channel`; also if the target is not the address of a socket.
     """
     settings = {"rng": random.Random(0), **settings, "clock": connector.clock}
     return Channel(
@@ -108,7 +108,7 @@ class _ServedConnector:
         await asyncio.gather(*(connection.close(grace) for connection in made))
 
     def _open(self, place: str) -> grpc.aio.Channel:
-        """Return a channel of grpc's own along a line, on which the server has its right name."""
+        """Return one of grpc's own channels over a line, on which the server keeps its correct name."""
         options: list[tuple[str, Any]] = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
         if self._credentials is None:
             options.append(("grpc.default_authority", f"{self._target.host}:{self._target.port}"))
@@ -145,7 +145,7 @@ class _ServedConnection:
         return await self.scripted.lost()
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:
-        """Return at once: nothing dials here but the script."""
+        """Return at once: nothing dials here except the script."""
 
     def retire(self) -> None:
         self.scripted.retire()
@@ -172,7 +172,7 @@ class _ServedConnection:
 
 
 class _Line:
-    """A way to a server that can be cut: what makes calls end as they do where a network breaks."""
+    """A path to a server that can be cut, so that calls end as they do when a network breaks."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -182,9 +182,9 @@ class _Line:
         self._cut = False
 
     def open(self) -> str:
-        """Return where to connect to instead.
+        """Return the address to connect to instead.
 
-        At once: the script's clock does not wait for the event loop, which takes some turns to begin to serve.
+        At once, because the script's clock does not wait for the event loop, which needs a few turns to start serving.
         """
         sock = socket.create_server(("127.0.0.1", 0))
         self._serving = asyncio.ensure_future(asyncio.start_server(self._carry, sock=sock))
@@ -213,7 +213,7 @@ class _Line:
                 self.break_all()
             await asyncio.gather(_pump(reader, here), _pump(there, writer))
         except OSError:
-            writer.transport.abort()  # there is no server: as if it had hung up
+            writer.transport.abort()  # there is no server: act as if it had hung up
         finally:
             self._tasks.discard(task)
 

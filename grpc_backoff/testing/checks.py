@@ -1,4 +1,4 @@
-"""Checks that any `Connector` must pass, ours and anyone's: real sockets, real time."""
+"""Checks that every `Connector` must pass, built-in or not: real sockets, real time."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ MakeConnector = Callable[[str], Connector[Any]]
 _LIMIT = 1.0
 _CLOSED_WITHIN = 0.25  # CB-3
 _BEFORE = 0.2
-_PATIENCE = 5.0  # for whatever has to happen at some time, on a machine that is busy
+_PATIENCE = 5.0  # for things that must happen eventually, on a busy machine
 
 
 async def check_connector(make: MakeConnector) -> None:
-    """Hold a connector to its contract; AssertionError says what it breaks.
+    """Check that a connector fulfils its contract; AssertionError says what is violated.
 
-    Takes a few seconds of real time. `make` gets a target on 127.0.0.1 and returns a fresh connector without TLS.
+    Takes a few seconds of real time. `make` gets a target on 127.0.0.1 and returns a new connector without TLS.
     """
     for check in (_connects, _tells_of_loss, _refused, _no_settings, _gone_at_once, _gives_up_when_cancelled):
         await check(make)
 
 
 def _hold(condition: bool, what: str) -> None:
-    if not condition:  # no assert statement: these checks hold under python -O too
+    if not condition:  # not an assert statement, so that the checks also run under python -O
         raise AssertionError(what)
 
 
@@ -66,7 +66,7 @@ async def _connects(make: MakeConnector) -> None:
         _hold(connection.alive(), "a connection whose peer sent SETTINGS is alive")
         _hold(len(front.visits) == 1, "one attempt is one connection")
         await asyncio.sleep(_LIMIT)
-        _hold(connection.alive(), "the limit is over with SETTINGS (CB-3)")
+        _hold(connection.alive(), "the limit no longer applies after SETTINGS (CB-3)")
         connection.retire()
         connection.retire()
 
@@ -78,7 +78,7 @@ async def _tells_of_loss(make: MakeConnector) -> None:
         connection = await _in_time(connector.connect(_LIMIT))
         waiting = asyncio.ensure_future(connection.lost())
         await asyncio.sleep(0.1)
-        _hold(not waiting.done(), "a connection that stands is not lost")
+        _hold(not waiting.done(), "an open connection is not lost")
         await front.break_all()
         _hold(bool((await _in_time(waiting)).reason), "a loss has a reason")
         _hold(not connection.alive(), "a lost connection is not alive")
@@ -94,7 +94,7 @@ async def _fails(connector: Connector[Any]) -> Stage:
     outcome = (await asyncio.gather(_in_time(connector.connect(_LIMIT)), return_exceptions=True))[0]
     if not isinstance(outcome, ConnectError):
         raise AssertionError(  # noqa: TRY004 - it is one
-            f"without SETTINGS there is a ConnectError, not {outcome!r} (CB-6)"
+            f"without SETTINGS, an attempt raises ConnectError, not {outcome!r} (CB-6)"
         )
     _hold(bool(outcome.failure.reason), "a failure has a reason")
     return outcome.failure.stage
@@ -130,18 +130,18 @@ async def _gives_up_when_cancelled(make: MakeConnector) -> None:
     async def use(front: FlakyFront, connector: Connector[Any]) -> None:
         attempt = asyncio.ensure_future(connector.connect(_LIMIT))
         await asyncio.wait([attempt], timeout=_LIMIT - _BEFORE)
-        _hold(not attempt.done(), "accepting is not success, and before its limit an attempt is not over (CB-3, CB-6)")
+        _hold(not attempt.done(), "accepting is not success, and an attempt does not end before its limit (CB-3, CB-6)")
         await asyncio.wait([attempt], timeout=_BEFORE)
         attempt.cancel()
         outcome = (await asyncio.gather(attempt, return_exceptions=True))[0]
         _hold(
             isinstance(outcome, ConnectError | asyncio.CancelledError),
-            f"at its limit an attempt fails or lets itself be cancelled, it is not {outcome!r} (CB-3)",
+            f"at its limit an attempt fails or can be cancelled, not {outcome!r} (CB-3)",
         )
         await asyncio.sleep(2 * _CLOSED_WITHIN)
         visit = front.visits[0]
         late = (visit.ended or math.inf) - visit.at - _LIMIT
         _hold(late <= _CLOSED_WITHIN, f"the socket was closed {late:.3f} s after the limit (CB-3)")
-        _hold(len(front.visits) == 1, "an attempt that was given up is not repeated")
+        _hold(len(front.visits) == 1, "an abandoned attempt is not repeated")
 
     await _with(silent, make, use)

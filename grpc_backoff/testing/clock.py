@@ -1,4 +1,4 @@
-"""A clock in the test's hand."""
+"""A clock under the test's control."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 __all__ = ["FakeClock"]
 
 _TURNS = 20
-"""How many turns of the event loop tasks get to react to a moment before the next comes."""
+"""How many turns of the event loop tasks get to react to one moment before the next."""
 
 
 class _Timer:
@@ -22,13 +22,13 @@ class _Timer:
 
 
 class FakeClock:
-    """A `Clock` that moves only when it is told to; callbacks come in order, each at its own moment.
+    """A `Clock` that moves only when told to; callbacks run in order, each at its own moment.
 
-    Real grpc on a jumping clock times out for no reason: use it with a `ScriptedConnector`.
+    On a clock that jumps, real grpc times out for no reason: use it with a `ScriptedConnector`.
     """
 
     def __init__(self, start: float = 1000.0) -> None:
-        """Begin at `start` seconds."""
+        """Start at `start` seconds."""
         self._now = start
         self._timers: list[tuple[float, int, _Timer]] = []
         self._order = itertools.count()
@@ -38,17 +38,17 @@ class FakeClock:
         return self._now
 
     def call_at(self, when: float, callback: Callable[[], None]) -> _Timer:
-        """Call back once the clock has been moved to `when`."""
+        """Call back once the clock has reached `when`, in seconds."""
         timer = _Timer(callback)
         heapq.heappush(self._timers, (when, next(self._order), timer))
         return timer
 
     def armed(self) -> list[float]:
-        """Return the moments at which something is due, in order."""
+        """Return the moments at which something is due, in order, in seconds."""
         return sorted(when for when, _, timer in self._timers if timer.callback is not None)
 
     async def sleep(self, seconds: float) -> None:
-        """Return once the clock has been moved by `seconds`."""
+        """Return once the clock has advanced by `seconds`."""
         done = asyncio.get_running_loop().create_future()
 
         def wake() -> None:
@@ -62,7 +62,7 @@ class FakeClock:
             timer.cancel()
 
     async def advance(self, seconds: float) -> None:
-        """Move on by `seconds`, stopping at every moment at which something is due."""
+        """Advance by `seconds`, stopping at every moment at which something is due."""
         end = self._now + seconds
         await _let_tasks_run()
         while self._timers and self._timers[0][0] <= end:
@@ -74,7 +74,7 @@ class FakeClock:
         self._now = end
 
     async def jump(self, seconds: float) -> None:
-        """Move on by `seconds` in one leap, as after a suspended laptop or a blocked loop: whatever was due is late."""
+        """Advance by `seconds` in one step, as after a suspended laptop or a blocked loop: due callbacks run late."""
         self._now += seconds
         await self.advance(0.0)
 

@@ -1,4 +1,4 @@
-"""A connector with a script: no sockets, every outcome at its own moment of a fake clock."""
+"""A scripted connector: no sockets, and every outcome at a set moment of a fake clock."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _REFUSED = Failure(Stage.TCP, "connection refused")
 
 @dataclass(frozen=True, slots=True)
 class Succeeds:
-    """SETTINGS arrives after so many seconds."""
+    """SETTINGS arrives after this many seconds."""
 
     after: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fails:
-    """The attempt fails after so many seconds."""
+    """The attempt fails after this many seconds."""
 
     after: float = 0.0
     failure: Failure = _REFUSED
@@ -38,7 +38,7 @@ class Hangs:
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt as the connector saw it; `outcome` is None while it runs, "cancelled" when it was given up."""
+    """One attempt, as the connector saw it; `outcome` is None while it runs, and "cancelled" if it was abandoned."""
 
     at: float
     limit: float
@@ -49,44 +49,44 @@ class ScriptedConnection:
     """A `Connection` that the test ends."""
 
     def __init__(self) -> None:
-        """Begin as an established connection."""
+        """Start as an established connection."""
         self.retired = False
         self.used = -math.inf
         self._end: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
         self._tell: Callable[[], None] | None = None
 
     def end(self, reason: str = "closed by the script", *, graceful: bool = False, served: bool = False) -> None:
-        """Lose the connection."""
+        """End the connection."""
         if not self._end.done():
             self._end.set_result(Loss(reason, graceful=graceful, served=served))
 
     def redial(self) -> None:
-        """Dial unasked, once the connection has ended, as grpc's core does for a call that was entering.
+        """Redial unprompted after the connection has ended, as grpc's core does for a call assigned at that moment.
 
-        RuntimeError while the connection stands.
+        Raises RuntimeError while the connection is up.
         """
         if self._tell is None:
-            raise RuntimeError("only a connection that has ended can be dialled anew")
+            raise RuntimeError("only a connection that has ended can be redialled")
         self._tell()
 
     def alive(self) -> bool:
-        """Return whether `end` was not called yet."""
+        """Return whether `end` has not been called yet."""
         return not self._end.done()
 
     def last_used(self) -> float:
-        """Return what the test set as `used`: a moment on the script's clock."""
+        """Return the test's value of `used`: a moment on the script's clock, in seconds."""
         return self.used
 
     def loss(self) -> Loss | None:
-        """Return what `end` said."""
+        """Return the loss passed to `end`; None before that."""
         return self._end.result() if self._end.done() else None
 
     async def lost(self) -> Loss:
-        """Return once `end` was called."""
+        """Wait until `end` is called, and return the loss."""
         return await asyncio.shield(self._end)
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:
-        """Tell of each `redial`, for ever."""
+        """Report each `redial`; never returns."""
         self._tell = tell
         await asyncio.get_running_loop().create_future()
 
@@ -96,17 +96,17 @@ class ScriptedConnection:
 
 
 class ScriptedConnector:
-    """A `Connector` whose attempts end as the script says; when it runs out, the last outcome goes on for ever.
+    """A `Connector` whose attempts end as the script says; after the script's end, its last outcome repeats for ever.
 
     Attributes:
         attempts: every attempt so far.
         connections: every connection made so far.
-        clock: what its outcomes are timed by.
-        known: what `decided` returns.
+        clock: the clock that times the outcomes.
+        known: the value that `decided` returns.
     """
 
     def __init__(self, clock: FakeClock, script: Iterable[Succeeds | Fails | Hangs]) -> None:
-        """Take the outcomes, one for each attempt."""
+        """Store the outcomes, one for each attempt."""
         self.attempts: list[Attempt] = []
         self.connections: list[ScriptedConnection] = []
         self.closed = False
@@ -115,11 +115,11 @@ class ScriptedConnector:
         self._script = list(script)
 
     def play(self, script: Iterable[Succeeds | Fails | Hangs]) -> None:
-        """Go on with another script, from the next attempt on."""
+        """Continue with another script from the next attempt on."""
         self._script = list(script)
 
     async def connect(self, limit: float, *, proven: bool = False) -> ScriptedConnection:  # noqa: ARG002 - no script has it
-        """Make one attempt by the script."""
+        """Make one attempt, following the script."""
         attempt = Attempt(self.clock.now(), limit)
         self.attempts.append(attempt)
         outcome = self._script.pop(0) if len(self._script) > 1 else self._script[0]
@@ -130,7 +130,7 @@ class ScriptedConnector:
             raise
 
     def decided(self) -> bool:
-        """Return what the test set; `connect` has returned everything else."""
+        """Return the test's value; `connect` has returned everything else."""
         return self.known
 
     async def close(self, grace: float | None) -> None:  # noqa: ARG002 - the protocol's

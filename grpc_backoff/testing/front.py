@@ -1,13 +1,13 @@
-"""A TCP front on loopback that fails as servers do, one scripted behaviour for each connection.
+"""A TCP front on loopback that fails like a server, with one scripted behaviour per connection.
 
-Put it before a real server, or before nothing, and point a client of any kind at it::
+Put it in front of a real server, or of nothing, and connect any client to it::
 
     async with FlakyFront(upstream=("127.0.0.1", 50051)) as front:
         front.behaviour = silent
         channel = aio.insecure_channel(front.target)
 
-What a behaviour does is an async function of a `Visit`; the ones below cover the usual failures and users can write
-their own. Frames come from h2, so this module needs the extra `testing`.
+A behaviour is an async function of a `Visit`; the ones below cover the usual failures, and you can write your own.
+Frames come from h2, so this module needs the extra `testing`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ __all__ = [
 ]
 
 HTTP1_ANSWER = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-"""What an HTTP/1.1 server says to bytes that it cannot read."""
+"""An HTTP/1.1 server's response to bytes that it cannot parse."""
 
 _HOST = "127.0.0.1"
 _CHUNK = 64 * 1024
 
 
 class Accepted(Protocol):
-    """What the failures below need of a connection. A server of another make can offer it too, and fail as this one."""
+    """The part of a connection that the failures below use. Other kinds of server can implement it to fail the same."""
 
     async def until_closed(self) -> None:
         """Wait until the client closes."""
@@ -71,9 +71,9 @@ class Visit:
     """One accepted connection.
 
     Attributes:
-        at: when it was accepted, on the event loop's clock.
-        ended: when the client's end was seen closed, or ours was closed; None while it stands.
-        upstream: where a healthy front passes it on to.
+        at: when it was accepted, in seconds on the event loop's clock.
+        ended: when the client's close was seen, or our side closed; None while it is open.
+        upstream: where a healthy front forwards it to.
     """
 
     at: float
@@ -83,7 +83,7 @@ class Visit:
     ended: float | None = None
 
     async def until_closed(self) -> None:
-        """Read and throw away until the client closes."""
+        """Read and discard until the client closes."""
         with contextlib.suppress(ConnectionError):
             while await self.reader.read(_CHUNK):
                 pass
@@ -95,14 +95,14 @@ class Visit:
         self.writer.transport.abort()
 
     def send_settings(self) -> None:
-        """Send a server's SETTINGS frame, with h2's values."""
+        """Send a server's SETTINGS frame, with h2's defaults."""
         connection = H2Connection(H2Configuration(client_side=False))
         connection.initiate_connection()
         self.writer.write(connection.data_to_send())
 
 
 Behaviour = Callable[[Visit], Awaitable[None]]
-"""What to do with one connection; it is closed when this returns."""
+"""Handles one connection, which is closed when this returns."""
 
 
 async def accept_close(visit: Accepted) -> None:
@@ -115,12 +115,12 @@ async def accept_reset(visit: Accepted) -> None:
 
 
 async def silent(visit: Accepted) -> None:
-    """Accept and say nothing, no SETTINGS either, until the client gives up."""
+    """Accept and send nothing, not even SETTINGS, until the client gives up."""
     await visit.until_closed()
 
 
 async def http1_answer(visit: Visit) -> None:
-    """Answer as an HTTP/1.1 server does that was sent something it cannot read."""
+    """Answer as an HTTP/1.1 server does when it receives something it cannot parse."""
     await visit.reader.read(_CHUNK)
     visit.writer.write(HTTP1_ANSWER)
     await visit.writer.drain()
@@ -128,13 +128,13 @@ async def http1_answer(visit: Visit) -> None:
 
 
 async def settings_only(visit: Accepted) -> None:
-    """Send SETTINGS and nothing else, and hold the connection until the client closes."""
+    """Send SETTINGS and nothing else, and keep the connection open until the client closes."""
     visit.send_settings()
     await visit.until_closed()
 
 
 def settings_then_close(after: float = 0.0) -> Callable[[Accepted], Awaitable[None]]:
-    """Return a behaviour that sends SETTINGS and hangs up `after` seconds later, as a proxy whose upstream is down."""
+    """Return a behaviour that sends SETTINGS and hangs up `after` seconds later, like a proxy without an upstream."""
 
     async def behave(visit: Accepted) -> None:
         visit.send_settings()
@@ -144,12 +144,12 @@ def settings_then_close(after: float = 0.0) -> Callable[[Accepted], Awaitable[No
 
 
 async def healthy(visit: Visit) -> None:
-    """Pass everything on to the upstream server and back."""
+    """Forward everything to the upstream server and back."""
     await _relay(visit, 0.0)
 
 
 def slow_settings(delay: float) -> Behaviour:
-    """Return a behaviour that holds back the server's bytes, SETTINGS first, for `delay` seconds, then is healthy."""
+    """Return a behaviour that holds back the server's bytes, SETTINGS first, for `delay` seconds, then forwards."""
 
     async def behave(visit: Visit) -> None:
         await _relay(visit, delay)
@@ -159,11 +159,11 @@ def slow_settings(delay: float) -> Behaviour:
 
 async def _relay(visit: Visit, delay: float) -> None:
     if visit.upstream is None:
-        raise RuntimeError("upstream=None: expected the address of a server, since this front is healthy")
+        raise RuntimeError("upstream=None: expected the address of a server, because this front is healthy")
     try:
         reader, writer = await asyncio.open_connection(*visit.upstream)
     except OSError:
-        return  # as a proxy does whose upstream is gone
+        return  # like a proxy whose upstream is gone
 
     async def back() -> None:
         await asyncio.sleep(delay)
@@ -187,17 +187,17 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class FlakyFront:
-    """A listener on 127.0.0.1 that treats each connection as its script says.
+    """A listener on 127.0.0.1 that handles each connection by its current behaviour.
 
     Attributes:
-        behaviour: what is done with each connection accepted from now on.
+        behaviour: how connections accepted from now on are handled.
         visits: every connection accepted so far, in order.
     """
 
     def __init__(
         self, behaviour: Behaviour = healthy, *, upstream: tuple[str, int] | None = None, port: int = 0
     ) -> None:
-        """Listen on `port`, or on any free one, once entered."""
+        """Listen on `port`, or on any free one if it is 0, once entered."""
         self.behaviour = behaviour
         self.upstream = upstream
         self.visits: list[Visit] = []
@@ -211,14 +211,14 @@ class FlakyFront:
         return f"{_HOST}:{self.port}"
 
     async def __aenter__(self) -> Self:
-        """Start to listen."""
+        """Start listening."""
         await self.listen()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Stop, and break what stands."""
+        """Stop listening, and break open connections."""
         await self.refuse()
         await self.break_all()
         if self._port is not None:
@@ -226,19 +226,19 @@ class FlakyFront:
             self._port = None
 
     async def listen(self) -> None:
-        """Accept connections; harmless when it does already."""
+        """Accept connections; harmless if it already does."""
         if self._port is None:
             self._port = Port(_HOST, self.port, self._accepted)
             self.port = self._port.number
         self._port.listen()
 
     async def refuse(self) -> None:
-        """Refuse new connections from now on and keep the port; those that stand go on."""
+        """Refuse new connections from now on, but keep the port; open connections continue."""
         if self._port is not None:
             self._port.refuse()
 
     async def break_all(self) -> None:
-        """Reset every connection that stands, as a killed server's kernel does."""
+        """Reset every open connection, as the kernel of a killed server does."""
         for visit in self.visits:
             if visit.ended is None:
                 visit.reset()
@@ -268,5 +268,5 @@ class FlakyFront:
 
     def _treated(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        if task.cancelled():  # perhaps before its first step, with nobody else to close it
+        if task.cancelled():  # perhaps before its first step, so that nothing else closes it
             sock.close()

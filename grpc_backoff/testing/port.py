@@ -1,7 +1,7 @@
-"""A TCP port that listens, refuses and listens again, and is kept all the while.
+"""A TCP port that listens, refuses and listens again, without ever being released.
 
-The front stands on it, and so may any server of a test that has to be gone for a while. It is no asyncio server: one of
-those that is closed while it takes a connection leaves that one open for good.
+The front uses it, and so can any server of a test that has to go away for a while. It is not an asyncio server: an
+asyncio server that is closed while it accepts a connection never closes that connection.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ RESET = struct.pack("ii", 1, 0)
 
 _BACKLOG = 4096
 _BATCH = 64
-"""How many connections are accepted before other work has its turn."""
+"""How many connections are accepted before other work gets a turn."""
 
 _REST = 0.1
-"""How long no connection is accepted after that failed, for want of file descriptors."""
+"""How long accepting pauses after it failed for lack of file descriptors, in seconds."""
 
 
 class Port:
@@ -31,12 +31,12 @@ class Port:
 
     Attributes:
         listening: whether it accepts connections.
-        number: the port; the one that was asked for, or the one that was free.
+        number: the port number: the one requested, or the free one that was chosen.
         target: address and port, as clients write them.
     """
 
     def __init__(self, host: str, port: int, accepted: Callable[[socket.socket], None]) -> None:
-        """Take the port, and refuse; `accepted` is called with every connection, once it listens.
+        """Take the port, and refuse connections; once it listens, `accepted` is called with every connection.
 
         Raises:
             ValueError: `host` is not an IP address.
@@ -55,23 +55,23 @@ class Port:
         self.target = f"[{host}]:{self.number}" if version == 6 else f"{host}:{self.number}"  # noqa: PLR2004
 
     def listen(self) -> None:
-        """Accept connections from now on; harmless when it does already."""
+        """Accept connections from now on; harmless if it already does."""
         if not self.listening:
             self.listening = True
             self._sock.listen(_BACKLOG)
             self._wait()
 
     def refuse(self) -> None:
-        """Refuse from now on; harmless when it does already. Connections that were accepted go on.
+        """Refuse connections from now on; harmless if it already does. Accepted connections continue.
 
-        Those that the kernel has let in and nobody accepted yet are reset, by the kernel.
+        The kernel resets connections that it has let in but that were not accepted yet.
         """
         if self.listening:
             self.close()
-            self._sock = self._bind()  # bound and not listening: refused, and nobody else takes the port
+            self._sock = self._bind()  # bound but not listening: connections are refused, and the port stays ours
 
     def close(self) -> None:
-        """Give the port up; harmless when that is done."""
+        """Release the port; harmless if it is released already."""
         if self._sock.fileno() < 0:
             return
         self.listening = False
@@ -84,7 +84,7 @@ class Port:
         sock = socket.socket(self._family)
         try:
             sock.setblocking(False)
-            # Or the port could not be taken again while connections that came through it are not forgotten yet.
+            # Otherwise the port could not be taken again while its old connections are in TIME_WAIT.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((self._host, self.number))
         except OSError:
@@ -108,12 +108,12 @@ class Port:
                 return
             sock.setblocking(False)
             self._accepted(sock)
-            if not self.listening:  # what was just accepted was the last
+            if not self.listening:  # the connection just accepted was the last
                 return
 
 
 def reset(sock: socket.socket) -> None:
-    """Close an accepted connection by RST, as the kernel does with one that nobody accepted."""
+    """Close an accepted connection with RST, as the kernel does with connections that were never accepted."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     sock.close()

@@ -1,32 +1,23 @@
-"""One call with retries against a real server, plaintext and TLS: its attempts, its waits, and what its caller gets.
+"""One call with retries against a real server, plaintext and TLS: what only asyncio's calls have, and what is sent.
 
-Here stands what only a wire can show; which attempt follows on what, and when, is held by the pure tests of the machine
-(`tests/calls`). Waits are real time and short. What is compared are the waits that the channel announces; a slow
-machine only makes the tests slower.
+What both faces do is in `tests/faces`; which attempt follows on what, and when, is held by the pure tests of the
+machine (`tests/calls`). Waits are real time and short. What is compared are the waits that the channel announces; a
+slow machine only makes the tests slower.
 """
 
 from __future__ import annotations
 
 import asyncio
-import copy
-import email.utils
 import json
-import pickle
-import time
 
 import grpc
 import grpc.aio
 import pytest
-from google.protobuf.any_pb2 import Any
-from google.protobuf.duration_pb2 import Duration
-from google.rpc.error_details_pb2 import DebugInfo, RetryInfo
-from google.rpc.status_pb2 import Status
 
-from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource, aio
+from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, Reason, aio
 from grpc_backoff.aio.clock import LoopClock
-from grpc_backoff.policy.checks import STATUS_CODES
 from grpc_backoff.testing.front import FlakyFront, silent
-from tests.aio.retry_service import CODE, HANG, METHOD, Chance, Say, answered, failing, peer, retried
+from tests.aio.retry_service import CODE, HANG, METHOD, Chance, Say, answered, failing, peer
 from tests.aio.test_drop_in_transport import Token
 from tests.echo import Echo, EchoStub, Message, serving
 
@@ -35,191 +26,6 @@ __all__ = ["peer"]
 DOWN = Say()
 NEVER = [DOWN] * 1000
 QUICK = "retry: 3, delay: 1ms"
-RETRIED = {"UNAVAILABLE", "RESOURCE_EXHAUSTED"}
-
-
-# How often (RT-1), and after which codes (RT-2).
-
-
-@pytest.mark.parametrize("retry", [None, {}, {"echo.v1.Echo/Down": "standard"}, "retry: 0", "max_attempts: 1"])
-async def test_off_unless_asked_for(peer, retry):
-    """RT-1: nothing is retried without a policy that says so, and the error is grpc's own."""
-    client = peer.client(retry)
-    peer.service.scripts["a"] = NEVER
-    assert type(await failing(client.call())) is grpc.aio.AioRpcError
-    assert len(peer.service.tries["a"]) == 1
-    assert not client.of(CallRetried)
-    assert not client.of(CallExhausted)
-
-
-@pytest.mark.parametrize("retry", ["retry: 8, delay: 1ms", "max_attempts: 9"])
-async def test_more_than_the_core_makes(peer, retry):
-    """RT-1: there are as many attempts as the policy says, and not gRPC's five; each end is told once."""
-    client = peer.client(retry)
-    peer.service.scripts |= {"a": NEVER, "b": [DOWN] * 8}
-    error = await failing(client.call())
-    assert len(peer.service.tries["a"]) == error.attempts == 9
-    assert error.reason is Reason.ATTEMPTS
-    assert await answered(client.call("b")) == "b"
-    assert len(peer.service.tries["b"]) == 9
-    assert client.ends == ["CallExhausted", "CallSucceeded"]
-    assert client.of(CallSucceeded)[0].attempt == 9
-
-
-@pytest.mark.parametrize("code", STATUS_CODES)
-async def test_codes(peer, code):
-    """RT-2: UNAVAILABLE and RESOURCE_EXHAUSTED are retried and no other, unless the policy lists it."""
-    said = Say(CODE[code], "because")
-    peer.service.scripts |= {"default": [said], "listed": [said], "other": [said]}
-    default = peer.client("retry: 1, delay: 1ms")
-    if code in RETRIED:
-        assert await answered(default.call("default")) == "default"
-    else:
-        error = await failing(default.call("default"))
-        assert (type(error), error.code(), error.details()) == (grpc.aio.AioRpcError, CODE[code], "because")
-        assert len(peer.service.tries["default"]) == 1
-    listed = peer.client(f"retry: 1, delay: 1ms, codes: {code.lower()}")
-    assert await answered(listed.call("listed")) == "listed"
-    assert [retry.code for retry in listed.of(CallRetried)] == [code]
-    other = "DATA_LOSS" if code == "INTERNAL" else "INTERNAL"
-    await failing(peer.client(f"retry: 1, delay: 1ms, codes: {other}").call("other"))
-    assert len(peer.service.tries["other"]) == 1
-
-
-async def test_schedule(peer):
-    """RT-1, CB-11: the waits are the policy's, drawn from the channel's own generator, and they are kept."""
-    chance = Chance(0.5)
-    policy = retried("retry: 3, delay: 20ms, backoff: exponential, jitter: full")
-    client = peer.client(policy, rng=chance)
-    peer.service.scripts["a"] = [DOWN] * 3
-    await answered(client.call())
-    assert client.waits == pytest.approx([0.01, 0.02, 0.04])
-    assert {retry.source for retry in client.of(CallRetried)} == {WaitSource.SCHEDULE}
-    arrived = [seen.at for seen in peer.service.tries["a"]]
-    for before, after, wait in zip(arrived, arrived[1:], client.waits, strict=False):
-        assert after - before >= wait - 0.005
-    assert chance.asked >= 3
-
-
-# The server's word (RT-3).
-
-
-def pushback(value, code=CODE.UNAVAILABLE):
-    return Say(code, trailing=(("grpc-retry-pushback-ms", value),))
-
-
-def rich(*messages):
-    """Return a status with these details, as a server puts it into its trailers."""
-    status = Status(code=14, message="not now")
-    for message in messages:
-        status.details.append(Any())
-        status.details[-1].Pack(message)
-    return Say(trailing=(("grpc-status-details-bin", status.SerializeToString()),))
-
-
-def retry_info(seconds):
-    duration = Duration()
-    duration.FromNanoseconds(int(seconds * 1e9))
-    return rich(DebugInfo(detail="the first detail is another"), RetryInfo(retry_delay=duration))
-
-
-def retry_after(value):
-    return Say(trailing=(("retry-after", value),))
-
-
-def date(seconds):
-    return email.utils.formatdate(time.time() + seconds, usegmt=True)
-
-
-SCHEDULE = "retry: 4, delay: 10ms, backoff: exponential, server_delay_jitter: 40ms"
-PUSHBACK, RETRY_INFO, RETRY_AFTER = WaitSource.PUSHBACK, WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER
-
-HINTS = {
-    "pushback 0": (pushback("0"), 0.0, PUSHBACK),
-    "pushback 250": (pushback("250"), 0.25, PUSHBACK),
-    "RetryInfo 50 ms": (retry_info(0.05), 0.05 + 0.02, RETRY_INFO),
-    "retry-after 0": (retry_after("0"), 0.02, RETRY_AFTER),
-    "initial metadata": (Say(initial=(("retry-after", "0"),)), 0.02, RETRY_AFTER),
-    "nothing that can be read": (retry_after("soon"), 0.01, WaitSource.SCHEDULE),
-}
-"""How hints get from the server to the schedule; `tests/calls/test_server_hint.py` has all that they can be."""
-
-
-@pytest.mark.parametrize(("said", "wait", "source"), HINTS.values(), ids=HINTS)
-async def test_the_server_says_when(peer, said, wait, source):
-    """RT-3: pushback to the millisecond, RetryInfo and retry-after with jitter of the channel's own generator."""
-    client = peer.client(SCHEDULE, rng=Chance(0.5))
-    peer.service.scripts["a"] = [said]
-    assert await answered(client.call()) == "a"
-    (retry,) = client.of(CallRetried)
-    assert (retry.delay, retry.source) == (pytest.approx(wait), source)
-    first, second = peer.service.tries["a"]
-    assert second.at - first.at >= wait - 0.005
-
-
-@pytest.mark.parametrize("value", ["-1", "abc"])
-async def test_the_server_wants_no_retry(peer, value):
-    """RT-3: a pushback below 0 or unreadable stops the call, and the error says that the server did."""
-    client = peer.client(SCHEDULE)
-    peer.service.scripts["a"] = [pushback(value)]
-    error = await failing(client.call())
-    assert len(peer.service.tries["a"]) == error.attempts == 1
-    assert error.reason is client.of(CallExhausted)[0].reason is Reason.STOPPED
-    assert error.details().startswith("not now; gave up: the server asked for no retry (1 attempt in ")
-    assert error.details().endswith(" s)")
-
-
-@pytest.mark.parametrize(
-    "said",
-    [pushback("2147483647"), retry_info(86_400), retry_after("9999999999"), retry_after(date(86_400))],
-    ids=["pushback", "RetryInfo", "seconds", "date"],
-)
-async def test_absurd_waits(peer, said):
-    """RT-3: `max_server_delay` caps what the server asks for; past the deadline the call fails at once and says so."""
-    peer.service.scripts |= {"capped": [said], "late": [said] * 2}
-    capped = peer.client("retry: 1, delay: 1ms, max_server_delay: 30ms, server_delay_jitter: 0")
-    assert await answered(capped.call("capped")) == "capped"
-    assert capped.waits == [pytest.approx(0.03)]
-    assert capped.of(CallRetried)[0].server_delay > 80_000
-    client = peer.client(retried("retry: 1, delay: 1ms", server_delay_jitter=0.0))
-    error = await failing(client.call("late", timeout=3600))  # `failing` does not wait that long
-    assert (error.code(), error.attempts, error.reason) == (CODE.UNAVAILABLE, 1, Reason.DEADLINE)
-    source = next(source for source in (PUSHBACK, RETRY_INFO, RETRY_AFTER) if source.value in error.details())
-    assert error.details().startswith("not now; gave up: the deadline leaves no time for another (1 attempt in ")
-    assert f"; the server's {source.value} asks for a wait of " in error.details()
-    assert error.details().endswith("e+03 s are left)")
-    assert not client.of(CallRetried)
-
-
-@pytest.mark.parametrize("said", [retry_after("9999999999"), pushback("2147483647"), pushback("86400001")])
-async def test_an_absurd_wait_without_a_deadline(peer, said):
-    """RT-3: where nothing bounds it, what nobody can have meant is passed over, and the schedule holds."""
-    client = peer.client("retry: 1, delay: 1ms")
-    peer.service.scripts["a"] = [said]
-    assert await answered(client.call()) == "a"
-    (retried,) = client.of(CallRetried)
-    assert (retried.delay, retried.source, retried.server_delay) == (0.001, WaitSource.SCHEDULE, None)
-
-
-async def test_a_pushback_of_a_day(peer):
-    """RT-3: it is waited for, as told, and can be cancelled."""
-    client = peer.client("retry: 1, delay: 1ms")
-    peer.service.scripts["a"] = [pushback("86400000")]
-    call = client.call()
-    assert (await client.until(CallRetried)).delay == 86_400
-    await asyncio.sleep(0.05)
-    assert not call.done()
-    assert call.cancel()
-    assert await call.code() is CODE.CANCELLED
-
-
-async def test_a_date_to_come(peer):
-    """RT-3: the wait is counted from the wall clock, here a minute of it."""
-    client = peer.client(retried("retry: 1, delay: 1ms", server_delay_jitter=0.0))
-    peer.service.scripts["a"] = [retry_after(date(60))]
-    call = client.call()
-    assert 20 < (await client.until(CallRetried)).delay <= 60
-    call.cancel()
 
 
 # The end of it (RT-6).
@@ -255,85 +61,11 @@ async def test_exhausted(peer):
     assert "quota" in repr(call)
 
 
-async def test_exhausted_without_words(peer):
-    """RT-6: where the server says nothing, the account stands alone."""
-    peer.service.scripts["a"] = [Say(details="")] * 2
-    error = await failing(peer.client("retry: 1, delay: 1ms").call())
-    assert error.details().startswith("gave up: no attempts are left (2 attempts in ")
-
-
-@pytest.mark.parametrize("again", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
-async def test_exhausted_survives_copies(peer, again):
-    """RT-6: the error can be pickled and copied, with its account."""
-    peer.service.scripts["a"] = [Say(trailing=(("last-bin", b"\xfe\x00"),))] * 2
-    error = await failing(peer.client("retry: 1, delay: 1ms").call())
-    twin = again(error)
-    assert type(twin) is type(error)
-    assert (twin.attempts, twin.took, twin.reason) == (error.attempts, error.took, error.reason)
-    assert (twin.code(), twin.details()) == (error.code(), error.details())
-    assert twin.trailing_metadata() == error.trailing_metadata()
-    assert repr(twin) == repr(error)
-
-
-async def test_no_connection_is_retried():
-    """RT-2, RT-6, CH-4: a call without a connection is UNAVAILABLE, is tried again, and its end still says why."""
-    async with FlakyFront() as front:
-        await front.refuse()
-        async with aio.insecure_channel(front.target, retry="retry: 3, delay: 10ms") as channel:
-            error = await failing(EchoStub(channel).Unary(Message()))
-    assert (error.code(), error.attempts) == (CODE.UNAVAILABLE, 4)
-    assert "last error: tcp: failed to connect" in error.details()
-    assert "(4 attempts in " in error.details()
-    assert isinstance(error.__cause__, aio.NoConnectionError)
-    assert error.__cause__.status.last_error is not None
-
-
 # Time (RT-7).
-
-
-async def test_time_for_each_try(peer):
-    """RT-7: an attempt that takes too long is ended and made again; the server is told each time how long it has."""
-    client = peer.client("retry: 3, delay: 1ms, timeout: 400ms")
-    peer.service.scripts["a"] = [HANG, HANG]
-    assert await answered(client.call(timeout=60)) == "a"
-    assert [retry.code for retry in client.of(CallRetried)] == ["DEADLINE_EXCEEDED"] * 2
-    assert all(seen.remaining <= 1.4 for seen in peer.service.tries["a"])  # grpc rounds up on the wire
 
 
 def service_config(**entry):
     return [("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], **entry}]}))]
-
-
-async def test_time_that_the_service_config_gives(peer):
-    """RT-7: a service config's timeout bounds the whole as well.
-
-    Not to the millisecond: grpc's core, which has it too, counts it from up to two seconds before each attempt.
-    """
-    policy = "max_attempts: unlimited, delay: 1ms, timeout: 200ms"
-    client = peer.client(policy, options=service_config(timeout="0.6s"))
-    peer.service.scripts["a"] = [HANG] * 1000
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    assert (await failing(client.call(timeout=60))).code() is CODE.DEADLINE_EXCEEDED
-    assert loop.time() - began < 20
-
-
-async def test_one_try_that_meets_the_deadline(peer):
-    """RT-7: the overall deadline ends the first attempt as on a plain channel: there is nothing to account for."""
-    client = peer.client("retry: 5, delay: 1ms, timeout: 10s")
-    peer.service.scripts["a"] = [HANG]
-    error = await failing(client.call(timeout=0.2))
-    assert (type(error), error.code()) == (grpc.aio.AioRpcError, CODE.DEADLINE_EXCEEDED)
-    assert not client.of(CallExhausted)
-
-
-async def test_a_wait_of_the_schedule_past_the_deadline(peer):
-    """RT-3, RT-7: the schedule's wait is held to the deadline as well, and the call fails at once."""
-    client = peer.client("retry: 5, delay: 1h, max_delay: 1h")
-    peer.service.scripts["a"] = [DOWN]
-    error = await failing(client.call(timeout=600))
-    assert (error.code(), error.attempts, error.reason) == (CODE.UNAVAILABLE, 1, Reason.DEADLINE)
-    assert "; the schedule calls for a wait of 3.6e+03 s, " in error.details()
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
@@ -453,24 +185,6 @@ async def test_call_credentials_of_each_try(peer):
 
 
 # The caller's side.
-
-
-@pytest.mark.parametrize("wait_for_ready", [True, False])
-async def test_waiting_for_a_server(peer, wait_for_ready):
-    """CH-3, RT-7: a wait-for-ready attempt waits as long as an attempt may; a fail-fast one fails and is retried."""
-    async with FlakyFront(upstream=("127.0.0.1", peer.port)) as front:
-        await front.refuse()
-        quick = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
-        client = peer.client("max_attempts: unlimited, delay: 20ms", target=front.target, options=quick)
-        call = client.call(wait_for_ready=wait_for_ready, timeout=60)
-        if wait_for_ready:
-            await asyncio.sleep(0.3)
-            assert not client.of(CallRetried)
-        else:
-            await client.until(CallRetried, 3)
-        await front.listen()
-        assert await answered(call) == "a"
-        assert len(peer.service.tries["a"]) == 1
 
 
 async def test_a_patient_try_has_its_own_time():

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, Connected, Stage, State, aio
+from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, Stage, State, aio
 from grpc_backoff.aio.core import CoreChannel, CoreConnector
 from grpc_backoff.testing.front import FlakyFront, healthy, settings_only, settings_then_close, silent
 from tests.echo import Echo, EchoStub, Message, services, serving
@@ -219,10 +219,11 @@ async def test_no_call_is_made_twice_before_a_peer_that_hangs_up(echo):
 
 
 async def test_calls_end_with_the_connection_that_they_made(echo):
-    """CH-7: a call that had gone out when its connection broke fails as in grpcio."""
+    """CH-7, CB-7: a call that had gone out when its connection broke fails as in grpcio; the channel hears of it."""
     await prove(echo.front.target)
     echo.front.behaviour = settings_only
-    async with aio.insecure_channel(echo.front.target, LONG) as channel:
+    events = []
+    async with aio.insecure_channel(echo.front.target, LONG, listeners=[events.append]) as channel:
         call = EchoStub(channel).Unary(Message(text="x"))
         async with asyncio.timeout(20):
             while channel.get_state() is not grpc.ChannelConnectivity.READY:
@@ -232,6 +233,10 @@ async def test_calls_end_with_the_connection_that_they_made(echo):
             await asyncio.wait_for(call, 20)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         assert not isinstance(caught.value, aio.NoConnectionError)
+        async with asyncio.timeout(20):
+            while not isinstance(events[-1], Disconnected):
+                await asyncio.sleep(0.01)
+    assert [type(event) for event in events] == [AttemptStarted, Connected, Disconnected, Closed]
 
 
 @pytest.mark.parametrize("grace", [None, 20.0])

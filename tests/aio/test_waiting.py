@@ -21,6 +21,7 @@ from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.calls.machine import CallMachine
+from grpc_backoff.channel.settings import read_channel
 from grpc_backoff.connection.events import State
 from grpc_backoff.testing import FakeClock
 from grpc_backoff.testing.front import FlakyFront
@@ -210,15 +211,13 @@ def on_a_clock_in_hand(clock, policy=None, hooks=None, **how):
     pending = PendingCalls("target", loop)
     pending.manager = Failing()
     calls = Calls(
+        read_channel("target", None, {}),
         pending=pending,
         hooks=Hooks(hooks or RetryHooks(), "target", clock, loop),
+        listeners=Listeners((), loop),
         clock=clock,
         loop=loop,
         rng=random.Random(1),
-        tokens=None,
-        replay_limit=0,
-        stands_in=False,
-        listeners=Listeners((), loop),
     )
     machine = CallMachine("target", "/method", policy, **how)
     return CALLS["unary_unary"](Terms(calls, machine, lambda _seconds, _metadata: None, 64.0, None))

@@ -109,7 +109,7 @@ def test_check_as_a_table(file):
     assert "steps 1.0 2.0 file backoff.toml: policies.careful.steps" in lines
     assert 'max_attempts unlimited file backoff.toml: methods."*".max_attempts' in lines
     assert "timeout none preset fixed" in lines
-    assert lines[-1] == "backoff.toml is good."
+    assert lines[-1] == "backoff.toml is valid."
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_show_method_without_table(tmp_path):
     done = run("show", str(file), "--method", "c.D/E")
 
     assert done.exit_code == 0
-    assert done.stdout.strip() == "calls of c.D/E: no table of the file matches, so the default holds: no retries."
+    assert done.stdout.strip() == "calls of c.D/E: no table in the file matches, so the default applies: no retries."
 
 
 def test_bad_file(file):

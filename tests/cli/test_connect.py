@@ -99,7 +99,7 @@ async def test_json_lines_parse():
     for each in objects[1:-1:2]:
         assert each["stage"] == "settings"
         assert "http1.x" in each["error"]
-        assert each["next_in"] > 0
+        assert each["next_in"] >= 0  # the machine may be so slow that the next start is due already
     assert objects[-1]["attempts"] == 3
     assert objects[-1]["connections"] == 0
     assert (status, errors) == (1, [])
@@ -109,9 +109,9 @@ async def test_what_a_failure_means():
     """CH-11: a connect that fails says what its last error means, what to do, and that --probe knows more."""
     status, lines, errors = await connect("127.0.0.1:1", "--attempts", "1", *FAST)
     assert (status, errors) == (1, [])
-    assert lines[1] == "Nothing listens there."
-    assert lines[2].startswith("-> See whether the server runs")
-    assert lines[2].endswith("connect --probe makes one attempt and shows how far it comes.")
+    assert lines[1] == "Nothing is listening there."
+    assert lines[2].startswith("-> Check that the server is running")
+    assert lines[2].endswith("connect --probe makes one attempt and shows how far it gets.")
     assert lines[3].startswith("stopped after")
 
 
@@ -119,7 +119,7 @@ async def test_the_port_that_nobody_named():
     """CH-4: where 443 is dialled since the target names no port, that is said once, before anything fails."""
     for arguments in (("localhost", "--attempts", "2", *FAST), ("localhost", "--probe")):
         _, lines, _ = await connect(*arguments)
-        assert [number for number, line in enumerate(lines) if "names no port: 443 is dialled" in line] == [0]
+        assert [number for number, line in enumerate(lines) if "names no port: dialling 443" in line] == [0]
 
 
 async def test_attempts_stops_before_the_next_one():
@@ -275,8 +275,8 @@ def read_all(descriptor):
         (["--option", "grpc.initial_reconnect_backoff_ms=0.5"], ["grpc.initial_reconnect_backoff_ms", "0.5"]),
         (["--option", "grpc.keepalive_time_ms=99999999999999999999"], ["too large"]),
         (["--ca", "/no/such/file"], ["--ca", "/no/such/file", "No such file"]),
-        (["--cert", "/no/such/file"], ["--cert and --key go together"]),
-        (["--ca", __file__], ["--ca", "expected a file in PEM"]),
+        (["--cert", "/no/such/file"], ["--cert and --key must be given together"]),
+        (["--ca", __file__], ["--ca", "expected a PEM file"]),
     ],
 )
 def test_bad_arguments_are_one_line(arguments, words):

@@ -109,7 +109,7 @@ def test_replay(url):
     refused = run(url, "replay", ids[0], ids[2])
     assert (refused.exit_code, refused.stdout) == (1, "1 replayed.\n")
     assert run(url, "replay", ids[0].upper()).exit_code == 1  # it is pending now
-    assert f"not replayed, since their state does not allow it or they are not there: {ids[2]}" in refused.output
+    assert f"not replayed, because they do not exist or their state does not allow it: {ids[2]}" in refused.output
     assert read(url, "show", ids[0])["state"] == "pending"
     assert run(url, "replay", "--all", "--method", "shop.Orders/Cancel").stdout == "0 replayed.\n"
     assert run(url, "replay").exit_code == run(url, "replay", "--all", ids[0]).exit_code == 2
@@ -205,7 +205,7 @@ def test_what_cannot_be_opened(tmp_path):
     done = run(str(file), "status")
 
     assert done.exit_code == 1
-    assert "the file is no SQLite database" in done.output
+    assert "the file is not a SQLite database" in done.output
     assert "Traceback" not in done.output
     assert run("mysql://localhost/x", "status").exit_code == 2
 

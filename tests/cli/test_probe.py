@@ -101,8 +101,8 @@ async def test_a_failure_says_what_to_do(tmp_path):
     async with openssl_peer(server_tls(CERTIFICATE)) as target:
         status, lines, errors = await probed(target)
     assert any(line.startswith("settings ") and f"FAILED: {target}: " in line for line in lines)
-    assert any(line.startswith("It is a TLS port: a TLS handshake with it succeeds") for line in lines)
-    assert any(line.startswith("-> Speak TLS with it: --tls here") for line in lines)
+    assert any(line.startswith("It is a TLS port: a TLS handshake succeeds") for line in lines)
+    assert any(line.startswith("-> Use TLS: --tls here") for line in lines)
     assert lines[-1].startswith("no SETTINGS after ")
     assert (status, errors) == (1, [])
 
@@ -163,7 +163,7 @@ async def test_the_address_that_failed_is_looked_at():
         await refusing.refuse()
         status, lines, _ = await probed(f"ipv4:{tls_port},{refusing.target}")
     assert any(line.startswith("It is a TLS port") for line in lines)
-    assert any("going on with the next address" in line for line in lines)
+    assert any("trying the next address" in line for line in lines)
     assert status == 1
 
 
@@ -262,16 +262,16 @@ def test_which_address_failed():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["127.0.0.1:1", "--once"], ["--probe makes one attempt", "--once"]),
-        (["127.0.0.1:1", "--attempts", "3"], ["--probe makes one attempt", "--attempts"]),
+        (["127.0.0.1:1", "--once"], ["--probe makes only one attempt", "--once"]),
+        (["127.0.0.1:1", "--attempts", "3"], ["--probe makes only one attempt", "--attempts"]),
         (["127.0.0.1:1", "--option", "grpc_backoff.jitter=0"], ["--probe", "grpc_backoff.jitter"]),
         (["127.0.0.1:1", "--timeout", "inf"], ["--timeout", "inf"]),
         (["127.0.0.1:1", "--timeout", "nan"], ["--timeout", "nan"]),
         (["xds:///orders"], ["'xds:///orders'", ": expected host[:port]"]),
         (["127.0.0.1:99999"], ["127.0.0.1:99999", "1 to 65535"]),
         (["127.0.0.1:1", "--ca", "/no/such/file"], ["--ca", "/no/such/file", "No such file"]),
-        (["127.0.0.1:1", "--ca", __file__], ["--ca", "expected a file in PEM"]),
-        (["127.0.0.1:1", "--cert", "/no/such/file"], ["--cert and --key go together"]),
+        (["127.0.0.1:1", "--ca", __file__], ["--ca", "expected a PEM file"]),
+        (["127.0.0.1:1", "--cert", "/no/such/file"], ["--cert and --key must be given together"]),
     ],
 )
 def test_bad_arguments_are_one_line(arguments, words):

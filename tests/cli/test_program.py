@@ -119,9 +119,9 @@ def test_a_command(tmp_path, start):
 @pytest.mark.parametrize(
     ("start", "said"),
     [
-        ("#!/bin/sh", "program=serve: expected a program in Python; "),
-        ("\x7fELF", "program=serve: expected a program in Python; "),
-        ("", "program=serve: expected a program in Python; "),
+        ("#!/bin/sh", "program=serve: expected a Python program; "),
+        ("\x7fELF", "program=serve: expected a Python program; "),
+        ("", "program=serve: expected a Python program; "),
         ("#!/nowhere/bin/python3", "program=serve: expected a program of this Python, "),
         ("#!{other}", "program=serve: expected a program of this Python, "),
     ],
@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_read(tmp_path, monkeypatch):
     """A file that cannot be read is refused."""
     (tmp_path / "script.py").write_text("")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may read everything
-    with pytest.raises(ProgramError, match="expected a file that can be read"):
+    with pytest.raises(ProgramError, match="expected a readable file"):
         find([str(tmp_path / "script.py")])
 
 

@@ -40,11 +40,11 @@ def test_without_dashes(script):
         (["--"], "program: expected a Python file"),
         (["-m"], "program: expected a Python file"),
         (["-u", "script.py"], "program=-u: expected a program"),
-        (["nowhere.py"], "program=nowhere.py: expected a Python file, or a command on the PATH; there is neither"),
+        (["nowhere.py"], "program=nowhere.py: expected a Python file or a command on the PATH; found neither"),
         (["empty"], "program=empty: expected a Python file; this directory has no __main__.py"),
-        (["-m", "nowhere"], "program=-m nowhere: expected a module that can be run, and there is none"),
-        (["-m", "nowhere.at.all"], "program=-m nowhere.at.all: expected a module that can be run, and there is none"),
-        (["-m", "email"], "program=-m email: expected a module that can be run, and this package has no __main__"),
+        (["-m", "nowhere"], "program=-m nowhere: expected a runnable module, but there is none"),
+        (["-m", "nowhere.at.all"], "program=-m nowhere.at.all: expected a runnable module, but there is none"),
+        (["-m", "email"], "program=-m email: expected a runnable module, but this package has no __main__"),
     ],
 )
 def test_refused(tmp_path, words, said):
@@ -70,7 +70,7 @@ def test_help(words, tmp_path):
     """The command is in the list of commands, and has help."""
     out, _, status = run(*words, cwd=tmp_path, command=("-m", "grpc_backoff"))
     assert status == 0
-    assert "Run a Python program whose grpc.aio channels are" in out
+    assert "Run a Python program with this library's channels" in out
 
 
 def test_within_click():

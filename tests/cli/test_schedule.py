@@ -71,11 +71,11 @@ def test_rows(run, policy, rows):
 @pytest.mark.parametrize(
     ("policy", "ending"),
     [
-        ("standard", "Exhausted after 5 attempts, with 4 waits of 7.5 s - 22.5 s in all between them."),
-        ("contention", "Exhausted after 7 attempts, with 6 waits of 0.63 s - 0.945 s in all between them."),
-        ("grpc", "Goes on without end, as the last row does."),
-        ("max_attempts: unlimited, delay: 1s, backoff: linear, max_delay: 1h", "Goes on without end."),
-        ("delay: 1s", "One attempt and no retry."),
+        ("standard", "Gives up after 5 attempts, with 4 waits between them, 7.5 s - 22.5 s in total."),
+        ("contention", "Gives up after 7 attempts, with 6 waits between them, 0.63 s - 0.945 s in total."),
+        ("grpc", "Continues without end like the last row."),
+        ("max_attempts: unlimited, delay: 1s, backoff: linear, max_delay: 1h", "Continues without end."),
+        ("delay: 1s", "One attempt, no retries."),
     ],
 )
 def test_ending(run, policy, ending):
@@ -129,7 +129,7 @@ def test_file(run, tmp_path):
 
     titles = ("connection: gaps between starts", "policies.a: waits before retries", 'methods."*": waits before')
     assert all(any(line.startswith(title) for line in whole.output.splitlines()) for title in titles)
-    assert "Exhausted after 2 attempts, with 1 wait of 3 s in all between them." in whole.output
+    assert "Gives up after 2 attempts, with 1 wait between them, 3 s in total." in whole.output
     assert cells(one.output) == [["1", "3 s", "3 s", "3 s", "3 s"], ["2", "3 s", "3 s", "3 s", "6 s"]]
 
 
@@ -181,7 +181,7 @@ def test_many_attempts(run):
     done = run("max_attempts: 100000000, delay: 1s, backoff: exponential")
 
     assert len(cells(done.output)) == 6
-    assert done.output.strip().endswith("Exhausted after 100000000 attempts, with 99999999 waits between them.")
+    assert done.output.strip().endswith("Gives up after 100000000 attempts, with 99999999 waits between them.")
     assert json.loads(run("retry: 100000000, delay: 1s", "--json").stdout)[0]["exhausted_after"] is None
 
 

@@ -24,7 +24,7 @@ def test_table():
     lines = done.stdout.splitlines()
 
     assert done.exit_code == 0
-    assert lines[0].strip() == "1,000 clients, an outage of 20 s, counted by 0.1 s"
+    assert lines[0].strip() == "1,000 clients, an outage of 20 s, counted in bins of 0.1 s"
     assert [line.split()[0] for line in lines[4:] if line.strip()] == ["standard", "grpc"]
 
 
@@ -96,7 +96,7 @@ def test_plot(tmp_path, name):
         (("--policy", "delay: 0s"), "Error: --policy: delay='0s': expected "),
         (("--against", "none.toml"), "Error: --against: none.toml: cannot be read: No such file"),
         (("--policy", "linear"), "Error: --policy: policy='linear': expected a delay as well"),
-        (("--plot", "x.gif"), "Error: --plot='x.gif': expected a file in .png or .svg"),
+        (("--plot", "x.gif"), "Error: --plot='x.gif': expected a .png or .svg file"),
         (("--clients", "100000001"), "Error: --clients=100000001: expected a whole number from 1 to 100000000"),
         (("--outage", "inf"), "Error: --outage=inf: expected "),
         (("--outage", "1e9", "--policy", "delay: 1ms, backoff: fixed"), "Error: --resolution=1.0: expected "),

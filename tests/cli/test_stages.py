@@ -65,7 +65,7 @@ def test_lines(capsys):
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (Settled(took=0, settings={}), "all of the defaults"),
+        (Settled(took=0, settings={}), "all defaults"),
         (Secured(took=0, security=Security(version="a", cipher="b", alpn="h2", certificate=None)), "a, ALPN h2, b"),
         (
             Secured(

@@ -29,7 +29,6 @@ NUMBERS = {"multiplier", "fraction", "low", "high", "max_tokens", "token_ratio",
 UNSAID = {
     "Channel.close": {"ValueError"},
     "secure_channel": {"TypeError"},
-    "Ledger.prepared": {"LedgerLimitError", "OptionError"},
 }
 """What is raised and not named yet."""
 

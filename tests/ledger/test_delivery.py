@@ -260,7 +260,8 @@ async def test_an_attempt_without_end(url, shop):
         await until(ledger, told.id, OperationState.SUCCEEDED)
         attempts = await ledger.attempts(told.id)
 
-    assert [attempt.code for attempt in attempts] == ["DEADLINE_EXCEEDED", "OK"]
+    *given_up, last = [attempt.code for attempt in attempts]  # on a slow machine an answer may take too long as well
+    assert (set(given_up), last) == ({"DEADLINE_EXCEEDED"}, "OK")
 
 
 async def test_want_of_a_connection_is_no_attempt(url):
@@ -463,7 +464,7 @@ async def test_an_interceptor_that_cancels(url, shop, caplog):
         attempts = await ledger.attempts(told.id)
 
     assert [attempt.code for attempt in attempts] == ["LOST", "OK"]
-    assert f"an attempt of operation {told.id} broke" in caplog.text
+    assert f"an attempt of operation {told.id} raised" in caplog.text
 
 
 async def test_nothing_secret_is_logged(url, shop, caplog):

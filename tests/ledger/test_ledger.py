@@ -101,7 +101,7 @@ async def test_limits(ledger):
 
 async def test_metadata_that_is_not_allowed(ledger):
     """LG-11: metadata are stored only where the settings allow their key; the error shows no value."""
-    with pytest.raises(OptionError, match="metadata='authorization': expected keys that") as caught:
+    with pytest.raises(OptionError, match="metadata='authorization': expected a key that") as caught:
         await ledger.submit("t", "/m/m", b"", metadata=[("authorization", "Bearer secret")])
 
     assert "secret" not in str(caught.value)

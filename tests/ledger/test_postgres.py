@@ -243,7 +243,7 @@ async def test_without_listening_polling_alone(url, monkeypatch):
 
 @pytest.mark.parametrize("trouble", ["hang up", "cut"])
 async def test_the_network_to_it_is_cut(server, url, trouble):
-    """LG-9, LG-12: `submit` fails in its time and says that nothing was stored; deliveries go on within 10 s after."""
+    """LG-9, LG-12: `submit` fails in its time and says that nothing was stored; deliveries resume within 10 s after."""
     shop, network = Shop(), Network(server.directory)
     database = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
     async with (
@@ -402,7 +402,7 @@ async def test_submit_waits_for_a_lock_no_longer_than_it_may(url):
 
 @pytest.mark.slow
 async def test_a_restart(server):
-    """LG-12: PostgreSQL is restarted, LISTEN is lost with it: deliveries go on within 10 s of its return."""
+    """LG-12: PostgreSQL is restarted, LISTEN is lost with it: deliveries resume within 10 s of its return."""
     shop = Shop()
     with servers.running() as own:
         url = own.database()

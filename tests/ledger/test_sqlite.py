@@ -283,7 +283,7 @@ async def test_no_database(path, content):
     """LG-9: a file that is none of ours is refused, and left as it is."""
     Path(path).write_bytes(content)
 
-    with pytest.raises(LedgerUnavailableError, match=r"no SQLite database|damaged"):
+    with pytest.raises(LedgerUnavailableError, match=r"not a SQLite database|damaged"):
         await Ledger.open(path)
     assert Path(path).read_bytes() == content
 
@@ -314,7 +314,7 @@ async def test_a_newer_schema(path):
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE ledger_schema SET version = 99")
 
-    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 2; a newer grpc-backoff has been here"):
+    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 2; a newer grpc-backoff has upgraded it"):
         await Ledger.open(path)
 
 

@@ -243,7 +243,7 @@ async def test_a_name_that_no_certificate_can_be_for(name, caplog):
     async with FlakyFront(silent) as front, nothing_left():
         found = await failure(shake_hands(front.target, client_tls(CA), name))
     assert found.failure.stage is Stage.TLS
-    assert "no certificate can be for" in found.failure.reason
+    assert "no certificate can be issued for" in found.failure.reason
     assert caplog.records == []
 
 

@@ -145,8 +145,8 @@ async def test_what_listens_to_the_stages_may_raise(caplog):
 @pytest.mark.parametrize(
     ("behaviour", "words", "head"),
     [
-        (accept_close, "it had said nothing", b""),
-        (accept_reset, "it had said nothing", b""),
+        (accept_close, "it had sent nothing", b""),
+        (accept_reset, "it had sent nothing", b""),
         (http1_answer, "it answered in HTTP/1: 'HTTP/1.1 400 Bad Request'", b"HTTP/1.1 400 "),
     ],
 )
@@ -167,7 +167,7 @@ async def test_no_settings(behaviour, words, head):
         (["read", b"\x15\x03\x01\x00\x02\x02\x16"], "it answered in TLS"),
         (["read", b"SSH-2.0-x\r\n", "hold"], "it does not speak HTTP/2"),
         (["read", goaway(), "hold"], "its first frame was GoAway"),
-        (["read", SETTINGS[:10]], "it stopped within its SETTINGS frame"),
+        (["read", SETTINGS[:10]], "it stopped in the middle of its SETTINGS frame"),
     ],
 )
 async def test_something_else_than_settings(steps, words):
@@ -207,7 +207,7 @@ async def test_no_http2_behind_tls(alpn):
         error = await failure(target, tls=client_tls(CA))
         await asyncio.sleep(0.1)
     assert error.failure.stage is Stage.TLS
-    assert "ALPN 'h2' is needed, it chose none" in error.failure.reason
+    assert "ALPN 'h2' is required, it chose none" in error.failure.reason
     assert isinstance(error.__cause__, WrongAlpn)
     assert b"".join(heard) == b""
 
@@ -318,7 +318,7 @@ async def test_limit_with_trickled_bytes():
     async with nothing_left(), peer(says(*drops)) as target:
         error = await kept(target, 0.5)
     assert error.failure.stage is Stage.SETTINGS
-    assert "it said no more than" in error.failure.reason
+    assert "it sent only" in error.failure.reason
 
 
 async def test_limit_at_the_second_address():
@@ -459,7 +459,7 @@ async def test_it_answers_pings():
         ([goaway(0, b"max_age") + PING, "hold"], True, "GOAWAY NO_ERROR, 'max_age'"),
         ([goaway(11, b"too_many_pings"), "hold"], False, "GOAWAY ENHANCE_YOUR_CALM"),
         ([0.05], False, "the server closed the connection"),
-        ([b"\x00\x00\x01\x06\x00\x00\x00\x00\x00x", "hold"], False, "it broke HTTP/2's rules"),
+        ([b"\x00\x00\x01\x06\x00\x00\x00\x00\x00x", "hold"], False, "it violated HTTP/2"),
         ([b"\xff" * 50, "hold"], False, "it announced a frame of"),
     ],
 )

@@ -118,9 +118,10 @@ class Echo(services.EchoServicer):
 class Place:
     """A port on which a real server is started, killed and started again."""
 
-    def __init__(self, servicer=None, credentials=None):
+    def __init__(self, servicer=None, credentials=None, threads=32):
         self.servicer = servicer or Echo()
         self._credentials = credentials
+        self._threads = threads
         self._server = None
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
@@ -128,7 +129,7 @@ class Place:
         self.target = f"127.0.0.1:{self.port}"
 
     def start(self):
-        pool = ThreadPoolExecutor(32)
+        pool = ThreadPoolExecutor(self._threads)
         self._server = grpc.server(pool)
         services.add_EchoServicer_to_server(self.servicer, self._server)
         where = self.target
@@ -148,9 +149,9 @@ class Place:
 
 
 @contextlib.contextmanager
-def place(servicer=None, credentials=None, *, up=True):
+def place(servicer=None, credentials=None, *, up=True, threads=32):
     """Have a place, with a server if it is `up`."""
-    made = Place(servicer, credentials)
+    made = Place(servicer, credentials, threads)
     if up:
         made.start()
     try:

@@ -35,7 +35,7 @@ class Manager:
 class Call:
     def __init__(self):
         self.told = []
-        self.tell = self.told.append
+        self.feed = self.told.append
 
 
 def pending(manager):

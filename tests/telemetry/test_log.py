@@ -57,7 +57,7 @@ LINES = [
     (
         events.CoreRedial(**COMMON, attempt=1),
         logging.DEBUG,
-        "dns:///shop:443: grpc's core dialled by itself, for a call that entered as the connection ended",
+        "dns:///shop:443: grpc's core redialled by itself, for a call that was assigned to the connection as it ended",
     ),
     (events.BackoffReset(**COMMON, attempt=0), logging.DEBUG, "dns:///shop:443: backoff reset"),
     (

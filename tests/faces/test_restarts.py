@@ -1,0 +1,125 @@
+"""Many restarts under many workers: nothing is lost, nothing runs twice, nothing is left."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import uuid
+from collections import Counter
+
+import grpc
+import psutil
+import pytest
+
+from grpc_backoff.testing.front import healthy
+from tests.sync.service import Echo, dialled, front, place, until
+
+CODE = grpc.StatusCode
+FAST = [
+    ("grpc.initial_reconnect_backoff_ms", 20),
+    ("grpc.max_reconnect_backoff_ms", 40),
+    ("grpc.min_reconnect_backoff_ms", 2000),
+]
+WORKERS = 50
+TIMES = 200
+SLACK = {"threads": 2, "descriptors": 8}
+
+
+class Workers:
+    """Fifty callers, half of which wait for READY; every call has a text of its own."""
+
+    def __init__(self, channel):
+        self.outcomes = Counter()
+        self.made = 0
+        self.stopping = False
+        self.join = channel.start([self.work(number % 2 == 0) for number in range(WORKERS)])
+
+    def work(self, wait_for_ready):
+        while not self.stopping:
+            self.made += 1
+            text = uuid.uuid4().hex
+            outcome = yield text, {"wait_for_ready": wait_for_ready, "timeout": 30}
+            assert outcome.texts in (None, [text])
+            self.outcomes[outcome.code] += 1
+            if outcome.texts is None:
+                yield 0.002
+
+    def cycle(self, peer, times):
+        """Break off so often, each time after some answers."""
+        for _ in range(times):
+            self.answered(20)
+            peer.refuse()
+            peer.break_all()
+            time.sleep(0.01)
+            peer.listen()
+
+    def answered(self, more):
+        goal = self.outcomes[CODE.OK] + more
+        until(lambda: self.outcomes[CODE.OK] >= goal)
+
+    def stop(self):
+        self.stopping = True
+        self.join()
+        assert sum(self.outcomes.values()) == self.made
+        assert set(self.outcomes) <= {CODE.OK, CODE.UNAVAILABLE}
+
+
+def resources():
+    gc.collect()
+    threads = [each for each in threading.enumerate() if not each.name.startswith("ThreadPool")]  # the test's own
+    return {"threads": len(threads), "descriptors": psutil.Process().num_fds()}
+
+
+def back_to(before):
+    """Wait until no more is in use than before; the front and the core take a moment to let go of what was closed."""
+    end = time.monotonic() + 20
+    while any((now := resources())[name] > before[name] + SLACK[name] for name in before):
+        assert time.monotonic() < end, (before, now)
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_hundred_restarts_under_fifty_workers(ours):
+    """CH-2, CH-7: no hung call, no call executed twice, and as many threads and descriptors as before.
+
+    Takes up to half a minute of real time: it goes as fast as the calls are answered.
+    """
+    with (
+        place(Echo(), threads=WORKERS) as server,
+        front(healthy, server.port) as peer,
+        ours.channel(peer.target, FAST) as channel,
+    ):
+        workers = Workers(channel)
+        workers.cycle(peer, 20)
+        workers.stop()
+        time.sleep(0.5)
+        before, memory = resources(), psutil.Process().memory_info().rss
+        workers = Workers(channel)
+        workers.cycle(peer, TIMES)
+        workers.answered(100)
+        workers.stop()
+        grown = psutil.Process().memory_info().rss - memory
+        back_to(before)
+        assert channel.own.connection_status().connections >= TIMES
+    executed = Counter(text for (text,) in server.servicer.got)
+    assert max(executed.values()) == 1
+    assert grown < 16 * 2**20
+
+
+def test_closed_channels_leave_nothing(ours):
+    """CB-10, TH-5: three hundred channels that called, failed and were closed leave no thread or descriptor."""
+    with place() as server, place(up=False) as dead:
+
+        def use(target):
+            with ours.channel(target, FAST) as channel:
+                channel.begin(timeout=20).outcome()
+
+        for target in [server.target, dead.target] * 5:
+            use(target)
+        before = resources()
+        for target in [server.target, dead.target] * 150:
+            use(target)
+        back_to(before)
+        assert dialled() == []

@@ -1,0 +1,476 @@
+"""RT-1 to RT-10: retried calls of both faces, made in every way: how often, when, with what, and what they end with.
+
+Here stands what only a wire can show; which attempt follows on what, and when, is held by the pure tests of the machine
+(`tests/calls`). Waits are real time and short. What is compared are the waits that the channel announces; a slow
+machine only makes the tests slower.
+"""
+
+from __future__ import annotations
+
+import copy
+import email.utils
+import json
+import pickle
+import time
+
+import grpc
+import pytest
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import DebugInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+
+import grpc_backoff
+from grpc_backoff import (
+    CallExhausted,
+    CallRetried,
+    CallSucceeded,
+    NoConnectionError,
+    Reason,
+    RetriesExhaustedError,
+    RetryHooks,
+    WaitSource,
+)
+from grpc_backoff.policy.checks import STATUS_CODES
+from tests.aio.retry_service import HANG, Chance, Say, retried
+from tests.faces.log import Log
+from tests.sync.service import Echo, place, until
+
+CODE = grpc.StatusCode
+DOWN = Say()
+QUICK = "retry: 3, delay: 1ms"
+
+
+class Scripted(Echo):
+    """Answers each attempt, of whichever call, with what comes next in a script, and those behind it with OK."""
+
+    def __init__(self):
+        super().__init__()
+        self.script = []
+
+    def _begin(self, context):
+        got = super()._begin(context)
+        said = self.script.pop(0) if self.script else None
+        if said is HANG:
+            self._hang(context)
+        elif said is not None:
+            if said.initial:
+                context.send_initial_metadata(said.initial)
+            context.set_trailing_metadata(said.trailing)
+            if said.code is not CODE.OK:
+                context.abort(said.code, said.details)
+        return got
+
+
+@pytest.fixture
+def server():
+    with place(Scripted()) as made:
+        yield made
+
+
+@pytest.fixture
+def log():
+    return Log()
+
+
+@pytest.fixture
+def opened(ours, server, log):
+    """Return a function that opens a channel to the server with a policy."""
+
+    def open_channel(retry, **how):
+        return ours.channel(server.target, listeners=[log.hear], retry=retry, **how)
+
+    return open_channel
+
+
+def script(server, *says):
+    server.servicer.got.clear()
+    server.servicer.script[:] = says
+
+
+def attempts(server):
+    return len(server.servicer.got)
+
+
+# How often (RT-1), and after which codes (RT-2).
+
+
+@pytest.mark.parametrize("retry", [None, {}, {"echo.v1.Echo/Other": "standard"}, "retry: 0", "max_attempts: 1"])
+def test_off_unless_asked_for(opened, ours, server, log, retry):
+    """RT-1: nothing is retried without a policy that says so, and the error is grpc's own."""
+    with opened(retry) as channel:
+        script(server, *[DOWN] * 9)
+        error = channel.begin().outcome().error
+        assert (error.code(), attempts(server)) == (CODE.UNAVAILABLE, 1)
+        assert type(error) is ours.error
+    assert not log.of(CallRetried)
+    assert not log.of(CallExhausted)
+
+
+def test_retried(opened, way, server, log):
+    """RT-2, RT-10: an attempt that fails is made again, with the same requests, and says which it is."""
+    with opened(QUICK) as channel:
+        script(server, DOWN, DOWN)
+        assert channel.begin(way).outcome().texts == ["a"]
+        until(lambda: log.of(CallSucceeded))
+    previous = [metadata.get("grpc-previous-rpc-attempts") for metadata in server.servicer.metadata]
+    assert previous == [None, "1", "2"]
+    assert server.servicer.got[-1] == ["a"]
+    events = log.of(CallRetried)
+    assert [(event.attempt, event.code) for event in events] == [(1, "UNAVAILABLE"), (2, "UNAVAILABLE")]
+    assert len({event.call_id for event in events}) == 1
+
+
+@pytest.mark.parametrize("retry", ["retry: 8, delay: 1ms", "max_attempts: 9"])
+def test_more_than_the_core_makes(opened, server, log, retry):
+    """RT-1: there are as many attempts as the policy says, and not gRPC's five; each end is told once."""
+    with opened(retry) as channel:
+        script(server, *[DOWN] * 9)
+        error = channel.begin().outcome().error
+        assert attempts(server) == error.attempts == 9
+        assert error.reason is Reason.ATTEMPTS
+        script(server, *[DOWN] * 8)
+        assert channel.begin().outcome().texts == ["a"]
+        assert attempts(server) == 9
+        until(lambda: log.of(CallSucceeded))
+    ends = [event for event in log if isinstance(event, CallExhausted | CallSucceeded)]
+    assert [type(event) for event in ends] == [CallExhausted, CallSucceeded]
+    assert ends[1].attempt == 9
+
+
+@pytest.mark.parametrize("code", STATUS_CODES)
+def test_codes(opened, ours, server, log, code):
+    """RT-2: UNAVAILABLE and RESOURCE_EXHAUSTED are retried and no other, unless the policy lists it."""
+    said = Say(CODE[code], "because")
+    with opened("retry: 1, delay: 1ms") as channel:
+        script(server, said)
+        outcome = channel.begin().outcome()
+        if code in {"UNAVAILABLE", "RESOURCE_EXHAUSTED"}:
+            assert (outcome.texts, attempts(server)) == (["a"], 2)
+        else:
+            assert (type(outcome.error), outcome.code, outcome.details) == (ours.error, CODE[code], "because")
+            assert attempts(server) == 1
+    other = "DATA_LOSS" if code == "INTERNAL" else "INTERNAL"
+    for listed, count in ((code, 2), (other, 1)):
+        with opened(f"retry: 1, delay: 1ms, codes: {listed.lower()}") as channel:
+            script(server, said)
+            channel.begin().outcome()
+            assert attempts(server) == count
+
+
+def test_schedule(opened, server, log):
+    """RT-1, CB-11: the waits are the policy's, drawn from the channel's own generator."""
+    policy = retried("retry: 3, delay: 20ms, backoff: exponential, jitter: full")
+    with opened(policy, rng=Chance(0.5)) as channel:
+        script(server, *[DOWN] * 3)
+        began = time.monotonic()
+        assert channel.begin().outcome().texts == ["a"]
+        assert time.monotonic() - began >= 0.07
+        until(lambda: log.of(CallSucceeded))
+    assert [event.delay for event in log.of(CallRetried)] == pytest.approx([0.01, 0.02, 0.04])
+    assert {event.source for event in log.of(CallRetried)} == {WaitSource.SCHEDULE}
+
+
+# The server's word (RT-3).
+
+
+def pushback(value, code=CODE.UNAVAILABLE):
+    return Say(code, trailing=(("grpc-retry-pushback-ms", value),))
+
+
+def rich(*messages):
+    """Return a status with these details, as a server puts it into its trailers."""
+    status = Status(code=14, message="not now")
+    for message in messages:
+        status.details.append(Any())
+        status.details[-1].Pack(message)
+    return Say(trailing=(("grpc-status-details-bin", status.SerializeToString()),))
+
+
+def retry_info(seconds):
+    duration = Duration()
+    duration.FromNanoseconds(int(seconds * 1e9))
+    return rich(DebugInfo(detail="the first detail is another"), RetryInfo(retry_delay=duration))
+
+
+def retry_after(value):
+    return Say(trailing=(("retry-after", value),))
+
+
+def date(seconds):
+    return email.utils.formatdate(time.time() + seconds, usegmt=True)
+
+
+SCHEDULE = "retry: 4, delay: 10ms, backoff: exponential, server_delay_jitter: 40ms"
+PUSHBACK, RETRY_INFO, RETRY_AFTER = WaitSource.PUSHBACK, WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER
+
+HINTS = {
+    "pushback 0": (pushback("0"), 0.0, PUSHBACK),
+    "pushback 250": (pushback("250"), 0.25, PUSHBACK),
+    "RetryInfo 50 ms": (retry_info(0.05), 0.05 + 0.02, RETRY_INFO),
+    "retry-after 0": (retry_after("0"), 0.02, RETRY_AFTER),
+    "initial metadata": (Say(initial=(("retry-after", "0"),)), 0.02, RETRY_AFTER),
+    "nothing that can be read": (retry_after("soon"), 0.01, WaitSource.SCHEDULE),
+}
+"""How hints get from the server to the schedule; `tests/calls/test_server_hint.py` has all that they can be."""
+
+
+@pytest.mark.parametrize(("said", "wait", "source"), HINTS.values(), ids=HINTS)
+def test_the_server_says_when(opened, server, log, said, wait, source):
+    """RT-3: pushback to the millisecond, RetryInfo and retry-after with jitter of the channel's own generator."""
+    with opened(SCHEDULE, rng=Chance(0.5)) as channel:
+        script(server, said)
+        began = time.monotonic()
+        assert channel.begin().outcome().texts == ["a"]
+        assert time.monotonic() - began >= wait
+        until(lambda: log.of(CallRetried))
+    (event,) = log.of(CallRetried)
+    assert (event.delay, event.source) == (pytest.approx(wait), source)
+
+
+@pytest.mark.parametrize("value", ["-1", "abc"])
+def test_the_server_wants_no_retry(opened, server, log, value):
+    """RT-3: a pushback below 0 or unreadable stops the call, and the error says that the server did."""
+    with opened(SCHEDULE) as channel:
+        script(server, pushback(value))
+        error = channel.begin().outcome().error
+        until(lambda: log.of(CallExhausted))
+    assert attempts(server) == error.attempts == 1
+    assert error.reason is log.of(CallExhausted)[0].reason is Reason.STOPPED
+    assert error.details().startswith("not now; gave up: the server asked for no retry (1 attempt in ")
+    assert error.details().endswith(" s)")
+
+
+ABSURD = {
+    "pushback": pushback("2147483647"),
+    "RetryInfo": retry_info(86_400),
+    "seconds": retry_after("9999999999"),
+    "date": retry_after(date(90_000)),
+}
+
+
+@pytest.mark.parametrize("said", ABSURD.values(), ids=ABSURD)
+def test_absurd_waits(opened, server, log, said):
+    """RT-3: `max_server_delay` caps what the server asks for; past the deadline the call fails at once and says so."""
+    with opened("retry: 1, delay: 1ms, max_server_delay: 30ms, server_delay_jitter: 0") as channel:
+        script(server, said)
+        assert channel.begin().outcome().texts == ["a"]
+        until(lambda: log.of(CallRetried))
+    (event,) = log.of(CallRetried)
+    assert event.delay == pytest.approx(0.03)
+    assert event.server_delay > 80_000
+    with opened(retried("retry: 1, delay: 1ms", server_delay_jitter=0.0)) as channel:
+        script(server, said, said)
+        error = channel.begin(timeout=3600).outcome().error  # `outcome` does not wait that long
+    assert (error.code(), error.attempts, error.reason) == (CODE.UNAVAILABLE, 1, Reason.DEADLINE)
+    source = next(source for source in (PUSHBACK, RETRY_INFO, RETRY_AFTER) if source.value in error.details())
+    assert error.details().startswith("not now; gave up: the deadline leaves no time for another (1 attempt in ")
+    assert f"; the server's {source.value} asks for a wait of " in error.details()
+    assert error.details().endswith("e+03 s are left)")
+    assert len(log.of(CallRetried)) == 1
+
+
+@pytest.mark.parametrize("said", [retry_after("9999999999"), pushback("2147483647"), pushback("86400001")])
+def test_an_absurd_wait_without_a_deadline(opened, server, log, said):
+    """RT-3: where nothing bounds it, what nobody can have meant is passed over, and the schedule holds."""
+    with opened("retry: 1, delay: 1ms") as channel:
+        script(server, said)
+        assert channel.begin().outcome().texts == ["a"]
+        until(lambda: log.of(CallRetried))
+    (event,) = log.of(CallRetried)
+    assert (event.delay, event.source, event.server_delay) == (0.001, WaitSource.SCHEDULE, None)
+
+
+def test_a_date_to_come(opened, server, log):
+    """RT-3: the wait is counted from the wall clock, here a minute of it."""
+    with opened(retried("retry: 1, delay: 1ms", server_delay_jitter=0.0)) as channel:
+        script(server, retry_after(date(60)))
+        call = channel.begin("Down")
+        assert 20 < log.until(CallRetried).delay <= 60
+        call.cancel()
+
+
+@pytest.mark.parametrize("said", [pushback("86400000"), DOWN], ids=["pushback", "schedule"])
+def test_cancelled_between_two_attempts(opened, cancellable, server, log, said):
+    """RT-3, TH-3: a wait is kept, be it a day, and can be cancelled."""
+    with opened("retry: 1, delay: 60s") as channel:
+        script(server, said)
+        call = channel.begin(cancellable)
+        assert log.until(CallRetried).delay == (60 if said is DOWN else 86_400)
+        assert not call.done()
+        call.cancel()
+        assert call.outcome().code is CODE.CANCELLED
+
+
+def test_closed_between_two_attempts(opened, way, server, log):
+    """CB-10: calls that sleep between two attempts end with the close."""
+    with opened("retry: 3, delay: 60s") as channel:
+        script(server, DOWN)
+        call = channel.begin(way)
+        log.until(CallRetried)
+        channel.close()
+        assert call.outcome().code is CODE.CANCELLED
+
+
+# The end of it (RT-6).
+
+
+def test_exhausted(opened, ours, way, server, log):
+    """RT-6: code, details and metadata of the last attempt, with the number of attempts and the time; one event."""
+    last = Say(CODE.RESOURCE_EXHAUSTED, "quota", trailing=(("last", "2"), ("last-bin", b"\xfe\x00")))
+    with opened("retry: 2, delay: 30ms") as channel:
+        script(server, DOWN, DOWN, last)
+        error = channel.begin(way).outcome().error
+        until(lambda: log.of(CallExhausted))
+    assert isinstance(error, RetriesExhaustedError)
+    assert isinstance(error, ours.error)
+    assert error.code() is CODE.RESOURCE_EXHAUSTED
+    assert error.details().startswith("quota; gave up: no attempts are left (3 attempts in ")
+    assert error.details().endswith(" s)")
+    assert set(last.trailing) <= {tuple(pair) for pair in error.trailing_metadata()}
+    assert (error.attempts, error.reason) == (3, Reason.ATTEMPTS)
+    assert 0.06 <= error.took < 30
+    assert error.__cause__.details() == "quota"
+    (event,) = log.of(CallExhausted)
+    assert (event.target, event.attempt, event.code) == (server.target, 3, "RESOURCE_EXHAUSTED")
+    assert event.took == error.took
+
+
+def test_exhausted_without_words(opened, server):
+    """RT-6: where the server says nothing, the account stands alone."""
+    with opened("retry: 1, delay: 1ms") as channel:
+        script(server, *[Say(details="")] * 2)
+        outcome = channel.begin().outcome()
+        assert outcome.details.startswith("gave up: no attempts are left (2 attempts in ")
+
+
+@pytest.mark.parametrize("again", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
+def test_exhausted_survives_copies(opened, server, again):
+    """RT-6: the error can be pickled and copied, with its account."""
+    with opened("retry: 1, delay: 1ms") as channel:
+        script(server, *[Say(trailing=(("last-bin", b"\xfe\x00"),))] * 2)
+        error = channel.begin().outcome().error
+    twin = again(error)
+    assert type(twin) is type(error)
+    assert (twin.attempts, twin.took, twin.reason) == (error.attempts, error.took, error.reason)
+    assert (twin.code(), twin.details()) == (error.code(), error.details())
+    assert twin.trailing_metadata() == error.trailing_metadata()
+    assert repr(twin) == repr(error)
+
+
+def test_no_connection_is_retried(ours, way, nowhere):
+    """RT-2, RT-6, CH-4: a call without a connection is UNAVAILABLE, is tried again, and its end still says why."""
+    with ours.channel(nowhere.target, retry="retry: 3, delay: 10ms") as channel:
+        error = channel.begin(way).outcome().error
+    assert (error.code(), error.attempts) == (CODE.UNAVAILABLE, 4)
+    assert "last error: tcp: failed to connect" in error.details()
+    assert "(4 attempts in " in error.details()
+    assert isinstance(error.__cause__, NoConnectionError)
+    assert error.__cause__.status.last_error is not None
+
+
+# Time (RT-7).
+
+
+def test_time_for_each_attempt(opened, way, server, log):
+    """RT-7: an attempt that takes too long is ended and made again; the server is told each time how long it has."""
+    with opened("retry: 3, delay: 1ms, timeout: 500ms") as channel:
+        script(server, HANG)
+        assert channel.begin(way, timeout=60).outcome().texts == ["a"]
+        until(lambda: log.of(CallSucceeded))
+    assert {event.code for event in log.of(CallRetried)} == {"DEADLINE_EXCEEDED"}
+    assert all(remaining <= 1.5 for remaining in server.servicer.remaining)  # grpc rounds up on the wire
+
+
+def test_time_that_the_service_config_gives(opened, server):
+    """RT-7: a service config's timeout bounds the whole as well.
+
+    Not to the millisecond: grpc's core, which has it too, counts it from up to two seconds before each attempt.
+    """
+    options = [("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "timeout": "0.6s"}]}))]
+    with opened("max_attempts: unlimited, delay: 1ms, timeout: 200ms", options=options) as channel:
+        script(server, *[HANG] * 1000)
+        assert channel.begin(timeout=60).outcome().code is CODE.DEADLINE_EXCEEDED
+
+
+def test_one_attempt_that_meets_the_deadline(opened, ours, server, log):
+    """RT-7: the overall deadline ends the first attempt as on a plain channel: there is nothing to account for."""
+    with opened("retry: 5, delay: 1ms, timeout: 10s") as channel:
+        script(server, HANG)
+        error = channel.begin(timeout=0.2).outcome().error
+        assert (type(error), error.code()) == (ours.error, CODE.DEADLINE_EXCEEDED)
+    assert not log.of(CallExhausted)
+
+
+def test_a_wait_of_the_schedule_past_the_deadline(opened, way, server):
+    """RT-3, RT-7: the schedule's wait is held to the deadline as well, and the call fails at once."""
+    with opened("retry: 5, delay: 1h, max_delay: 1h") as channel:
+        script(server, DOWN)
+        error = channel.begin(way, timeout=600).outcome().error
+        assert (error.code(), error.attempts, error.reason) == (CODE.UNAVAILABLE, 1, Reason.DEADLINE)
+        assert "; the schedule calls for a wait of 3.6e+03 s, " in error.details()
+
+
+@pytest.mark.parametrize("wait_for_ready", [True, False])
+def test_waiting_for_a_server(ours, nowhere, log, wait_for_ready):
+    """CH-3, RT-7: a wait-for-ready attempt waits as long as an attempt may; a fail-fast one fails and is retried."""
+    quick = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
+    policy = "max_attempts: unlimited, delay: 20ms"
+    with ours.channel(nowhere.target, quick, retry=policy, listeners=[log.hear]) as channel:
+        call = channel.begin(wait_for_ready=wait_for_ready, timeout=60)
+        if wait_for_ready:
+            time.sleep(0.3)
+            assert not log.of(CallRetried)
+        else:
+            log.until(CallRetried, 3)
+        nowhere.start()
+        assert call.outcome().texts == ["a"]
+        assert len(nowhere.servicer.got) == 1
+
+
+def test_a_restart_amid_retries(ours, way):
+    """RT-2: a server that is killed and comes back is all that a retried call needs."""
+    quick = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
+    log = Log()
+    with (
+        place() as server,
+        ours.channel(server.target, quick, retry="retry: 1000, delay: 20ms", listeners=[log.hear]) as channel,
+    ):
+        assert channel.begin(way).outcome().texts == ["a"]
+        server.kill()
+        call = channel.begin(way)
+        log.until(CallRetried)
+        server.start()
+        assert call.outcome().texts == ["a"]
+
+
+# Hooks, budgets, other policies (RT-4, RT-6, RT-9).
+
+
+def test_hooks(ours, way, server):
+    """RT-4, RT-6: renewed credentials are sent with the next attempt; the end is told."""
+    told = []
+
+    def refresh(failed):
+        return [("authorization", f"new {failed.code.name}")]
+
+    async def refresh_later(failed):
+        return refresh(failed)
+
+    hooks = RetryHooks(
+        refresh_credentials=refresh_later if ours.name == "asyncio" else refresh, on_exhausted=told.append
+    )
+    with ours.channel(server.target, retry="retry: 1, delay: 10ms", retry_hooks=hooks) as channel:
+        script(server, Say(CODE.UNAUTHENTICATED), DOWN)
+        assert channel.begin(way).outcome().code is CODE.UNAVAILABLE
+        assert server.servicer.metadata[-1]["authorization"] == "new UNAUTHENTICATED"
+        until(lambda: told)
+    assert [(failed.attempt, failed.reason) for failed in told] == [(2, Reason.ATTEMPTS)]
+
+
+def test_budget(opened, server):
+    """RT-9: while more than half of the budget is spent nothing is retried."""
+    with opened(QUICK, retry_budget=grpc_backoff.RetryBudget(max_tokens=4, token_ratio=0.1)) as channel:
+        script(server, *[DOWN] * 9)
+        assert channel.begin().outcome().error.reason is Reason.BUDGET
+        assert attempts(server) == 2
