@@ -13,7 +13,7 @@ BESIDE = tests/aio tests/sync tests/faces tests/connection tests/calls tests/pol
 
 LEDGER = kills orchestrators unlocked claims submits latency deliveries
 
-.PHONY: help demo test test-modes test-oldest test-pythons test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full wheel clean
+.PHONY: help demo test test-modes test-oldest test-pythons test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full endurance wheel clean
 
 help:
 	@echo "make demo        a channel against a server that fails in every way, with figures; then the ledger"
@@ -37,6 +37,7 @@ help:
 	@echo "make recording   the demo anew, in a terminal: writes docs/images/demo.svg; needs Node.js"
 	@echo "make bench       beside plain grpc.aio and others, in a quarter of an hour; BENCH=--quick to see that it runs"
 	@echo "make ledger-full the ledger's figures: kills, races, 64 processes, rates; half an hour"
+	@echo "make endurance   10,000 channels, 1,000 event loops, 1,000 forks: what is left, what hangs; some minutes"
 	@echo "make wheel       build the sdist and the wheel, check both, and try the wheel in an environment of its own"
 
 .venv/made: pyproject.toml
@@ -155,6 +156,9 @@ bench: .venv/made
 ledger-full: .venv/made
 	$(BIN)/python -m pip install --quiet --group bench
 	for what in $(LEDGER); do $(BIN)/python -m benchmarks.ledger $$what || exit 1; done
+
+endurance: .venv/made
+	for what in channels loops forks "forks --dialling"; do $(BIN)/python -m benchmarks.endurance $$what || exit 1; done
 
 wheel: .venv/made
 	rm -rf dist .venv-wheel

@@ -76,7 +76,7 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Refuse a page that would load something from another host."""
+    """Reject a page that would load something from another host."""
     if found := LOADED.search(output):
         raise PluginError(f"{page.file.src_uri}: loads something from another host: {found[0]}")
     return output

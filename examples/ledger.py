@@ -88,7 +88,7 @@ async def play() -> Outcome:
                 await ledger.submit_many(
                     [ledger.prepared(target, _METHOD, b"", idempotency_key=f"order-{n}") for n in range(_ORDERS)]
                 )
-                _tell(f"{_ORDERS} orders are in {Path(path).name}; nobody delivers them yet")
+                _tell(f"{_ORDERS} orders are in {Path(path).name}; none is being delivered yet")
                 await _kill_again_and_again(ledger, path, target)
                 return await _outcome(ledger, orders)
     finally:
@@ -156,7 +156,7 @@ def main() -> None:
     _tell(
         f"{outcome.arrived} of {outcome.submitted} orders arrived, {outcome.unfinished} are stuck; "
         f"{outcome.twice} arrived twice, under their own keys, "
-        f"of {outcome.lost_attempts} attempts whose end nobody heard"
+        f"of {outcome.lost_attempts} attempts whose end was not recorded"
     )
     _tell("ok  nothing is lost" if outcome.good else "FAILED  nothing is lost")
     sys.exit(not outcome.good)

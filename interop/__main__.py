@@ -1,4 +1,4 @@
-"""`python -m interop`: the entry point. The commands stand in `commands.py`."""
+"""`python -m interop`: the entry point. The commands are in `commands.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 def main() -> None:
     """Run the command line."""
-    # grpc's core writes its own account of failed handshakes to stderr. It reads this when it is imported.
+    # grpc's core logs failed handshakes to stderr. It reads this variable when it is imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from interop.commands import cli  # noqa: PLC0415 - after GRPC_VERBOSITY is set
 

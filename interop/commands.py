@@ -1,6 +1,6 @@
-"""The commands of `python -m interop`: their options, and what they print.
+"""The commands of `python -m interop`: their options and their output.
 
-`run` and `verify` stand in `matrix/`, `servers` and `official` in the rooms of these names.
+`run` and `verify` are in `matrix/`, `servers` and `official` in the packages of these names.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MILLISECONDS = click.IntRange(min=1)
 _SECONDS = click.FloatRange(min=0, min_open=True)
 
 
-# The official programs spell their flags with underscores; hyphens do as well.
+# The official programs spell their flags with underscores; hyphens are accepted as well.
 @click.group(
     context_settings={
         "help_option_names": ["-h", "--help"],
@@ -50,7 +50,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     },
 )
 def cli() -> None:
-    """Put gRPC clients before servers that fail, and judge how they connect."""
+    """Test gRPC clients against servers that fail, and judge how they connect."""
 
 
 cli.add_command(run)
@@ -61,13 +61,13 @@ cli.add_command(verify)
 
 
 @cli.command()
-@click.option("--peers", "names", multiple=True, metavar="NAME", help="Only this peer; may be given again.")
+@click.option("--peers", "names", multiple=True, metavar="NAME", help="Only this peer. Repeatable.")
 @click.pass_context
 def build(context: click.Context, names: tuple[str, ...]) -> None:
-    """Build the clients and the servers of the other languages; with --peers, some clients.
+    """Build the clients and the servers in other languages; with --peers, only these clients.
 
-    What is missing on this machine, or cannot be built, is named. That is an error only if the environment
-    has GRPC_BACKOFF_REQUIRE_PEERS=1.
+    Whatever is missing on this machine, or cannot be built, is listed. That is an error only if the environment has
+    GRPC_BACKOFF_REQUIRE_PEERS=1.
     """
     try:
         programs: list[Program] = [*choose(find_peers(), "--peers", names), *([] if names else find_servers())]
@@ -78,21 +78,21 @@ def build(context: click.Context, names: tuple[str, ...]) -> None:
 
 
 @cli.command()
-@click.option("--control_port", type=_PORT, required=True, help="Where the service is; 0 for any free port.")
-@click.option("--retry_port", type=_PORT, required=True, help="What clients dial; 0 for any free port.")
+@click.option("--control_port", type=_PORT, required=True, help="The port of the service; 0 for any free port.")
+@click.option("--retry_port", type=_PORT, required=True, help="The port that clients dial; 0 for any free port.")
 @click.option("--host", default="127.0.0.1", help="The IPv4 address of both ports.")
 @click.option("--initial_backoff_ms", type=_MILLISECONDS, default=1000, help="The clients' INITIAL_BACKOFF.")
 @click.option(
     "--turn_limit",
     type=_SECONDS,
     default=official_server.TURN_LIMIT,
-    help="After how many seconds a client that did not call Stop loses its turn to one that waits.",
+    help="After how many seconds a client that did not call Stop loses its turn to a waiting one.",
 )
 def server(control_port: int, retry_port: int, host: str, initial_backoff_ms: int, turn_limit: float) -> None:
     """Run the server of gRPC's official reconnect test, until Ctrl-C.
 
     It prints its ports in one line, and then every client's gaps and verdict. An --initial_backoff_ms that is shorter
-    than the protocol's is for clients that were given the same; their largest backoff they tell themselves.
+    than the protocol's is for clients with the same setting; clients report their own maximum backoff.
     """
     settings = official_server.Settings(
         host=host,
@@ -117,12 +117,12 @@ async def _serve(settings: official_server.Settings) -> None:
 
 
 @cli.command()
-@click.option("--server_control_port", type=_PORT, required=True, help="Where the server's service is.")
-@click.option("--server_retry_port", type=_PORT, required=True, help="What to dial.")
+@click.option("--server_control_port", type=_PORT, required=True, help="The port of the server's service.")
+@click.option("--server_retry_port", type=_PORT, required=True, help="The port to dial.")
 @click.option("--server_host", default="127.0.0.1", help="The address of both ports.")
-@click.option("--max_reconnect_backoff_ms", type=_MILLISECONDS, help="MAX_BACKOFF, which the server is told.")
-@click.option("--initial_backoff_ms", type=_MILLISECONDS, help="INITIAL_BACKOFF, which the server has to know.")
-@click.option("--seconds", type=_SECONDS, default=official_client.SECONDS, help="For how long.")
+@click.option("--max_reconnect_backoff_ms", type=_MILLISECONDS, help="MAX_BACKOFF, which is also sent to the server.")
+@click.option("--initial_backoff_ms", type=_MILLISECONDS, help="INITIAL_BACKOFF; must be the server's.")
+@click.option("--seconds", type=_SECONDS, default=official_client.SECONDS, help="How long to dial.")
 @click.pass_context
 def client(
     context: click.Context,
@@ -135,7 +135,7 @@ def client(
 ) -> None:
     """Have grpc_backoff judged by any server of gRPC's official reconnect test.
 
-    The exit status is 0 if it passes, by the server's verdict and by ours on the gaps that the server saw, else 1.
+    The exit status is 0 if it passes, both by the server's verdict and by ours on the gaps that the server saw, else 1.
     """
     with _one_line_for(official_client.NotJudgedError, ValueError):
         request = official_client.Assignment(
@@ -156,11 +156,11 @@ def client(
 
 
 @cli.command(epilog=f"Behaviours: {', '.join(BY_NAME)}.")
-@click.option("--port", type=_PORT, required=True, help="Where it fails; 0 for any free port.")
-@click.option("--control_port", type=_PORT, required=True, help="Where it is controlled; 0 for any free port.")
+@click.option("--port", type=_PORT, required=True, help="The failing port; 0 for any free port.")
+@click.option("--control_port", type=_PORT, required=True, help="The control port; 0 for any free port.")
 @click.option("--host", default="127.0.0.1", help="The IPv4 address of both ports.")
-@click.option("--script", type=click.File(), help="What to do with each connection; by default it works.")
-@click.option("--cert", type=click.File("rb"), help="Speak TLS with this certificate (PEM) and --key.")
+@click.option("--script", type=click.File(), help="What to do with each connection; by default, serve it.")
+@click.option("--cert", type=click.File("rb"), help="Use TLS with this certificate (PEM) and --key.")
 @click.option("--key", type=click.File("rb"), help="The certificate's private key (PEM).")
 def flaky(
     port: int,
@@ -170,11 +170,10 @@ def flaky(
     cert: BinaryIO | None,
     key: BinaryIO | None,
 ) -> None:
-    """Run a server that fails as its script says, one behaviour for each connection, until Ctrl-C.
+    """Run a server that fails as its script says, one behaviour per connection, until Ctrl-C.
 
-    It prints its ports in one line. A script is steps on lines of their own, such as "accept_close x3",
-    "refuse for 2" and "slow_settings(delay=0.5)"; a new one can be played by the service interop.v1.FlakyServer on the
-    control port.
+    It prints its ports in one line. A script consists of steps, one per line, such as "accept_close x3", "refuse for 2"
+    and "slow_settings(delay=0.5)"; the service interop.v1.FlakyServer on the control port can start a new one.
     """
     if (cert is None) != (key is None):
         raise click.UsageError("--cert and --key go together")

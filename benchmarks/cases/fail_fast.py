@@ -22,7 +22,7 @@ from tests.echo import EchoStub, Message
 __all__ = ["BENCHMARK"]
 
 SUBJECTS = (PLAIN, OURS, CONTROL)
-NOBODY = "127.0.0.1:9"  # discard; a port that only root could open
+UNREACHABLE = "127.0.0.1:9"  # discard; a port that only root could open
 LONG_BACKOFF = tuple((f"grpc.{which}_reconnect_backoff_ms", 3_600_000) for which in ("initial", "max"))
 TURN = 50
 TIME = Measure("time of a call", "µs")
@@ -53,7 +53,7 @@ async def _measure(size: Size) -> dict[str, list[float]]:
     async with contextlib.AsyncExitStack() as stack:
         stubs = {}
         for subject in SUBJECTS:
-            channel = await stack.enter_async_context(open_channel(subject, NOBODY, LONG_BACKOFF))
+            channel = await stack.enter_async_context(open_channel(subject, UNREACHABLE, LONG_BACKOFF))
             stubs[subject] = EchoStub(channel)
             await _turn(stubs[subject])  # the first call makes it dial and fail
         for subject in turns(SUBJECTS, size.rounds):

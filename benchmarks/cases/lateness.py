@@ -19,7 +19,7 @@ from grpc_backoff.connection.events import AttemptFailed, AttemptStarted, Connec
 
 __all__ = ["BENCHMARK"]
 
-NOBODY = "127.0.0.1:9"
+UNREACHABLE = "127.0.0.1:9"
 TIMERS = "a timer of the loop"
 LATENESS = Measure("lateness of an attempt", "ms", quantile=0.99)
 
@@ -60,7 +60,7 @@ async def _attempts(size: Size) -> list[float]:
     late: list[float] = []
     channels = []
     for _ in range(size.channels):
-        channel = aio.insecure_channel(NOBODY, listeners=[_Watch(late)])
+        channel = aio.insecure_channel(UNREACHABLE, listeners=[_Watch(late)])
         channel.get_state(try_to_connect=True)
         channels.append(channel)
         await asyncio.sleep(size.begin / size.channels)  # so that they do not dial all at once from then on

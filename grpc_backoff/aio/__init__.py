@@ -1,4 +1,4 @@
-"""The asyncio face: `insecure_channel` and `secure_channel` in place of `grpc.aio`'s.
+"""The asyncio API: `insecure_channel` and `secure_channel` replace those of `grpc.aio`.
 
 Internal: programs import from `grpc_backoff.aio`.
 """

@@ -1,11 +1,11 @@
-"""A call that has no attempt yet, one now, or several behind it: the asyncio shell of `calls.machine`.
+"""A call with no attempt yet, a current one, or several behind it: the asyncio shell of `calls.machine`.
 
-It carries out the machine's effects and tells it what happens; what follows from that the machine decides. To its
-caller it is one of grpc's own calls. It is an object of its own and no interceptor's, because grpc's intercepted calls
-know no `time_remaining`, mix reading styles silently, and report a failed write as another error than a plain call.
+It executes the machine's effects and feeds it inputs; all decisions are the machine's. To its caller it is one of
+grpc's own calls. It is a class of its own instead of an interceptor's call, because grpc's intercepted calls have no
+`time_remaining`, silently allow mixed reading styles, and report a failed write with another error than a plain call.
 
 What the caller has seen of an attempt commits the call to it: the initial metadata, or a response (RT-8). The four
-arities stand at the end of this module.
+arities are at the end of this module.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from grpc_backoff.record import record
 __all__ = ["CALLS", "Call", "MakeAttempt", "MakeEarly", "Terms"]
 
 MakeEarly = Callable[[float | None], "grpc.aio.Call | None"]
-"""Makes an attempt with this many seconds where there is no connection yet; None where that cannot be."""
+"""Makes an attempt with a timeout of this many seconds before there is a connection; None if that is not possible."""
 
 MakeAttempt = Callable[[float | None, m.Metadata], "tuple[grpc.aio.Call, CallConnection] | None"]
-"""Makes an attempt with this many seconds, and with metadata in place of the caller's own under the same keys.
+"""Makes an attempt with a timeout of this many seconds, and with metadata that replaces the caller's same keys.
 
-Returns grpc's own call and the connection that it was made on; None where there is no connection.
+Returns grpc's own call and the connection on which it was made; None if there is no connection.
 """
 
 _GRACE_FOR_TRAILERS = 0.02
-"""Seconds for which empty initial metadata are held back, in case a trailers-only failure follows (RT-8)."""
+"""Grace period for empty initial metadata, in seconds, in case a trailers-only failure follows (RT-8)."""
 
 
 @record
 class Terms(NamedTuple):
-    """What a call is begun with.
+    """The arguments that start a call.
 
     Attributes:
         calls: what the channel's calls share.
-        machine: the rules for this one.
+        machine: the rules for this call.
         make: makes an attempt.
-        timeout: the caller's, for the call as a whole (RT-7).
-        limit: the service config's, which bounds the whole as well, and which `time_remaining` does not show.
-        call_id: what its events and log lines call it; made up where None.
-        early: makes an attempt while the call waits; None where it must not.
+        timeout: the caller's timeout for the whole call, in seconds (RT-7).
+        limit: the service config's timeout, which bounds the whole call too, but is not part of `time_remaining`.
+        call_id: identifies the call in events and log lines; generated if None.
+        early: makes an attempt while the call is pending; None if that is not allowed.
     """
 
     calls: Calls
@@ -70,18 +70,18 @@ class Terms(NamedTuple):
 
 
 class Call(CallShell, Answering):
-    """What the four arities share: the machine's effects and inputs, and everything that is only passed on."""
+    """What the four arities share: the machine's effects and inputs, and methods that only delegate."""
 
     _calls: Calls
     exhausted_error = RetriesExhaustedError
-    # grpcio up to 1.7x, closing any channel, looks at the calls of all tasks and wants to know whose they are.
+    # Up to 1.7x, grpcio inspects the calls of all tasks when it closes any channel, and looks up their channel.
     _channel = None
     _replay: Replay | None = None
 
     def __init__(self, terms: Terms, request: Any = None) -> None:
-        """Begin the first attempt, or wait for a connection.
+        """Start the first attempt, or wait for a connection.
 
-        `request` is what the attempts send, where that is one request: for hooks.
+        `request` is the single request that the attempts send, if there is one: for hooks.
         """
         calls, machine, make, timeout, limit, call_id, early = terms
         super().__init__(calls, machine, timeout, limit, call_id, request)
@@ -104,7 +104,7 @@ class Call(CallShell, Answering):
     # Driving the machine.
 
     def feed(self, given: m.Input) -> None:
-        """Step the machine. An effect may lead to further inputs: they wait until the effects before are done."""
+        """Step the machine. Effects may produce further inputs, which wait until the earlier effects are done."""
         self._inputs.append(given)
         if not self._stepping:
             self._drain()
@@ -116,10 +116,10 @@ class Call(CallShell, Answering):
             while self._inputs:
                 given = self._inputs.popleft()
                 if self._state.phase is m.CallPhase.DONE:
-                    continue  # the end is final; what was on its way comes too late
+                    continue  # the end is final; later inputs are ignored
                 try:
                     self._step(given)
-                except Exception as error:  # of a generator or a clock of the program's own
+                except Exception as error:  # from a generator or a clock supplied by the program
                     if self._outcome is not None:
                         raise
                     self._break_off(error)
@@ -134,9 +134,9 @@ class Call(CallShell, Answering):
             self._carry_out(effect)
 
     def _break_off(self, error: Exception) -> None:
-        """End with this error: half a step is done, and nothing else would ever end the call."""
+        """End with this error: a step was interrupted, and nothing else would ever end the call."""
         self._state = self._state._replace(phase=m.CallPhase.DONE)
-        attempt, self._attempt = self._attempt, None  # or the caller would be told of its cancellation
+        attempt, self._attempt = self._attempt, None  # otherwise the caller would be notified of its cancellation
         self._settle(error)
         if attempt is not None:
             attempt.cancel()
@@ -179,8 +179,8 @@ class Call(CallShell, Answering):
     # Attempts.
 
     def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
-        """Make an attempt; an error of the first one is raised to the caller."""
-        assert self._make is not None, "a call that has ended begins no attempt"
+        """Make an attempt; an error while making the first one is raised to the caller."""
+        assert self._make is not None, "a finished call starts no attempt"
         early, self._early = self._early, None
         if early is not None:
             self._begun(early, None)
@@ -196,7 +196,7 @@ class Call(CallShell, Answering):
             self._end_span("INTERNAL")
             if in_context:
                 raise
-            self._error = error  # raised where the call is awaited
+            self._error = error  # raised when the call is awaited
             self.feed(m.AttemptBroken())
             return
         if made is None:
@@ -205,10 +205,10 @@ class Call(CallShell, Answering):
             self._begun(*made)
 
     def _enter_early(self) -> None:
-        """CB-7: where the target is proven, be in the attempt in flight while it connects, as if on its connection.
+        """CB-7: if the target is proven, make the call on the attempt in flight, as if on its connection.
 
-        Whatever comes of it, the call is not made a second time: with the connection it is the attempt of the call,
-        and without one the call fails. So only calls that do not outlast a failure are made in this way.
+        In no case is the call made a second time: with the connection it is the attempt of the call, and without one
+        the call fails. So only calls that do not survive a failure are made this way.
         """
         if self._make_early is None or self._early is not None:
             return
@@ -219,6 +219,17 @@ class Call(CallShell, Answering):
                 return
         with contextlib.suppress(Exception):  # raised again, and to the caller, when the call is made on the connection
             self._early = self._make_early(seconds)
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the call waits in an attempt to connect, and may have left with its connection."""
+        return self._early is not None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether such a call has its answer already, so that nothing that becomes of the attempt can fail it."""
+        early = self._early
+        return early is not None and early.done() and grpcio.is_ok(early)
 
     def _begun(self, attempt: grpc.aio.Call, connection: CallConnection | None) -> None:
         self._connection = connection
@@ -239,7 +250,7 @@ class Call(CallShell, Answering):
             self._attempt, self._error = None, None
 
     def _attempt_ended(self, attempt: Any) -> None:
-        """Tell the machine of an attempt's end, in the moment of it."""
+        """Tell the machine at once that an attempt has ended."""
         if attempt is not self.attempt or self._state.phase is not m.CallPhase.RUNNING:
             return
         stream = isinstance(attempt, StreamAttempt)
@@ -251,7 +262,7 @@ class Call(CallShell, Answering):
             self._succeeded()
             return
         if grpcio.is_cancelled_here(attempt.call if stream else attempt):
-            self.feed(m.CancelRequested())  # by the channel's close, say
+            self.feed(m.CancelRequested())  # for example, because the channel was closed
             return
         self._error = error
         self._end_span(error.code().name)
@@ -262,7 +273,7 @@ class Call(CallShell, Answering):
         self.feed(m.OkStatus(self._calls.observed))
 
     def _status(self, error: Any) -> Status:
-        assert isinstance(error, grpc.aio.AioRpcError), "what an attempt failed with is known"
+        assert isinstance(error, grpc.aio.AioRpcError), "a failed attempt has an error"
         metadata = error.initial_metadata(), error.trailing_metadata()
         return Status(error.code(), error.details() or "", *metadata, error.debug_error_string())
 
@@ -296,7 +307,7 @@ class Call(CallShell, Answering):
         self._end_span("CANCELLED")  # unless it has ended
         if self._replay is not None:
             self._replay.settled()
-            self._replay = None  # it leads back here, and what is still being written has it
+            self._replay = None  # it refers back to this call, and pending writes keep it
         self._wake()
         callbacks, self._callbacks = self._callbacks, []
         handed_over = isinstance(outcome, grpc.aio.Call) and not outcome.done()
@@ -319,34 +330,34 @@ class Call(CallShell, Answering):
 
     @property
     def attempt(self) -> Any:
-        """The attempt on a connection, or the one that was last; None while the call waits."""
+        """The current attempt, or the last one; None while the call waits for a connection."""
         return self._attempt
 
     @property
     def committed(self) -> bool:
-        """Whether something of the attempt has reached the caller."""
+        """Whether part of the attempt's response has reached the caller."""
         return self._state.committed
 
     def commit(self) -> None:
-        """Hold the call to the attempt that runs."""
+        """Commit the call to the current attempt."""
         if not self._state.committed:
             self.feed(m.Committed())
             if self._replay is not None:
                 self._replay.committed()
 
     async def running(self) -> Any:
-        """Return the attempt once it is on a connection; raise what the caller of a failed call gets."""
+        """Wait until the attempt is on a connection, and return it; raise the error of a failed call."""
         while self._attempt is None and self._outcome is None:
             await self._change()
         if self._attempt is not None:
             return self._attempt
         self._raise_outcome()
-        raise AssertionError("an outcome without an attempt is an error")
+        raise AssertionError("a call without an attempt ends with an error")
 
     async def follows(self, attempt: grpc.aio.Call) -> bool:
-        """Return whether another attempt follows on one that failed, once that is known.
+        """Wait until it is known whether another attempt follows a failed one, and return whether it does.
 
-        Raises what the caller of a failed call gets, unless the outcome is what the failed attempt itself says.
+        Raises the error of a failed call, unless the failed attempt itself reports the outcome.
         """
         await self._known(attempt)
         if self._attempt is not attempt:
@@ -373,14 +384,14 @@ class Call(CallShell, Answering):
             raise
 
     def _cancelled_while(self, attempt: grpc.aio.Call) -> None:
-        """Cancel the call, as one of grpc's is whose awaiting is cancelled; unless a step that raised ended it."""
+        """Cancel the call, as grpc does when awaiting is cancelled; unless a step that raised has ended it."""
         outcome = self._outcome
         if attempt is not self._attempt and isinstance(outcome, Exception) and not isinstance(outcome, CallError):
             self._raise_outcome()
         self.cancel()
 
     def _raise_outcome(self) -> None:
-        """Raise the outcome, unless it is an attempt, which says itself how it ended."""
+        """Raise the outcome, unless it is an attempt, which reports its own end."""
         if isinstance(self._outcome, Cancelled):
             raise asyncio.CancelledError
         if isinstance(self._outcome, CallError):
@@ -389,18 +400,18 @@ class Call(CallShell, Answering):
             raise self._outcome.with_traceback(None)
 
     async def _known(self, attempt: grpc.aio.Call) -> None:
-        """Return once it is known what follows on an attempt that has ended."""
+        """Wait until it is known what follows an attempt that has ended."""
         while self._attempt is attempt and self._outcome is None:
             await self._change()
 
     async def _change(self) -> None:
-        """Return with the next attempt, or with the outcome."""
+        """Wait for the next attempt, or the outcome."""
         changed = self._calls.loop.create_future()
         self._awaiting.append(changed)
         try:
             await changed
         except asyncio.CancelledError:
-            if changed in self._awaiting:  # a caller who polls the call must not fill the list
+            if changed in self._awaiting:  # a caller that polls the call must not fill the list
                 self._awaiting.remove(changed)
             raise
 
@@ -417,7 +428,7 @@ class Call(CallShell, Answering):
         return outcome.done() if isinstance(outcome, grpc.aio.Call) else outcome is not None
 
     def time_remaining(self) -> float | None:
-        """Return the seconds until the deadline of the call as a whole, None without one."""
+        """Return the seconds until the deadline of the whole call; None without one."""
         return None if self._shown_end is None else max(0.0, self._shown_end - self._calls.clock.now())
 
     def cancel(self) -> bool:
@@ -428,7 +439,7 @@ class Call(CallShell, Answering):
         return True
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Have `callback` called with this call when it ends, at once if it has."""
+        """Call `callback` with this call when it ends; at once if it has."""
         outcome = self._outcome
         if outcome is None:
             self._callbacks.append(callback)
@@ -440,7 +451,7 @@ class Call(CallShell, Answering):
     # grpc.aio.Call
 
     async def initial_metadata(self) -> grpc.aio.Metadata:
-        """Return the server's initial metadata; a caller that has seen any commits the call to the attempt."""
+        """Return the server's initial metadata; if the caller has seen any, the call is committed to the attempt."""
         while True:
             attempt = self._attempt
             if attempt is None:
@@ -462,7 +473,7 @@ class Call(CallShell, Answering):
                 return metadata
 
     async def _trailers_behind(self, attempt: grpc.aio.Call) -> None:
-        """Give an attempt a moment to end: a trailers-only status begins with empty metadata, which may come first."""
+        """Give an attempt a moment to end: a trailers-only status starts with empty metadata, which may come first."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GRACE_FOR_TRAILERS):
                 await self._known(attempt)
@@ -473,7 +484,7 @@ class Call(CallShell, Answering):
         return self._outcome
 
     async def wait_for_connection(self) -> None:
-        """Return once the call is on its way; raise its error if it failed before."""
+        """Wait until the call has been sent; raise its error if it failed before."""
         while True:
             attempt = await self.running()
             try:
@@ -485,7 +496,7 @@ class Call(CallShell, Answering):
                 return
 
     def __repr__(self) -> str:
-        """Show grpc's own call once there is one."""
+        """Show grpc's own call, once there is one."""
         if self._attempt is None:
             doing = "waits for a connection" if self._outcome is None else f"ended: {self._outcome!r}"
             return f"<{type(self).__name__}, {doing}>"
@@ -518,7 +529,7 @@ class _StreamResponse(StreamResponse, Call):
             try:
                 async for response in attempt:
                     if attempt is not self._attempt:
-                        break  # it came after the decision to make another attempt
+                        break  # it arrived after the decision to make another attempt
                     self.commit()
                     yield response
                 else:
@@ -552,12 +563,12 @@ class _StreamRequest(StreamRequest, Call):
     def __init__(
         self, terms: Terms, *, requests: Requests | None = None, serialize: Callable[[Any], bytes] | None = None
     ) -> None:
-        """Begin the first attempt, or wait for a connection.
+        """Start the first attempt, or wait for a connection.
 
         Args:
-            terms: where attempts may be made again, they take serialized requests.
+            terms: the arguments of the call; if attempts may be repeated, they take serialized requests.
             requests: the caller's iterator; None if the caller writes.
-            serialize: turns a request into bytes.
+            serialize: serializes a request.
         """
         self.takes_writes = requests is None
         if not terms.machine.handed_over:
@@ -568,7 +579,7 @@ class _StreamRequest(StreamRequest, Call):
 
     @property
     def _done_writing_flag(self) -> bool:
-        # grpc's intercepted stream calls look at this attribute of the call that an interceptor returned.
+        # grpc's intercepted stream calls read this attribute of the call that an interceptor returned.
         if self._replay is not None:
             return self._replay.half_closed
         return getattr(self._outcome, "_done_writing_flag", False)
@@ -602,4 +613,4 @@ CALLS: dict[str, type[Call]] = {
     "stream_unary": _StreamUnaryCall,
     "stream_stream": _StreamStreamCall,
 }
-"""The class of a call by the name of the channel method that makes its multicallable."""
+"""The class of a call, by the name of the channel method that creates its multicallable."""

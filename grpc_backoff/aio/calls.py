@@ -1,4 +1,4 @@
-"""What the calls of one channel share: time, chance, the retry budget, hooks, and where they wait."""
+"""What the calls of one channel share: time, randomness, the retry budget, hooks, and the queue of pending calls."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["Calls"]
 
 
 class Calls(ChannelCalls):
-    """The surroundings of one channel's calls, on its event loop.
+    """The shared environment of one channel's calls, on its event loop.
 
     Attributes:
-        clock: the channel's.
-        loop: the channel's.
+        clock: the channel's clock.
+        loop: the channel's event loop.
     """
 
     pending: PendingCalls
@@ -40,7 +40,7 @@ class Calls(ChannelCalls):
         loop: asyncio.AbstractEventLoop,
         rng: Random,
     ) -> None:
-        """Keep them; no call is known yet."""
+        """Store the arguments; there are no calls yet."""
         super().__init__(setup, pending=pending, hooks=hooks, listeners=listeners, now=clock.now, rng=rng)
         self.emit = listeners.hear_of_call
         self.clock = clock
@@ -48,20 +48,20 @@ class Calls(ChannelCalls):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
-        """Run something beside an attempt; it may go on in a channel that is closing, as the attempt may."""
-        # A copy: a task that starts eagerly cannot enter the context of the task that makes it.
+        """Run something alongside an attempt; like the attempt, it may continue in a closing channel."""
+        # A copy: an eagerly started task cannot enter the context of the task that creates it.
         task = self.loop.create_task(work, context=context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def close(self) -> None:
-        """Repeat nothing any more: calls between two attempts end, and so do the hooks."""
+        """Stop repeating calls: calls between two attempts end, and so do the hooks."""
         super().close()
         self.hooks.close()
 
     async def closed(self) -> None:
-        """Return once everything has ended; the attempts have, by now."""
+        """Wait until everything has ended; the attempts already have."""
         others = self._tasks - {asyncio.current_task()}
         for task in others:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The asyncio channel: grpc's interface outside, the connection manager inside."""
+"""The asyncio channel: grpc's interface in front of the connection manager."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ __all__ = ["Channel", "Interceptors", "Options", "insecure_channel", "retrying",
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 
 _CHANCE = random.SystemRandom()
-"""Where jitter comes from unless a channel is given a generator; without a state that a fork could copy (CB-11)."""
+"""The default source of jitter; it has no state that a fork could copy (CB-11)."""
 
 
 class Channel(Factories, grpc.aio.Channel):
-    """A `grpc.aio.Channel` that makes its connections by gRPC's connection-backoff protocol.
+    """A `grpc.aio.Channel` that connects by gRPC's connection-backoff protocol.
 
-    Made by `insecure_channel` and `secure_channel`. Beside grpc's own interface it has `connection_status`,
-    `reset_connect_backoff`, `add_listener` and `remove_listener`. It belongs to the event loop on which it was made:
+    Created by `insecure_channel` and `secure_channel`. In addition to grpc's own interface it has `connection_status`,
+    `reset_connect_backoff`, `add_listener` and `remove_listener`. It belongs to the event loop on which it was created:
     calls and waits on another loop raise `WrongLoopError`. `reset_connect_backoff`, `connection_status`, `get_state`
-    and `close` may be used from anywhere.
+    and `close` can be used from anywhere.
     """
 
     _multicallables = MULTICALLABLES
-    closing = True  # until the constructor is through
+    closing = True  # until the constructor has finished
 
     def __init__(
         self,
@@ -74,28 +74,28 @@ class Channel(Factories, grpc.aio.Channel):
         setup = read_channel(target, options, settings)
         target, policy, core_options = setup.target, setup.policy, setup.core_options
         self.call_policies = setup.call_policies
-        """How the channel's calls are retried, by method."""
+        """The retry policies of the channel's calls, by method."""
         self.policy = policy
         """How the channel connects."""
         self.policy_values = setup.policy_values
-        """The policy's values by their names, each with where it came from (BP-3)."""
+        """The policy's values by name, each with its source (BP-3)."""
         self._polling: core.Polling | None = core.Polling.shared()
         self._front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
-        intercepting = self._front.open(interceptors)  # grpc itself refuses here what grpc refuses
-        # Clients append to these lists and assign them, as they do on grpc's own channel; each call reads them anew.
+        intercepting = self._front.open(interceptors)  # grpc itself rejects invalid arguments here
+        # Clients append to these lists and assign them, as on grpc's own channel; each call reads them again.
         self._unary_unary_interceptors = intercepting["unary_unary"]
         self._unary_stream_interceptors = intercepting["unary_stream"]
         self._stream_unary_interceptors = intercepting["stream_unary"]
         self._stream_stream_interceptors = intercepting["stream_stream"]
         self._secure = credentials is not None
         self.loop = loop = _working_loop()
-        """The event loop that it belongs to."""
+        """The event loop that the channel belongs to."""
         shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1
         key = key_of(target, credentials, policy, core_options, compression) if shares else None
         self._clock = clock = setup.clock or LoopClock(loop)
         rng = setup.rng or _CHANCE
         how = target, credentials, core_options, compression, policy
-        # SH-2: TLS has managers of its own, as in grpcio.
+        # SH-2: channels with TLS have separate managers, as in grpcio.
         shared = shared_manager(
             None if credentials is not None else key,
             loop,
@@ -106,7 +106,7 @@ class Channel(Factories, grpc.aio.Channel):
         self._listeners = Listeners(setup.listeners, loop)
         self._pending = PendingCalls(shown_target(target), loop)
         self._share = Share(shared, self._pending, self._listeners, loop)
-        # A call that waits keeps the channel alive, and the channel its share; the other way round would be a cycle.
+        # A pending call keeps the channel alive, and the channel its share; the other way round would be a cycle.
         self._pending.manager = weakref.proxy(self._share)
         self._calls = Calls(
             setup,
@@ -120,31 +120,31 @@ class Channel(Factories, grpc.aio.Channel):
         self.target = target
         self.closing = False
 
-    # What grpc has not.
+    # Beyond grpc's interface.
 
     def connection_status(self) -> ConnectionStatus:
-        """Return what the channel is doing: state, attempt, last error, time to the next attempt (CH-11)."""
+        """Return what the channel is doing: state, attempt, last error, seconds until the next attempt (CH-11)."""
         return self._share.status()
 
     def reset_connect_backoff(self) -> None:
-        """Forget the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
+        """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
 
-        For when something else knows that the network or the server is back. Safe in every state, from any thread,
+        Use it when something else knows that the network or the server is back. Safe in every state, from any thread,
         any number of times; after `close` it does nothing.
         """
         self._share.reset()
 
     def add_listener(self, listener: Listener) -> None:
-        """Have `listener` called with every event of the connection and of retried calls from now on.
+        """Call `listener` with every event of the connection and of retried calls from now on.
 
-        It is called on the event loop and must not block. What it raises is logged and harms nothing (CH-11).
-        OptionError if it is none.
+        It is called on the event loop and must not block. Exceptions from it are logged and otherwise ignored (CH-11).
+        Raises OptionError if it is not a listener.
         """
         check_listener("listener", listener)
         self._listeners.given.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
-        """Take a listener away again; ValueError if it is not there."""
+        """Remove a listener; ValueError if it is not registered."""
         self._listeners.given.remove(listener)
 
     # grpc.aio.Channel
@@ -160,10 +160,13 @@ class Channel(Factories, grpc.aio.Channel):
         await self.close()
 
     async def close(self, grace: float | None = None) -> None:
-        """Close for good. Calls still running or waiting after `grace` seconds are cancelled (CB-10).
+        """Close the channel. Calls still running or pending after `grace` seconds are cancelled (CB-10).
 
-        On another event loop than the channel's own it closes too. If its own loop does not run any more, or has not
-        run yet, no call can end there, and there is no grace.
+        Works on another event loop than the channel's too. If the channel's own loop is no longer running, or has not
+        run yet, no call can end there, and there is no grace period.
+
+        Raises:
+            ValueError: `grace` is negative.
         """
         if self.closing:
             return
@@ -176,7 +179,7 @@ class Channel(Factories, grpc.aio.Channel):
         end = self._clock.now() + (grace or 0.0)
         self._calls.close()
         if not grace:
-            await self._front.close(None)  # at once: interceptors that have not begun find a channel that is closed
+            await self._front.close(None)  # at once: interceptors that have not started yet find a closed channel
         try:
             if grace:
                 await self._pending.emptied(grace)
@@ -189,7 +192,8 @@ class Channel(Factories, grpc.aio.Channel):
             else:
                 await self._share.end_calls(left)
             await self._calls.closed()
-            # With the next turn: whoever makes a channel for each request has made the next by then, and needs it too.
+            # In the next turn: a program with one channel per request has created the next one by then, and needs it
+            # too.
             self.loop.call_soon(_let_go, self._polling)
             self._polling = None
 
@@ -197,22 +201,22 @@ class Channel(Factories, grpc.aio.Channel):
         if await ended_at_home(self.loop, self.close(grace)):
             return
         self.closing = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: what was there has ended with it
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended
             self._calls.close()
             self._share.leave()
             self._pending.cancel()
         await self._front.close(None)
-        with contextlib.suppress(RuntimeError, ValueError):  # tasks of a loop that stands still cannot be waited for
+        with contextlib.suppress(RuntimeError, ValueError):  # tasks of a stopped loop cannot be awaited
             await self._share.end_calls(None)
         self._polling = None
 
     def __del__(self) -> None:
-        """Stop dialling, and say that `close` was forgotten (CB-10)."""
+        """Stop dialling, and warn that `close` was not called (CB-10)."""
         if self.closing:
             return
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all that we had there
-            self.loop.call_soon_threadsafe(self._share.drop)  # whichever thread collects the garbage
-        # Last: a program may have warnings raised as errors.
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended
+            self.loop.call_soon_threadsafe(self._share.drop)  # any thread may collect the garbage
+        # Last, because a program may turn warnings into errors.
         warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
@@ -228,20 +232,20 @@ class Channel(Factories, grpc.aio.Channel):
     def _get_state_elsewhere(self, try_to_connect: bool) -> grpc.ChannelConnectivity:
         if try_to_connect and not self.closing:
             if not self.loop.is_running():
-                self.refuse_elsewhere()  # whoever polls for READY here would poll for ever
+                self.refuse_elsewhere()  # a program that polls for READY here would poll for ever
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(self._share.want)
         return grpc.ChannelConnectivity[self._share.state.name]
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """Return once the state is another than the one given."""
+        """Wait until the state differs from the one given."""
         self.refuse_if_closed()
         self.refuse_elsewhere()
         self._share.look()
         await self._share.wait_for_state_change(State[last_observed_state.name])
 
     async def channel_ready(self) -> None:
-        """Return once the channel is READY, connecting if need be. There is no limit: wrap it in a timeout."""
+        """Wait until the channel is READY, connecting if necessary. There is no time limit: wrap it in a timeout."""
         state = self.get_state(try_to_connect=True)
         while state is not grpc.ChannelConnectivity.READY:
             await self.wait_for_state_change(state)
@@ -252,7 +256,7 @@ class Channel(Factories, grpc.aio.Channel):
         refuse_elsewhere(self.loop, self.target)
 
     def refuse_if_closed(self) -> None:
-        """Raise what grpc raises on a closed channel."""
+        """Raise grpc's own error for a closed channel."""
         if self.closing:
             raise grpc.aio.UsageError("Channel is closed.")
 
@@ -267,18 +271,18 @@ def insecure_channel(
     """Create a channel without TLS, as `grpc.aio.insecure_channel` does.
 
     Args:
-        target: the server's address, as for grpc. A URL, or a port above 65535, is refused: no core can dial it.
-        options: channel options; those that set the backoff are listed in the README.
+        target: the server's address, as for grpc. A URL, or a port above 65535, is rejected: no core can dial it.
+        options: channel options; the README lists those that affect the backoff.
         compression: the compression of the channel's calls, as for grpc.
-        interceptors: as for grpc; they see the wait for a connection as part of the call.
-        settings: this library's own, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
-            `retry_budget` and `retry_hooks`, see `ChannelSettings`.
+        interceptors: as for grpc; to them, the wait for a connection is part of the call.
+        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`,
+            `retry`, `retry_budget` and `retry_hooks`; see `ChannelSettings`.
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
     """
-    if front.is_being_made():  # this function stands in the place of grpc's
+    if front.is_being_made():  # this function has replaced grpc's
         return cast("Channel", front.genuine(target, None, options, compression, interceptors))
     return Channel(
         target,
@@ -301,21 +305,23 @@ def secure_channel(
     """Create a channel with credentials, as `grpc.aio.secure_channel` does.
 
     Args:
-        target: the server's address, as for grpc. A URL, or a port above 65535, is refused: no core can dial it.
+        target: the server's address, as for grpc. A URL, or a port above 65535, is rejected: no core can dial it.
         credentials: as for grpc.
-        options: channel options; those that set the backoff are listed in the README.
+        options: channel options; the README lists those that affect the backoff.
         compression: the compression of the channel's calls, as for grpc.
-        interceptors: as for grpc; they see the wait for a connection as part of the call.
-        settings: this library's own, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
-            `retry_budget` and `retry_hooks`, see `ChannelSettings`.
+        interceptors: as for grpc; to them, the wait for a connection is part of the call.
+        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`,
+            `retry`, `retry_budget` and `retry_hooks`; see `ChannelSettings`.
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
-        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
+            grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected
+            (BP-4).
+            TypeError: `credentials` are not `grpc.ChannelCredentials`.
     """
-    if front.is_being_made():  # this function stands in the place of grpc's
+    if front.is_being_made():  # this function has replaced grpc's
         return cast("Channel", front.genuine(target, credentials, options, compression, interceptors))
-    if not isinstance(credentials, grpc.ChannelCredentials):  # None would make a channel without TLS
+    if not isinstance(credentials, grpc.ChannelCredentials):  # None would create a channel without TLS
         raise TypeError(f"credentials={type(credentials).__name__}: expected grpc.ChannelCredentials")
     return Channel(
         target,
@@ -339,7 +345,7 @@ def _make_manager(
     loop: asyncio.AbstractEventLoop,
     key: Key | None,
 ) -> SharedManager:
-    """Return a connection manager of a channel, or of several, with all that it needs."""
+    """Return a connection manager for one or more channels, with everything that it needs."""
     entry = None
     if connector is None:
         entry = connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
@@ -352,11 +358,11 @@ def _make_manager(
 
 
 def _let_go(_held: object) -> None:
-    """Hold something until now."""
+    """Keep something alive until now."""
 
 
 def _working_loop() -> asyncio.AbstractEventLoop:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.get_event_loop()  # the one that grpc has just taken for the front
+        return asyncio.get_event_loop()  # the one that grpc has just used for the front

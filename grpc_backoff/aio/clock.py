@@ -20,6 +20,6 @@ class LoopClock:
         self.now = loop.time
 
     def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call back once at `when` or soon after."""
-        # In a context of its own: the timer outlives the call that happened to arm it.
+        """Call back once, at `when` or soon after, in seconds on the loop's clock."""
+        # In a new context: the timer outlives the call that happened to arm it.
         return self._loop.call_at(when, callback, context=Context())

@@ -1,4 +1,4 @@
-"""What calls need of the connection that they are made on."""
+"""What calls need from the connection on which they are made."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ __all__ = ["CallConnection", "EarlyConnection", "EarlyEntry"]
 
 
 class EarlyConnection(Protocol):
-    """What a call can be made on: a connection, or an attempt that is not yet known to have one."""
+    """On this a call can be made: a connection, or an attempt that is not yet known to have one."""
 
     @property
     def channel(self) -> grpc.aio.Channel:
-        """A channel of grpc's own that has this connection, or will have it."""
+        """One of grpc's own channels, which has this connection, or will have it."""
         ...
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
-        """Count a call that was just made on that channel, and whose it is."""
+        """Record a call that was just made on that channel, and its owner."""
         ...
 
 
 class EarlyEntry(Protocol):
-    """What a connector has that can let calls in before their connection is known to stand."""
+    """A connector that accepts calls before their connection is known to be up."""
 
     def enter(self, limit: float) -> EarlyConnection | None:
-        """Return the attempt in flight, which begins here if `connect` has not come to it; None if it has failed.
+        """Return the attempt in flight, started here if `connect` has not started it yet; None if it has failed.
 
-        A call that enters leaves as soon as there is a connection; if there is none, it never leaves.
+        A call made on it is sent as soon as there is a connection; if there is none, it never leaves this process.
         """
         ...
 
     def abandon(self) -> None:
-        """Give up an attempt that has begun here, if `connect` has not come to it."""
+        """Abandon an attempt started here, if `connect` has not taken it over."""
         ...
 
 
 class CallConnection(EarlyConnection, Connection, Protocol):
-    """A connection that a channel can make calls on."""
+    """A connection on which a channel can make calls."""
 
     def link(self) -> Link:
-        """Return how the connection is; asked in the moment of a call's end."""
+        """Return the state of the connection; called at the moment when a call ends."""
         ...

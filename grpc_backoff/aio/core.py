@@ -1,16 +1,16 @@
-"""Dials with grpcio's C-core: each attempt is a C-core channel of its own, which READY calls then use directly.
+"""Dials with grpcio's C-core: each attempt is a separate C-core channel, which READY calls then use directly.
 
-The core is a capable dialler with a will of its own, and most of this module keeps it to one attempt:
+The core is a capable dialler with its own ideas, and most of this module limits it to one attempt:
 
 * `grpc.use_local_subchannel_pool` keeps it from sharing a subchannel, and so a backoff, with other channels.
 * After a failure the core dials again on its own schedule. The schedule is set past the attempt's limit, so that the
-  machine has long dropped the channel by then.
+machine has long dropped the channel by then.
 * A dropped channel closes its sockets at once, except while it waits for SETTINGS: then only the core's own limit
-  does. That limit is set a little past ours, so the socket goes soon after the attempt is given up (CB-3), and never
-  before, since at its own limit the core would dial again in the same breath.
+closes them. That limit is set a little past ours, so that the socket is closed soon after the attempt is abandoned
+(CB-3), and never before, because at its own limit the core would dial again immediately.
 
-Inner channels come from the real constructors, not from the public names that tracing libraries replace: the tracing
-belongs in front of the calls that wait, where it sees a call once and whole (`front.py`).
+Inner channels come from the real constructors, not from the public names that tracing libraries replace: tracing
+belongs in front of pending calls, where it sees each call once and as a whole (`front.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _genuine: Any = importlib.import_module("grpc.aio._channel")
 
 try:
     _observability: Any = importlib.import_module("grpc._observability")
-except ImportError:  # a release of grpcio that counts no calls
+except ImportError:  # a release of grpcio that does not count calls
     _observability = None
 
 _READY = grpc.ChannelConnectivity.READY
@@ -54,74 +54,74 @@ _CONNECTING = grpc.ChannelConnectivity.CONNECTING
 _TRANSIENT_FAILURE = grpc.ChannelConnectivity.TRANSIENT_FAILURE
 _SHUTDOWN = grpc.ChannelConnectivity.SHUTDOWN
 
-# The times by which the core is kept in step, in the order that they have to keep among each other.
+# The time limits that keep the core in step; their relative order matters.
 
 _SETTLE = 0.001
-"""How long a new connection is looked at before calls may enter it, if the one before did not break young.
+"""How long a new connection is observed before calls may use it, in seconds, if the previous one was not short-lived.
 
-A call that enters a connection as it breaks is redialled by the core, at once and unasked (CB-7). A peer that hangs up
-right behind its SETTINGS is gone after this look.
+If a call is assigned to a connection as it breaks, the core redials at once by itself (CB-7). A peer that hangs up
+right after its SETTINGS is gone after this time.
 """
 _LOOKS = (0.001, 0.002)
-"""The pauses before an attempt is looked at by itself; after them the core has to tell of its outcome."""
+"""The pauses before an attempt is polled, in seconds; after them, the core must notify of its outcome."""
 _LOOKS_IN_USE = (0.003, 0.007)
-"""The same for an attempt that a call has entered: its end, which comes first on a near peer, shows the outcome too."""
+"""The same for an attempt with a call on it, whose end also shows the outcome, and comes first with a near peer."""
 _BEGINS_WITHIN = 0.25
-"""For how long a core that was asked to dial may be IDLE: after that, its connection has come and gone unseen."""
+"""How long a core that was asked to dial may be IDLE, in seconds: after that, its connection has come and gone."""
 _CALLS_BREAK_WITHIN = 0.02
-"""How soon after a connection broke its calls have ended: those that still run after that outlive a GOAWAY."""
+"""How soon after a connection broke its calls have ended, in seconds: calls that still run then outlive a GOAWAY."""
 _CALLS_ARE_REFUSED_WITHIN = 0.1
-"""How soon after a connection was seen to end, on a loop that is late, a call can still end by the very GOAWAY."""
+"""How soon after a connection was seen to end, on a late loop, the same GOAWAY can still end a call, in seconds."""
 _SHORT_LIFE = 0.1
-"""What counts as breaking young, and for how long the connection after such a one is looked at."""
+"""What counts as short-lived, and how long the connection after a short-lived one is observed, in seconds."""
 _IDLE_SHARE = 0.9
-"""What part of the idle timeout counts as all of it: a loop that is late hears of a call's end later than the core."""
+"""The fraction of the idle timeout that counts as all of it: a late loop notices a call's end later than the core."""
 _EXPLAIN_TIMEOUT = 0.25
 _LAST_NOTICE = 1.0
-"""How long to wait for what the core has to say of a channel that was closed; it takes a millisecond."""
+"""How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
 
 _NOWHERE, _UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
 """The target and the options of a channel that never connects; channelz is not to show it."""
 
 _POLL, _POLLS = 0.01, 25
-"""How often, and how many times, to look for the server's status of a call whose write has failed."""
+"""How often, and how many times, to check for the server's status of a call whose write has failed."""
 
 _NO_ANSWER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
-"""Outcomes that a call can have without any answer of the server's."""
+"""The outcomes that a call can have without any answer from the server."""
 _BROKEN = "the peer closed it, or the network broke"
 _EXPLAIN_SERVICE = "grpc_backoff.WhyIsThereNoConnection"
 _EXPLAIN_METHOD = f"/{_EXPLAIN_SERVICE}/Ask"
 _MORE_THAN_THE_RETRY_BUFFER = bytes(256 * 1024 + 1)
-with contextlib.suppress(AttributeError):  # a release of grpcio that has another way, or none
+with contextlib.suppress(AttributeError):  # a release of grpcio that does this differently, or not at all
     _observability._SERVICES_TO_EXCLUDE.append(_EXPLAIN_SERVICE.encode())  # noqa: SLF001
 
 
 class CoreChannel:
-    """One C-core channel: the calls on it, the watch over its state, and its end.
+    """One C-core channel: its calls, the watch on its state, and its end.
 
-    A watch that is cancelled stays in the core, which then reports to a loop that may be gone. So none is: the end of
-    the channel ends it.
+    A cancelled watch would stay in the core, which would later report to a loop that may be gone. So watches are never
+    cancelled: closing the channel ends them.
     """
 
     def __init__(self, channel: grpc.aio.Channel, loop: asyncio.AbstractEventLoop) -> None:
-        """Take over a fresh channel."""
+        """Take ownership of a new channel."""
         self.channel = channel
         self.state = channel.get_state
         self.calls: weakref.WeakKeyDictionary[grpc.aio.Call, object] = weakref.WeakKeyDictionary()
-        """Every call that was made here and that somebody still holds, finished or not, and whose it is."""
+        """Every call made on this channel that is still referenced, finished or not, with its owner."""
         self.running = 0
         self.left = -math.inf
         """When a call last ended here."""
         self.retired = False
         self.last_state: grpc.ChannelConnectivity | None = None
-        """The state in which it was closed; None before."""
+        """The state in which the channel was closed; None before."""
         self._loop = loop
         self._watched: grpc.ChannelConnectivity | None = None
         self._watches: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None]
 
     def watch(self, state: grpc.ChannelConnectivity) -> None:
-        """Begin to watch for the end of this state, unless that is done already."""
+        """Start watching for the end of this state, unless that is already being done."""
         if self._watched is state:
             return
         self._watched = state
@@ -130,7 +130,7 @@ class CoreChannel:
         self._watch.add_done_callback(self._watches.discard)
 
     async def leaves(self, state: grpc.ChannelConnectivity, within: float | None = None) -> bool:
-        """Return whether the core has left this state, as soon as it has and after `within` seconds at the latest."""
+        """Return whether the core has left this state, as soon as it has, or after `within` seconds at the latest."""
         self.watch(state)
         watch = self._watch
         await asyncio.wait([watch], timeout=within)
@@ -142,17 +142,17 @@ class CoreChannel:
         return True
 
     async def _left(self, state: grpc.ChannelConnectivity) -> None:
-        with contextlib.suppress(grpc.aio.UsageError):  # it was closed before this began
+        with contextlib.suppress(grpc.aio.UsageError):  # it was closed before this started
             await self.channel.wait_for_state_change(state)
 
     async def close(self, grace: float | None = None) -> None:
-        """Close it, after `grace` seconds for its calls to end. Nothing of it is left in the core then.
+        """Close it, after `grace` seconds for its calls to finish. Nothing of it is left in the core then.
 
-        Cancelling this ends the grace, and closes nevertheless: nobody else would.
+        Cancelling this ends the grace period but still closes: nothing else would.
         """
         running = [call for call in self.calls if not call.done()]
         try:
-            if grace and running:  # grpcio's own grace, before 1.8x, does not find every call
+            if grace and running:  # before 1.8x, grpcio's own grace period misses some calls
                 await _ended(running, grace, self._loop)
         finally:
             self.last_state = self.state()
@@ -162,7 +162,7 @@ class CoreChannel:
                 await asyncio.wait(self._watches, timeout=_LAST_NOTICE)
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
-        """End one owner's calls, after waiting for them `grace` seconds at most; the channel stays open for others."""
+        """End one owner's calls, after waiting up to `grace` seconds for them; the channel stays open for others."""
         own = [call for call, whose in self.calls.items() if whose is owner]
         running = [call for call in own if not call.done()]
         try:
@@ -175,7 +175,7 @@ class CoreChannel:
 
 
 async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.AbstractEventLoop) -> None:
-    """Return once the calls have ended, after `within` seconds at the latest."""
+    """Wait until the calls have ended, up to `within` seconds."""
     running, ended = set(calls), loop.create_future()
 
     def end(call: grpc.aio.Call) -> None:
@@ -189,9 +189,10 @@ async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.Ab
 
 
 async def _let_go_of(calls: Iterable[grpc.aio.Call]) -> None:
-    """Have calls that somebody holds let go of the core's channel (CB-10).
+    """Make calls that are still referenced release the core's channel (CB-10).
 
-    A call whose write has failed has grpcio's status: in front of the server's, which is waited for, or over it.
+    A call whose write has failed has grpcio's own status: either before the server's, which is awaited, or instead of
+    it.
     """
     held = [call for call in calls if not let_go(call)]
     for _ in range(_POLLS):
@@ -207,7 +208,7 @@ class CoreConnection:
     """One connection of a C-core channel, from SETTINGS to its end."""
 
     def __init__(self, core: CoreChannel, since: float, owner: CoreConnector, limit: float) -> None:
-        """Begin at `since`, when SETTINGS arrived; `limit` is what the attempt was given, in seconds."""
+        """Start at `since`, when SETTINGS arrived; `limit` is the time limit that the attempt had, in seconds."""
         self.core = core
         self._limit = limit
         self.channel = core.channel
@@ -222,11 +223,11 @@ class CoreConnection:
         self._state_after: grpc.ChannelConnectivity | None = None
 
     def alive(self) -> bool:
-        """Return whether the core has the connection at this moment."""
+        """Return whether the core has the connection right now."""
         return self._state() is _READY
 
     def just_ended(self) -> bool:
-        """Return whether it ended at this moment, as far as this loop can tell, and not a while ago."""
+        """Return whether it ended just now, as far as this loop can tell, and not a while ago."""
         if self.alive():
             return False
         self._see_ended()
@@ -236,24 +237,25 @@ class CoreConnection:
         self._seen_ended = min(self._seen_ended, self._now())
 
     def redialled_in_vain(self) -> bool:
-        """Return whether the core has dialled anew by itself, for a call that entered as this broke, and got nothing.
+        """Return whether the core has redialled, without success, for a call assigned to this connection as it broke.
 
-        To be asked in the moment of such a call's end: a call that was answered, whatever over, finds another state.
+        Call it at the moment when such a call ends: a call that was answered, on whatever connection, finds another
+        state.
         """
         return (self.core.last_state or self._state()) is _TRANSIENT_FAILURE
 
     def link(self) -> Link:
-        """Return how it is; to be asked in the moment of a call's end."""
+        """Return its state; call it at the moment when a call ends."""
         if self.redialled_in_vain():
             return Link.UNREACHABLE
         return Link.BROKEN if self.just_ended() else Link.OPEN
 
     def last_used(self) -> float:
-        """Return when a call was last made or running here."""
+        """Return when a call was last made or running on it, in seconds on the channel's clock."""
         return self._now() if self.core.running else self.core.left
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
-        """Count a call that was just made on this connection's channel, and whose it is."""
+        """Record a call that was just made on this connection's channel, and its owner."""
         core = self.core
         core.running += 1
         core.calls[call] = owner
@@ -269,14 +271,14 @@ class CoreConnection:
             self._owner.drained(core)
 
     async def _judge(self, call: grpc.aio.Call) -> None:
-        """CB-8: an answer of the server's, whatever it says, shows that the connection is of use."""
+        """CB-8: an answer from the server, whatever it is, shows that the connection is usable."""
         self._served = self._served or await call.code() not in _NO_ANSWER
 
     def _on_probation(self) -> bool:
         return self._now() - self._since < self._stable_after
 
     def loss(self) -> Loss | None:
-        """Return how it ended; None while that is not known."""
+        """Return how it ended; None while that is unknown."""
         if self._loss is None and not self.alive() and (self._served or not self._on_probation()):
             self._loss = self._describe()
         return self._loss
@@ -285,19 +287,19 @@ class CoreConnection:
         self._note_state()
         unused = self._now() - max(self.last_used(), self._since)
         if unused >= _IDLE_SHARE * self._owner.policy.idle_timeout:
-            return Loss("nobody used it for the idle timeout", graceful=True)  # the core ends it then (CB-14)
+            return Loss("it was unused for the idle timeout", graceful=True)  # the core closes it then (CB-14)
         return Loss(_BROKEN, served=self._served)
 
     def _note_state(self) -> None:
         if self._state_after is None:
             self._state_after = self._state()
-            self.core.watch(self._state_after)  # from this moment on: the core may dial before we look again
+            self.core.watch(self._state_after)  # from now on: the core may dial before the next check
 
     async def lost(self) -> Loss:
-        """Return once the core has seen the connection end.
+        """Wait until the core has seen the connection end, and return how.
 
-        Any change away from READY is the end of it, also when the core, woken by a call, is READY anew by the time
-        we look.
+        Any change away from READY is its end, even if the core, woken by a call, is READY again by the time of the
+        check.
         """
         if self.alive():
             await self.core.leaves(_READY)
@@ -310,19 +312,20 @@ class CoreConnection:
         return loss
 
     async def _look_for_goaway(self, loss: Loss) -> Loss:
-        """CB-8: the core tells no GOAWAY from a broken connection, but calls outlive only the one.
+        """CB-8: the core does not distinguish a GOAWAY from a broken connection, but calls outlive only the former.
 
-        Unless the core has left IDLE: then a call that still runs waits for a connection that the core dials for it.
+        Unless the core has left IDLE: then a call that still runs is waiting for a connection that the core dials for
+        it.
         """
         await asyncio.sleep(_CALLS_BREAK_WITHIN)
         stayed_idle = self._state() is _IDLE
         return loss._replace(graceful=self.core.running > 0 and stayed_idle, served=self._served)
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:
-        """Tell of each time that the core dials by itself; see `Connection.watch_redials`.
+        """Call `tell` each time that the core redials by itself; see `Connection.watch_redials`.
 
-        A call that entered as the connection ended makes it dial, and one that the core sends again by itself. Should
-        that fail while calls run on from before a GOAWAY, the core goes on by its own schedule until they end.
+        It does so for a call that was assigned to the connection as it ended, or that the core itself sends again. If
+        that fails while calls from before a GOAWAY still run, the core continues on its own schedule until they end.
         """
         core, every = self.core, self._limit + CORE_LIMIT_SLACK
         before, state = _READY, self._state_after or self._state()
@@ -337,12 +340,12 @@ class CoreConnection:
                 tell()
             state = self._state()
         if core.last_state is not before and _has_dialled(before, core.last_state):
-            tell()  # and its call has ended since we looked
+            tell()  # and its call has ended since the last check
 
     def retire(self) -> None:
-        """Take no new calls, and close once the running ones have ended.
+        """Accept no new calls, and close once the running ones have ended.
 
-        Closing at once would cancel them, and a graceful GOAWAY lets them finish (CH-6).
+        Closing at once would cancel them, whereas a graceful GOAWAY lets them finish (CH-6).
         """
         core = self.core
         if not core.retired:
@@ -382,9 +385,9 @@ def _end(future: asyncio.Future[None]) -> None:
 
 
 def _has_dialled(before: grpc.ChannelConnectivity, after: grpc.ChannelConnectivity | None) -> bool:
-    """Return whether the core began to dial between two looks, the later one taken when it had left the earlier state.
+    """Return whether the core started to dial between two checks, the later made when it had left the earlier state.
 
-    In TRANSIENT_FAILURE it dials unseen, when its own backoff is over.
+    In TRANSIENT_FAILURE it dials unnoticed, when its own backoff is over.
     """
     if after is _CONNECTING:
         return True
@@ -396,7 +399,7 @@ def _has_dialled(before: grpc.ChannelConnectivity, after: grpc.ChannelConnectivi
 
 
 class CoreConnector:
-    """Makes one C-core channel for each attempt."""
+    """Creates one C-core channel for each attempt."""
 
     def __init__(
         self,
@@ -408,7 +411,7 @@ class CoreConnector:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """Keep what every attempt's channel is made from; `options` are grpcio's own."""
+        """Store what every attempt's channel is created from; `options` are grpcio's own."""
         self._target = target
         self._credentials = credentials
         self._options = tuple(options)
@@ -429,9 +432,8 @@ class CoreConnector:
     async def connect(self, limit: float, *, proven: bool = False) -> CoreConnection:
         """Make one attempt; see `Connector.connect`.
 
-        With a channel of its own, which is not used again once its attempt has failed or its connection is lost. A
-        core channel dials by itself after a failure, whatever we want (CB-1), and to the addresses that it knows
-        already (CH-8).
+        Uses a new channel, which is not reused once its attempt has failed or its connection is lost: after a failure,
+        a core channel dials by itself (CB-1), and to the addresses that it already knows (CH-8).
         """
         entered, self._entered = self._entered, None
         core = self._attempt = entered or self._dial(limit)
@@ -462,7 +464,7 @@ class CoreConnector:
         return EarlyConnection(core, self)
 
     def left_early(self, core: CoreChannel) -> None:
-        """Take in that a call has ended that entered before the connection was known."""
+        """Handle the end of a call that was made before the connection was known."""
         if core.retired and not core.running:
             self.drained(core)
         elif core is self._attempt and self._early_end is not None:
@@ -476,23 +478,23 @@ class CoreConnector:
         self._attempt = None
 
     def decided(self) -> bool:
-        """Return whether the core has an outcome for us; see `Connector.decided`."""
+        """Return whether the core has an outcome; see `Connector.decided`."""
         return self._attempt is not None and self._attempt.state() is not _CONNECTING
 
     async def close(self, grace: float | None) -> None:
-        """Close every channel, after `grace` seconds for its calls to end."""
+        """Close every channel, after `grace` seconds for its calls to finish."""
         channels, self._open = self._open, set()
-        if len(channels) == 1 and not self._tasks:  # as it is nearly always; a task takes turns of the loop
+        if len(channels) == 1 and not self._tasks:  # the usual case; a task would take turns of the loop
             await channels.pop().close(grace)
         else:
             await asyncio.gather(*(core.close(grace) for core in channels), *self._tasks)
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
-        """End the calls of one channel of several, after `grace` seconds; the connections stay (SH-7)."""
+        """End the calls of one of several channels, after `grace` seconds; the connections stay open (SH-7)."""
         await asyncio.gather(*(core.end_calls(owner, grace) for core in self._open))
 
     def note_life(self, seconds: float) -> None:
-        """Remember how long the last connection lived, in seconds."""
+        """Record how long the last connection lived, in seconds."""
         self._last_life = seconds
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -516,10 +518,10 @@ class CoreConnector:
             first, *pauses = _LOOKS_IN_USE
             await self._pause(first)
         else:
-            await asyncio.sleep(0)  # the core has begun by then, nearly always, and need not tell
+            await asyncio.sleep(0)  # the core has almost always started by then, and need not notify
         state = core.state()
         if state is _IDLE:
-            # It has not begun yet; or it has connected and lost the connection again, and will never tell.
+            # It has not started yet; or it has connected and lost the connection again, and will never notify.
             await core.leaves(_IDLE, _BEGINS_WITHIN)
             state = core.state()
         if state is _CONNECTING:
@@ -529,10 +531,10 @@ class CoreConnector:
             state = core.state()
         if state is _TRANSIENT_FAILURE:
             raise ConnectError(await self._explain(core))
-        # READY; or IDLE, where the connection was lost faster than we could look.
+        # READY; or IDLE, if the connection was lost before it was seen.
 
     async def _look_for_outcome(self, core: CoreChannel, pauses: Iterable[float]) -> grpc.ChannelConnectivity:
-        """Look whether a near peer has answered or refused: for every notice the core wakes its thread and the loop."""
+        """Poll whether a near peer has answered or refused: each notification wakes the core's thread and the loop."""
         state = _CONNECTING
         for pause in pauses:
             await self._pause(pause)
@@ -542,7 +544,7 @@ class CoreConnector:
         return state
 
     async def _pause(self, seconds: float) -> None:
-        """Wait for so long, or until a call has ended that entered the attempt: its outcome is the attempt's too."""
+        """Wait this long, or until a call made on the attempt has ended: its outcome is the attempt's too."""
         ended = self._early_end = self.loop.create_future()
         timer = self.loop.call_later(seconds, _end, ended)
         try:
@@ -551,8 +553,8 @@ class CoreConnector:
             timer.cancel()
 
     async def _look_at(self, core: CoreChannel, within: float) -> None:
-        """Give a connection that will not last a moment to end; not so long that a success misses the limit."""
-        # Behind one that broke young, long enough for a machine of any load to see this one break as well.
+        """Give a short-lived connection a moment to end; not so long that a success misses the limit."""
+        # After a short-lived one, long enough to see this one break as well, on a machine with any load.
         look = _SHORT_LIFE if self._last_life < _SHORT_LIFE else _SETTLE
         await core.leaves(_READY, min(look, within / 2))
 
@@ -577,10 +579,10 @@ class CoreConnector:
         return channel
 
     async def _explain(self, core: CoreChannel) -> Failure:
-        """Ask a failed channel for its reason: only a call that fails on it can tell.
+        """Ask a failed channel for its reason, which only a call that fails on it can reveal.
 
-        It never leaves the process, and grpcio's own metrics do not count it. A retry policy in the service config
-        would retry it, unless it is larger than the retry buffer.
+        The call never leaves the process, and grpcio's own metrics do not count it. A retry policy in the service
+        config would retry it, unless it is larger than the retry buffer.
         """
         request = _MORE_THAN_THE_RETRY_BUFFER if self._has_service_config else b""
         reason = "the core gave no reason"
@@ -596,9 +598,9 @@ class CoreConnector:
 
 
 class Polling:
-    """Keeps what grpcio starts with its first channel and ends with its last: its poller, and its core's own threads.
+    """Keeps alive what grpcio starts with its first channel and ends with its last: its poller, and its core's threads.
 
-    Where nobody held this, a program that makes a channel for each request would start and stop them with each.
+    Without this, a program that creates a channel for each request would start and stop them each time.
     """
 
     __slots__ = ("__weakref__", "_channel")
@@ -606,12 +608,12 @@ class Polling:
     _kept: ClassVar[weakref.ReferenceType[Polling] | None] = None
 
     def __init__(self) -> None:
-        """Start them, unless they run, by a channel that never connects."""
+        """Start them, unless they are running, with a channel that never connects."""
         self._channel = _genuine.insecure_channel(_NOWHERE, options=_UNSEEN)
 
     @classmethod
     def shared(cls) -> Polling:
-        """Return the one that somebody holds, or else a new one."""
+        """Return the existing one, if it is referenced, or else a new one."""
         kept = None if cls._kept is None else cls._kept()
         if kept is None:
             kept = cls()

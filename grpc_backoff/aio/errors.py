@@ -1,4 +1,4 @@
-"""The errors that calls of the asyncio channel end with, beside grpc's own."""
+"""The errors that calls of the asyncio channel end with, in addition to grpc's own."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["CallError", "NoConnectionError", "RetriesExhaustedError"]
 
 
 class CallError(GrpcBackoffError, grpc.aio.AioRpcError):
-    """The outcome of a call of ours; what `GrpcBackoffError` and grpc's own error have in common here."""
+    """The error of a call on this library's asyncio channel: both a `GrpcBackoffError` and grpc's own error."""
 
     @abstractmethod
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Return what it is made from: grpc's own error does not survive pickling with more than its own parts."""
+        """Return what it is created from: with more than its own fields, grpc's error cannot be pickled."""
 
     def anew(self) -> Self:
         """Return the same error, not raised yet.
 
-        An error that was raised leads to the frame that raised it, and so to the call that keeps it. Such a cycle would
-        keep the channel until the next collection (CB-10).
+        A raised error refers to the frame that raised it, and so to the call that keeps it. Such a cycle would keep the
+        channel alive until the next garbage collection (CB-10).
         """
         kind, values = self.__reduce__()
         error: Self = kind(*values)
@@ -37,7 +37,7 @@ class CallError(GrpcBackoffError, grpc.aio.AioRpcError):
 
 
 class NoConnectionError(errors.NoConnectionError, CallError):
-    """The outcome of a call that got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED where it waited for one.
+    """A call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED if it was waiting for one.
 
     Attributes:
         status: what the channel was doing when the call failed.
@@ -53,7 +53,7 @@ class NoConnectionError(errors.NoConnectionError, CallError):
         *,
         status: ConnectionStatus,
     ) -> None:
-        """Take what grpc's own error takes, and the status."""
+        """Take the arguments of grpc's own error, and the status."""
         grpc.aio.AioRpcError.__init__(
             self,
             code,
@@ -65,24 +65,24 @@ class NoConnectionError(errors.NoConnectionError, CallError):
         self.status = status
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Survive pickling, as grpc's own error does."""
+        """Support pickling, as grpc's own error does."""
         metadata = self.initial_metadata(), self.trailing_metadata()
         restored = (self.code(), *metadata, self.details(), self.debug_error_string())
         return partial(type(self), status=self.status), restored
 
 
 class RetriesExhaustedError(errors.RetriesExhaustedError, CallError):
-    """The outcome of a call that failed in a way that its policy retries, and that got no further attempt (RT-6).
+    """A call failed with a status that its policy retries, and no further attempt was made (RT-6).
 
-    Code and metadata are those of the last attempt; the details are its details, and why it was the last. Its cause is
-    the last attempt's own error.
+    Code and metadata are those of the last attempt; the details are its details, followed by the reason why it was the
+    last. The cause is the last attempt's own error.
 
     Attributes:
-        attempts: how many attempts there were.
-        took: how many seconds they and the waits between them took.
-        reason: why there was no other.
-        wait: the wait, in seconds, for which there was no time; None if that was not the reason.
-        left: how many seconds were left then.
+        attempts: how many attempts were made.
+        took: how long they and the waits between them took, in seconds.
+        reason: why no further attempt was made.
+        wait: the wait, in seconds, that did not fit before the deadline; None if that was not the reason.
+        left: how many seconds were left at that point.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class RetriesExhaustedError(errors.RetriesExhaustedError, CallError):
         wait: float | None = None,
         left: float | None = None,
     ) -> None:
-        """Take what grpc's own error takes, and the account of the attempts."""
+        """Take the arguments of grpc's own error, and the account of the attempts."""
         grpc.aio.AioRpcError.__init__(self, code, initial_metadata, trailing_metadata, details, debug_error_string)
         self.attempts = attempts
         self.took = took
@@ -107,6 +107,6 @@ class RetriesExhaustedError(errors.RetriesExhaustedError, CallError):
         self.left = left
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Survive pickling, as grpc's own error does."""
+        """Support pickling, as grpc's own error does."""
         said = self.code(), self.initial_metadata(), self.trailing_metadata(), self.details(), self.debug_error_string()
         return type(self), (*said, self.attempts, self.took, self.reason, self.wait, self.left)

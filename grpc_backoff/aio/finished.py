@@ -1,11 +1,11 @@
-"""Finished calls let go of grpc's core.
+"""Makes finished calls release grpc's core.
 
-A call object of grpc's holds the core's call for as long as it lives itself, and the core's call holds its channel. So
-an exception in a variable, whose traceback leads to a call, keeps a channel of the core alive that was closed long ago:
-with its connection if it has one, and dialling by the core's own schedule if its last attempt failed (CB-1, CB-10).
+A grpc call object holds the core's call as long as it lives, and the core's call holds its channel. So an exception in
+a variable, whose traceback refers to a call, keeps a core channel alive that was closed long ago: with its connection
+if it has one, and dialling on the core's own schedule if its last attempt failed (CB-1, CB-10).
 
-What a program can still ask of a finished call is known when the call ends. `let_go` puts that in the place of the
-core's call. It needs private names of grpcio, `_cython_call` and what is behind it; where a release of grpcio has
+Everything that a program can still ask of a finished call is known when the call ends. `let_go` replaces the core's
+call with that. It needs private names of grpcio, `_cython_call` and what is behind it; if a release of grpcio has
 others, the call stays as it is.
 """
 
@@ -23,12 +23,12 @@ __all__ = ["let_go"]
 
 
 class _FinishedCall:
-    """What is left of a core's call at its end, under the names that grpc's call objects ask for."""
+    """What remains of a core call at its end, under the names that grpc's call objects use."""
 
-    _channel = None  # grpcio up to 1.7x, closing any channel, looks at the calls of all tasks and wants to know whose
+    _channel = None  # up to 1.7x, grpcio reads this of the calls of all tasks when it closes any channel
 
     def __init__(self, ended: Any) -> None:
-        """Read everything from a call that has ended."""
+        """Read everything from a finished call."""
         self._status = ended._status  # noqa: SLF001 - see above
         self._initial_metadata = ended._initial_metadata  # noqa: SLF001
         self._locally_cancelled: bool = ended.is_locally_cancelled()
@@ -54,10 +54,10 @@ class _FinishedCall:
         return self._locally_cancelled
 
     def cancel(self, _details: str) -> None:
-        """Change nothing: it has ended."""
+        """Do nothing: the call has ended."""
 
     def set_internal_error(self, _details: str) -> None:
-        """Change nothing: a write that was under way at the end has failed, and the end says why."""
+        """Do nothing: a write in progress at the end has failed, and the status says why."""
 
     def time_remaining(self) -> float | None:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
@@ -72,15 +72,15 @@ class _FinishedCall:
         return self._initial_metadata
 
     async def receive_serialized_message(self) -> Any:
-        """Return the end: a call has not ended before its messages are read, unless they were dropped."""
+        """Return the end: a call does not end before its messages are read, unless they were dropped."""
         return grpc.aio.EOF
 
 
 def let_go(call: grpc.aio.Call, *, stand_in: bool = False) -> bool:
-    """Have a finished call keep its outcome and let go of the core; one that still runs is left alone.
+    """Make a finished call keep its outcome and release the core; a running call is left alone.
 
-    Returns False, and does nothing, where a write has failed and the server's status may be still to come; with
-    `stand_in`, grpcio's own status for that is kept.
+    Returns False, and does nothing, if a write has failed and the server's status may still arrive; with `stand_in`,
+    grpcio's own status for that is kept.
     """
     held: Any = getattr(call, "_cython_call", None)
     if held is None or isinstance(held, _FinishedCall) or not held.done():

@@ -1,12 +1,12 @@
 """The interceptor channel: one of grpc's own that never connects, on which the interceptors run.
 
-An intercepted call is made on the front. Behind the channel's interceptors stands one of ours (`multicallables.py`),
+An intercepted call is made on the front. After the channel's interceptors comes one of ours (`multicallables.py`),
 which makes the call on the real connection, so the front's core never dials.
 
-The first front comes from `grpc.aio`'s public names, since tracing libraries put their own functions there and add
-interceptors on the way. Those functions may lead back to this library: somebody may have assigned
-`grpc_backoff.aio.insecure_channel` to that name, or called `grpc_backoff.install`. This module keeps track of which
-constructor is at work, so that such a circle ends at grpc's own.
+The first front comes from `grpc.aio`'s public names, because tracing libraries put their own functions there and add
+interceptors on the way. Those functions may lead back to this library: a program may have assigned
+`grpc_backoff.aio.insecure_channel` to that name, or called `grpc_backoff.install`. This module tracks which constructor
+is running, so that such a cycle ends at grpc's own constructor.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ LISTS: Mapping[str, str] = {
     "stream_unary": "_stream_unary_interceptors",
     "stream_stream": "_stream_stream_interceptors",
 }
-"""The lists of interceptors of a `grpc.aio.Channel`, by arity. They are private by name only: clients change them."""
+"""The lists of interceptors of a `grpc.aio.Channel`, by arity. They are private only by name: clients change them."""
 
 _MOST_ACCEPTED = 256
 _accepted: dict[Hashable, None] = {}
-"""The arguments that grpc has found good, the latest last: to ask again would take a channel of the core each time."""
+"""The arguments that grpc has accepted, most recent last: checking again would take a core channel each time."""
 
 _grpc: Any = importlib.import_module("grpc.aio._channel")
 
 
 class _Making(threading.local):
-    """Which constructor is at work in this thread. A constructor does not await, so no task can come in between."""
+    """The constructor that is running in this thread. A constructor does not await, so no task can interfere."""
 
     chain: Interceptors | None = None
     beneath: Constructor | None = None
@@ -54,7 +54,7 @@ _making = _Making()
 
 
 class Front:
-    """The interceptor channel of one channel. Made as soon as something intercepts."""
+    """The interceptor channel of one channel, created when something intercepts."""
 
     __slots__ = ("_channel", "_compression", "_credentials", "_last", "_options", "_target", "always")
 
@@ -66,20 +66,23 @@ class Front:
         compression: grpc.Compression | None,
         last: Mapping[str, grpc.aio.ClientInterceptor],
     ) -> None:
-        """Keep what it is made from; `last` holds our own interceptors by arity."""
+        """Store what it is created from; `last` holds our own interceptors by arity."""
         self._target = target
         self._credentials = credentials
-        self._options = (("grpc.enable_channelz", 0), *options)  # channelz is not to show what never connects
+        self._options = (
+            ("grpc.enable_channelz", 0),
+            *options,
+        )  # channelz should not show a channel that never connects
         self._compression = compression
         self._last = last
         self._channel: grpc.aio.Channel | None = None
         self.always = False
-        """Whether something has put a channel class of its own in place of grpc's, which may do anything to a call."""
+        """Whether another library has replaced grpc's channel class with its own, which may do anything to a call."""
 
     def open(self, interceptors: Interceptors | None) -> dict[str, list[Any]]:
-        """Have grpc check the arguments; return what intercepts from the start, by arity.
+        """Let grpc check the arguments; return the initial interceptors, by arity.
 
-        That is what the caller gave, and what tracing libraries add here.
+        These are the caller's, and those that tracing libraries add here.
         """
         make, _making.beneath = _making.beneath or getattr(grpc.aio, _name(self._credentials)), None
         known = None if interceptors else self._known_as(make)
@@ -87,7 +90,7 @@ class Front:
             return {arity: [] for arity in LISTS}
         outer, _making.chain = _making.chain, [*(interceptors or ()), *self._last.values()]
         try:
-            # The interceptors by keyword: that is where tracing libraries look for them.
+            # Interceptors by keyword: this is where tracing libraries look for them.
             made = self._make(make, interceptors=_making.chain)
         finally:
             _making.chain = outer
@@ -102,9 +105,9 @@ class Front:
         return found
 
     def _known_as(self, make: Constructor) -> Hashable | None:
-        """Return what tells these arguments from all others that grpc itself would look at; None where nothing does.
+        """Return what identifies these arguments among those that grpc checks; None if something else may check them.
 
-        Only of grpc's own constructor it is known that it looks at nothing else.
+        Only grpc's own constructor is known to check nothing else.
         """
         if make is not getattr(_grpc, _name(self._credentials)):
             return None
@@ -124,15 +127,15 @@ class Front:
 
     @property
     def channel(self) -> grpc.aio.Channel:
-        """The interceptor channel itself, made on first use."""
+        """The interceptor channel itself, created on first use."""
         if self._channel is None:
             self._channel = self._make(getattr(_grpc, _name(self._credentials)))
         return self._channel
 
     def arrange(self, arity: str, interceptors: Sequence[Any] | None) -> None:
-        """Have the next call of this arity run through these interceptors, and then through ours.
+        """Make the next call of this arity run through these interceptors, and then through ours.
 
-        In place: grpc's multicallables keep the list that stood on their channel when they were made.
+        In place: grpc's multicallables keep the list that their channel had when they were created.
         """
         _listed(self.channel, arity)[:] = [*(interceptors or ()), self._last[arity]]
 
@@ -143,13 +146,13 @@ class Front:
 
 
 def is_being_made() -> bool:
-    """Return whether this thread is making an interceptor channel: a request for a channel then goes to grpc."""
+    """Return whether this thread is creating an interceptor channel: a request for a channel then goes to grpc."""
     return _making.chain is not None
 
 
 @contextlib.contextmanager
 def made_by(constructor: Constructor) -> Iterator[None]:
-    """Have the interceptor channel of the next channel made by this constructor, not by what stands in `grpc.aio`."""
+    """Create the interceptor channel of the next channel with this constructor, not with the one in `grpc.aio`."""
     _making.beneath = constructor
     try:
         yield
@@ -164,10 +167,10 @@ def genuine(
     compression: grpc.Compression | None,
     interceptors: Interceptors | None,
 ) -> grpc.aio.Channel:
-    """Return grpc's own channel, for an interceptor channel whose making has come back to this library.
+    """Return grpc's own channel, for an interceptor channel whose creation has come back to this library.
 
-    Whoever wraps this library's function has put its interceptors before the ones of the channel already; what it adds
-    a second time is left out.
+    A wrapper of this library's function has already put its interceptors before those of the channel; the second copies
+    that it adds are left out.
     """
     known = {id(one) for one in _making.chain or ()}
     chain = [one for one in interceptors or () if id(one) in known]
@@ -186,5 +189,5 @@ def _made(
 
 
 def _listed(channel: grpc.aio.Channel, arity: str) -> list[Any]:
-    found: list[Any] = getattr(channel, LISTS[arity], [])  # a class of somebody's own may have none
+    found: list[Any] = getattr(channel, LISTS[arity], [])  # another library's class may have none
     return found

@@ -1,6 +1,6 @@
-"""What grpcio has only in private or as text: the status of a call at its end, and the core's messages.
+"""What grpcio offers only privately or as text: the status of a finished call, and the core's messages.
 
-Everything that depends on how grpcio keeps or phrases a thing stands here, for one place to look at with each release.
+Everything that depends on grpcio's internals or wording is in this module, to be checked with each release.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ __all__ = [
 ]
 
 CANCELLED_DETAILS = "Locally cancelled by application!"
-"""What grpcio says of a call that its own program has cancelled."""
+"""grpcio's details for a call that was cancelled by its own program."""
 
 _WRITE_FAILED = 'Failed "execute_batch"'
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def is_ok(call: Any) -> bool:
-    """Return whether a call of grpcio's own that has ended ended with OK."""
+    """Return whether one of grpcio's own calls, which has ended, ended with OK."""
     return bool(call._cython_call.is_ok())  # noqa: SLF001 - a coroutine is the public way, and this is no place for one
 
 
 def is_cancelled_here(call: Any) -> bool:
-    """Return whether this process cancelled a call of grpcio's own; a server may answer CANCELLED as well."""
+    """Return whether this process cancelled one of grpcio's own calls; a server may answer CANCELLED as well."""
     return bool(call._cython_call.is_locally_cancelled())  # noqa: SLF001
 
 
 def status_of(call: Any) -> grpc.aio.AioRpcError:
-    """Return the status of a call of grpcio's own that has ended as an error, OK included."""
+    """Return the status of one of grpcio's own calls, which has ended, as an error, even if it is OK."""
     core = call._cython_call  # noqa: SLF001
     status = core._status  # noqa: SLF001
     initial = core._initial_metadata  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""Runs the program's hooks (RT-4 to RT-6), and lets calls share one renewal of their credentials."""
+"""Runs the program's hooks (RT-4 to RT-6), and lets calls share one renewal of credentials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Hooks"]
 
 _LOG = logging.getLogger(__name__)
 _REFRESHING: ContextVar[asyncio.Task[Any] | None] = ContextVar("grpc_backoff_refreshing", default=None)
-"""The renewal of credentials that the running code is part of: it must not wait for itself."""
+"""The renewal of credentials of which the running code is part: it must not wait for itself."""
 
 HookT = TypeVar("HookT")
 
@@ -28,7 +28,7 @@ class Hooks:
     """The hooks of one channel, and the tasks in which they run."""
 
     def __init__(self, hooks: RetryHooks, target: str, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
-        """Nothing runs yet."""
+        """Start with nothing running."""
         self._hooks = hooks
         self._target = target
         self._clock = clock
@@ -38,7 +38,7 @@ class Hooks:
         self._refreshed_at = -math.inf
 
     def can_refresh(self) -> bool:
-        """Return whether there is a way to new credentials (RT-4): not for the calls that the hook itself makes."""
+        """Return whether credentials can be renewed (RT-4); not for calls that the hook itself makes."""
         own = _REFRESHING.get()
         own_renewal = own is not None and not own.done() and own is self._refreshing
         return self._hooks.refresh_credentials is not None and not own_renewal
@@ -51,13 +51,13 @@ class Hooks:
         context: Context,
         done: Callable[[Metadata | None], None],
     ) -> None:
-        """Call a hook, and `done` with what it renewed, once it has returned; at once if there is no such hook.
+        """Run a hook, and call `done` with what it renewed once it has returned; at once if there is no such hook.
 
         Args:
-            hook: which one.
-            failed: what the hook is given.
-            began: when the failed attempt began, which decides whose renewal of credentials will do.
-            context: the call's, in which the hook runs.
+            hook: the hook to run.
+            failed: the argument of the hook.
+            began: when the failed attempt began, which determines the renewals of credentials that suffice.
+            context: the call's context, in which the hook runs.
             done: called on the event loop.
         """
         if hook is Hook.REFRESH:
@@ -73,23 +73,23 @@ class Hooks:
     def _renewal(self, failed: FailedCall, began: float, context: Context) -> asyncio.Task[Metadata]:
         """Return the renewal of credentials that a call has to wait for (RT-4).
 
-        One run of the hook is for all calls whose attempts began before its end: they had the old credentials. One that
-        failed is for the calls that waited for it; the next may have more luck.
+        One run of the hook serves all calls whose attempts began before its end: they had the old credentials. A
+        failed run serves only the calls that waited for it; the next run may succeed.
         """
         renewal = self._refreshing
         if renewal is None or (renewal.done() and (_failed(renewal) or began >= self._refreshed_at)):
-            assert self._hooks.refresh_credentials is not None, "asked only where it can be"
+            assert self._hooks.refresh_credentials is not None, "only called if there is such a hook"
             renewal = self._refreshing = self._start(self._renew(self._hooks.refresh_credentials, failed), context)
         return renewal
 
     async def _renew(self, hook: HookFunction, failed: FailedCall) -> Metadata:
-        _REFRESHING.set(asyncio.current_task())  # in the context of this task, and of what it starts
+        _REFRESHING.set(asyncio.current_task())  # in the context of this task and its children
         renewed = renewed_metadata(await _call(hook, failed))
         self._refreshed_at = self._clock.now()
         return renewed
 
     def _start(self, hook: Coroutine[Any, Any, HookT], context: Context) -> asyncio.Task[HookT]:
-        # A copy: a task that starts eagerly cannot enter the context of the task that makes it.
+        # A copy: an eagerly started task cannot enter the context of the task that creates it.
         task: asyncio.Task[HookT] = self._loop.create_task(hook, context=context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -102,12 +102,12 @@ class Hooks:
             _LOG.error("a hook of the channel to %s raised", self._target, exc_info=error)
 
     def close(self) -> None:
-        """Cancel what runs, but not the hook that closes the channel."""
+        """Cancel running hooks, except the hook that closes the channel."""
         for task in self._others():
             task.cancel()
 
     async def closed(self) -> None:
-        """Return once everything that was cancelled has ended."""
+        """Wait until everything that was cancelled has ended."""
         others = self._others()
         if others:
             await asyncio.gather(*others, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What is told of events: the listeners of one channel, and the log."""
+"""The receivers of events: the listeners of one channel, and the log."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ _LOG = logging.getLogger(__name__)
 
 
 class Event(Protocol):
-    """What a listener is told: an event of the connection, or of a call that is retried."""
+    """What a listener receives: an event of the connection, or of a retried call."""
 
     @property
     def target(self) -> str:
-        """The channel's target as it was given."""
+        """The channel's target as given."""
         ...
 
 
 def tell(listeners: Iterable[Listener], event: Event, loop: asyncio.AbstractEventLoop) -> None:
-    """Tell some listeners of an event; none can keep it from the others (CH-11)."""
+    """Call some listeners with an event; none can keep it from the others (CH-11)."""
     for listener in tuple(listeners):
         try:
             Context().run(listener, event)
         except (KeyboardInterrupt, SystemExit) as error:
-            raise_soon(error, loop)  # not from here, where the rest of a step would be lost
+            raise_soon(error, loop)  # not from here, which would abort the rest of a step
         except BaseException:  # noqa: BLE001 - CH-11: whatever it is, it is the listener's
             _LOG.exception("a listener of the channel to %s raised", event.target)
 
 
 class Listeners:
-    """Those of one channel. Events of its connection are logged where they happen, those of its calls here."""
+    """The listeners of one channel. Its connection's events are logged where they occur, those of its calls here."""
 
     def __init__(self, given: Iterable[Listener], loop: asyncio.AbstractEventLoop) -> None:
-        """Begin with these."""
+        """Start with these listeners."""
         self.given: list[Listener] = list(given)
         self._loop = loop
         self._closed = False
 
     def hear(self, event: Event) -> None:
-        """Tell the channel's listeners of an event."""
+        """Notify the channel's listeners of an event."""
         tell(self.given, event, self._loop)
 
     def hear_of_call(self, event: Event) -> None:
-        """Log an event of a call, and tell the channel's listeners."""
+        """Log an event of a call, and notify the channel's listeners."""
         if not self._closed:
             tell((log_event, *self.given), event, self._loop)
 
     def close(self) -> None:
-        """Tell and log nothing any more (CB-10)."""
+        """Stop notifying and logging (CB-10)."""
         self._closed = True
         self.given.clear()

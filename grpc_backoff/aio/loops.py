@@ -1,7 +1,7 @@
-"""The event loop that a channel belongs to, and what happens when it is used on another one.
+"""The event loop that a channel belongs to, and what happens when the channel is used on another one.
 
-A channel belongs to the loop on which it was made, as grpc's own channels do: calls and waits work there only. Closing
-works everywhere.
+A channel belongs to the loop on which it was created, like grpc's own channels: calls and waits work only there.
+Closing works everywhere.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from grpc_backoff.errors import WrongLoopError
 __all__ = ["ended_at_home", "is_here", "keeps_time", "raise_soon", "refuse_elsewhere"]
 
 _LOOK = 0.1
-"""How often, in seconds, to look whether the other loop still runs."""
+"""How often to check whether the other loop is still running, in seconds."""
 _LATE = 90.0
-"""By how much a loop's time may be behind: uvloop keeps that of the moment at which its turn began."""
+"""How much a loop's time may lag, in seconds: uvloop keeps the time at which its turn began."""
 
 
 def is_here(home: asyncio.AbstractEventLoop) -> bool:
-    """Return whether the code that asks runs on the loop `home`."""
+    """Return whether the calling code runs on the loop `home`."""
     try:
         return asyncio.get_running_loop() is home
     except RuntimeError:
@@ -30,20 +30,20 @@ def is_here(home: asyncio.AbstractEventLoop) -> bool:
 
 
 def keeps_time(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether the loop's clock is the machine's, which all loops have in common, and not a clock of its own."""
+    """Return whether the loop's clock is the machine's monotonic clock, which loops have in common, and not its own."""
     return abs(loop.time() - time.monotonic()) < _LATE
 
 
 def refuse_elsewhere(home: asyncio.AbstractEventLoop, target: str) -> None:
-    """Raise WrongLoopError if another loop than `home` runs here; if none runs, `home` may be about to."""
+    """Raise WrongLoopError if a loop other than `home` is running here; if none is, `home` may be about to run."""
     try:
         here = asyncio.get_running_loop()
     except RuntimeError:
         return
     if here is not home:
         raise WrongLoopError(
-            f"the channel to {target} was made on another event loop, which {_condition(home)}: make the channel "
-            "inside the coroutine that uses it, not before asyncio.run(), and one for each loop; or take the call to "
+            f"the channel to {target} was created on another event loop, which {_condition(home)}: create the channel "
+            "inside the coroutine that uses it, not before asyncio.run(), and one for each loop; or submit the call to "
             "the channel's loop with asyncio.run_coroutine_threadsafe()"
         )
 
@@ -55,7 +55,7 @@ def _condition(home: asyncio.AbstractEventLoop) -> str:
 
 
 def raise_soon(error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
-    """Have `loop` raise an error that is to end it, from a callback of its own."""
+    """Make `loop` raise an error that should end it, from one of its own callbacks."""
     loop.call_soon(_raise, error)
 
 
@@ -64,10 +64,10 @@ def _raise(error: BaseException) -> None:
 
 
 async def ended_at_home(home: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> bool:
-    """Run `work` on the loop `home` and return True once it has ended; False if that loop does not run to its end.
+    """Run `work` on the loop `home` and return True once it has finished; False if that loop stops before.
 
     Raises:
-        Exception: whatever `work` raised.
+        Exception: any exception raised by `work`.
     """
     if not home.is_running():
         work.close()

@@ -1,7 +1,7 @@
-"""The asyncio shell of the machine: carries out its effects and feeds it what happens.
+"""The asyncio shell of the machine: executes its effects and feeds it inputs.
 
-It decides nothing: when to dial is the machine's business, how is the connector's, and what becomes of waiting calls
-is the queue's. Everything here runs on one event loop; only `reset` may be called from elsewhere.
+It makes no decisions: when to dial is up to the machine, how to dial to the connector, and what happens to pending
+calls to their queue. Everything here runs on one event loop; only `reset` may be called from elsewhere.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ __all__ = ["ConnectionManager", "Pending"]
 _LOG = logging.getLogger(__name__)
 
 _UNWATCHED = 0.01
-"""For how long a connection to a target that was well a moment ago is not watched: a watch is half of what a channel
-costs that is made for one request, and closed by then."""
+"""How long a connection to a target that was up a moment ago is not watched, in seconds: watching is half the cost of a
+channel that is created for one request, and closed by then."""
 
 _MOST_NEWS = 64
-"""How much news is kept for a loop that does not run at the moment: the latest, which is what counts."""
+"""How many events are kept for a loop that is not running at the moment: the latest ones, which are what counts."""
 
 
 class Pending(Protocol):
-    """Where calls wait for a connection."""
+    """The queue of pending calls."""
 
     def __len__(self) -> int:
-        """Return how many calls wait."""
+        """Return how many calls are pending."""
         ...
 
     def release(self) -> None:
-        """Let all waiting calls go: there is a connection."""
+        """Start all pending calls: there is a connection."""
         ...
 
     def fail(self) -> None:
-        """Fail the waiting calls that do not outlast a failed attempt (CH-3)."""
+        """Fail the pending calls that do not survive a failed attempt (CH-3)."""
         ...
 
 
 class ConnectionManager(SteppedManager[ConnectionT]):
-    """One target's connection: made when wanted, watched, and made anew when the machine says so."""
+    """One target's connection: made when wanted, watched, and replaced when the machine says so."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         entry: EarlyEntry | None = None,
         schedules: Registry = SCHEDULES,
     ) -> None:
-        """Put the parts together; nothing happens before a connection is wanted.
+        """Assemble the parts; nothing happens before a connection is wanted.
 
-        Managers with the same `key` dial by one schedule (SH-3); with None, a manager has one to itself.
+        Managers with the same `key` share one schedule (SH-3); with None, a manager has its own.
         """
         self.listeners: list[Listener] = list(listeners)
         self._connector = connector
@@ -90,14 +90,14 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._news_due = False
         super().__init__(machine, clock=clock, rng=rng, home=loop, key=key, schedules=schedules)
 
-    # What the channel asks.
+    # For the channel.
 
     def now(self) -> float:
-        """Return the time on the manager's clock."""
+        """Return the time on the manager's clock, in seconds."""
         return self._clock.now()
 
     def want(self) -> None:
-        """Ask for a connection; harmless when there is one or one is on its way."""
+        """Ask for a connection; harmless if there is one or one is being made."""
         if self._state.phase is not m.Phase.CLOSED:
             self._feed(m.ConnectionWanted())
 
@@ -108,26 +108,26 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         return self._entry.enter(self._proven.limit)
 
     def live_connection(self) -> ConnectionT | None:
-        """Return the connection if it stands at this moment, after telling the machine of one that does not."""
+        """Return the connection if it is up right now; if it is not, tell the machine first."""
         connection = self.connection
         if connection is None or connection.alive():
             return connection
-        # The call path sees a loss before the watcher does: nothing may enter a dead connection, where grpc's core
-        # would dial again by itself.
+        # The call path sees a loss before the watcher does: no call may be assigned to a dead connection, for which
+        # grpc's core would redial by itself.
         loss = connection.loss()
         if loss is not None:
             self._lost(connection, loss)
         return None
 
     async def wait_for_state_change(self, last: State) -> None:
-        """Return once the state is, or has been, another than `last`."""
+        """Wait until the state is, or has been, different from `last`."""
         if self.state is not last:
             return
         while not await self.next_change():
             pass
 
     async def next_change(self) -> bool:
-        """Return once somebody wakes the watchers: True if the state has changed."""
+        """Wait until the watchers are woken; return whether the state has changed."""
         changed: asyncio.Future[bool] = self._loop.create_future()
         self._watchers.append(changed)
         try:
@@ -137,7 +137,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
                 self._watchers.remove(changed)
 
     def reset(self) -> None:
-        """Forget the backoff and, where asleep, dial at once (CB-9). From any thread, in any state."""
+        """Reset the backoff and, if sleeping, dial at once (CB-9). From any thread, in any state."""
         try:
             here = asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -149,7 +149,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
                 self._loop.call_soon_threadsafe(self._feed, m.ResetRequested())
 
     def close(self) -> None:
-        """Stop for good (CB-10): no timer, no attempt, no event afterwards. Running calls are not touched."""
+        """Stop for good (CB-10): no timers, attempts or events remain. Running calls are not affected."""
         connection = self.connection
         self._feed(m.CloseRequested(well=connection is not None and connection.alive()))
         self._leave()
@@ -162,7 +162,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             task.cancel()
 
     async def closed(self) -> None:
-        """Return once the tasks that `close` cancelled have ended."""
+        """Wait until the tasks cancelled by `close` have ended."""
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -175,7 +175,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._loop.call_soon_threadsafe(work)
 
     def wake_watchers(self, *, changed: bool) -> None:
-        """Have everybody look anew who watches the state; `changed` says whether it is the manager's that changed."""
+        """Wake everything that watches the state; `changed` is whether the manager's own state changed."""
         watchers, self._watchers = self._watchers, []
         for watcher in watchers:
             if not watcher.done():
@@ -201,10 +201,10 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             case m.Emit():
                 self.emit(effect.event)
 
-    # What other managers of the key tell (SH-3).
+    # Notifications from other managers of the key (SH-3).
 
     def hear(self, news: ConnectionEvent | None) -> None:
-        """Take in that the schedule has changed, and by which event; from any thread.
+        """Handle a change of the schedule, and the event that caused it; from any thread.
 
         Raises:
             RuntimeError: the event loop is closed.
@@ -225,14 +225,14 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._feed(m.ScheduleChanged(busy=len(self._pending) > 0))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        # In a context of its own: it outlives the call that happened to start it, and must keep nothing of it alive.
+        # In a new context: it outlives the call that happened to start it, and must not keep anything of it alive.
         task = self._loop.create_task(work, context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def emit(self, event: Event) -> None:
-        """Tell the listeners."""
+        """Notify the listeners."""
         tell(self.listeners, event, self._loop)
 
     def _timer_fired(self) -> None:
@@ -240,10 +240,10 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         decided = self._state.in_flight and self._connector.decided()
         self._feed(m.TimerFired(busy=len(self._pending) > 0, decided=decided))
 
-    # One attempt, and the life of its connection.
+    # One attempt, and the lifetime of its connection.
 
     async def _run(self, attempt: m.StartAttempt, number: int) -> None:
-        # It knows itself by a number: a task that one of its own frames holds is garbage for the collector (CB-10).
+        # It identifies itself by a number: a task referenced by its own frame is garbage for the collector (CB-10).
         if self._is_running(number):
             self._feed(m.AttemptBegan())
         try:
@@ -252,7 +252,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             self._fail_attempt(number, error.failure)
             return
         except Exception as error:  # noqa: BLE001
-            # A bug in a connector must not leave the channel waiting for ever: it counts as a failed attempt.
+            # A bug in a connector must not leave the channel waiting for ever: treat it as a failed attempt.
             _LOG.exception("connecting raised")
             self._fail_attempt(number, Failure(Stage.UNKNOWN, repr(error)))
             return
@@ -271,7 +271,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._attempt = None
         self.connection = connection
         loss = connection.loss()
-        if loss is not None:  # it is over already, and nobody is to be told that all is well
+        if loss is not None:  # it has already ended, so do not report success
             self._inputs.append(m.SettingsReceived())
             self._lost(connection, loss)
         else:
@@ -319,9 +319,9 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     def _lost(self, connection: ConnectionT, loss: Loss) -> None:
         if connection is not self.connection:
-            return  # heard of it already
+            return  # already handled
         self.connection = None
-        connection.retire()  # nothing may enter it any more, where grpc's core would dial by itself
+        connection.retire()  # no more calls: grpc's core would redial for them
         self._feed(
             m.ConnectionLost(
                 loss.reason,

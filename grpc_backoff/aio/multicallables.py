@@ -1,19 +1,19 @@
-"""Multicallables that outlive connections (CH-2), and the interceptors that stand behind a user's own.
+"""Multicallables that outlive connections (CH-2), and the interceptors that come after a program's own.
 
 A call goes one of three ways:
 
-* the channel is READY, the call is fail-fast, and nobody intercepts or retries: straight to grpc's multicallable on the
-  connection (CH-5);
-* it has to wait, or may be made again: a call of ours (`call.py`), whose attempts go the way above;
-* somebody intercepts, which may begin and end at any time: through grpc's interceptor machinery on a channel that never
-  connects, the interceptor channel (`front.py`). Its last interceptor is one of ours and makes the call one of the ways
-  above. So interceptors run at once, as on a plain channel, see the wait and its failures, can answer without any
-  connection, and cannot make a dead connection dial.
+* the channel is READY, the call is fail-fast, and there are no interceptors or retries: straight to grpc's
+multicallable on the connection (CH-5);
+* it has to wait, or may be repeated: one of our calls (`call.py`), whose attempts go the way above;
+* there are interceptors, which may be added and removed at any time: through grpc's interceptor machinery on a channel
+that never connects, the interceptor channel (`front.py`). Its last interceptor is one of ours and makes the call in one
+of the ways above. So interceptors run at once, as on a plain channel, see the wait and its failures, can answer without
+a connection, and cannot make a dead connection redial.
 """
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop  # the public one raises where there is none, which takes longer
+from asyncio import _get_running_loop  # the public one raises if there is none, which is slower
 from collections.abc import AsyncIterable
 from contextvars import ContextVar
 from functools import partial
@@ -41,7 +41,7 @@ _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
 
 class MultiCallable(Method):
-    """One method of one channel, over any number of connections."""
+    """One method of one channel, across any number of connections."""
 
     _channel: Channel
 
@@ -77,10 +77,10 @@ class MultiCallable(Method):
         made = self._on_channel(connection.channel)
         return made if self.takes_one_request else _ending_requests(made)
 
-    # CH-5: what every call on a READY channel pays for stands here, in `__call__` and in `began`, and nowhere else.
+    # CH-5: the overhead of every call on a READY channel is here, in `__call__` and in `began`, and nowhere else.
 
     def _ready(self) -> CallConnection | None:
-        """Return the connection that calls may enter at this moment, with grpc's multicallable made on it."""
+        """Return the connection that calls may use right now, with grpc's multicallable created on it."""
         if _get_running_loop() is not self._loop:
             self._channel.refuse_elsewhere()
         connection = self._connection
@@ -89,7 +89,7 @@ class MultiCallable(Method):
         return None if self._channel.closing else self._bind()
 
     def _bind(self) -> CallConnection | None:
-        """Make grpc's multicallable on the connection that stands now, and return that; None if there is none."""
+        """Create grpc's multicallable on the current connection, and return the connection; None if there is none."""
         connection = self._channel._share.connection()
         if connection is not None and connection is not self._connection:
             self._direct = self._on_connection(connection)
@@ -111,7 +111,7 @@ class MultiCallable(Method):
         if self._on_front is None:
             self._on_front = self._on_channel(front.channel)
         request, timeout, metadata, credentials, wait_for_ready, compression = arguments
-        token = _ROUTE.set(self)  # the interceptors run in a task, which inherits this
+        token = _ROUTE.set(self)  # interceptors run in a task, which inherits this
         try:
             return self._on_front(
                 request,
@@ -125,7 +125,7 @@ class MultiCallable(Method):
             _ROUTE.reset(token)
 
     def forward(self, details: grpc.aio.ClientCallDetails, request: Any) -> Any:
-        """Make the call that the interceptors let through, perhaps under another method's name."""
+        """Make the call that the interceptors let through, perhaps with another method's name."""
         method = details.method.decode() if isinstance(details.method, bytes) else details.method
         callee = self
         if method != self._method:
@@ -136,7 +136,7 @@ class MultiCallable(Method):
         )
 
     def _make_call(self, arguments: Arguments) -> Any:
-        """Make a call that may have to wait, or may be made again; or one on the connection if it can do neither."""
+        """Make a call that may have to wait or be repeated; or one on the connection if neither is possible."""
         given = arguments.wait_for_ready
         wait_for_ready = bool(self._config.wait_for_ready if given is None else given)
         connection = self._ready()
@@ -146,13 +146,13 @@ class MultiCallable(Method):
         channel.refuse_if_closed()
         if arguments.credentials is not None and not channel._secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
-        # A wait-for-ready call may enter a connection as that breaks, and is made again then. One that has waited
-        # enters what was just looked at, and is spared the price of being repeatable.
+        # A wait-for-ready call may be assigned to a connection as that breaks, and is then repeated. A call that has
+        # waited gets a connection that was just observed, and is spared the cost of being repeatable.
         kept = connection is not None or self._policy is not None
         machine = self._machine(
             self._policy, wait_for_ready, by_config=given is None, repeatable=wait_for_ready and kept
         )
-        # The caller may use both again before there is a connection; a plain call would be on its way by then.
+        # The caller may reuse both before there is a connection; a plain call would already have been sent.
         if arguments.metadata is not None:
             arguments = arguments._replace(metadata=grpc.aio.Metadata(*arguments.metadata))
         own: dict[str, Any]
@@ -177,7 +177,7 @@ class MultiCallable(Method):
     def _make_attempt(
         self, arguments: Arguments, seconds: float | None, instead: Metadata
     ) -> tuple[grpc.aio.Call, CallConnection] | None:
-        """Make an attempt of a call, on the connection that stands at this moment; on a channel that is closing too."""
+        """Make an attempt of a call on the current connection, even on a closing channel."""
         connection = self._bind()
         if connection is None:
             return None
@@ -197,7 +197,7 @@ class MultiCallable(Method):
     ) -> grpc.aio.Call:
         """Make grpc's own call on a connection.
 
-        The core is not to wait a second time: a call that enters a connection as it breaks would wait in there for the
+        The core must not wait a second time: a call assigned to a connection as it breaks would wait there for the
         core's own next attempt, long after the channel is READY again.
         """
         call = self._direct(
@@ -297,7 +297,7 @@ class _StreamStream(_RequestStream, grpc.aio.StreamStreamMultiCallable):  # type
 MULTICALLABLES: dict[str, type[MultiCallable]] = {
     kind.arity: kind for kind in (_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)
 }
-"""The class of a multicallable by the name of the channel method that makes it."""
+"""The class of a multicallable, by the name of the channel method that creates it."""
 
 
 class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
@@ -326,4 +326,4 @@ LAST_INTERCEPTORS: dict[str, grpc.aio.ClientInterceptor] = {
     "stream_unary": _LastStreamUnary(),
     "stream_stream": _LastStreamStream(),
 }
-"""What stands behind all interceptors, by arity: grpc files one object under one arity only."""
+"""The last interceptor of each arity: grpc registers an object under one arity only."""

@@ -17,7 +17,7 @@ __all__ = ["CANCELLED", "Answering", "Cancelled", "Outcome", "notify"]
 
 
 class Cancelled:
-    """The outcome of a call that was cancelled while no real call was running for it."""
+    """The outcome of a call that was cancelled while it had no real call."""
 
 
 CANCELLED = Cancelled()
@@ -25,11 +25,11 @@ Outcome = grpc.aio.Call | BaseException | Cancelled
 
 
 class Answering(grpc.aio.Call):
-    """A call that answers for its outcome: a real call is asked itself, and an error knows the same."""
+    """A call that reports its outcome: from its real call if there is one, or else from an error."""
 
     @abstractmethod
     async def _known_outcome(self) -> Outcome:
-        """Return the outcome, once there is one."""
+        """Wait for the outcome, and return it."""
 
     async def _ask(self, question: str, if_cancelled: Any) -> Any:
         outcome = await self._known_outcome()
@@ -46,7 +46,7 @@ class Answering(grpc.aio.Call):
         return await self._ask("trailing_metadata", grpc.aio.Metadata())  # type: ignore[no-any-return]
 
     async def code(self) -> grpc.StatusCode:
-        """Return the status code, once there is one."""
+        """Wait for the status code, and return it."""
         return await self._ask("code", grpc.StatusCode.CANCELLED)  # type: ignore[no-any-return]
 
     async def details(self) -> str:
@@ -54,15 +54,15 @@ class Answering(grpc.aio.Call):
         return await self._ask("details", CANCELLED_DETAILS)  # type: ignore[no-any-return]
 
     async def debug_error_string(self) -> str | None:
-        """Return grpc's own text for debugging, where it has one."""
+        """Return grpc's own debugging text, if it has one."""
         return await self._ask("debug_error_string", "")  # type: ignore[no-any-return]
 
 
 def notify(call: grpc.aio.Call, callback: Callable[[Any], None], loop: asyncio.AbstractEventLoop) -> None:
-    """Call a done callback; what it raises is the callback's, and goes where asyncio's own callbacks' errors go."""
+    """Call a done callback; its exceptions are handled like those of asyncio's own callbacks."""
     try:
         callback(call)
     except (KeyboardInterrupt, SystemExit) as error:
-        raise_soon(error, loop)  # not from here, where the rest of a call's end would be lost
+        raise_soon(error, loop)  # not from here, which would abort the rest of the call's end
     except BaseException as error:  # noqa: BLE001 - it is the callback's, a CancelledError too
         loop.call_exception_handler({"message": "a done callback of a call raised", "exception": error})

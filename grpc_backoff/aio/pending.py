@@ -1,4 +1,4 @@
-"""The queue of pending calls: those that wait for a connection."""
+"""The queue of pending calls, which wait for a connection."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["PendingCalls"]
 
 
 class Manager(Protocol):
-    """What the queue needs of the connection's manager."""
+    """What the queue needs from the connection's manager."""
 
     @property
     def state(self) -> State:
-        """The channel's state at this moment."""
+        """The channel's current state."""
         ...
 
     def status(self) -> ConnectionStatus:
@@ -36,10 +36,10 @@ class Manager(Protocol):
 
 
 class PendingCalls:
-    """The calls of one channel that wait for a connection, in order of arrival."""
+    """The pending calls of one channel, in order of arrival."""
 
     def __init__(self, target: str, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin empty; `manager` is set before the first call comes."""
+        """Start empty; `manager` is set before the first call arrives."""
         self.manager: Manager
         self._target = target
         self._loop = loop
@@ -48,13 +48,13 @@ class PendingCalls:
         self._emptied: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
-        """Return how many calls wait."""
+        """Return how many calls are pending."""
         return len(self._waiting)
 
     def not_connected(self) -> NotConnected:
         """Ask for a connection; return the outcome of an attempt that finds none.
 
-        Whoever asks while the key is in backoff has its failure from that moment on (SH-3).
+        A call that asks while the key is in backoff gets its failure from that moment on (SH-3).
         """
         self.manager.want()
         failing = self.manager.state is State.TRANSIENT_FAILURE
@@ -63,11 +63,11 @@ class PendingCalls:
         return NotConnected(failing=failing, resolved=self._resolved)
 
     def no_connection(self) -> NoConnection:
-        """Return the input for a waiting call when a dial fails."""
+        """Return the input for a pending call when a dial fails."""
         return NoConnection(resolved=self._resolved)
 
     def add(self, call: Call) -> None:
-        """Keep the call, and keep it alive, until it leaves."""
+        """Store the call, and keep it alive, until it leaves."""
         self._waiting[call] = None
 
     def _note_resolved(self) -> None:
@@ -75,35 +75,35 @@ class PendingCalls:
         self._resolved = self._resolved or (error is not None and error.stage is not Stage.RESOLVE)
 
     def discard(self, call: Call) -> None:
-        """Forget a call that has a connection, or has ended."""
+        """Remove a call that has a connection or has ended."""
         self._waiting.pop(call, None)
         if self._emptied is not None and not self._waiting and not self._emptied.done():
             self._emptied.set_result(None)
 
     def release(self) -> None:
-        """Let all waiting calls go, as long as the connection lives."""
+        """Start all pending calls, as long as the connection lives."""
         self._resolved = True
         waiting = tuple(self._waiting)
         for turn, call in enumerate(waiting):
             call.feed(ConnectionReady())
-            if call in self._waiting:  # it was gone before the call could have it
+            if call in self._waiting:  # it was lost before the call could use it
                 for other in waiting[turn + 1 :]:
-                    other.feed(Missed())
+                    other.feed(ConnectionReady() if other.is_early else Missed())
                 return
 
     def fail(self) -> None:
-        """Tell the waiting calls that a dial failed, which only wait-for-ready calls outlast (CH-3)."""
+        """Notify the pending calls of a failed dial, which only wait-for-ready calls survive (CH-3)."""
         self._note_resolved()
         for call in tuple(self._waiting):
-            call.feed(self.no_connection())
+            call.feed(ConnectionReady() if call.is_answered else self.no_connection())
 
     def cancel(self) -> None:
-        """Cancel every waiting call, as closing a channel does."""
+        """Cancel every pending call, as when a channel is closed."""
         for call in tuple(self._waiting):
             call.feed(CancelRequested())
 
     async def emptied(self, within: float) -> None:
-        """Return once no call waits, after `within` seconds at the latest."""
+        """Wait until no call is pending, up to `within` seconds."""
         if self._waiting:
             self._emptied = self._loop.create_future()
             await asyncio.wait([self._emptied], timeout=within)

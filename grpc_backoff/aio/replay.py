@@ -1,4 +1,4 @@
-"""The requests of a stream that may have to be sent again (RT-8): each attempt gets them from the first on."""
+"""The requests of a stream that may have to be sent again (RT-8): each attempt gets them from the first one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Replay:
         serialize: Callable[[Any], bytes] | None,
         requests: Requests | None,
     ) -> None:
-        """Keep nothing yet; `start` begins to take what an iterator yields."""
+        """Start with no requests; `start` begins to read the iterator."""
         self._call = call
         self._calls = calls
         self._serialize = serialize
@@ -51,45 +51,45 @@ class Replay:
 
     @property
     def half_closed(self) -> bool:
-        """Whether the caller has said that no more requests follow."""
+        """Whether the caller has finished sending requests."""
         return self._buffer.closed
 
     def start(self, context: Context) -> None:
-        """Begin to send the requests, if there is an iterator of them, in the context of the call."""
+        """Start sending the requests, if there is an iterator of them, in the context of the call."""
         self._context = context
         requests, self._requests = self._requests, None
         if requests is not None and not self._call.done():
             self._run(self._consume(requests))
 
     def begun(self) -> None:
-        """Send what there is to the attempt that has begun."""
+        """Send the available requests to the attempt that has begun."""
         if not self._complete:
             self._call.commit()
         if self._buffer.end or self._buffer.closed:
             self._run(self._send_quietly())
 
     def committed(self) -> None:
-        """Forget what the attempt has got: it will not be sent again."""
+        """Discard what the attempt has received: it will not be sent again."""
         if self._sent_to is self._call.attempt:
             self._buffer.release(self._sent)
 
     def settled(self) -> None:
-        """Send nothing any more."""
-        tasks, self._tasks = self._tasks, []  # a task that was cancelled leads back here (CB-10)
+        """Stop sending."""
+        tasks, self._tasks = self._tasks, []  # a cancelled task refers back to this object (CB-10)
         for task in tasks:
             task.cancel()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run what sends requests, until the call ends."""
+        """Run a coroutine that sends requests, until the call ends."""
         task = self._calls.spawn(work, self._context)
         self._tasks = [other for other in self._tasks if not other.done()] + [task]
 
     async def write(self, request: Any) -> None:
-        """Send one request, to as many attempts as it takes."""
+        """Send one request, to as many attempts as necessary."""
         if self._buffer.closed:
             raise asyncio.InvalidStateError(_HALF_CLOSED)
         if not self._buffer.add(self._serialized(request)):
-            self._complete = False  # from the next request on; so an attempt that has ended may have one more after it
+            self._complete = False  # from the next request on; so a finished attempt may be followed by one more
             attempt = self._call.attempt
             if attempt is not None and not attempt.done():
                 self._call.commit()
@@ -102,26 +102,26 @@ class Replay:
             try:
                 data = self._serialize(request)
             except Exception:  # noqa: BLE001 - it is the serializer's
-                _LOG.exception("a request cannot be serialized; as with grpc, an empty one takes its place")
+                _LOG.exception("a request cannot be serialized; as in grpc, an empty one replaces it")
                 return b""
         if data is not None and not isinstance(data, bytes):
             raise TypeError(f"a serialized request is bytes, not {type(data).__name__}")
         return data or b""
 
     async def done_writing(self) -> None:
-        """Say that no more requests follow."""
+        """Finish sending requests."""
         if not self._buffer.closed:
             self._buffer.closed = True
-            with contextlib.suppress(asyncio.InvalidStateError):  # a call that has ended needs no end of requests
+            with contextlib.suppress(asyncio.InvalidStateError):  # a finished call needs no end of requests
                 await self._deliver()
 
     async def _deliver(self) -> None:
-        """Return once an attempt has got everything; raise the call's error if there is none that can."""
+        """Wait until an attempt has received everything; raise the call's error if none can."""
         while True:
             attempt = await self._call.running_or_cancel()
             try:
                 await self._send(attempt)
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # it has ended, or takes no more
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # it has ended, or accepts no more
                 if attempt.answered:
                     self._call.commit()
                 if self._call.committed or not await self._call.follows_or_cancel(attempt):
@@ -134,10 +134,10 @@ class Replay:
                     return
 
     async def _send(self, attempt: Any) -> None:
-        """Send an attempt whatever it has not got yet."""
+        """Send an attempt everything that it has not received yet."""
         async with self._sending:
             if attempt is not self._call.attempt:
-                return  # another has begun in the meantime, and gets everything from its own task
+                return  # another attempt has begun in the meantime, with its own task
             if attempt is not self._sent_to:
                 self._sent_to, self._sent, self._closed_to = attempt, 0, False
             while self._sent < self._buffer.end:
@@ -150,11 +150,11 @@ class Replay:
                 await attempt.done_writing()
 
     async def _send_quietly(self) -> None:
-        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # its end is seen elsewhere
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # its end is handled elsewhere
             await self._send(self._call.attempt)
 
     async def _consume(self, requests: Requests) -> None:
-        """Send what an iterator yields. As with grpc, one that raises cancels the call."""
+        """Send what an iterator yields. As in grpc, an exception from it cancels the call."""
         try:
             if isinstance(requests, AsyncIterable):
                 async for request in requests:
@@ -174,7 +174,7 @@ class Replay:
 
     @staticmethod
     async def _is_taken(sending: Coroutine[Any, Any, None]) -> bool:
-        """Return whether the call goes on; its end is reported where its answer is awaited."""
+        """Return whether the call continues; its end is reported where its response is awaited."""
         try:
             await sending
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):

@@ -1,9 +1,9 @@
 """The request iterator of a streaming call, which ends with the call.
 
-grpc reads a caller's asynchronous iterator in a task of its own. When a call ends before its requests do, that task
-goes on waiting for the next one, takes it, and keeps the call alive until then. Any stream that the server ends leaves
-such a task behind. Here the iterator is cancelled when the call is over, as grpc itself cancels it when the program
-cancels the call. An iterator that is not asynchronous never waits and needs none of this.
+grpc reads a caller's asynchronous iterator in a separate task. When a call ends before its requests do, that task keeps
+waiting for the next one, consumes it, and keeps the call alive until then. Every stream that the server ends leaves
+such a task behind. Here the iterator is cancelled when the call ends, as grpc itself cancels it when the program
+cancels the call. A synchronous iterator never waits and needs none of this.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class EndingRequests(AsyncIterator[Any]):
     """A caller's requests, up to the end of their call."""
 
     def __init__(self, requests: AsyncIterable[Any]) -> None:
-        """Begin with the iterator's first request."""
+        """Start with the iterator's first request."""
         self._requests = aiter(requests)
         self._reader: asyncio.Task[Any] | None = None
         self._over = False
 
     def end_with(self, call: grpc.aio.Call) -> None:
-        """End when the call does."""
+        """End when the call ends."""
         call.add_done_callback(self._end)
 
     def _end(self, _call: grpc.aio.Call) -> None:
@@ -40,7 +40,7 @@ class EndingRequests(AsyncIterator[Any]):
         return self
 
     async def __anext__(self) -> Any:
-        """Return the next request; StopAsyncIteration after the last, and when the call is over."""
+        """Return the next request; StopAsyncIteration after the last one, and when the call has ended."""
         if self._over:
             raise StopAsyncIteration
         self._reader = asyncio.current_task()
@@ -48,7 +48,7 @@ class EndingRequests(AsyncIterator[Any]):
             return await anext(self._requests)
         except asyncio.CancelledError:
             if self._over:
-                raise StopAsyncIteration from None  # it was us
+                raise StopAsyncIteration from None  # cancelled by this object
             raise
         finally:
             self._reader = None

@@ -1,8 +1,8 @@
 """The channels of one connection manager (SH-2, SH-7).
 
-Insecure channels of one event loop with the same key have one manager, and so one connection. Each of them has a
-share in it: calls, listeners and a state of its own, and it can be closed without the others' noticing. Every other
-channel has a manager to itself.
+Insecure channels of one event loop with the same key have one manager, and so one connection. Each of them has a share
+in it, with its own calls, listeners and state, and can be closed without affecting the others. Every other channel has
+its own manager.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ __all__ = ["Share", "SharedManager", "Shares", "shared_manager"]
 
 
 class Shares:
-    """All shares of a manager, as the manager sees them: where calls wait, and what is told."""
+    """All shares of a manager, as the manager sees them: a queue of pending calls, and a listener."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start with no shares."""
         self.all: dict[Share, None] = {}
         self.connected: Connected | None = None
-        """How the connection that stands was announced; None while none stands."""
+        """The event that announced the current connection; None if there is none."""
 
     def __len__(self) -> int:
-        """Return how many calls wait, on all channels."""
+        """Return how many calls are pending, on all channels."""
         return sum(len(share.pending) for share in self.all)
 
     def release(self) -> None:
-        """Let all waiting calls go."""
+        """Start all pending calls."""
         for share in tuple(self.all):
             share.pending.release()
 
     def fail(self) -> None:
-        """Fail the waiting calls of all channels. A channel that has never asked for a connection has none."""
+        """Fail the pending calls of all channels. A channel that has never asked for a connection has none."""
         for share in tuple(self.all):
             share.pending.fail()
 
     def hear(self, event: ConnectionEvent) -> None:
-        """Tell every channel's listeners, each under its channel's own key."""
+        """Notify every channel's listeners, each under its channel's own key."""
         match event:
             case Connected(elsewhere=False):
                 self.connected = event
@@ -69,7 +69,7 @@ class Shares:
 
 
 class SharedManager:
-    """One manager with its connector and its shares."""
+    """A manager with its connector and its shares."""
 
     def __init__(
         self,
@@ -79,14 +79,14 @@ class SharedManager:
         shares: Shares,
         key: ChannelKey,
     ) -> None:
-        """Begin without a share; `key` is what the manager's events have as their channel."""
+        """Start without a share; `key` is the channel in the manager's own events."""
         self.target = target
         self.manager = manager
         self.connector = connector
         self.shares = shares
         self.key: ChannelKey | None = key
         self.users: set[Share] = set()
-        """The shares, and those that have left and whose calls are still to end."""
+        """The shares, including those that have left but whose calls have not ended yet."""
 
 
 class Share:
@@ -95,12 +95,12 @@ class Share:
     def __init__(
         self, shared: SharedManager, pending: Pending, listeners: Listeners, loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Join the others, on their event loop."""
+        """Join the other shares, on their event loop."""
         self.pending = pending
         self.listeners = listeners
         first, shared.key = shared.key, None
         self.key = first or ChannelKey()
-        """What the channel's events have as their `channel`."""
+        """The `channel` in the channel's events."""
         self._shared = shared
         self._manager = shared.manager
         self._asked = False
@@ -111,13 +111,13 @@ class Share:
             loop.call_soon(self._join, shared.shares.connected)
 
     def _join(self, connected: Connected) -> None:
-        """Tell the channel's listeners of a connection that stood when the channel was made (SH-7)."""
+        """Notify the channel's listeners of a connection that existed when the channel was created (SH-7)."""
         if connected is self._shared.shares.connected:
             self.listeners.hear(replace(connected, channel=self.key, joined=True))
 
     @property
     def state(self) -> State:
-        """The channel's state at this moment; IDLE until it has asked for a connection once (SH-7)."""
+        """The channel's current state; IDLE until it has first asked for a connection (SH-7)."""
         return state_shown(self._manager.state, asked=self._asked, closed=self._closed)
 
     def status(self) -> ConnectionStatus:
@@ -125,13 +125,13 @@ class Share:
         return status_shown(self._manager.status(), asked=self._asked, closed=self._closed)
 
     def want(self) -> None:
-        """Ask for a connection; harmless when there is one or one is on its way."""
+        """Ask for a connection; harmless if there is one or one is being made."""
         if not self._closed:
             self._manager.want()
             self._ask()
 
     def connection(self) -> CallConnection | None:
-        """Return the connection for a call if it stands at this moment."""
+        """Return the connection for a call, if it is up right now."""
         connection = self._manager.live_connection()
         if connection is not None and not self._asked:
             self._ask()
@@ -142,7 +142,7 @@ class Share:
         return self._manager.early_connection()
 
     def look(self) -> None:
-        """Tell the manager of a connection that does not stand any more."""
+        """Notify the manager of a connection that is no longer up."""
         self._manager.live_connection()
 
     def _ask(self) -> None:
@@ -151,20 +151,20 @@ class Share:
             self._manager.wake_watchers(changed=False)
 
     async def wait_for_state_change(self, last: State) -> None:
-        """Return once the state is, or has been, another than `last`."""
+        """Wait until the state is, or has been, different from `last`."""
         while self.state is last:
             asked = self._asked
             if await self._manager.next_change() and asked:
                 return
 
     def reset(self) -> None:
-        """Forget the key's backoff (SH-6)."""
+        """Reset the key's backoff (SH-6)."""
         self._manager.reset()
 
     # Leaving.
 
     def leave(self) -> None:
-        """Want no connection any more, and hear of nothing; the last share closes the manager (CB-10)."""
+        """Stop wanting a connection and receiving events; the last share closes the manager (CB-10)."""
         if self._closed:
             return
         shared, self._closed = self._shared, True
@@ -177,7 +177,7 @@ class Share:
         self.listeners.close()
 
     def drop(self) -> None:
-        """Leave without a word: the channel is gone, or its event loop is."""
+        """Leave without closing: the channel was garbage-collected, or its event loop is gone."""
         self.leave()
         self._shared.users.discard(self)
 
@@ -188,7 +188,7 @@ class Share:
         )
 
     async def end_calls(self, grace: float | None) -> None:
-        """End the channel's calls, and no other's, after `grace` seconds; the last one out ends the connection."""
+        """End the channel's calls, and no others, after `grace` seconds; the last share closes the connection."""
         shared, manager = self._shared, self._manager
         connector: Any = shared.connector
         end = manager.now() + (grace or 0.0)
@@ -213,9 +213,9 @@ if hasattr(os, "register_at_fork"):
 def shared_manager(
     key: Hashable | None, loop: asyncio.AbstractEventLoop, make: Callable[[], SharedManager]
 ) -> SharedManager:
-    """Return the manager of a key on this loop, made if there is none; one to itself for None.
+    """Return the manager of a key on this loop, created if there is none; a separate one for None.
 
-    Only the channels keep it: with the last of them it goes.
+    It is referenced only by its channels, and is released with the last of them.
     """
     if key is None:
         return make()

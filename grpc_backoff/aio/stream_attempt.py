@@ -1,8 +1,8 @@
-"""An attempt of a call with a request stream, which ends as the server says.
+"""An attempt of a call with a request stream, which ends with the server's status.
 
-When a call ends, a write to it fails. grpcio then gives the call a status of its own, INTERNAL: in front of the
-server's, or over it. Whether to retry depends on the server's, so an attempt ends here when that is there, and keeps
-it. It comes behind the responses; where a write has failed and nobody reads, the next response is read ahead.
+When a call ends, a write to it fails. grpcio then gives the call its own status, INTERNAL, before the server's or
+instead of it. Whether to retry depends on the server's status, so an attempt ends here when that has arrived, and
+keeps it. It follows the responses; if a write has failed and there is no reader, the next response is read ahead.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _POLL, _POLLS = 0.01, 100
 
 
 class StreamAttempt(grpc.aio.Call):
-    """What a retried call needs of grpc's own call, or of a waiting one, that takes written requests."""
+    """Wraps grpc's own call, or a pending one, to which a retried call writes its requests."""
 
-    _channel = None  # as in waiting calls, for grpcio that looks for the calls of all tasks
+    _channel = None  # as in pending calls, for grpcio, which inspects the calls of all tasks
 
     def __init__(self, call: Any) -> None:
-        """Stand in front of a call that has just been made."""
+        """Wrap a call that has just been made."""
         self.answered = False
-        """Whether a response has come."""
+        """Whether a response has arrived."""
         self.call = call
         """grpc's own call."""
         self._end: grpc.aio.AioRpcError | None = None
@@ -44,7 +44,7 @@ class StreamAttempt(grpc.aio.Call):
     # The end.
 
     def _look_at(self, call: Any) -> None:
-        """Take the status of the call that has ended, unless it is only grpcio's."""
+        """Take the status of the finished call, unless it is only grpcio's."""
         if self._end is not None:
             return
         end = status_of(call)
@@ -58,9 +58,9 @@ class StreamAttempt(grpc.aio.Call):
             callback(self)
 
     async def _find_end(self) -> None:
-        """Wait for the server's status behind grpcio's, of a call whose response or last response has come.
+        """Wait for the server's status behind grpcio's, of a call whose response or last response has arrived.
 
-        Not all versions of grpcio call the done callbacks once more for it, and there is nothing else to wait for.
+        Not all versions of grpcio call the done callbacks again for it, and there is nothing else to wait for.
         """
         for _ in range(_POLLS):
             if self.call.done():
@@ -71,9 +71,9 @@ class StreamAttempt(grpc.aio.Call):
         self._ends(status_of(self.call))
 
     async def _end_or_answer(self) -> None:
-        """Wait for the end of a call that takes no more requests, or for a response in front of that."""
+        """Wait for the end of a call that accepts no more requests, or for a response before that."""
         if not isinstance(self.call, grpc.aio.StreamStreamCall):
-            # In a task, since one that is cancelled while it awaits a call takes the response with it.
+            # In a task, because a task that is cancelled while awaiting a call discards the response.
             await asyncio.wait([asyncio.create_task(self._find_answer())])
             return
         async with self._reading:
@@ -88,18 +88,18 @@ class StreamAttempt(grpc.aio.Call):
         await self._find_end()
 
     async def _raise_end(self) -> None:
-        """Raise what a call with this end raises; return if that is nothing, or if there is no end yet."""
+        """Raise the error of a call with this end; return if there is no error, or no end yet."""
         end = self._end
         if end is None or end.code() is grpc.StatusCode.OK:
             return
-        if end.code() is grpc.StatusCode.CANCELLED and not end.debug_error_string():  # not the server's
+        if end.code() is grpc.StatusCode.CANCELLED and not end.debug_error_string():  # not from the server
             raise asyncio.CancelledError
         raise _anew(end)
 
     # Requests.
 
     async def write(self, request: bytes) -> None:
-        """Send one request; raise the outcome of the attempt if it takes no more."""
+        """Send one request; raise the outcome of the attempt if it accepts no more."""
         if self._end is None:
             try:
                 await self.call.write(request)
@@ -112,8 +112,8 @@ class StreamAttempt(grpc.aio.Call):
         raise asyncio.InvalidStateError(_ALREADY_FINISHED)
 
     async def done_writing(self) -> None:
-        """Say that no more requests follow; nothing happens if the attempt has ended."""
-        with contextlib.suppress(grpc.aio.InternalError):  # it has just ended, which a write would report
+        """Finish sending requests; nothing happens if the attempt has ended."""
+        with contextlib.suppress(grpc.aio.InternalError):  # it has just ended, which the next write reports
             await self.call.done_writing()
 
     # Responses.
@@ -148,7 +148,7 @@ class StreamAttempt(grpc.aio.Call):
         return response
 
     async def _next(self) -> Any:
-        # By iteration: once a write has failed, grpc's `read` reads no more.
+        # By iteration: after a failed write, grpc's `read` reads no more.
         if self._responses is None:
             self._responses = aiter(self.call)
         try:
@@ -172,7 +172,7 @@ class StreamAttempt(grpc.aio.Call):
         return self._end is not None
 
     def time_remaining(self) -> float | None:
-        """Return the seconds until the deadline, None without one."""
+        """Return the seconds until the deadline; None without one."""
         remaining: float | None = self.call.time_remaining()
         return remaining
 
@@ -182,13 +182,13 @@ class StreamAttempt(grpc.aio.Call):
             return False
         self._ahead.clear()
         self.call.cancel()
-        if self._end is None:  # grpcio cancels no call that has its own status
+        if self._end is None:  # grpcio does not cancel a call that has its own status
             nothing = grpc.aio.Metadata()
             self._ends(grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing, CANCELLED_DETAILS))
         return True
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Have `callback` called with this attempt when it ends, at once if it has."""
+        """Call `callback` with this attempt when it ends; at once if it has."""
         if self._end is None:
             self.callbacks.append(callback)
         else:
@@ -205,8 +205,8 @@ class StreamAttempt(grpc.aio.Call):
 
     @property
     def status(self) -> grpc.aio.AioRpcError:
-        """The status of an attempt that has ended, OK included."""
-        assert self._end is not None, "asked once it is known"
+        """The status of a finished attempt, even if it is OK."""
+        assert self._end is not None, "only read once it is known"
         return self._end
 
     async def _known_status(self) -> grpc.aio.AioRpcError:
@@ -228,11 +228,11 @@ class StreamAttempt(grpc.aio.Call):
         return (await self._known_status()).details() or ""
 
     async def debug_error_string(self) -> str | None:
-        """Return grpc's own text for debugging."""
+        """Return grpc's own debugging text."""
         return (await self._known_status()).debug_error_string()
 
     async def wait_for_connection(self) -> None:
-        """Return once the call is on its way; raise its error if it failed before."""
+        """Wait until the call has been sent; raise its error if it failed before."""
         try:
             await self.call.wait_for_connection()
         except grpc.aio.AioRpcError:
@@ -246,7 +246,7 @@ class StreamAttempt(grpc.aio.Call):
 
 
 def _anew(error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
-    """Return the same error, not raised yet: one that was raised leads to the attempt that keeps it (CB-10)."""
+    """Return the same error, not raised yet: a raised one refers to the attempt that keeps it (CB-10)."""
     return grpc.aio.AioRpcError(
         error.code(),
         error.initial_metadata(),

@@ -1,4 +1,4 @@
-"""How a caller reads the responses of a stream and writes its requests, and what grpc says to who mixes the ways."""
+"""How a caller reads the responses of a stream and writes its requests, and grpc's errors for mixing the styles."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class StreamResponse(grpc.aio.Call):
 
 
 class StreamRequest(grpc.aio.Call):
-    """A call whose caller writes requests, unless an iterator was handed over."""
+    """A call whose caller writes requests, unless an iterator was passed."""
 
     takes_writes = True
 
@@ -57,7 +57,7 @@ class StreamRequest(grpc.aio.Call):
         await self._write(request)
 
     async def done_writing(self) -> None:
-        """Say that no more requests follow; nothing happens if the call has ended."""
+        """Finish sending requests; nothing happens if the call has ended."""
         self._check_style()
         if not self.done():
             await self._done_writing()

@@ -1,4 +1,4 @@
-"""What `grpc_backoff.install` puts in the place of `grpc.aio`'s constructors, and how it takes it away again."""
+"""The functions with which `grpc_backoff.install` replaces `grpc.aio`'s constructors, and how they are removed."""
 
 from __future__ import annotations
 
@@ -16,31 +16,34 @@ from grpc_backoff.aio import channel, front
 __all__ = ["is_substituted", "restore", "substitute"]
 
 _NAMES = ("insecure_channel", "secure_channel")
-_MODULES = ("grpc.aio", "grpc.experimental.aio")  # the second has names of its own, taken from the first by `import *`
+_MODULES = (
+    "grpc.aio",
+    "grpc.experimental.aio",
+)  # the latter has its own names, imported from the former with `import *`
 
 _lock = threading.Lock()
 
 
 class _Substitute:
-    """One of this library's constructors in the place of another, which it calls once it is switched off.
+    """Replaces a constructor with one of this library's; once it is turned off, it calls the original.
 
-    A class, since the type of a thing is the one trait that wrappers, which copy names and attributes, do not share.
+    A class, because an object's type is the one trait that wrappers, which copy names and attributes, do not share.
     """
 
     switched_on = False
 
     def __init__(self, name: str, beneath: Callable[..., grpc.aio.Channel]) -> None:
         ours = getattr(channel, name)
-        functools.update_wrapper(self, ours)  # tracing libraries look at the name
+        functools.update_wrapper(self, ours)  # tracing libraries check the name
         self._ours = ours
         self.beneath = beneath
 
     def __call__(self, *args: Any, **kwargs: Any) -> grpc.aio.Channel:
-        # An interceptor channel being made has come through whatever is wrapped around this. It belongs to grpc, and to
-        # whatever this is wrapped around.
+        # The creation of an interceptor channel has passed through every wrapper of this object. It belongs to grpc,
+        # and to anything that this object wraps.
         if not _Substitute.switched_on or front.is_being_made():
             return self.beneath(*args, **kwargs)
-        with front.made_by(self.beneath):  # what is wrapped around this has been called already
+        with front.made_by(self.beneath):  # the wrappers of this object have been called already
             made: grpc.aio.Channel = self._ours(*args, **kwargs)
         return made
 
@@ -51,7 +54,7 @@ def is_substituted() -> bool:
 
 
 def substitute() -> None:
-    """Put this library's constructors in the place of what stands under grpc's names, unless they are there."""
+    """Replace grpc's constructors with this library's, unless that is already done."""
     with _lock:
         _Substitute.switched_on = True
         for module in _modules():
@@ -62,7 +65,7 @@ def substitute() -> None:
 
 
 def restore() -> None:
-    """Switch the substitutes off, and take away those that nobody has wrapped since."""
+    """Turn the replacements off, and remove those that have not been wrapped since."""
     with _lock:
         _Substitute.switched_on = False
         for module in _modules():

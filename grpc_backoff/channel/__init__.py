@@ -1,4 +1,4 @@
-"""What the channels of both faces have in common: how they are set up, their methods, and how their calls fail.
+"""What asyncio and threaded channels have in common: their set-up, their methods, and how their calls fail.
 
 Internal: programs import from `grpc_backoff`.
 """

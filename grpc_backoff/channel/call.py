@@ -1,6 +1,6 @@
-"""What the calls of both faces have in common beside their machine: what they tell it, and what they end with.
+"""What asyncio and threaded calls have in common besides their machine: its inputs, and the outcomes of calls.
 
-A face says how it reads the status of an attempt of grpc's, and which error its calls end with.
+Each API defines how it reads the status of one of grpc's attempts, and which error its calls end with.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = ["BETWEEN", "CallShell", "Status"]
 BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 """The phases of a call between two attempts."""
 _FEW = range(11)
-"""Attempts that are no cause for a warning, whatever their policy: to look closer costs time."""
+"""Attempts that need no warning, whatever their policy: a closer check takes time."""
 
 
 @record
 class Status(NamedTuple):
-    """How a call has ended, as far as it is known at that moment: initial metadata may come behind the status."""
+    """The end of a call, as far as it is known then: initial metadata may arrive after the status."""
 
     code: grpc.StatusCode
     details: str
@@ -46,10 +46,10 @@ class Status(NamedTuple):
 
 
 class CallShell:
-    """The common part of a face's calls: its machine, and what that has to know."""
+    """The common part of the calls: the machine, and what it has to know."""
 
     exhausted_error: ClassVar[Any]
-    """The face's `RetriesExhaustedError`."""
+    """The `RetriesExhaustedError` of this API."""
 
     def __init__(
         self,
@@ -60,15 +60,16 @@ class CallShell:
         call_id: str | None,
         request: Any,
     ) -> None:
-        """Ask the machine for the first effect, and carry out nothing yet.
+        """Get the first effect from the machine, without executing anything yet.
 
         Args:
             calls: what the channel's calls share.
-            machine: the rules for this one.
-            timeout: the caller's, for the whole call (RT-7), or what is left of the call that is being served here.
-            limit: the service config's, which bounds the whole as well, and which `time_remaining` does not show.
-            call_id: what its events and log lines call it; a new one is made where None.
-            request: what the attempts send, where that is one request: for hooks.
+            machine: the rules for this call.
+            timeout: the caller's timeout for the whole call, in seconds (RT-7), or the time left of the call being
+                served here.
+            limit: the service config's timeout, which bounds the whole call too, but is not part of `time_remaining`.
+            call_id: identifies the call in events and log lines; generated if None.
+            request: the single request that the attempts send, if there is one: for hooks.
         """
         policy = machine.policy
         self._calls: ChannelCalls = calls
@@ -78,7 +79,7 @@ class CallShell:
         self._error: BaseException | None = None
         self._failed: FailedCall | None = None
         self._inputs: deque[m.Input] = deque()
-        self._context = copy_context()  # later attempts belong to the caller's trace as well
+        self._context = copy_context()  # later attempts belong to the caller's trace too
         self._spans: CallSpans | None = None if policy is None else spans_of(machine.method)
         now = calls.now()
         self._shown_end = machine.shown_end(now, timeout)
@@ -98,10 +99,10 @@ class CallShell:
 
     @abstractmethod
     def _status(self, error: Any) -> Status:
-        """Return the status of an attempt that has failed, from what that ended with."""
+        """Return the status of an attempt that failed with this error."""
 
     def _moved(self, before: m.CallPhase, now: m.CallPhase) -> None:
-        """Have the channel know where the call waits."""
+        """Let the channel know where the call waits."""
         if before is now:
             return
         if before is m.CallPhase.WAITING:
@@ -111,7 +112,7 @@ class CallShell:
         elif before in BETWEEN:
             self._calls.goes_on(self)
 
-    # What is reported.
+    # Reporting.
 
     def _emit(self, event: CallEvent) -> None:
         if self._spans is not None and isinstance(event, CallRetried):
@@ -126,12 +127,12 @@ class CallShell:
         if self._spans is not None:
             self._spans.end(code)
 
-    # What an attempt failed with.
+    # The error of an attempt.
 
     def _failure(self, error: Any) -> m.NonOkStatus:
-        """Return what the machine has to know of a failed attempt."""
+        """Return what the machine has to know about a failed attempt."""
         calls, status = self._calls, self._status(error)
-        # As pairs: what a dictionary makes of grpc's Metadata differs between its versions.
+        # As pairs: what a dictionary makes of grpc's Metadata differs between versions.
         initial, trailing = tuple(status.initial_metadata or ()), tuple(status.trailing_metadata or ())
         report = Report(
             code=status.code.name,
@@ -151,7 +152,7 @@ class CallShell:
         )
 
     def _failed_call(self, effect: m.CallHook) -> FailedCall:
-        """Return what a hook is given of the attempt that has failed."""
+        """Return the hook's argument for the failed attempt."""
         status, state, request = self._status(self._error), self._state, self._request
         failed = self._failed = FailedCall(
             target=self._machine.target,
@@ -168,9 +169,9 @@ class CallShell:
         return failed
 
     def _exhausted(self, effect: m.Finish) -> Any:
-        """Return the error of a call that is given up: the last attempt's, with the account of all (RT-6)."""
+        """Return the error of a call that gives up: the last attempt's, with the account of all attempts (RT-6)."""
         status, failed, gave_up = self._status(self._error), self._failed, effect.gave_up
-        assert failed is not None, "the hook is asked first"
+        assert failed is not None, "the hook runs first"
         assert failed.reason is not None, "the hook is given the reason"
         assert gave_up is not None, "and so is the account"
         said = Account(

@@ -1,4 +1,4 @@
-"""What the calls of one channel share, whichever face makes them."""
+"""What the calls of one channel share, in both APIs."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Resting(Protocol):
 
 
 class ChannelCalls:
-    """The surroundings of one channel's calls: what their machine needs beside its inputs.
+    """The shared environment of one channel's calls: what their machine needs besides its inputs.
 
     Attributes:
-        pending: the calls that wait for a connection.
-        hooks: what the program does when calls fail.
+        pending: the pending calls.
+        hooks: runs the program's hooks.
         emit: logs an event of a call, and passes it to the channel's listeners.
         now: the channel's clock.
-        rng: where jitter comes from.
-        tokens: what is left of the target's budget; None for no limit.
-        replay_limit: how many bytes of a stream's requests are kept.
-        stands_in: whether the core leaves calls that a GOAWAY refused to us (RT-10).
-        wall_clock: returns the seconds since the epoch, for servers that name a date.
+        rng: the source of jitter.
+        tokens: the target's remaining retry budget; None for no limit.
+        replay_limit: how many bytes of a stream's requests are buffered.
+        stands_in: whether the core leaves it to us to repeat calls that a GOAWAY rejected (RT-10).
+        wall_clock: returns the seconds since the epoch, for servers that send a date.
         closing: whether the channel is closing.
     """
 
@@ -45,7 +45,7 @@ class ChannelCalls:
     def __init__(
         self, setup: ChannelSetup, *, pending: Any, hooks: Any, listeners: Any, now: Callable[[], float], rng: Random
     ) -> None:
-        """Keep them; no call is known yet."""
+        """Store the arguments; there are no calls yet."""
         policies = setup.call_policies
         self.pending = pending
         self.hooks = hooks
@@ -62,11 +62,11 @@ class ChannelCalls:
 
     @property
     def observed(self) -> bool:
-        """Whether the channel has any listeners, beside the log."""
+        """Whether the channel has any listeners besides the log."""
         return len(self.listeners.given) > 0
 
     def warn_of(self, method: str, policy: RetryPolicy, *, bounded: bool) -> None:
-        """Warn, once for each method, of what of a policy makes calls that go on and on (RT-1)."""
+        """Warn, once per method, about a policy whose calls could go on without end (RT-1)."""
         found = [(method, doubt) for doubt in doubts(policy, bounded=bounded)]
         new = [doubt for doubt in found if doubt not in self._doubted]
         self._doubted.update(new)
@@ -74,15 +74,15 @@ class ChannelCalls:
             warn_of([f"retries of {method}: {'; '.join(doubt for _, doubt in new)}"])
 
     def rests(self, call: Resting) -> None:
-        """Keep a call, and keep it alive, while it is between two attempts."""
+        """Store a call, and keep it alive, while it is between two attempts."""
         self._between[call] = None
 
     def goes_on(self, call: Resting) -> None:
-        """Forget a call that is not between two attempts any more."""
+        """Remove a call that is no longer between two attempts."""
         self._between.pop(call, None)
 
     def close(self) -> None:
-        """Repeat nothing any more: calls between two attempts end."""
+        """Stop repeating calls: calls between two attempts end."""
         self.closing = True
         for call in tuple(self._between):
             call.feed(ChannelClosing())

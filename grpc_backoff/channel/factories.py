@@ -1,4 +1,4 @@
-"""The four factories of a channel, which are the same on both faces but for the classes that they make."""
+"""The four factories of a channel, which differ between the APIs only in the classes that they create."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Factories"]
 
 
 class Factories:
-    """Makes the multicallables of a channel. They stay good over any number of connections (CH-2)."""
+    """Creates the multicallables of a channel, which keep working across any number of connections (CH-2)."""
 
     _multicallables: ClassVar[Mapping[str, Any]]
-    """The class of a multicallable by the name of the factory."""
+    """The class of a multicallable, by the name of the factory."""
     call_policies: CallPolicies
 
     def unary_unary(

@@ -1,4 +1,4 @@
-"""One method of a channel, whichever face calls it: how it is retried, and how its requests are sent again."""
+"""One method of a channel, in both APIs: how it is retried, and how its requests are replayed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Arguments", "Method", "replaced", "retrying"]
 
 @record
 class Arguments(NamedTuple):
-    """What a call is made with: grpc's own arguments."""
+    """The arguments of a call, as in grpc."""
 
     request: Any
     timeout: float | None
@@ -27,7 +27,7 @@ class Arguments(NamedTuple):
 
 
 class Method:
-    """What the multicallables of both faces have in common."""
+    """What the multicallables of both APIs have in common."""
 
     arity: str
     takes_one_request: bool
@@ -43,9 +43,9 @@ class Method:
         policy: RetryPolicy | None = None,
         call_id: str | None = None,
     ) -> None:
-        """Remember what grpc's own multicallable is made from; one is made for each connection.
+        """Store what grpc's own multicallable is created from; one is created for each connection.
 
-        `policy` is how its calls are retried, None for not at all; `call_id` is what events call them.
+        `policy` is the retry policy of its calls, None for no retries; `call_id` identifies them in events.
         """
         self._channel = channel
         self._method = method
@@ -57,7 +57,7 @@ class Method:
         self._machines: dict[tuple[bool, ...], CallMachine] = {}
 
     def retrying(self, policy: RetryPolicy | None, call_id: str | None = None) -> Self:
-        """Return a callable for the same method whose calls are retried in another way; None for not at all."""
+        """Return a callable for the same method with another retry policy; None for no retries."""
         return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
 
     @property
@@ -71,14 +71,14 @@ class Method:
         return self._method
 
     def serialized(self, request: Any) -> Any:
-        """Return a request as its stub sends it; it stays as it is where the stub has no serializer."""
+        """Return a request as its stub sends it; unchanged if the stub has no serializer."""
         serializer = self._signature[0]
         return request if serializer is None else serializer(request)
 
     def _machine(
         self, policy: RetryPolicy | None, wait_for_ready: bool, *, by_config: bool, repeatable: bool
     ) -> CallMachine:
-        """Return the rules for a call; one machine serves all calls that are alike."""
+        """Return the rules for a call; one machine serves all calls of the same kind."""
         key = policy is None, wait_for_ready, by_config, repeatable
         machine = self._machines.get(key)
         if machine is None:
@@ -97,7 +97,7 @@ class Method:
         return self._sender
 
     def _freeze(self, request: Any) -> tuple[Self, Any]:
-        """Return one request as the bytes that it is now, and the multicallable that sends bytes."""
+        """Return the request serialized in its current state, and the multicallable that sends bytes."""
         serializer = self._signature[0]
         if serializer is None:
             return self, request
@@ -109,7 +109,7 @@ class Method:
 
 
 def replaced(metadata: Any, instead: Metadata) -> tuple[Any, ...]:
-    """Return a call's metadata with these pairs in the place of others under the same keys."""
+    """Return a call's metadata with these pairs replacing others with the same keys."""
     keys = {key for key, _ in instead}
     return (*(pair for pair in metadata or () if pair[0] not in keys), *instead)
 
@@ -118,21 +118,21 @@ MultiCallableT = TypeVar("MultiCallableT")
 
 
 def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None = None) -> MultiCallableT:
-    """Return a method of a stub whose calls are retried differently from the channel's (BP-2).
+    """Return a stub's method with a retry policy that differs from the channel's (BP-2).
 
-    For stubs on channels of both faces; those on a threaded channel are called without `await`::
+    For stubs on both kinds of channel; those on a threaded channel are called without `await`::
 
         reply = await retrying(stub.Place, "retry: 5, delay: 1s, backoff: exponential, timeout: 5s")(order)
 
     Args:
-        multicallable: what a stub made on one of this library's channels has under the method's name.
-        retry: a policy, the name of one, or a policy string. It holds alone: nothing of the channel's is mixed in.
-        call_id: what the events, log lines and hooks of its calls call them, such as an order's number; a new one is
-            made for each call where None.
+        multicallable: a method of a stub on one of this library's channels.
+        retry: a policy, the name of one, or a policy string. It replaces the channel's policy as a whole.
+        call_id: identifies its calls in events, log lines and hooks, such as an order's number; generated for each
+            call if None.
 
     Raises:
-        TypeError: it is not such a method.
-        grpc_backoff.OptionError: a `ValueError`; there is no such policy, or it has a wrong value.
+        TypeError: `multicallable` is not such a method.
+        grpc_backoff.OptionError: a `ValueError`: there is no such policy, or it has a wrong value.
     """
     if not isinstance(multicallable, Method):
         kind = type(multicallable)

@@ -1,4 +1,4 @@
-"""The keyword arguments of this library's channels, beside grpc's own; and what all of a channel's settings come to."""
+"""The keyword arguments of this library's channels, in addition to grpc's own, and a channel's resulting settings."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _MOST_READ = 256
 
 
 class ChannelSettings(TypedDict, total=False):
-    """What a channel can be given beside grpc's own arguments; each may be left out.
+    """The arguments of a channel in addition to grpc's own; all are optional.
 
     Attributes:
         policy: how to connect; overrides the options and the file.
-        config: a TOML file, or one that was read (`grpc_backoff.read_config`); the options override it. Without it,
-            the option `grpc_backoff.config` names one, or the environment variable `GRPC_BACKOFF_CONFIG`.
-        listeners: called with every event of the connection, and of calls that are retried: on the event loop, or, for
-            the threaded channel, on a thread of the channel's own, one after the other.
-        rng: where jitter comes from; the operating system by default (CB-11).
+        config: a TOML file, or its parsed content (`grpc_backoff.read_config`); the options override it. By default,
+            the file named by the option `grpc_backoff.config` or the environment variable `GRPC_BACKOFF_CONFIG`.
+        listeners: functions called with every event of the connection and of retried calls: on the event loop, or, for
+            the threaded channel, on a thread of the channel, one after another.
+        rng: the source of jitter; by default the operating system's (CB-11).
         clock: a monotonic clock; by default the event loop's, or `time.monotonic` for the threaded channel (CB-12).
         retry: how calls are retried: a policy, the name of one, or a policy string; or a mapping from methods, services
-            and `*` to such. It overrides the service config and the file. Without any, nothing is retried.
-        retry_budget: what limits the retries of this target while most of its calls fail (RT-9).
-        retry_hooks: what to call when calls fail that have a policy (RT-4 to RT-6). For the threaded channel they are
-            functions, not coroutine functions.
+            and `*` to these. It overrides the service config and the file. By default, nothing is retried.
+        retry_budget: limits the retries of this target while most of its calls fail (RT-9).
+        retry_hooks: functions to call when calls with a policy fail (RT-4 to RT-6). For the threaded channel they must
+            not be coroutine functions.
     """
 
     policy: ConnectPolicy | None
@@ -60,17 +60,17 @@ class ChannelSettings(TypedDict, total=False):
 
 @record
 class ChannelSetup(NamedTuple):
-    """What the arguments, options, file and environment of one channel come to.
+    """The combined arguments, options, file and environment of one channel.
 
     Attributes:
-        target: the server's address, as grpcio's core takes it.
+        target: the server's address, as passed to grpcio's core.
         policy: how the channel connects.
-        policy_values: the policy's values by their names, each with where it came from (BP-3).
-        call_policies: how calls are retried, by method.
-        core_options: the options that are grpcio's.
+        policy_values: the policy's values by name, each with its source (BP-3).
+        call_policies: the retry policies of calls, by method.
+        core_options: the options that are passed on to grpcio.
         listeners: called with every event.
-        rng: where jitter comes from; None for the default.
-        clock: None for the default.
+        rng: the source of jitter; None for the default.
+        clock: the clock; None for the default.
         hooks: called when calls fail.
     """
 
@@ -86,11 +86,11 @@ class ChannelSetup(NamedTuple):
 
 
 def read_channel(target: str, options: Options | None, settings: ChannelSettings) -> ChannelSetup:
-    """Return what a channel is set up with.
+    """Read the settings of a channel.
 
     Raises:
         OptionError: an argument or an option has a wrong value (CH-10).
-        ConfigError: the file cannot be read, or has a wrong value (BP-4).
+        ConfigError: the file cannot be read or has a wrong value (BP-4).
         TypeError: there is no such argument.
     """
     if not (options or settings or os.environ.get(ENVIRONMENT_VARIABLE)) and isinstance(target, str):

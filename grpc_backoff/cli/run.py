@@ -14,9 +14,9 @@ __all__ = ["run"]
 def run(words: tuple[str, ...]) -> None:
     """Run a Python program with this library's channels in place of grpc.aio's.
 
-    PROGRAM is a Python file, `-m` and a module, or a command of this Python's environment, such as uvicorn, preceded by
-    `--`. It runs in this process as `python PROGRAM` would run it, after `grpc_backoff.install()`. Set options in the
-    file that the environment variable GRPC_BACKOFF_CONFIG names.
+    PROGRAM is a Python file, `-m` and a module, or a command of this Python's environment, such as uvicorn. Precede it
+    with `--`. It runs in this process as `python PROGRAM` would run it, after `grpc_backoff.install()`. Set options in
+    the file that the environment variable GRPC_BACKOFF_CONFIG names.
 
     Processes that it forks are covered; new interpreters that it starts are not.
     """

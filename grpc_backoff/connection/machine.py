@@ -236,7 +236,7 @@ class ResetRequested(NamedTuple):
 
 @record
 class CloseRequested(NamedTuple):
-    """The channel is closed; `well` is whether its connection is up at this moment."""
+    """The channel is closed; `well` is whether its connection is up right now."""
 
     well: bool = False
 

@@ -457,7 +457,7 @@ class Delivery:
     # Trouble with the database.
 
     async def _is_troubled(self, error: LedgerError) -> None:
-        """Log the first of a series of errors as a warning, and wait before the next try."""
+        """Log the first of a series of errors as a warning, and wait before trying again."""
         _LOG.log(
             logging.DEBUG if self._troubled else logging.WARNING, "%s: deliveries are paused: %s", self.target, error
         )

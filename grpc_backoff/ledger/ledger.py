@@ -155,13 +155,13 @@ class Ledger:
         """Open a database, and bring its tables to this library's version.
 
         Args:
-                url: the path of an SQLite file, which is created if necessary, or a `postgresql://` URL.
-                config: the TOML file, or its parsed content; by default, the file named by `GRPC_BACKOFF_CONFIG`.
-                settings: limits and times that replace the file's.
-                hooks: the functions that deliverers call.
-                listeners: functions that are called with every `OperationEvent`.
-                rng: the source of jitter; by default the operating system's.
-                migrate: whether older tables are upgraded; if False, they are rejected.
+            url: the path of an SQLite file, which is created if necessary, or a `postgresql://` URL.
+            config: the TOML file, or its parsed content; by default, the file named by `GRPC_BACKOFF_CONFIG`.
+            settings: limits and times that replace the file's.
+            hooks: the functions that deliverers call.
+            listeners: functions that are called with every `OperationEvent`.
+            rng: the source of jitter; by default the operating system's.
+            migrate: whether older tables are upgraded; if False, they are rejected.
 
         Raises:
             LedgerUnavailableError: the database cannot be opened.
@@ -225,17 +225,17 @@ class Ledger:
         or as `submit(target, method, request)`, with serialized bytes.
 
         Args:
-                call: the method, or the target.
-                request: the request; or the method's path and the serialized request.
-                idempotency_key: unique for the method: a second submit with the same key returns the id of the first.
-                    It is sent to the server with each attempt as `idempotency-key`; by default, the operation's id is
-                    sent.
-                metadata: sent with each attempt; limited to keys that the settings allow, because it is stored.
-                policy: the retry policy; by default that of the file's `[methods]`, else of its `[ledger]`.
-                within: a connection with the caller's own transaction, which the insert then becomes part of: if that
-                    rolls back, nothing was submitted. Either a psycopg connection, sync or async, or a sqlite3
-                    connection, to match the ledger's database. A sqlite3 connection blocks the event loop during the
-                    insert, and before it while waiting for the lock, up to its own busy timeout.
+            call: the method, or the target.
+            request: the request; or the method's path and the serialized request.
+            idempotency_key: unique for the method: a second submit with the same key returns the id of the first.
+                It is sent to the server with each attempt as `idempotency-key`; by default, the operation's id is
+                sent.
+            metadata: sent with each attempt; limited to keys that the settings allow, because it is stored.
+            policy: the retry policy; by default that of the file's `[methods]`, else of its `[ledger]`.
+            within: a connection with the caller's own transaction, which the insert then becomes part of: if that
+                rolls back, nothing was submitted. Either a psycopg connection, sync or async, or a sqlite3
+                connection, to match the ledger's database. A sqlite3 connection blocks the event loop during the
+                insert, and before it while waiting for the lock, up to its own busy timeout.
 
         Raises:
             OptionError: the settings do not allow this metadata key, gRPC could not send the metadata, or a sqlite3

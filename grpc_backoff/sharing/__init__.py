@@ -1,4 +1,4 @@
-"""What the channels of one process share: the schedules of targets, by key. No face of the library stands in here.
+"""What the channels of one process share, in both APIs: the schedules of targets, by key.
 
 Internal: programs import from `grpc_backoff`.
 """

@@ -1,4 +1,4 @@
-"""The key of a schedule (SH-1): what is dialled, and how. Channels with the same key dial by one schedule."""
+"""The key of a schedule (SH-1): what is dialled, and how. Channels with the same key share a schedule."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _digests: WeakKeyDictionary[grpc.ChannelCredentials, Hashable] = WeakKeyDictiona
 
 
 class Key:
-    """What two channels have in common that dial the same thing in the same way.
+    """Identifies what is dialled, and how: channels with equal keys dial the same thing in the same way.
 
-    Its parts are the target as it was given; None for insecure, a digest of the PEMs for TLS, and other credentials by
-    their identity; the connect policy; the options of grpcio's that reach the core; and the compression. Tables are
-    asked for it several times for each channel, so its hash is computed once.
+    Its parts are the target as given; None for insecure channels, a digest of the PEMs for TLS, or the identity of
+    other credentials; the connect policy; the options that are passed on to grpcio's core; and the compression. It is
+    looked up several times for each channel, so its hash is computed once.
     """
 
     __slots__ = ("_hash", "_parts")
 
     def __init__(self, *parts: Hashable) -> None:
-        """Take the parts, the target first.
+        """Store the parts, the target first.
 
         Raises:
-            TypeError: a part has no hash.
+            TypeError: a part is not hashable.
         """
         self._parts = parts
         self._hash = hash(parts)
@@ -43,11 +43,11 @@ class Key:
         return isinstance(other, Key) and self._hash == other._hash and self._parts == other._parts
 
     def __hash__(self) -> int:
-        """Return what was computed."""
+        """Return the stored hash."""
         return self._hash
 
     def __repr__(self) -> str:
-        """Show nothing of credentials, nor of options, which can hold secrets."""
+        """Omit credentials and options, which may contain secrets."""
         return f"Key({self._parts[0]!r})"
 
 
@@ -58,10 +58,10 @@ def key_of(
     options: Sequence[tuple[Any, Any]],
     compression: grpc.Compression | None,
 ) -> Key | None:
-    """Return a channel's key; None where it shares with nobody.
+    """Return a channel's key; None if it shares with no other channel.
 
-    That is so with a pool of subchannels of its own, as in grpcio, and where an option has a value that cannot be
-    compared with another channel's. The order of options says nothing, nor does one that stands behind another of its
+    That is the case with a separate pool of subchannels, as in grpcio, and if an option's value cannot be compared with
+    that of another channel. The order of options does not matter, nor does an option that follows another with the same
     name (CH-9).
     """
     held = first_values(options)
@@ -75,10 +75,10 @@ def key_of(
 
 
 def _security(credentials: grpc.ChannelCredentials) -> Hashable:
-    """Return what tells these credentials from others.
+    """Return what identifies these credentials.
 
-    grpcio keeps the PEMs of `ssl_channel_credentials` where they can be read, though not by a public name. Where a
-    release has them elsewhere, or they are more than PEMs (a signer of the program's own), they are themselves.
+    grpcio keeps the PEMs of `ssl_channel_credentials` in a readable, though private, attribute. If a release keeps them
+    elsewhere, or the credentials are more than PEMs (such as a custom signer), their identity is used.
     """
     known = _digests.get(credentials)
     if known is None:
@@ -102,9 +102,9 @@ def _digest(credentials: grpc.ChannelCredentials) -> Hashable | None:
 
 
 class _Identity:
-    """Stands for credentials of which nothing can be known; equal to itself alone."""
+    """Represents credentials about which nothing is known; equal only to itself."""
 
     __slots__ = ("__weakref__",)
 
     def __init__(self, _credentials: grpc.ChannelCredentials) -> None:
-        """Keep nothing of them: the table of schedules is not to keep them alive."""
+        """Keep no reference: the table of schedules must not keep credentials alive."""

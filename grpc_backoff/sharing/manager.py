@@ -1,4 +1,4 @@
-"""What the managers of both faces are built on: one machine and its steps, in turn with others of its key."""
+"""The base class of both APIs' managers: one machine and its steps, coordinated with others of its key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Standing(Protocol):
     """A connection that may have ended."""
 
     def alive(self) -> bool:
-        """Return whether it still stands, as far as is known at this moment; never blocks."""
+        """Return whether it is still up, as far as is known right now; never blocks."""
         ...
 
 
@@ -31,18 +31,18 @@ ConnectionT = TypeVar("ConnectionT", bound=_Standing)
 
 
 class SteppedManager(ABC, Generic[ConnectionT]):
-    """Steps the machine of one target's connection; a face says how effects are carried out.
+    """Steps the machine of one target's connection; subclasses execute its effects.
 
     Attributes:
-        connection: the one that calls may use; None unless READY. It may have died a moment ago: ask `alive`.
+        connection: the connection that calls may use; None unless READY. It may have just ended: check `alive`.
     """
 
     def __init__(
         self, machine: m.Machine, *, clock: Clock, rng: Random, home: Home, key: Hashable | None, schedules: Registry
     ) -> None:
-        """Join the managers with the same `key`; with None, a manager has a schedule to itself (SH-3).
+        """Join the managers with the same `key`; with None, a manager has its own schedule (SH-3).
 
-        To be called when all else is ready: from here on other threads may tell it news.
+        Call it when everything else is ready: from here on, other threads may deliver notifications.
         """
         self.connection: ConnectionT | None = None
         self._machine = machine
@@ -55,29 +55,29 @@ class SteppedManager(ABC, Generic[ConnectionT]):
         self._membership = schedules.join(key, self.hear, home, clock.now())
         self._state = m.MachineState(key=self._membership.schedule, member=self._membership.number)
 
-    # What a face adds.
+    # For subclasses.
 
     @abstractmethod
     def hear(self, news: ConnectionEvent | None) -> None:
-        """Take in that another manager has changed the schedule, and by which event; from any thread."""
+        """Handle a change of the schedule by another manager, and the event that caused it; from any thread."""
 
     @abstractmethod
     def _carry_out(self, effect: m.Effect) -> None:
-        """Do what the machine wants done."""
+        """Execute an effect of the machine."""
 
     @abstractmethod
     def _changed(self, state: State) -> None:
-        """Tell of a state that the machine has come to, before its effects are carried out."""
+        """Report a new state of the machine, before its effects are executed."""
 
     @abstractmethod
     def _later(self, work: Callable[[], None]) -> None:
-        """Do something soon, where the machine is stepped, but not now."""
+        """Run something soon, where the machine is stepped, but not now."""
 
-    # What a channel asks.
+    # For the channel.
 
     @property
     def state(self) -> State:
-        """The channel's state at this moment; a connection that is gone is not READY, whoever has heard of it yet."""
+        """The channel's current state; not READY if the connection has ended, even if that was not handled yet."""
         connection = self.connection
         gone = connection is not None and not connection.alive()
         return State.IDLE if gone else self._state.state
@@ -99,7 +99,7 @@ class SteppedManager(ABC, Generic[ConnectionT]):
     # Driving the machine.
 
     def _feed(self, given: m.Input) -> None:
-        """Step the machine. An effect may lead to further inputs: they wait until the effects before are done."""
+        """Step the machine. Effects may produce further inputs, which wait until the earlier effects are done."""
         self._inputs.append(given)
         self._drain()
 
@@ -117,7 +117,7 @@ class SteppedManager(ABC, Generic[ConnectionT]):
                 self._membership.tell_others(event)
 
     def _step(self, given: m.Input) -> bool:
-        """Take the first input in; return False where that has to wait for another manager's step in this thread."""
+        """Process the first input; return False if it has to wait for another manager's step in this thread."""
         membership = self._membership
         with membership.lock:
             if membership.stepping:
@@ -135,14 +135,14 @@ class SteppedManager(ABC, Generic[ConnectionT]):
             self._changed(self._state.state)
         for effect in effects:
             if isinstance(effect, m.TellOthers):
-                self._to_tell.append(effect.event)  # told when all is done: a connection may be over as it is made
+                self._to_tell.append(effect.event)  # sent when all is done: a connection may end as it is made
             else:
                 self._carry_out(effect)
         return True
 
     def _decide(self, given: m.Input) -> Sequence[m.Effect]:
         if self._state.phase is m.Phase.CLOSED:
-            return ()  # closed is final; what was on its way comes too late
+            return ()  # closed is final; later inputs are ignored
         now, membership = self._clock.now(), self._membership
         state = self._state._replace(key=membership.schedule)
         try:
@@ -150,14 +150,14 @@ class SteppedManager(ABC, Generic[ConnectionT]):
         except Exception:
             if self._timer is not None or not (state.in_flight or state.next_start is not None):
                 raise
-            # Of a generator of the program's own. Nothing else would ever wake this manager.
+            # From a generator supplied by the program. Nothing else would ever wake this manager.
             _LOG.exception("a step of the connection to %s raised", self._machine.target)
             return (m.ArmTimer(now + self._machine.policy.initial_backoff),)
         membership.schedule = self._state.key
         return effects
 
     def _leave(self) -> None:
-        """Have no part in the key's schedule any more."""
+        """Leave the key's schedule."""
         self._membership.leave(self._clock.now(), self._machine.policy.initial_backoff)
 
     def _cancel_timer(self) -> None:

@@ -1,10 +1,10 @@
 """The schedules of a process, by key, and the managers that dial by them (SH-3, SH-5, SH-8).
 
-Thread-safe, and without an event loop: a manager is whatever joins, on whatever thread. What becomes of a schedule is
-decided in `connection/`; this module holds each one, changes it under a lock, and passes on that it has changed.
+Thread-safe, and independent of event loops: a manager may be anything that joins, on any thread. `connection/` decides
+how a schedule changes; this module stores the schedules, changes them under a lock, and notifies of changes.
 
-Nothing here keeps a manager alive. A manager that goes away without a word is noticed when the garbage collector or a
-closed event loop says so; until then it is one that gives no sign of life, which the schedule allows for.
+Nothing here keeps a manager alive. A manager that disappears is noticed when the garbage collector or a closed event
+loop reports it; until then it merely gives no sign of life, which the schedule allows for.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from grpc_backoff.connection.schedule import Schedule
 __all__ = ["MOST_REMEMBERED", "SCHEDULES", "Home", "Membership", "Registry"]
 
 MOST_REMEMBERED = 1024
-"""How many keys without any manager are remembered at most (SH-8); the one that was left first goes first."""
+"""How many keys without managers are remembered (SH-8); the one that was left first is forgotten first."""
 
 Hear = Callable[[Any], None]
-"""Takes news in, from any thread; RuntimeError if there is nobody any more to take it."""
+"""Handles a notification, from any thread; RuntimeError if the receiver is gone."""
 _NO_LOCK = nullcontext()
 
 
 class Home(Protocol):
-    """Where managers live: an event loop."""
+    """Where managers run: an event loop."""
 
     def is_closed(self) -> bool:
-        """Return whether nothing runs there any more."""
+        """Return whether it no longer runs anything."""
         ...
 
 
 class _Entry:
-    """One key's schedule, and who dials by it."""
+    """The schedule of one key, and its managers."""
 
     __slots__ = ("homes", "key", "members", "schedule", "stepping")
 
@@ -52,24 +52,24 @@ class _Entry:
 
 
 class Membership:
-    """One manager's place at the schedule of its key."""
+    """One manager's membership in the schedule of its key."""
 
     __slots__ = ("_entry", "_registry", "number")
 
     def __init__(self, registry: Registry, entry: _Entry, number: int) -> None:
-        """Made by `Registry.join`; `number` is what the schedule knows the manager by."""
+        """Store the arguments, for `Registry.join`; `number` identifies the manager in the schedule."""
         self._registry = registry
         self._entry = entry
         self.number = number
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """What to hold while a step reads `schedule` and puts another in its place."""
+        """The lock to hold while a step reads `schedule` and replaces it."""
         return _NO_LOCK if self._entry.key is None else self._registry.lock
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule as it stands."""
+        """The current schedule."""
         return self._entry.schedule
 
     @schedule.setter
@@ -78,9 +78,9 @@ class Membership:
 
     @property
     def stepping(self) -> bool:
-        """Whether a step of the key is under way; to be asked and set under the lock.
+        """Whether a step of the key is in progress; read and set it under the lock.
 
-        It is so only in this very thread: a signal handler, or what the garbage collector runs, came into it.
+        It can only be in this very thread, interrupted by a signal handler or a finalizer.
         """
         return self._entry.stepping
 
@@ -89,11 +89,11 @@ class Membership:
         self._entry.stepping = stepping
 
     def tell_others(self, news: Any) -> None:
-        """Pass on that the schedule has changed to every other manager of the key."""
+        """Notify every other manager of the key that the schedule has changed."""
         self._registry.tell(self._entry, self.number, news)
 
     def leave(self, now: float, initial_backoff: float) -> None:
-        """Have no part in it any more; harmless when that is so already."""
+        """Leave the schedule; harmless if that has been done already."""
         self._registry.leave(self._entry, self.number, now, initial_backoff)
 
 
@@ -101,30 +101,30 @@ class Registry:
     """The schedules of all keys."""
 
     def __init__(self) -> None:
-        """Know of none."""
+        """Start with no keys."""
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Forget everything, as the child of a fork does (SH-8): what was there belongs to the parent's threads."""
+        """Forget everything, in the child of a fork (SH-8): it all belonged to the parent's threads."""
         self.lock = threading.RLock()
         self._entries: dict[Hashable, _Entry] = {}
         self._remembered: OrderedDict[Hashable, float] = OrderedDict()
         self._numbers = itertools.count(1)
-        # What the garbage collector found, at any moment and in any thread, also under the lock.
+        # Found by the garbage collector, at any moment and in any thread, even under the lock.
         self._gone: deque[tuple[_Entry, int]] = deque()
 
     def __len__(self) -> int:
-        """Return how many keys are known."""
+        """Return the number of known keys."""
         return len(self._entries)
 
     def join(self, key: Hashable | None, hear: Hear, home: Home, now: float) -> Membership:
-        """Return a place at the key's schedule; at one of its own for None.
+        """Join the key's schedule, or a separate one for None.
 
         Args:
-            key: what is dialled and how.
-            hear: a method of the manager's, called with each piece of news; only a weak reference to it is kept.
-            home: where the manager lives.
-            now: the time, on the clock that all managers share.
+            key: what is dialled, and how.
+            hear: a method of the manager that is called with each notification; only weakly referenced.
+            home: where the manager runs.
+            now: the time, in seconds on the clock that all managers share.
         """
         if key is None:
             alone = _Entry(None)
@@ -142,11 +142,11 @@ class Registry:
             entry.homes[home] += 1
             entry.schedule = entry.schedule.joined()
             diallers = [entry.schedule.turn] if entry.schedule.failing else []
-        self._pass_on(entry, diallers, None)  # whoever dials alone shows no life until there is somebody to see it
+        self._pass_on(entry, diallers, None)  # a manager that dials alone gives no signs of life until there is another
         return Membership(self, entry, number)
 
     def tell(self, entry: _Entry, teller: int, news: Any) -> None:
-        """Pass news on to all members of an entry but the one that tells."""
+        """Notify all members of an entry except the one that reports."""
         if len(entry.members) <= 1:
             return
         with self.lock:
@@ -169,10 +169,10 @@ class Registry:
                     self._drop(entry, number)
 
     def leave(self, entry: _Entry, number: int, now: float, initial_backoff: float) -> None:
-        """Take a member out. With the last one the key is forgotten.
+        """Remove a member. With the last one the key is forgotten.
 
-        Unless it still holds back the next start (SH-5), or vouches for the target (CB-7): then it stays until that
-        is over.
+        Unless the key still delays the next start (SH-5), or its target is proven (CB-7): then it stays until that is
+        over.
         """
         if entry.key is None:
             return
@@ -208,7 +208,7 @@ class Registry:
                 self._drop(entry, number)
 
     def _sweep(self, now: float) -> None:
-        """Take out who is gone and what is out of date."""
+        """Remove managers that are gone and keys that are out of date."""
         while self._gone:
             entry, number = self._gone.popleft()
             self._drop(entry, number)
@@ -222,7 +222,7 @@ class Registry:
 
 
 SCHEDULES = Registry()
-"""The process's own."""
+"""The registry of this process."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=SCHEDULES.begin_anew)

@@ -1,4 +1,4 @@
-"""The threaded face: `insecure_channel` and `secure_channel` in place of `grpc`'s.
+"""The synchronous API: `insecure_channel` and `secure_channel` replace those of `grpc`.
 
 Internal: programs import from `grpc_backoff`.
 """

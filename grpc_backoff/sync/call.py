@@ -1,13 +1,13 @@
-"""A call that has no attempt yet, one now, or several behind it: the threaded shells of `calls.machine`.
+"""A call with no attempt yet, a current one, or several behind it: the threaded shells of `calls.machine`.
 
-They carry out the machine's effects and tell it what happens; what follows the machine decides. There are two:
+They execute the machine's effects and feed it inputs; all decisions are the machine's. There are two:
 
-* a blocking call does all of it in its caller's thread, and sleeps there. What others have to tell it, that there is a
-  connection say, they put into its mailbox.
-* a future or a stream of responses is used by any thread at any time. Whoever has something to tell it steps the
-  machine, one at a time, and its timer is the conductor's.
+* a blocking call does everything in its caller's thread, and sleeps there. Other threads put their notifications into
+its mailbox, for example that there is a connection.
+* a future or a response stream can be used by any thread at any time. Each thread that notifies it steps the machine,
+one at a time, and its timer is run by the conductor.
 
-To its caller the second is one of grpcio's own rendezvous objects (`rendezvous.py`).
+To its caller, the latter is one of grpcio's own rendezvous objects (`rendezvous.py`).
 """
 
 from __future__ import annotations
@@ -35,48 +35,49 @@ __all__ = ["Attempts", "BlockingCall", "Entry", "FutureCall", "Terms"]
 _LOG = logging.getLogger(__name__)
 
 _LONGEST_SLEEP = 3600.0
-"""The longest wait in one piece, in seconds: the system's own limit is far off, and a deadline may be farther."""
+"""The longest single wait, in seconds: the system has a limit far above, and a deadline may exceed it."""
 _LONGEST_SLEEP_OF_MAIN = 0.25
-"""The same for the main thread: a signal that arrives just as it falls asleep does not wake it (TH-6)."""
+"""The same for the main thread: a signal that arrives just as the thread falls asleep does not wake it (TH-6)."""
 _OF_CONNECTIONS = (m.ConnectionReady, m.Missed, m.NoConnection)
 
 
 Entry = tuple[CoreConnection, object, Any]
-"""A connection that a call has entered, the token that keeps it open until the call takes it off, and grpc's own
-multicallable there. A plain tuple: every call on a READY channel makes one."""
+"""A connection that a call has entered, the token that keeps it open until the call leaves, and grpc's own
+multicallable on it. A plain tuple: every call on a READY channel creates one."""
 
 
 class Attempts(Protocol):
     """Makes the attempts of one call."""
 
     def enter(self) -> Entry | None:
-        """Enter the connection that stands at this moment; None if there is none."""
+        """Enter the current connection; None if there is none."""
         ...
 
     def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> Any:
-        """Make an attempt, with metadata in place of the caller's own under the same keys.
+        """Make an attempt, with metadata that replaces the caller's same keys.
 
-        A blocking one returns what it ends with, or raises. Another returns grpcio's call object.
+        A blocking attempt returns its result, or raises. Any other returns grpcio's call object.
         """
         ...
 
     def committed(self) -> None:
-        """Keep no requests any more: there will be no other attempt."""
+        """Stop keeping requests: there will be no further attempt."""
         ...
 
 
 @record
 class Terms(NamedTuple):
-    """What a call is begun with.
+    """The arguments that start a call.
 
     Attributes:
         calls: what the channel's calls share.
-        machine: the rules for this one.
+        machine: the rules for this call.
         attempts: makes its attempts.
-        timeout: the caller's, for the call as a whole (RT-7), or what is left of the call that is being served here.
-        limit: the service config's, which bounds the whole as well, and which `time_remaining` does not show.
-        call_id: what its events and log lines call it; made up where None.
-        request: what the attempts send, where that is one request: for hooks.
+        timeout: the caller's timeout for the whole call, in seconds (RT-7), or the time left of the call being served
+            here.
+        limit: the service config's timeout, which bounds the whole call too, but is not part of `time_remaining`.
+        call_id: identifies the call in events and log lines; generated if None.
+        request: the single request that the attempts send, if there is one: for hooks.
     """
 
     calls: Calls
@@ -89,7 +90,7 @@ class Terms(NamedTuple):
 
 
 class _Life(CallShell):
-    """What both kinds share: the machine, and what its effects come to."""
+    """What both kinds share: the machine, and the execution of its effects."""
 
     _calls: Calls
     exhausted_error = RetriesExhaustedError
@@ -101,9 +102,9 @@ class _Life(CallShell):
 
     def _step(self, given: m.Input) -> None:
         if self._state.phase is m.CallPhase.DONE:
-            return  # the end is final; what was on its way comes too late
+            return  # the end is final; later inputs are ignored
         if isinstance(given, _OF_CONNECTIONS) and self._state.phase is not m.CallPhase.WAITING:
-            return  # the wait that it is for is over
+            return  # the wait that it was for is over
         before = self._state.phase
         self._state, effects = self._machine.step(self._state, given, self._calls.now(), self._calls)
         now = self._state.phase
@@ -141,14 +142,14 @@ class BlockingCall(_Life):
     """A call whose caller waits for its end, in the caller's thread."""
 
     def __init__(self, terms: Terms) -> None:
-        """Do nothing yet."""
+        """Prepare the call without starting it."""
         super().__init__(terms)
         self._mailbox: SimpleQueue[m.Input] = SimpleQueue()
         self._wake: float | None = None
         self._result: Any = None
 
     def run(self) -> Any:
-        """Make the call and return what it ends with; raise what a failed call raises."""
+        """Make the call and return its result; raise the error of a failed call."""
         try:
             self._carry_out(self._first)
             while self._state.phase is not m.CallPhase.DONE:
@@ -163,19 +164,19 @@ class BlockingCall(_Life):
         try:
             raise error
         finally:
-            del error  # a traceback leads to this frame, and so to the channel
+            del error  # its traceback refers to this frame, and so to the channel
 
     def feed(self, given: m.Input) -> None:
-        """Have the caller's thread step the machine; from any thread, and from finalizers: the queue is reentrant."""
+        """Let the caller's thread step the machine; from any thread, and from finalizers: the queue is reentrant."""
         self._mailbox.put(given)
 
     def commit(self) -> None:
-        """Hold the call to the attempt that runs: its requests are too large to be kept (RT-8). From any thread."""
+        """Commit the call to the current attempt: its requests are too large to keep (RT-8). From any thread."""
         self.feed(m.Committed())
         self._keep_no_requests()
 
     def _receive(self) -> m.Input:
-        """Sleep until there is something to be told, or the timer is due."""
+        """Sleep until there is an input, or the timer is due."""
         longest = _longest_sleep()
         while True:
             left = longest if self._wake is None else self._wake - self._calls.now()
@@ -210,7 +211,7 @@ class BlockingCall(_Life):
                 pass  # none is running while its caller is here
 
     def _begin(self, effect: m.Begin) -> None:
-        assert self._attempts is not None, "a call that has ended begins no attempt"
+        assert self._attempts is not None, "a finished call starts no attempt"
         entry = self._attempts.enter()
         if entry is None and self._calls.conductor.is_here():  # TH-6: a finalizer's call, which would wait for itself
             self._error = self._calls.pending.cannot_wait()
@@ -243,28 +244,30 @@ class BlockingCall(_Life):
         self._end_span(error.code().name)
         given = m.Begun() if self._machine.handed_over else self._failure(error)
         connection.failed(error.code())
-        while not self._mailbox.empty():  # what was told in the meantime: that the call is held to this attempt, say
+        while not self._mailbox.empty():  # received in the meantime: for example, that the call is committed
             self._inputs.append(self._mailbox.get())
         self._inputs.append(given)
 
     def _finish(self, effect: m.Finish) -> None:
         if effect.ending is m.Ending.EXHAUSTED:
             self._error = self._exhausted(effect)
-        elif effect.ending is m.Ending.CANCELLED:  # by the channel's close: a blocking call has no other handle
+        elif (
+            effect.ending is m.Ending.CANCELLED
+        ):  # because the channel was closed: nothing else can cancel a blocking call
             self._error = InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, CLOSED_DETAILS, (), ()))
 
 
 class FutureCall(_Life):
-    """A call that goes on by itself: whoever has something to tell it carries it on.
+    """A call that runs in the background: each thread that notifies it drives it on.
 
     Attributes:
-        state: what grpcio keeps of a call, of the whole of this one; waited for and notified under its condition.
-        attempt: the attempt on a connection, or the one that was last; None while the call waits.
-        error: what a failed call raises; None where it is what the attempt itself says.
+        state: grpcio's state of the call as a whole; guarded by its condition.
+        attempt: the attempt on a connection, or the last one; None while the call waits.
+        error: the error of a failed call; None if the attempt itself reports it.
     """
 
     def __init__(self, terms: Terms) -> None:
-        """Do nothing yet."""
+        """Prepare the call without starting it."""
         super().__init__(terms)
         self.state = call_state()
         self.attempt: Any = None
@@ -278,7 +281,7 @@ class FutureCall(_Life):
         self._broken: BaseException | None = None
 
     def start(self) -> None:
-        """Begin the first attempt, or wait for a connection; an error of the first attempt is raised."""
+        """Start the first attempt, or wait for a connection; an error while starting the first attempt is raised."""
         self._drain(lambda: self._carry_out(self._first))
         if self._broken is not None:
             raise self._broken
@@ -288,7 +291,7 @@ class FutureCall(_Life):
     # Driving the machine.
 
     def feed(self, given: m.Input) -> None:
-        """Step the machine; from any thread. An effect may lead to further inputs, which wait for their turn."""
+        """Step the machine; from any thread. Effects may produce further inputs, which wait for their turn."""
         self._inputs.append(given)
         self._drain()
         if self._due:
@@ -341,7 +344,7 @@ class FutureCall(_Life):
     # Attempts.
 
     def _begin(self, effect: m.Begin) -> None:
-        assert self._attempts is not None, "a call that has ended begins no attempt"
+        assert self._attempts is not None, "a finished call starts no attempt"
         entry = self._attempts.enter()
         self.attempt = None
         if entry is None:
@@ -367,7 +370,7 @@ class FutureCall(_Life):
             self._attempt_ended(attempt, entry)
 
     def _attempt_ended(self, attempt: Any, entry: Entry) -> None:
-        """Tell the machine of an attempt's end, in the moment of it; on grpcio's thread."""
+        """Tell the machine at once that an attempt has ended; on grpcio's thread."""
         status = status_of(attempt)
         connection, token, _ = entry
         code = status.code
@@ -386,7 +389,7 @@ class FutureCall(_Life):
             else:
                 self._error = None if code is grpc.StatusCode.OK else attempt
                 self._end_span(code.name)
-                # It may have been cancelled from elsewhere: by the channel's close, say.
+                # It may have been cancelled from elsewhere, for example by closing the channel.
                 self._inputs.append(m.CancelRequested() if status.cancelled else given)
                 self._drain()
         if not self._stepping:
@@ -396,7 +399,7 @@ class FutureCall(_Life):
 
     def _finish(self, effect: m.Finish) -> None:
         self._settled = True
-        self._attempts = None  # with it goes the channel
+        self._attempts = None  # releases the channel
         self._cancel_timer()
         attempt = self.attempt
         if effect.ending is m.Ending.EXHAUSTED:
@@ -409,7 +412,7 @@ class FutureCall(_Life):
             self._settle(attempt)
 
     def _settle(self, outcome: Any) -> None:
-        """Write down how the call has ended, and call back whoever wants to know."""
+        """Record how the call has ended, and run its callbacks."""
         state = self.state
         with state.condition:
             callbacks, state.callbacks = state.callbacks or [], None
@@ -442,7 +445,7 @@ class FutureCall(_Life):
             state.debug_error_string = debug or ""
 
     def _call_back(self) -> None:
-        """Call the program's callbacks: on grpcio's thread or one of the listeners', and not under a lock."""
+        """Run the program's callbacks: on grpcio's thread or a listeners' thread, and without a lock."""
         due, self._due = self._due, []
         for callback in due:
             try:
@@ -459,29 +462,30 @@ class FutureCall(_Life):
 
     def _cancel(self) -> None:
         self.feed(m.CancelRequested())
-        # Behind that: one that was being made is known now, and of one that was handed over the machine knows no more.
+        # After that: an attempt that was being made is known now; the machine no longer tracks one that was handed
+        # over.
         attempt = self.attempt
         if attempt is not None:
             attempt.cancel()
 
     def commit(self) -> None:
-        """Hold the call to the attempt that runs: something of it has reached the caller (RT-8)."""
+        """Commit the call to the current attempt: part of its response has reached the caller (RT-8)."""
         if not self._state.committed and not self._settled:
             self.feed(m.Committed())
             self._keep_no_requests()
 
     def time_left(self) -> float | None:
-        """Return the seconds until the deadline that `time_remaining` shows; None without one."""
+        """Return the seconds until the deadline that `time_remaining` reports; None without one."""
         return None if self._shown_end is None else self._shown_end - self._calls.now()
 
     def current(self) -> Any:
-        """Return the attempt once it is on a connection; None if the call has ended without."""
+        """Wait until the attempt is on a connection, and return it; None if the call has ended without one."""
         with self.state.condition:
             self._wait_for(lambda: self.attempt is not None or self.state.code is not None)
             return self.attempt
 
     def follows(self, attempt: Any) -> bool:
-        """Return whether another attempt follows on one that has ended, once that is known."""
+        """Wait until it is known whether another attempt follows one that has ended, and return whether it does."""
         with self.state.condition:
             self._wait_for(lambda: self.attempt is not attempt or self.state.code is not None)
             return self.state.code is None
@@ -493,6 +497,6 @@ class FutureCall(_Life):
 
 
 def _longest_sleep() -> float:
-    """Return for how many seconds this thread may sleep in one piece."""
+    """Return how many seconds this thread may sleep at a time."""
     is_main = threading.current_thread() is threading.main_thread()
     return _LONGEST_SLEEP_OF_MAIN if is_main else _LONGEST_SLEEP

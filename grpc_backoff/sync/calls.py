@@ -1,4 +1,4 @@
-"""What the calls of one channel share: time, chance, the retry budget, hooks, and where they wait."""
+"""What the calls of one channel share: time, randomness, the retry budget, hooks, and the queue of pending calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Calls", "SharedTokens"]
 
 
 class _OneAtATime:
-    """A lock that a fork leaves free: another thread of the parent's may have held it."""
+    """A lock that is free after a fork, even if another thread of the parent held it."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -35,10 +35,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class SharedTokens(RetryTokens):
-    """A target's retry budget as threads use it: one of them at a time."""
+    """A target's retry budget, safe to use from several threads."""
 
     def __init__(self, tokens: RetryTokens) -> None:
-        """Stand in front of those that the channels of a target share."""
+        """Wrap the tokens that the channels of a target share."""
         self._tokens = tokens
 
     @property
@@ -57,16 +57,16 @@ class SharedTokens(RetryTokens):
             self._tokens.failed()
 
     def succeeded(self) -> None:
-        """Get back what a success brings."""
+        """Get back the tokens that a success returns."""
         with _TOKENS.lock:
             self._tokens.succeeded()
 
 
 class Calls(ChannelCalls):
-    """The surroundings of one channel's calls, in any thread.
+    """The shared environment of one channel's calls, in any thread.
 
     Attributes:
-        conductor: the thread that keeps the time of calls that are futures.
+        conductor: the thread that runs the timers of futures.
     """
 
     pending: PendingCalls
@@ -84,7 +84,7 @@ class Calls(ChannelCalls):
         now: Callable[[], float],
         rng: Random,
     ) -> None:
-        """Keep them; no call is known yet."""
+        """Store the arguments; there are no calls yet."""
         super().__init__(setup, pending=pending, hooks=hooks, listeners=listeners, now=now, rng=rng)
         self.emit = listeners.hear
         self.conductor = conductor
@@ -92,12 +92,12 @@ class Calls(ChannelCalls):
             self.tokens = SharedTokens(self.tokens)
 
     def rests(self, call: Resting) -> None:
-        """Keep a call, and keep it alive, while it is between two attempts."""
+        """Store a call, and keep it alive, while it is between two attempts."""
         super().rests(call)
-        if self.closing:  # `close` may have come before it was here
+        if self.closing:  # `close` may have run before the call was stored
             call.feed(ChannelClosing())
 
     def close(self) -> None:
-        """Repeat nothing any more: calls between two attempts end, and those that wait for a connection."""
+        """Stop repeating calls: calls between two attempts end, and so do pending ones."""
         super().close()
         self.pending.cancel()

@@ -1,4 +1,4 @@
-"""The threaded channel: grpc's interface outside, the connection manager inside."""
+"""The threaded channel: grpc's interface in front of the connection manager."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ __all__ = ["Channel", "Options", "insecure_channel", "retrying", "secure_channel
 _CLOSES_WITHIN = 0.2
 """How long `close` waits for other threads, in seconds: the rest of it takes a few milliseconds."""
 _CHANCE = random.SystemRandom()
-"""Where jitter comes from unless a channel is given a generator; without a state that a fork could copy (CB-11)."""
+"""The default source of jitter; it has no state that a fork could copy (CB-11)."""
 
 
 class Channel(Factories, grpc.Channel):
-    """A `grpc.Channel` that makes its connections by gRPC's connection-backoff protocol.
+    """A `grpc.Channel` that connects by gRPC's connection-backoff protocol.
 
-    Made by `insecure_channel` and `secure_channel`. Beside grpc's own interface it has `connection_status`,
-    `reset_connect_backoff`, `add_listener` and `remove_listener`. All of it may be used from any thread.
+    Created by `insecure_channel` and `secure_channel`. In addition to grpc's own interface it has `connection_status`,
+    `reset_connect_backoff`, `add_listener` and `remove_listener`. All methods may be used from any thread.
     """
 
     _multicallables = MULTICALLABLES
-    closing = True  # until the constructor is through
+    closing = True  # until the constructor has finished
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Channel(Factories, grpc.Channel):
         target, policy, core_options = setup.target, setup.policy, setup.core_options
         forks.check_core(target)
         self.call_policies = setup.call_policies
-        """How the channel's calls are retried, by method."""
+        """The retry policies of the channel's calls, by method."""
         self.policy = policy
         """How the channel connects."""
         self.policy_values = setup.policy_values
-        """The policy's values by their names, each with where it came from (BP-3)."""
+        """The policy's values by name, each with its source (BP-3)."""
         self.target = target
         self.single_threaded = is_single_threaded(core_options)
         shares = setup.clock is None and setup.rng is None  # SH-1
@@ -107,32 +107,33 @@ class Channel(Factories, grpc.Channel):
         """What the channel's calls share."""
         self.closing = False
 
-    # What grpc has not.
+    # Beyond grpc's interface.
 
     def connection_status(self) -> ConnectionStatus:
-        """Return what the channel is doing: state, attempt, last error, time to the next attempt (CH-11)."""
+        """Return what the channel is doing: state, attempt, last error, seconds until the next attempt (CH-11)."""
         return self._manager.status()
 
     def reset_connect_backoff(self) -> None:
-        """Forget the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
+        """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
 
-        For when something else knows that the network or the server is back. Safe in every state, from any thread,
+        Use it when something else knows that the network or the server is back. Safe in every state, from any thread,
         any number of times; after `close` it does nothing.
         """
         if not self.closing and not self._is_inherited:
             self._conductor.post(self._manager.reset)
 
     def add_listener(self, listener: Listener) -> None:
-        """Have `listener` called with every event of the connection and of retried calls from now on.
+        """Call `listener` with every event of the connection and of retried calls from now on.
 
-        It is called on a thread of the channel's own. One that blocks keeps later events from this channel's listeners,
-        and nothing else. What it raises is logged and harms nothing (CH-11). OptionError if it is none.
+        It is called on a thread of the channel. A listener that blocks delays later events for this channel's
+        listeners, and nothing else. Exceptions from it are logged and otherwise ignored (CH-11). Raises OptionError if
+        it is not a listener.
         """
         check_listener("listener", listener)
         self._listeners.given.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
-        """Take a listener away again; ValueError if it is not there."""
+        """Remove a listener; ValueError if it is not registered."""
         self._listeners.given.remove(listener)
 
     # grpc.Channel
@@ -148,13 +149,13 @@ class Channel(Factories, grpc.Channel):
         self.close()
 
     def close(self) -> None:
-        """Close for good, within a quarter of a second: calls that run or wait are cancelled (CB-10)."""
+        """Close the channel within a quarter of a second: running and pending calls are cancelled (CB-10)."""
         with self._ending:
             if self.closing:
                 return
             self.closing = True
         if self._is_inherited:
-            return  # what it had are the parent's threads and sockets
+            return  # its threads and sockets belong to the parent
         self.calls.close()
         end = time.monotonic() + _CLOSES_WITHIN
         for thread in self._end(_CLOSES_WITHIN / 2):
@@ -164,7 +165,7 @@ class Channel(Factories, grpc.Channel):
         self._listeners.wait(max(0.0, end - time.monotonic()))
 
     def _end(self, within: float) -> list[threading.Thread]:
-        """Have the conductor end everything; return the threads that still close connections."""
+        """Let the conductor end everything; return the threads that are still closing connections."""
         closing: list[threading.Thread] = []
         ended = threading.Event()
 
@@ -181,19 +182,19 @@ class Channel(Factories, grpc.Channel):
         return closing
 
     def __del__(self) -> None:
-        """Stop dialling, and say that `close` was forgotten (CB-10); calls that run go on."""
+        """Stop dialling, and warn that `close` was not called (CB-10); running calls continue."""
         if self.closing or self._is_inherited or sys.is_finalizing():
             return
         self._conductor.post(_dropping(self._manager, self._connector, self._listeners))
-        # Last: a program may have warnings raised as errors.
+        # Last, because a program may turn warnings into errors.
         warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
     def subscribe(
         self, callback: Callable[[grpc.ChannelConnectivity], None], try_to_connect: bool | None = False
     ) -> None:
-        """Have `callback` called with the channel's state now and with each that follows, on a thread of the channel's.
+        """Call `callback` with the channel's current state and with each new one, on a thread of the channel.
 
-        With `try_to_connect`, ask for a connection, once, if there is none.
+        With `try_to_connect`, request a connection once, if there is none.
         """
         if self.closing:
             return
@@ -203,17 +204,17 @@ class Channel(Factories, grpc.Channel):
             self._conductor.post(self._manager.want)
 
     def unsubscribe(self, callback: Callable[[grpc.ChannelConnectivity], None]) -> None:
-        """Take a callback away again; harmless when it is not there."""
+        """Remove a callback; harmless if it is not registered."""
         self._listeners.unsubscribe(callback)
 
-    # What calls ask.
+    # For calls.
 
     def connection(self) -> CoreConnection | None:
-        """Return the connection that calls may enter, as far as is known; None if there is none."""
+        """Return the connection that calls may use, as far as is known; None if there is none."""
         return None if self.closing or self._is_inherited else self._manager.connection
 
     def refuse(self) -> None:
-        """Refuse a call on a channel that is closed, by grpcio's ValueError, or that was made before a fork."""
+        """Reject a call on a closed channel, with grpcio's ValueError, or on a channel created before a fork."""
         if self.closing:
             raise ValueError(CLOSED_TEXT)
         self._refuse_inherited()
@@ -225,13 +226,13 @@ class Channel(Factories, grpc.Channel):
     def _refuse_inherited(self) -> None:
         if self._is_inherited:
             raise ForkError(
-                f"the channel to {self.target} was made before a fork, and the process that made it uses it: make "
+                f"the channel to {self.target} was created before a fork and belongs to the parent process: create "
                 "channels in the child, after the fork"
             )
 
 
 def _dropping(manager: Any, connector: CoreConnector, listeners: Listeners) -> Callable[[], None]:
-    """Return what ends a channel that nobody has any more."""
+    """Return the function that shuts down a channel that was garbage-collected."""
 
     def drop() -> None:
         manager.close()
@@ -250,11 +251,11 @@ def insecure_channel(
     """Create a channel without TLS, as `grpc.insecure_channel` does.
 
     Args:
-        target: the server's address, as for grpc. A URL, or a port above 65535, is refused: no core can dial it.
-        options: channel options; those that set the backoff are listed in the README.
+        target: the server's address, as for grpc. A URL, or a port above 65535, is rejected: no core can dial it.
+        options: channel options; the README lists those that affect the backoff.
         compression: the compression of the channel's calls, as for grpc.
-        settings: this library's own, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
-            `retry_budget` and `retry_hooks`, see `ChannelSettings`.
+        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
+            `retry_budget` and `retry_hooks`; see `ChannelSettings`.
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
@@ -274,18 +275,19 @@ def secure_channel(
     """Create a channel with credentials, as `grpc.secure_channel` does.
 
     Args:
-        target: the server's address, as for grpc. A URL, or a port above 65535, is refused: no core can dial it.
+        target: the server's address, as for grpc. A URL, or a port above 65535, is rejected: no core can dial it.
         credentials: as for grpc.
-        options: channel options; those that set the backoff are listed in the README.
+        options: channel options; the README lists those that affect the backoff.
         compression: the compression of the channel's calls, as for grpc.
-        settings: this library's own, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
-            `retry_budget` and `retry_hooks`, see `ChannelSettings`.
+        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
+            `retry_budget` and `retry_hooks`; see `ChannelSettings`.
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
         grpc_backoff.errors.ForkError: the process was forked with channels open, and grpcio would hang (FK-1).
+        TypeError: `credentials` is not a `grpc.ChannelCredentials`.
     """
-    if not isinstance(credentials, grpc.ChannelCredentials):  # None would make a channel without TLS
+    if not isinstance(credentials, grpc.ChannelCredentials):  # None would create a channel without TLS
         raise TypeError(f"credentials={type(credentials).__name__}: expected grpc.ChannelCredentials")
     return Channel(target, credentials, options, compression, **settings)

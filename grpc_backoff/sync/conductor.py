@@ -1,10 +1,10 @@
-"""The one thread behind all threaded channels of a process: it keeps their timers and steps their machines (TH-5).
+"""The one thread behind all threaded channels of a process: it runs their timers and steps their machines (TH-5).
 
-Whoever wants something of a connection posts it here, from any thread, and goes on. So a connection's machine and its
-shell are used by one thread alone and need no lock. Nothing of the program's runs here (TH-5a): what blocks in a
-listener or a callback delays nobody's dial.
+Any thread that needs something from a connection posts it here, and goes on. So a connection's machine and its shell
+are used by one thread only and need no lock. None of the program's code runs here (TH-5a): a listener or callback that
+blocks delays no dial.
 
-The thread starts with the first piece of work of a channel and ends soon after the last channel has let go of it.
+The thread starts with the first piece of work of a channel and ends soon after the last channel has left it.
 """
 
 from __future__ import annotations
@@ -29,49 +29,49 @@ __all__ = ["CONDUCTOR", "LOOK_EVERY", "Conductor", "Timer"]
 _LOG = logging.getLogger(__name__)
 
 LOOK_EVERY = 0.2
-"""How often connections that stand are looked at, in seconds: all of them together, so that it costs one wake-up."""
+"""How often open connections are polled, in seconds: all of them together, so that it costs one wake-up."""
 _LINGERS = 0.1
-"""How long the thread stays when no channel is left, in seconds: a program may make a channel for each request."""
+"""How long the thread stays without channels, in seconds: a program may create a channel for each request."""
 _ENDS_WITHIN = 0.5
 """How long the interpreter's exit waits for the thread, in seconds."""
 _FEW = 64
-"""So many timers that were taken back may lie about before they are thrown out."""
+"""How many cancelled timers may accumulate before they are removed."""
 
 Work = Callable[[], object]
 
 
 class Looked(Protocol):
-    """Something that wants to be looked at from time to time."""
+    """Something that is polled from time to time."""
 
     def look(self) -> None:
-        """Look whether anything has happened; never blocks."""
+        """Check whether anything has happened; never blocks."""
         ...
 
 
 class Timer:
-    """Something to do at a moment."""
+    """A piece of work scheduled for a moment."""
 
     __slots__ = ("work",)
 
     def __init__(self, work: Work) -> None:
-        """Not taken back yet."""
+        """Start as not cancelled."""
         self.work: Work | None = work
 
     def cancel(self) -> None:
-        """Take it back; harmless when it has run. From any thread."""
+        """Cancel it; harmless if it has run. From any thread."""
         self.work = None
 
 
 class Conductor:
-    """A thread that does what it is told, in order, and at given times."""
+    """A thread that runs posted work, in order, and at given times."""
 
     def __init__(self) -> None:
-        """Begin without a thread."""
+        """Start without a thread."""
         self.now = time.monotonic
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        # Reentrant, both: a finalizer posts from wherever the garbage collector happened to run.
+        # Both reentrant: a finalizer posts from wherever the garbage collector happened to run.
         self._work: SimpleQueue[Work | None] = SimpleQueue()
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
@@ -83,36 +83,36 @@ class Conductor:
         self._stopping = False
 
     def is_closed(self) -> bool:
-        """Return whether nothing runs here any more: never, for the schedules of keys."""
+        """Return whether it no longer runs anything: never, for the schedules of keys."""
         return False
 
     def is_stopped(self) -> bool:
-        """Return whether the interpreter is about to exit, so that nothing is done here any more."""
+        """Return whether the interpreter is about to exit, so that nothing more is done here."""
         return self._stopping
 
     def is_here(self) -> bool:
-        """Return whether the code that asks runs on the conductor's thread."""
+        """Return whether the calling code runs on the conductor's thread."""
         return threading.current_thread() is self._thread
 
-    # What channels ask.
+    # For channels.
 
     def join(self, user: object) -> None:
-        """Keep the thread for `user`, until it leaves."""
+        """Keep the thread running for `user`, until it leaves."""
         self._users[user] = None
 
     def leave(self, user: object) -> None:
-        """Have no need of the thread any more; it ends when nobody has."""
+        """Stop keeping the thread running; it ends when it has no users."""
         self._users.pop(user, None)
-        self.post(_nothing)  # it looks anew how long it stays
+        self.post(_nothing)  # so that it checks again how long to stay
 
     def post(self, work: Work) -> None:
-        """Have `work` done by the thread, soon and in order; from any thread, also from a finalizer."""
+        """Have the thread run `work`, soon and in order; from any thread, even from a finalizer."""
         self._work.put(work)
         if self._thread is None:
             self._start()
 
     def call_at(self, when: float, callback: Work) -> Timer:
-        """Call back once at `when`, on the thread, or soon after; from any thread."""
+        """Call back once on the thread, at `when` or soon after, in seconds; from any thread."""
         timer = Timer(callback)
         if self.is_here():
             self._keep(when, timer)
@@ -121,13 +121,13 @@ class Conductor:
         return timer
 
     def watch(self, looked: Looked) -> None:
-        """Look at it every LOOK_EVERY seconds; on the thread."""
+        """Poll it every LOOK_EVERY seconds; on the thread."""
         if not self._looked:
             self._next_look = self.now() + LOOK_EVERY
         self._looked[looked] = None
 
     def unwatch(self, looked: Looked) -> None:
-        """Look at it no more; harmless when nobody does. On the thread."""
+        """Stop polling it; harmless if it is not polled. On the thread."""
         self._looked.pop(looked, None)
 
     # The thread.
@@ -136,9 +136,9 @@ class Conductor:
         with self._lock:
             if self._thread is not None or self._stopping:
                 return
-            # A daemon: the exit of the interpreter does not wait for channels that nobody has closed.
+            # A daemon: the interpreter's exit does not wait for channels that were not closed.
             self._thread = threading.Thread(target=self._run, name="grpc-backoff", daemon=True)
-            # In a context of its own: it outlives the call that happened to start it.
+            # In a new context: it outlives the call that happened to start it.
             Context().run(self._thread.start)
 
     def _run(self) -> None:
@@ -148,7 +148,7 @@ class Conductor:
             pump.stop()
 
     def _go_on(self) -> None:
-        """Work until nobody needs the thread any more."""
+        """Run until the thread has no users."""
         idle_since = None
         while True:
             if self._users:
@@ -173,11 +173,11 @@ class Conductor:
         return min(moments) if moments else None
 
     def _take(self, until: float | None) -> None:
-        """Do what is there, or wait for it."""
+        """Run the available work, or wait for some."""
         with contextlib.suppress(Empty):
             work = self._work.get(timeout=None if until is None else max(0.0, until - self.now()))
             _do(work)
-            for _ in range(self._work.qsize()):  # not more: timers have their turn too
+            for _ in range(self._work.qsize()):  # not more: timers need their turn too
                 _do(self._work.get_nowait())
 
     def _fire(self) -> None:
@@ -201,7 +201,7 @@ class Conductor:
         heapq.heappush(self._timers, (when, next(self._numbers), timer))
 
     def _ends(self) -> bool:
-        """Take the thread's leave, unless somebody has posted in the same moment."""
+        """End the thread, unless work was posted at the same moment."""
         with self._lock:
             here, self._thread = self._thread, None
             if not self._work.empty() or self._users:
@@ -212,7 +212,7 @@ class Conductor:
     # The end of the process, and forks.
 
     def stop(self) -> None:
-        """End the thread for good: the interpreter exits, and a thread that goes on would meet its ruins."""
+        """End the thread for good: the interpreter is exiting, and a running thread would meet a half-destroyed one."""
         self._stopping = True
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -220,7 +220,7 @@ class Conductor:
             thread.join(_ENDS_WITHIN)
 
     def after_fork(self) -> None:
-        """Begin anew in the child of a fork: the thread is the parent's, and so is everything that was posted."""
+        """Start over in the child of a fork: the thread and all posted work belong to the parent."""
         self._begin_anew()
 
 
@@ -238,7 +238,7 @@ def _nothing() -> None:
 
 
 CONDUCTOR = Conductor()
-"""The process's own."""
+"""The conductor of this process."""
 
 atexit.register(CONDUCTOR.stop)
 if hasattr(os, "register_at_fork"):

@@ -1,13 +1,12 @@
-"""Dials with grpcio's C-core: each attempt is a C-core channel of its own, which READY calls then use directly.
+"""Dials with grpcio's C-core: each attempt is a separate C-core channel, which READY calls then use directly.
 
-The core is a capable dialler with a will of its own; what keeps it to one attempt is told in `aio/core.py`, and the
-options for it are both faces' (`connection/core_options.py`). What is different here is how it is watched. A watch of
-the core's needs a thread for each channel, and closing a channel waits for its watch. So the conductor looks at the
-state from time to time: soon and often behind the start of an attempt, at all connections that stand every fifth of a
-second, and each call looks before it enters.
+`aio/core.py` explains how the core is limited to one attempt; the options for it are shared by both APIs
+(`connection/core_options.py`). What differs here is how the core is watched. A watch needs a thread for each channel,
+and closing a channel waits for its watch. So the conductor polls the state instead: soon and often after the start of
+an attempt, every fifth of a second for all open connections, and each call checks before it enters.
 
-A connection counts the calls on it without a lock: `calls` is a set, and adding to one is atomic. Whoever takes the
-last call off a connection that is retired has it closed.
+A connection counts the calls on it without a lock: `calls` is a set, and adding to a set is atomic. The thread that
+removes the last call from a retired connection has it closed.
 """
 
 from __future__ import annotations
@@ -36,25 +35,25 @@ __all__ = ["CoreAttempt", "CoreConnection", "CoreConnector"]
 Options = Sequence[tuple[str, Any]]
 
 _FIRST_LOOK = 0.001
-"""How long after its start an attempt is first looked at, in seconds; later looks come after a share of its age."""
+"""How long after its start an attempt is first polled, in seconds; later polls follow after a share of its age."""
 _LOOK_SHARE = 0.125
 _RAREST_LOOK = 0.02
-"""The longest pause between two looks at an attempt. Such looks keep to a grid: one wake-up for many attempts."""
+"""The longest pause between two polls of an attempt. Polls are aligned: one wake-up for many attempts."""
 _BEGINS_WITHIN = 0.25
-"""How long the core may take to begin an attempt: one that shows IDLE after that has connected and lost it again."""
+"""How long the core may take to start an attempt: one that shows IDLE after that has connected and lost it again."""
 _SETTLE = 0.005
-"""How long a new connection is looked at before calls may enter it, if the one before did not break young (CB-7)."""
+"""How long a new connection is observed before calls may use it, unless the previous one was short-lived (CB-7)."""
 _SHORT_LIFE = 0.1
-"""What counts as breaking young, and for how long the connection after such a one is looked at."""
+"""What counts as short-lived, and how long the connection after a short-lived one is observed, in seconds."""
 _CALLS_ARE_REFUSED_WITHIN = 0.1
-"""How soon after a connection was seen to end a call can still end by the very GOAWAY, in seconds."""
+"""How soon after a connection was seen to end the same GOAWAY can still end a call, in seconds."""
 _CALLS_BREAK_WITHIN = 0.02
-"""How soon after a connection broke its calls have ended: those that still run after that outlive a GOAWAY."""
+"""How soon after a connection broke its calls have ended, in seconds: calls that still run then outlive a GOAWAY."""
 _IDLE_SHARE = 0.9
-"""What part of the idle timeout counts as all of it."""
+"""The fraction of the idle timeout that counts as all of it."""
 _EXPLAIN_TIMEOUT = 0.25
 _NO_ANSWER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
-"""Outcomes that a call can have without any answer of the server's."""
+"""The outcomes that a call can have without any answer from the server."""
 _BROKEN = "the peer closed it, or the network broke"
 _EXPLAIN_SERVICE = "grpc_backoff.WhyIsThereNoConnection"
 _EXPLAIN_METHOD = f"/{_EXPLAIN_SERVICE}/Ask"
@@ -67,17 +66,17 @@ class CoreConnection:
     """One connection of a C-core channel, from SETTINGS to its end.
 
     Attributes:
-        channel: grpcio's own, for calls.
+        channel: grpcio's own channel, for calls.
         check: returns the core's number for the state; ValueError once the channel is closed.
-        calls: a token for each call that is being made here.
-        used: when a call last ended here.
+        calls: a token for each call in progress on this connection.
+        used: when a call last ended on it.
         retired: whether new calls must go elsewhere.
-        served: whether the server has answered a call, whatever it said (CB-8).
-        streamed: whether a call was made here that grpcio's own thread serves.
+        served: whether the server has answered a call, whatever the answer (CB-8).
+        streamed: whether a call was made on it that grpcio's own thread serves.
     """
 
     def __init__(self, channel: Any, since: float, owner: CoreConnector, limit: float) -> None:
-        """Begin at `since`, when SETTINGS arrived; `limit` is what the attempt was given, in seconds."""
+        """Start at `since`, when SETTINGS arrived; `limit` is the time limit that the attempt had, in seconds."""
         self.channel = channel
         self.check: Callable[[bool], int] = channel._channel.check_connectivity_state  # noqa: SLF001 - see `grpcio.py`
         self.calls: set[object] = set()
@@ -95,26 +94,26 @@ class CoreConnection:
         self._loss: Loss | None = None
 
     def state(self) -> int | None:
-        """Return the core's number for the state at this moment; None once the channel is closed."""
+        """Return the core's number for the current state; None once the channel is closed."""
         try:
             return self.check(False)
         except ValueError:
             return None
 
     def alive(self) -> bool:
-        """Return whether the core has the connection at this moment. From any thread."""
+        """Return whether the core has the connection right now. From any thread."""
         return self.state() == READY
 
     def last_used(self) -> float:
-        """Return when a call was last made or running here."""
+        """Return when a call was last made or running on it, in seconds on the channel's clock."""
         return self._owner.conductor.now() if self.calls else self.used
 
-    # Calls. What every call on a READY channel pays for stands here and in `multicallables.py` (TH-2).
+    # Calls. The overhead of every call on a READY channel is here and in `multicallables.py` (TH-2).
 
     def entered(self, token: object) -> bool:
-        """Take a call on, known by its token, if the connection stands at this moment. From any thread."""
+        """Add a call, identified by its token, if the connection is up right now. From any thread."""
         calls = self.calls
-        calls.add(token)  # before the look: whoever retires the connection looks behind that
+        calls.add(token)  # before the check: a thread that retires the connection checks after that
         try:
             if not self.retired and self.check(False) == READY:
                 return True
@@ -124,14 +123,14 @@ class CoreConnection:
         return False
 
     def ended(self, token: object) -> None:
-        """Take a call off, which has ended. From any thread, and harmless when that is done."""
+        """Remove a finished call. From any thread, and harmless if that has been done."""
         self.calls.discard(token)
         self.used = self._owner.conductor.now()
         if self.retired and not self.calls:
             self._owner.conductor.post(self._drained)
 
     def failed(self, code: grpc.StatusCode | None) -> None:
-        """Take note of a call's failure: where the connection broke with it, the manager is to hear of it at once."""
+        """Record a call's failure: if the connection broke with it, notify the manager at once."""
         if code not in _NO_ANSWER:
             self.served = True
         elif not self.retired and not self.alive():
@@ -139,7 +138,7 @@ class CoreConnection:
             self._owner.conductor.post(self._owner.lost)
 
     def link(self) -> Link:
-        """Return how it is; to be asked in the moment of a call's end."""
+        """Return its state; call it at the moment when a call ends."""
         state = self.state()
         if state == TRANSIENT_FAILURE:
             return Link.UNREACHABLE
@@ -155,7 +154,7 @@ class CoreConnection:
     # The end. On the conductor.
 
     def loss(self) -> Loss | None:
-        """Return how it ended; None while it stands, or while that is being found out."""
+        """Return how it ended; None while it is up, or while the cause is being determined."""
         if self._loss is None and not self.alive():
             self._see_ended()
             now = self._owner.conductor.now()
@@ -163,7 +162,8 @@ class CoreConnection:
             if not on_probation or self.served:
                 self._loss = self._describe()
             elif now - self._seen_ended >= _CALLS_BREAK_WITHIN:
-                # CB-8: the core tells no GOAWAY from a broken connection, but calls outlive only the one.
+                # CB-8: the core does not distinguish a GOAWAY from a broken connection, but calls outlive only the
+                # former.
                 outlived = len(self.calls) > 0 and self.state() == IDLE
                 self._loss = Loss(_BROKEN, graceful=outlived, served=self.served)
         return self._loss
@@ -171,11 +171,11 @@ class CoreConnection:
     def _describe(self) -> Loss:
         unused = self._owner.conductor.now() - max(self.last_used(), self._since)
         if unused >= _IDLE_SHARE * self._owner.policy.idle_timeout:
-            return Loss("nobody used it for the idle timeout", graceful=True)  # the core ends it then (CB-14)
+            return Loss("it was unused for the idle timeout", graceful=True)  # the core closes it then (CB-14)
         return Loss(_BROKEN, served=self.served)
 
     def retire(self) -> None:
-        """Take no new calls, and close once the running ones have ended: a graceful GOAWAY lets them finish (CH-6)."""
+        """Accept no new calls, and close once the running ones have ended: a graceful GOAWAY allows that (CH-6)."""
         if self.retired:
             return
         self._owner.note_life(self._owner.conductor.now() - self._since)
@@ -187,7 +187,7 @@ class CoreConnection:
             self._drained()
 
     def look(self) -> None:
-        """Look whether the core has dialled by itself, for a call that entered as the connection ended (CB-7)."""
+        """Check whether the core has redialled, for a call that was assigned to the connection as it ended (CB-7)."""
         if self.retired and self.calls:
             self._look_for_redial()
         elif self.retired:
@@ -200,7 +200,9 @@ class CoreConnection:
         if (state != IDLE and before == IDLE) or (state == TRANSIENT_FAILURE and now >= self._unasked_until):
             self._owner.redialled()
         if state == TRANSIENT_FAILURE and (before != TRANSIENT_FAILURE or now >= self._unasked_until):
-            self._unasked_until = now + self._limit + CORE_LIMIT_SLACK  # it dials unseen, when its own backoff is over
+            self._unasked_until = (
+                now + self._limit + CORE_LIMIT_SLACK
+            )  # it dials unnoticed, when its own backoff is over
         self._shown = state
 
     def _drained(self) -> None:
@@ -213,12 +215,12 @@ class CoreConnection:
         _close_elsewhere(self.channel)
 
     def leave_alone(self) -> None:
-        """Take no calls, and leave the core as it is, without even asking it: it is another process's."""
+        """Accept no calls, and do not touch the core at all: it belongs to another process."""
         self.retired = self._closing = True
         self.check = _is_anothers
 
     def close(self) -> threading.Thread | None:
-        """End it with all its calls; return who is still at it, if anybody."""
+        """Close it with all its calls; return the thread that is still closing it, if any."""
         self.retired = self._closing = True
         self._owner.conductor.unwatch(self)
         if self.calls or self.streamed:
@@ -228,10 +230,10 @@ class CoreConnection:
 
 
 class CoreAttempt:
-    """One attempt, from its start to its outcome. On the conductor alone."""
+    """One attempt, from its start to its outcome. Only used on the conductor."""
 
     def __init__(self, owner: CoreConnector, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> None:
-        """Begin to dial."""
+        """Start to dial."""
         self._owner = owner
         self._limit = limit
         self._tell = tell
@@ -247,11 +249,11 @@ class CoreAttempt:
         self._again(self._started + _FIRST_LOOK)
 
     def decided(self) -> bool:
-        """Return whether the core has an outcome, though nobody has looked yet."""
+        """Return whether the core has an outcome that was not polled yet."""
         return not self._over and self._core.check_connectivity_state(False) in (READY, TRANSIENT_FAILURE)
 
     def abandon(self) -> None:
-        """Give it up; its socket is closed by the core's own limit at the latest."""
+        """Abandon it; its socket is closed by the core's own limit at the latest."""
         if not self._over:
             self._end()
             close_channel(self._channel)
@@ -271,14 +273,14 @@ class CoreAttempt:
         if self._since < math.inf:
             self._look_at_connection(state, now)
         elif state == READY:
-            # Behind one that broke young, long enough for a machine of any load to see this one break as well.
+            # After a short-lived one, long enough to see this one break as well, on a machine with any load.
             look = _SHORT_LIFE if self._owner.last_life < _SHORT_LIFE else _SETTLE
             self._since, self._until = now, now + min(look, max(0.0, self._started + self._limit - now) / 2)
             self._again(min(self._until, now + _RAREST_LOOK))
         elif state == TRANSIENT_FAILURE:
             self._fail()
         elif state == IDLE and self._moved:
-            self._succeed(now)  # it connected and lost the connection again, faster than we could look
+            self._succeed(now)  # it connected and lost the connection again between two polls
         else:
             self._again(_next_look(self._started, now))
 
@@ -302,7 +304,7 @@ class CoreAttempt:
         self._tell(failure)
 
     def _explain(self) -> Failure:
-        """Ask a failed channel for its reason: only a call that fails on it can tell, and it does so at once."""
+        """Ask a failed channel for its reason, which only a call that fails on it can reveal; it does so at once."""
         request = _MORE_THAN_THE_RETRY_BUFFER if self._owner.has_service_config else b""
         reason = "the core gave no reason"
         try:
@@ -314,7 +316,7 @@ class CoreAttempt:
 
 
 class CoreConnector:
-    """Makes one C-core channel for each attempt."""
+    """Creates one C-core channel for each attempt."""
 
     def __init__(
         self,
@@ -325,7 +327,7 @@ class CoreConnector:
         policy: ConnectPolicy,
         conductor: Conductor,
     ) -> None:
-        """Keep what every attempt's channel is made from; `options` are grpcio's own."""
+        """Store what every attempt's channel is created from; `options` are grpcio's own."""
         self._how = target, credentials, tuple(options), compression
         self.policy = policy
         self.conductor = conductor
@@ -334,15 +336,15 @@ class CoreConnector:
         self.has_service_config = "grpc.service_config" in named
         self.last_life = math.inf
         self.open: set[CoreConnection] = set()
-        self.made: Callable[[CoreConnection], None] = _nobody
+        self.made: Callable[[CoreConnection], None] = _ignore
         """Called on the conductor with each connection."""
-        self.lost: Callable[[], None] = _nobody
-        """Called on the conductor when a call has seen that its connection ended."""
-        self.redialled: Callable[[], None] = _nobody
-        """Called on the conductor for each time that the core has dialled by itself (CB-7)."""
+        self.lost: Callable[[], None] = _ignore
+        """Called on the conductor when a call has noticed that its connection ended."""
+        self.redialled: Callable[[], None] = _ignore
+        """Called on the conductor each time that the core has redialled by itself (CB-7)."""
 
     def connect(self, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> CoreAttempt:
-        """Begin one attempt, and call `tell` with its outcome, on the conductor, unless it is abandoned before."""
+        """Start one attempt, and call `tell` with its outcome, on the conductor, unless it is abandoned before."""
         return CoreAttempt(self, limit, tell)
 
     def make_channel(self, limit: float) -> Any:
@@ -354,20 +356,20 @@ class CoreConnector:
         )
 
     def note_life(self, seconds: float) -> None:
-        """Remember how long the last connection lived, in seconds."""
+        """Record how long the last connection lived, in seconds."""
         self.last_life = seconds
 
     def forget(self, connection: CoreConnection) -> None:
-        """Keep a connection no longer, which is being closed."""
+        """Stop tracking a connection that is being closed."""
         self.open.discard(connection)
 
     def retire(self) -> None:
-        """Let every connection end with its last call."""
+        """Close every connection when its last call ends."""
         for connection in tuple(self.open):
             connection.retire()
 
     def close(self) -> list[threading.Thread]:
-        """End every connection with its calls; return the threads that are still at it."""
+        """Close every connection with its calls; return the threads that are still closing them."""
         connections, self.open = self.open, set()
         return [thread for thread in [connection.close() for connection in connections] if thread is not None]
 
@@ -378,7 +380,7 @@ def _next_look(started: float, now: float) -> float:
 
 
 def _close_elsewhere(channel: Any) -> threading.Thread:
-    """Close a core channel on a thread of its own: that waits for calls, and so perhaps for a program's callback."""
+    """Close a core channel in a separate thread: that waits for calls, and so perhaps for the program's callbacks."""
     thread = threading.Thread(target=close_channel, args=(channel,), name="grpc-backoff-close", daemon=True)
     with contextlib.suppress(RuntimeError):  # the interpreter is about to exit
         Context().run(thread.start)
@@ -389,5 +391,5 @@ def _is_anothers(_try_to_connect: bool) -> int:
     raise ValueError("the channel was made before a fork")
 
 
-def _nobody(*_: object) -> None:
+def _ignore(*_: object) -> None:
     pass

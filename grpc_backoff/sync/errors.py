@@ -1,4 +1,4 @@
-"""The errors that calls of the threaded channel end with, beside grpc's own."""
+"""The errors that calls of the threaded channel end with, in addition to grpc's own."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["CallError", "NoConnectionError", "RetriesExhaustedError"]
 
 
 class CallError(GrpcBackoffError, InactiveRpcError):  # type: ignore[misc] # grpcio's own class is Any here
-    """The outcome of a call of ours: what grpc's own blocking calls raise, and `GrpcBackoffError`.
+    """The error of a call on this library's threaded channel: both a `GrpcBackoffError` and what grpc's calls raise.
 
-    It is a `grpc.RpcError`, a `grpc.Call` and a `grpc.Future`, as grpc's is; and unlike that it survives pickling.
+    Like grpc's, it is a `grpc.RpcError`, a `grpc.Call` and a `grpc.Future`; unlike grpc's, it can be pickled.
     """
 
     def __init__(
@@ -30,18 +30,18 @@ class CallError(GrpcBackoffError, InactiveRpcError):  # type: ignore[misc] # grp
         details: str | None = None,
         debug_error_string: str | None = None,
     ) -> None:
-        """Take what a status has."""
+        """Take the parts of a status."""
         state = call_state(code, details, initial_metadata or (), trailing_metadata or (), debug_error_string)
         InactiveRpcError.__init__(self, state)
 
     def _status(self) -> tuple[Any, ...]:
-        """Return what `__init__` takes, in a form that can be pickled: grpc's own pairs of metadata cannot."""
+        """Return the arguments of `__init__`, in a form that can be pickled, unlike grpc's own pairs of metadata."""
         initial, trailing = (tuple(map(tuple, pairs)) for pairs in (self.initial_metadata(), self.trailing_metadata()))
         return self.code(), initial, trailing, self.details(), self.debug_error_string()
 
 
 class NoConnectionError(errors.NoConnectionError, CallError):
-    """The outcome of a call that got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED where it waited for one.
+    """A call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED if it was waiting for one.
 
     Attributes:
         status: what the channel was doing when the call failed.
@@ -57,27 +57,27 @@ class NoConnectionError(errors.NoConnectionError, CallError):
         *,
         status: ConnectionStatus,
     ) -> None:
-        """Take what a status of grpc's has, and that of the channel."""
+        """Take the parts of grpc's status, and the status of the channel."""
         CallError.__init__(self, code, initial_metadata, trailing_metadata, details, debug_error_string)
         self.status = status
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Survive pickling, which grpc's own error does not."""
+        """Support pickling, unlike grpc's own error."""
         return partial(type(self), status=self.status), self._status()
 
 
 class RetriesExhaustedError(errors.RetriesExhaustedError, CallError):
-    """The outcome of a call that failed in a way that its policy retries, and that got no further attempt (RT-6).
+    """A call failed with a status that its policy retries, and no further attempt was made (RT-6).
 
-    Code and metadata are those of the last attempt; the details are its details, and why it was the last. Its cause is
-    the last attempt's own error.
+    Code and metadata are those of the last attempt; the details are its details, followed by the reason why it was the
+    last. The cause is the last attempt's own error.
 
     Attributes:
-        attempts: how many attempts there were.
-        took: how many seconds they and the waits between them took.
-        reason: why there was no other.
-        wait: the wait, in seconds, for which there was no time; None if that was not the reason.
-        left: how many seconds were left then.
+        attempts: how many attempts were made.
+        took: how long they and the waits between them took, in seconds.
+        reason: why no further attempt was made.
+        wait: the wait, in seconds, that did not fit before the deadline; None if that was not the reason.
+        left: how many seconds were left at that point.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class RetriesExhaustedError(errors.RetriesExhaustedError, CallError):
         wait: float | None = None,
         left: float | None = None,
     ) -> None:
-        """Take what a status of grpc's has, and the account of the attempts."""
+        """Take the parts of grpc's status, and the account of the attempts."""
         CallError.__init__(self, code, initial_metadata, trailing_metadata, details, debug_error_string)
         self.attempts = attempts
         self.took = took
@@ -102,5 +102,5 @@ class RetriesExhaustedError(errors.RetriesExhaustedError, CallError):
         self.left = left
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Survive pickling, which grpc's own error does not."""
+        """Support pickling, unlike grpc's own error."""
         return type(self), (*self._status(), self.attempts, self.took, self.reason, self.wait, self.left)

@@ -1,8 +1,8 @@
-"""What becomes of threaded channels in the child of a fork (FK-1, FK-2).
+"""What happens to threaded channels in the child of a fork (FK-1, FK-2).
 
-The child has the parent's objects and none of its threads. Grpcio's core in there answers nothing any more that its
-threads would have to answer. So the child touches no core channel of the parent's: each of them is kept as it is until
-the process ends, and whoever uses a channel that was made before the fork is told so.
+The child has the parent's objects but none of its threads, so grpcio's core no longer answers anything that its threads
+would have to answer. So the child touches none of the parent's core channels: each is kept unchanged until the process
+ends, and using a channel that was created before the fork raises an error.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _LOG = logging.getLogger("grpc_backoff")
 
 
 class Generation:
-    """Everything between two forks, in one line of processes: equal to itself alone.
+    """The period between two forks, in one line of processes; equal only to itself.
 
     Attributes:
-        after_use: whether grpcio's core was in use at the fork with which it began, or at one before.
-        doubtful: whether the core was at work at that moment, and nobody has been warned of it.
+        after_use: whether grpcio's core was in use at the fork with which it began, or at an earlier one.
+        doubtful: whether the core was busy at that moment, and no warning was logged yet.
     """
 
     def __init__(self, *, after_use: bool = False, doubtful: bool = False) -> None:
-        """Begin; by default without any fork before."""
+        """Start a generation; by default one without a fork before."""
         self.after_use = after_use
         self.doubtful = doubtful
 
@@ -38,36 +38,36 @@ class Generation:
 _now = Generation()
 _connections: WeakSet[CoreConnection] = WeakSet()
 _inherited: list[Any] = []
-"""Core channels of the parent's. To free one would be to ask the core for something."""
+"""The parent's core channels. Freeing one would involve the core."""
 
 
 def generation() -> Generation:
-    """Return what the channels of this process are made in; another in the child of a fork."""
+    """Return the generation of this process's channels; a different one in the child of a fork."""
     return _now
 
 
 def note(connection: CoreConnection) -> None:
-    """Remember a connection that calls may enter, for as long as it lives."""
+    """Track a connection that calls may use, for as long as it lives."""
     _connections.add(connection)
 
 
 def check_core(target: str) -> None:
-    """Refuse to make a channel where grpcio's core would hang with it, and warn once where it may (FK-2).
+    """Reject creating a channel with which grpcio's core would hang, and warn once if it may (FK-2).
 
     Raises:
-        ForkError: a channel of this library's was open when this process was forked, or a second before.
+        ForkError: a channel of this library was open when this process was forked, or within the second before.
     """
     if _now.after_use and not survives_forks():
         raise ForkError(
-            f"the channel to {target} cannot be made in this process: it was forked while its parent had channels "
+            f"the channel to {target} cannot be created in this process: it was forked while its parent had channels "
             "open, or within a second of their close, and grpcio would hang. Set GRPC_ENABLE_FORK_SUPPORT=1 before "
-            "Python starts, or close all channels a second before the fork, or start processes by spawn or forkserver"
+            "Python starts, or close all channels a second before the fork, or start processes with spawn or forkserver"
         )
     if _now.doubtful:
         _now.doubtful = False
         _LOG.warning(
             "process %d was forked while grpcio may have been dialling or shutting down: calls in it can hang or crash "
-            "inside grpcio, also with GRPC_ENABLE_FORK_SUPPORT=1; fork before the first channel is made",
+            "inside grpcio, even with GRPC_ENABLE_FORK_SUPPORT=1; fork before the first channel is created",
             os.getpid(),
         )
 

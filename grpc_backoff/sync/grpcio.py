@@ -1,6 +1,6 @@
-"""What grpcio has only in private: its own channel class, the core's channel inside, and the state of a call.
+"""What grpcio offers only privately: its own channel class, the core's channel inside, and the state of a call.
 
-Everything that depends on how grpcio keeps a thing stands here, for one place to look at with each release.
+Everything that depends on grpcio's internals is in this module, to be checked with each release.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _common: Any = importlib.import_module("grpc._common")
 _cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
 
 CANCELLED_DETAILS = "Locally cancelled by application!"
-"""What grpcio says of a call that its own program has cancelled."""
+"""grpcio's details for a call that was cancelled by its own program."""
 CLOSED_DETAILS = "Channel closed!"
-"""What grpcio says of a call that was running when its channel was closed."""
+"""grpcio's details for a call that was running when its channel was closed."""
 CLOSED_TEXT = "Cannot invoke RPC on closed channel!"
-"""What grpcio says of a call on a channel that is closed: it raises a ValueError."""
+"""grpcio's text for a call on a closed channel, in a ValueError."""
 
 IDLE, CONNECTING, READY, TRANSIENT_FAILURE = range(4)
 """The core's own numbers for a channel's state."""
@@ -61,15 +61,15 @@ Options = Sequence[tuple[str, Any]]
 
 _open: dict[int, Any] = {}
 _stirred: dict[None, float] = {}
-"""When the core was last told to begin or to close a channel, on `time.monotonic`."""
+"""When the core was last asked to create or close a channel, on `time.monotonic`."""
 _SETTLES_WITHIN = 1.0
-"""How long after that its own threads may still be at it, in seconds: after the last close they shut the core down."""
+"""How long after that its own threads may still be busy, in seconds: after the last close they shut down the core."""
 
 
 def core_channel(
     target: str, credentials: grpc.ChannelCredentials | None, options: Options, compression: grpc.Compression | None
 ) -> Any:
-    """Return a channel of grpcio's own: by its class, not by the public names that tracing libraries replace."""
+    """Return one of grpcio's own channels: from its class, not the public names that tracing libraries replace."""
     _stirred[None] = time.monotonic()
     inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
     channel = _channel.Channel(target, tuple(options), inner, compression)
@@ -78,42 +78,42 @@ def core_channel(
 
 
 def is_grpcios_own(channel: Any) -> bool:
-    """Return whether a channel is of grpcio's own class, with the core's channel right inside."""
+    """Return whether a channel is of grpcio's own class, with the core's channel directly inside."""
     return type(channel) is _channel.Channel
 
 
 def close_channel(channel: Any) -> None:
-    """Close a channel that `core_channel` made; this waits for its calls to be told, and for their callbacks."""
+    """Close a channel created by `core_channel`; waits until its calls are notified, and for their callbacks."""
     channel.close()
     _open.pop(id(channel), None)
     _stirred[None] = time.monotonic()
 
 
 def open_channels() -> list[Any]:
-    """Return the channels that `core_channel` made and nobody has closed."""
+    """Return the channels created by `core_channel` that were not closed."""
     return list(_open.values())
 
 
 def forget_channels() -> list[Any]:
-    """Return the channels that are open, and know of none from now on: they are another process's."""
+    """Return the open channels, and stop tracking them: they belong to another process."""
     forgotten = open_channels()
     _open.clear()
     return forgotten
 
 
 def is_stirred() -> bool:
-    """Return whether the core may be beginning, or shutting down, in threads of its own."""
+    """Return whether the core may be starting or shutting down, in its own threads."""
     return time.monotonic() - _stirred.get(None, -math.inf) < _SETTLES_WITHIN
 
 
 def is_single_threaded(options: Options) -> bool:
-    """Return whether response streams are served by their readers' threads alone."""
+    """Return whether response streams are served only by their readers' threads."""
     option: str = grpc.experimental.ChannelOptions.SingleThreadedUnaryStream
     return _channel._DEFAULT_SINGLE_THREADED_UNARY_STREAM or any(key == option for key, _ in options)  # noqa: SLF001
 
 
 def survives_forks() -> bool:
-    """Return whether grpcio does what it can for the children of forks."""
+    """Return whether grpcio's support for forks is enabled."""
     ask = getattr(_cygrpc, "is_fork_support_enabled", None)
     return ask is not None and bool(ask())
 
@@ -125,14 +125,14 @@ def call_state(
     trailing_metadata: Any = None,
     debug_error_string: str | None = None,
 ) -> Any:
-    """Return what grpcio keeps of a call, of one that has ended with `code` or of one that still runs."""
+    """Return grpcio's state of a call: one that has ended with `code`, or one that is still running."""
     state = _channel._RPCState((), initial_metadata, trailing_metadata, code, details)  # noqa: SLF001
     state.debug_error_string = debug_error_string
     return state
 
 
 def status_of(call: Any) -> Status:
-    """Return the status of a call or an error of grpcio's that has ended; never blocks, as its own methods may."""
+    """Return the status of a finished call or error of grpcio's; never blocks, unlike its own methods."""
     state = call._state  # noqa: SLF001
     return Status(
         state.code,
@@ -146,7 +146,7 @@ def status_of(call: Any) -> Status:
 
 
 def inherited_deadline() -> float | None:
-    """Return the deadline that a call takes over from the call that is being served here, on the wall clock."""
+    """Return the deadline that a call inherits from the call being served here, on the wall clock."""
     ask = getattr(_cygrpc, "get_deadline_from_context", None)
     return None if ask is None else ask()
 
@@ -156,5 +156,5 @@ def exclude_service(name: str) -> None:
     try:
         observability: Any = importlib.import_module("grpc._observability")
         observability._SERVICES_TO_EXCLUDE.append(name.encode())  # noqa: SLF001
-    except (ImportError, AttributeError):  # a release of grpcio that counts no calls, or in another way
+    except (ImportError, AttributeError):  # a release of grpcio that does not count calls, or does it differently
         return

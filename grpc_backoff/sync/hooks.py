@@ -1,6 +1,6 @@
-"""Runs the program's hooks (RT-4 to RT-6), and lets calls share one renewal of their credentials.
+"""Runs the program's hooks (RT-4 to RT-6), and lets calls share one renewal of credentials.
 
-A hook runs in the thread of a blocking call. For a call that is a future it runs on a thread of the listeners'.
+A hook runs in the thread of a blocking call. For a future it runs on a listeners' thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Hooks:
     """The hooks of one channel."""
 
     def __init__(self, hooks: RetryHooks, target: str, now: Callable[[], float]) -> None:
-        """Nothing runs yet; OptionError for a coroutine function, which nobody would await."""
+        """Start with nothing running; OptionError for a coroutine function, which would never be awaited."""
         for hook in fields(hooks):
             given = getattr(hooks, hook.name)
             if inspect.iscoroutinefunction(given):
@@ -42,17 +42,17 @@ class Hooks:
         self._renewals = 0
 
     def can_refresh(self) -> bool:
-        """Return whether there is a way to new credentials (RT-4): not for the calls that the hook itself makes."""
+        """Return whether credentials can be renewed (RT-4); not for calls that the hook itself makes."""
         return self._hooks.refresh_credentials is not None and not getattr(self._in_renewal, "running", False)
 
     def ask(self, hook: Hook, failed: FailedCall, began: float, context: Context) -> Metadata | None:
-        """Call a hook and return what it renewed; None if it renews nothing, or raised.
+        """Run a hook and return what it renewed; None if it renewed nothing or raised.
 
         Args:
-            hook: which one.
-            failed: what the hook is given.
-            began: when the failed attempt began, which decides whose renewal of credentials will do.
-            context: the call's, in which the hook runs.
+            hook: the hook to run.
+            failed: the argument of the hook.
+            began: when the failed attempt began, which determines the renewals of credentials that suffice.
+            context: the call's context, in which the hook runs.
         """
         if hook is Hook.REFRESH:
             return self._renewal(failed, began, context)
@@ -62,10 +62,10 @@ class Hooks:
         return None
 
     def _renewal(self, failed: FailedCall, began: float, context: Context) -> Metadata | None:
-        """Return what the renewal of credentials that a call has to wait for has brought (RT-4).
+        """Return the result of the renewal of credentials that a call has to wait for (RT-4).
 
-        One run of the hook is for all calls whose attempts began before its end: they had the old credentials. One that
-        failed is for the calls that waited for it; the next may have more luck.
+        One run of the hook serves all calls whose attempts began before its end: they had the old credentials. A
+        failed run serves only the calls that waited for it; the next run may succeed.
         """
         seen = self._renewals
         with self._renewing:

@@ -1,7 +1,7 @@
-"""What is told of events: a thread for each channel that has something to tell, and only while it has (TH-5a).
+"""Delivers events: one thread for each channel with something to report, only while there is something (TH-5a).
 
-Listeners and connectivity callbacks are the program's code. They run neither on the conductor nor under a lock of ours,
-in the order of what happened, one at a time for each channel.
+Listeners and connectivity callbacks are the program's code. They run neither on the conductor nor under one of our
+locks, in order, one at a time for each channel.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Callback = Callable[[grpc.ChannelConnectivity], object]
 
 
 class _Subscription:
-    """One connectivity callback, and the state that it was told last."""
+    """One connectivity callback, and the last state that it was called with."""
 
     __slots__ = ("callback", "told")
 
@@ -37,10 +37,10 @@ class _Subscription:
 
 
 class Listeners:
-    """Those of one channel: its listeners and its connectivity callbacks."""
+    """The listeners and the connectivity callbacks of one channel."""
 
     def __init__(self, given: Iterable[Listener], target: str) -> None:
-        """Begin with these listeners, and without callbacks."""
+        """Start with these listeners, and without callbacks."""
         self.given: list[Listener] = list(given)
         self._target = target
         self._subscriptions: list[_Subscription] = []
@@ -49,55 +49,55 @@ class Listeners:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    # What the channel asks.
+    # For the channel.
 
     def subscribe(self, callback: Callback, state: Callable[[], State]) -> None:
-        """Have `callback` called with the state that `state` returns then, and with each that follows."""
+        """Call `callback` with the state that `state` returns at that time, and with each new one."""
         subscription = _Subscription(callback)
         self._subscriptions.append(subscription)
         self._tell(lambda: self._tell_state(subscription, state()))
 
     def unsubscribe(self, callback: Callback) -> None:
-        """Take a callback away again; harmless when it is not there."""
+        """Remove a callback; harmless if it is not registered."""
         for subscription in tuple(self._subscriptions):
             if subscription.callback == callback:
                 self._subscriptions.remove(subscription)
                 return
 
     def close(self) -> None:
-        """Tell nothing any more but what is on its way (CB-10)."""
+        """Stop delivering, except for what is already queued (CB-10)."""
         self._closed = True
         self._subscriptions.clear()
 
     def wait(self, within: float) -> None:
-        """Return once all that was on its way is told, after `within` seconds at the latest."""
+        """Wait until everything queued is delivered, up to `within` seconds."""
         if self._news or self._telling.locked():
             told = threading.Event()
             self._tell(told.set)
-            if threading.current_thread() is not self._thread:  # which cannot wait for itself
+            if threading.current_thread() is not self._thread:  # a thread cannot wait for itself
                 told.wait(within)
 
-    # What happens.
+    # Notifications.
 
     def hear(self, event: Any) -> None:
-        """Tell an event, and log it."""
+        """Deliver an event, and log it."""
         if not self._closed and (self.given or listens(event)):
             self._tell(lambda: self._tell_event(event))
 
     def changed(self, state: State) -> None:
-        """Tell the callbacks of a state that the channel has come to."""
+        """Notify the callbacks of the channel's new state."""
         if self._subscriptions and not self._closed:
             self._tell(lambda: self._tell_all(state))
 
     def call(self, work: Callable[[], object]) -> None:
-        """Call some other code of the program's, in its turn; also on a channel that is closed."""
+        """Run other code of the program, in its turn; also on a closed channel."""
         self._tell(lambda: _guarded(work, self._target))
 
     # The thread.
 
     def _tell(self, news: Callable[[], None]) -> None:
         self._news.append(news)
-        if self._telling.acquire(blocking=False):  # nobody tells at the moment
+        if self._telling.acquire(blocking=False):  # no thread is delivering at the moment
             self._thread = threading.Thread(target=self._run, name="grpc-backoff-listeners", daemon=True)
             try:
                 Context().run(self._thread.start)
@@ -111,7 +111,8 @@ class Listeners:
                     self._news.popleft()()
             finally:
                 self._telling.release()
-            # Something may have come between the last look and the release; whoever is first to see it tells it.
+            # Something may have been queued between the last check and the release; the first thread to see it
+            # delivers it.
             if not self._news or not self._telling.acquire(blocking=False):
                 return
 
@@ -130,7 +131,7 @@ class Listeners:
 
 
 def _guarded(work: Callable[[], object], target: str) -> None:
-    """Run code of the program's; what it raises harms nothing (CH-11)."""
+    """Run the program's code; exceptions from it are logged and otherwise ignored (CH-11)."""
     try:
         Context().run(work)
     except BaseException:  # noqa: BLE001 - whatever it is, it is the listener's

@@ -1,7 +1,7 @@
-"""The threaded shell of the machine: carries out its effects and feeds it what happens.
+"""The threaded shell of the machine: executes its effects and feeds it inputs.
 
-It decides nothing: when to dial is the machine's business, how is the connector's, and what becomes of waiting calls
-is their own. All of it runs on the conductor (`conductor.py`), but for what says "from any thread".
+It makes no decisions: when to dial is up to the machine, how to dial to the connector, and what happens to pending
+calls to the calls themselves. All of it runs on the conductor (`conductor.py`), except where it says "from any thread".
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ __all__ = ["ConnectionManager", "Dialler", "LiveConnection", "Observer", "Pendin
 _LOG = logging.getLogger(__name__)
 
 _LOOKS_AGAIN_AFTER = 0.02
-"""When to ask again how a connection ended that the connector is still finding out about, in seconds."""
+"""How soon to ask again how a connection ended if the connector is still determining that, in seconds."""
 
 
 class LiveConnection(Protocol):
     """A connection on which the server's SETTINGS frame arrived."""
 
     def alive(self) -> bool:
-        """Return whether it still stands, as far as is known at this moment; never blocks. From any thread."""
+        """Return whether it is still up, as far as is known right now; never blocks. From any thread."""
         ...
 
     def last_used(self) -> float:
-        """Return when a call last used it; minus infinity if none did."""
+        """Return when a call last used it, in seconds on the channel's clock; minus infinity if none did."""
         ...
 
     def loss(self) -> Loss | None:
-        """Return how it ended; None while it stands, or while that is still being found out."""
+        """Return how it ended; None while it is up or the cause is still being determined."""
         ...
 
     def retire(self) -> None:
-        """Take no new calls; end when the running ones have."""
+        """Accept no new calls; close once the running ones have ended."""
         ...
 
 
@@ -56,11 +56,11 @@ class PendingDial(Protocol):
     """An attempt in flight."""
 
     def decided(self) -> bool:
-        """Return whether it has its outcome, though that has yet to be told; never blocks."""
+        """Return whether it has an outcome that was not reported yet; never blocks."""
         ...
 
     def abandon(self) -> None:
-        """Give it up: nothing is told any more."""
+        """Abandon it: nothing more is reported."""
         ...
 
 
@@ -68,40 +68,40 @@ class Dialler(Protocol[ConnectionT_co]):
     """Makes connections to one target."""
 
     def connect(self, limit: float, tell: Callable[[Any], None]) -> PendingDial:
-        """Begin one attempt of `limit` seconds; `tell` is called on the conductor with its connection or `Failure`."""
+        """Start an attempt of up to `limit` seconds; call `tell` on the conductor with its connection or `Failure`."""
         ...
 
 
 class Waiting(Protocol):
-    """Where calls wait for a connection."""
+    """The queue of pending calls."""
 
     def __len__(self) -> int:
-        """Return how many calls wait."""
+        """Return how many calls are pending."""
         ...
 
     def release(self) -> None:
-        """Let all waiting calls go: there is a connection."""
+        """Start all pending calls: there is a connection."""
         ...
 
     def fail(self) -> None:
-        """Tell the waiting calls that a dial failed, which only some of them outlast (CH-3)."""
+        """Notify the pending calls of a failed dial, which only some of them survive (CH-3)."""
         ...
 
 
 class Observer(Protocol):
-    """Who is told what happens; it must not run code of the program's here (TH-5a)."""
+    """Receives events; it must not run the program's code here (TH-5a)."""
 
     def hear(self, event: Any) -> None:
-        """Take in an event."""
+        """Handle an event."""
         ...
 
     def changed(self, state: State) -> None:
-        """Take in a state that the channel has come to."""
+        """Handle a new state of the channel."""
         ...
 
 
 class ConnectionManager(SteppedManager[ConnectionT]):
-    """One target's connection: made when wanted, looked at, and made anew when the machine says so."""
+    """One target's connection: made when wanted, polled, and replaced when the machine says so."""
 
     def __init__(
         self,
@@ -116,10 +116,10 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         key: Hashable | None = None,
         schedules: Registry = SCHEDULES,
     ) -> None:
-        """Put the parts together; nothing happens before a connection is wanted. In any thread.
+        """Assemble the parts; nothing happens before a connection is wanted. In any thread.
 
-        Managers with the same `key` dial by one schedule (SH-3), those of event loops too; with None, a manager has one
-        to itself.
+        Managers with the same `key` share one schedule (SH-3), including those of event loops; with None, a manager has
+        its own.
         """
         self._connector = connector
         self._waiting = waiting
@@ -130,16 +130,16 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._attempts = 0
         super().__init__(machine, clock=clock, rng=rng, home=conductor, key=key, schedules=schedules)
 
-    # From any thread, as `state` and `status` are.
+    # From any thread, like `state` and `status`.
 
     def hear(self, news: ConnectionEvent | None) -> None:
-        """Take in that another manager has changed the key's schedule, and by which event."""
+        """Handle a change of the key's schedule by another manager, and the event that caused it."""
         self._conductor.post(lambda: self._take_in(news))
 
-    # What the channel asks.
+    # For the channel.
 
     def want(self) -> None:
-        """Ask for a connection; harmless when there is one or one is on its way."""
+        """Ask for a connection; harmless if there is one or one is being made."""
         if self._state.phase is m.Phase.CLOSED:
             return
         if not self._joined:
@@ -149,7 +149,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._feed(m.ConnectionWanted())
 
     def look(self) -> None:
-        """Look whether the connection still stands, and tell the machine if it does not."""
+        """Check whether the connection is still up, and tell the machine if it is not."""
         connection = self.connection
         if connection is None or connection.alive():
             return
@@ -160,15 +160,15 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             self._lost(connection, loss)
 
     def reset(self) -> None:
-        """Forget the backoff and, where asleep, dial at once (CB-9)."""
+        """Reset the backoff and, if sleeping, dial at once (CB-9)."""
         self._feed(m.ResetRequested())
 
     def redialled(self) -> None:
-        """Take in that the core has dialled by itself (CB-7)."""
+        """Handle a redial by the core (CB-7)."""
         self._feed(m.CoreRedialled())
 
     def close(self) -> None:
-        """Stop for good (CB-10): no timer, no attempt, no event afterwards. Running calls are not touched."""
+        """Stop for good (CB-10): no timers, attempts or events remain. Running calls are not affected."""
         self._feed(m.CloseRequested())
         self._leave()
         self._conductor.unwatch(self)
@@ -190,7 +190,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
                 self._abandon()
             case m.ArmTimer():
                 self._cancel_timer()
-                # A clock of the program's may call back on any thread.
+                # A clock supplied by the program may call back on any thread.
                 self._timer = self._clock.call_at(effect.at, lambda: self._conductor.post(self._timer_fired))
             case m.CancelTimer():
                 self._cancel_timer()
@@ -211,12 +211,12 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     def _timer_fired(self) -> None:
         timer = self._timer
         if timer is None:
-            return  # it was taken back while it was on its way
+            return  # cancelled after it had been posted
         self._timer = None
         decided = self._state.in_flight and self._attempt is not None and self._attempt.decided()
         self._feed(m.TimerFired(busy=len(self._waiting) > 0, decided=decided))
 
-    # One attempt, and the life of its connection.
+    # One attempt, and the lifetime of its connection.
 
     def _start(self, limit: float) -> None:
         self._attempts += 1
@@ -224,7 +224,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         try:
             self._attempt = self._connector.connect(limit, lambda outcome: self._ended(number, outcome))
         except Exception as error:  # noqa: BLE001
-            # A bug in a connector must not leave the channel waiting for ever: it counts as a failed attempt.
+            # A bug in a connector must not leave the channel waiting for ever: treat it as a failed attempt.
             _LOG.exception("connecting raised")
             self._fail(Failure(Stage.UNKNOWN, repr(error)))
         else:
@@ -247,18 +247,18 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     def _live(self, connection: ConnectionT) -> None:
         self.connection = connection
         self._conductor.watch(self)
-        if not connection.alive():  # it is over already, and nobody is to be told that all is well
+        if not connection.alive():  # it has already ended, so do not report success
             self._inputs.append(m.SettingsReceived())
-            self._lost(connection, connection.loss() or Loss("it ended as soon as it was there"))
+            self._lost(connection, connection.loss() or Loss("it ended as soon as it was made"))
         else:
             self._feed(m.SettingsReceived())
 
     def _lost(self, connection: ConnectionT, loss: Loss) -> None:
         if connection is not self.connection:
-            return  # heard of it already
+            return  # already handled
         self.connection = None
         self._conductor.unwatch(self)
-        connection.retire()  # nothing may enter it any more, where grpc's core would dial by itself
+        connection.retire()  # no more calls: grpc's core would redial for them
         self._feed(
             m.ConnectionLost(
                 loss.reason,

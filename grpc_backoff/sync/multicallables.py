@@ -2,11 +2,11 @@
 
 A call goes one of two ways:
 
-* the channel is READY, the call is fail-fast, and nobody retries it: straight to grpc's multicallable on the
-  connection, in the caller's thread (TH-2);
-* it has to wait, or may be made again: a call of ours (`call.py`), whose attempts go the way above.
+* the channel is READY, the call is fail-fast, and there are no retries: straight to grpc's multicallable on the
+connection, in the caller's thread (TH-2);
+* it has to wait, or may be repeated: one of our calls (`call.py`), whose attempts go the way above.
 
-Interceptors need no place here: `grpc.intercept_channel` puts them in front.
+Interceptors need no support here: `grpc.intercept_channel` puts them in front.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BLOCKING_WAYS = ("__call__", "with_call")
 
 
 class MultiCallable(Method):
-    """One method of one channel, over any number of connections."""
+    """One method of one channel, across any number of connections."""
 
     _channel: Channel
 
@@ -57,13 +57,13 @@ class MultiCallable(Method):
         )
         self._plain = policy is None and not self._config.wait_for_ready
         self._binding = threading.RLock()
-        # Together: a reader in another thread must not see the one without the other.
+        # Together: a reader in another thread must not see one without the other.
         self._bound: tuple[CoreConnection, Any] | None = None
 
-    # The way of a call on a READY channel.
+    # The path of a call on a READY channel.
 
     def enter(self) -> Entry | None:
-        """Enter the connection that stands at this moment; None if there is none."""
+        """Enter the current connection; None if there is none."""
         bound = self._bound
         if bound is not None:
             connection, method = bound
@@ -77,7 +77,7 @@ class MultiCallable(Method):
         return (bound[0], token, bound[1]) if bound is not None and bound[0].entered(token) else None
 
     def _bind(self, before: tuple[CoreConnection, Any] | None) -> bool:
-        """Make grpc's multicallable on the connection that stands now; return whether that is another."""
+        """Create grpc's multicallable on the current connection; return whether that is a different one."""
         connection = self._channel.connection()
         if connection is None or (before is not None and connection is before[0]):
             return False
@@ -87,7 +87,7 @@ class MultiCallable(Method):
         return True
 
     def _follow(self, entry: Entry, way: str, arguments: Arguments) -> Any:
-        """Make a call that goes on by itself, on a connection that it has entered."""
+        """Make a call that runs in the background, on a connection that it has entered."""
         connection, token, _ = entry
         try:
             call = _Attempts(self, way, arguments).make(entry, arguments.timeout, ())
@@ -97,22 +97,22 @@ class MultiCallable(Method):
         _follow(call, connection, token)
         return call
 
-    # The other way.
+    # The other path.
 
     def _slowly(self, way: str, arguments: Arguments, *, blocking: bool) -> Any:
-        """Make a call that may have to wait, or may be made again; `way` is what grpc's multicallable calls it."""
+        """Make a call that may have to wait or be repeated; `way` is its name in grpc's multicallable."""
         channel, given = self._channel, arguments.wait_for_ready
         channel.refuse()
         wait_for_ready = bool(self._config.wait_for_ready if given is None else given)
-        # What a single-threaded stream ends with is known when its reader comes to it, and not before: it waits for its
+        # The end of a single-threaded stream is known only when its reader reaches it: such a stream waits for its
         # connection, and is not repeated.
         single = not blocking and channel.single_threaded and self.arity == "unary_stream"
         policy = None if single else self._policy
-        # A wait-for-ready call may enter a connection as that breaks, and is made again then. One that has waited
-        # enters what was just looked at, and is spared the price of being repeatable.
+        # A wait-for-ready call may be assigned to a connection as that breaks, and is then repeated. A call that has
+        # waited gets a connection that was just observed, and is spared the cost of being repeatable.
         repeatable = wait_for_ready and not single and (policy is not None or channel.connection() is not None)
         machine = self._machine(policy, wait_for_ready, by_config=given is None, repeatable=repeatable)
-        # The caller may use both again before there is a connection; a plain call would be on its way by then.
+        # The caller may reuse both before there is a connection; a plain call would already have been sent.
         if arguments.metadata is not None:
             arguments = arguments._replace(metadata=tuple(arguments.metadata))
         sender, arguments, replay = self._kept(arguments, machine)
@@ -132,7 +132,7 @@ class MultiCallable(Method):
         return made
 
     def _kept(self, arguments: Arguments, machine: CallMachine) -> tuple[MultiCallable, Arguments, Replay | None]:
-        """Return what sends the request or requests as often as it takes."""
+        """Return what sends the request or requests as often as necessary."""
         if self.takes_one_request:
             sender, request = self._freeze(arguments.request)
             return sender, arguments._replace(request=request), None
@@ -174,10 +174,10 @@ class _Attempts:
             metadata = replaced(metadata, instead)
         if self._way not in _BLOCKING_WAYS or self._multicallable.arity.endswith("stream"):
             connection.streamed = True
-        # The core is not to wait a second time: a call that enters a connection as it breaks would wait in there for
-        # the core's own next attempt, long after the channel is READY again.
+        # The core must not wait a second time: a call assigned to a connection as it breaks would wait there for the
+        # core's own next attempt, long after the channel is READY again.
         call = getattr(method, self._way)(request, seconds, metadata, credentials, False, compression)
-        if self._single:  # its caller has it in hand, and goes on
+        if self._single:  # its caller already holds the call
             token = object()
             connection.calls.add(token)
             _follow(call, connection, token)
@@ -189,8 +189,8 @@ class _Attempts:
 
 
 def _follow(call: Any, connection: CoreConnection, token: object) -> None:
-    """Take a call off its connection once it has ended."""
-    # Not the call itself: grpcio cancels one that its caller drops, so nobody else may keep it.
+    """Remove a call from its connection once it has ended."""
+    # Not the call itself: grpcio cancels a call that its caller drops, so nothing else may reference it.
     state = call._state  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
 
     def ended() -> None:
@@ -206,7 +206,7 @@ def _follow(call: Any, connection: CoreConnection, token: object) -> None:
 
 
 def _inherited() -> float | None:
-    """Return the seconds that are left of the call that is being served here, if one is."""
+    """Return the seconds left of the call being served here, if there is one."""
     deadline = inherited_deadline()
     return None if deadline is None else deadline - time.time()
 
@@ -279,7 +279,7 @@ class _OneResponse(MultiCallable):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> Any:
-        """Call the method, and return the call, which goes on by itself."""
+        """Call the method, and return the call, which runs in the background."""
         arguments = Arguments(request, timeout, metadata, credentials, wait_for_ready, compression)
         entry = self.enter() if self._plain and not wait_for_ready else None
         if entry is None:
@@ -342,4 +342,4 @@ class _StreamStream(_ManyResponses, grpc.StreamStreamMultiCallable):  # type: ig
 MULTICALLABLES: dict[str, type[MultiCallable]] = {
     kind.arity: kind for kind in (_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)
 }
-"""The class of a multicallable by the name of the channel method that makes it."""
+"""The class of a multicallable, by the name of the channel method that creates it."""

@@ -1,9 +1,9 @@
-"""Where the calls of one channel wait for a connection.
+"""The queue of pending calls of one channel.
 
-A call puts itself here from its own thread and then asks the conductor for a connection. The conductor answers each one
-that has asked, and tells all that wait of each connection and of each failure. Calls are kept in a dictionary, whose
-single operations are atomic, and not under a lock: a call can be made by a finalizer, which runs wherever the garbage
-collector happens to.
+A call adds itself from its own thread and then asks the conductor for a connection. The conductor answers each call
+that has asked, and notifies all pending calls of each connection and each failure. Calls are stored in a dictionary,
+whose single operations are atomic, and not under a lock: a call can be made by a finalizer, which runs wherever the
+garbage collector happens to run.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ __all__ = ["Manager", "PendingCall", "PendingCalls"]
 
 
 class PendingCall(Protocol):
-    """A call that waits."""
+    """A pending call."""
 
     def feed(self, given: Input) -> None:
-        """Take in what its machine is to be given; from any thread, and never blocks."""
+        """Feed an input to its machine; from any thread, and never blocks."""
         ...
 
 
 class Manager(Protocol):
-    """What calls that wait need of the connection's manager."""
+    """What pending calls need from the connection's manager."""
 
     @property
     def state(self) -> State:
-        """The channel's state at this moment."""
+        """The channel's current state."""
         ...
 
     def status(self) -> ConnectionStatus:
@@ -47,10 +47,10 @@ class Manager(Protocol):
 
 
 class PendingCalls:
-    """The calls of one channel that wait for a connection, in order of arrival."""
+    """The pending calls of one channel, in order of arrival."""
 
     def __init__(self, target: str, post: Callable[[Callable[[], object]], None]) -> None:
-        """Begin empty; `post` has something done by the conductor. `manager` is set before the first call comes."""
+        """Start empty; `post` has work done by the conductor. `manager` is set before the first call arrives."""
         self.manager: Manager
         self._target = target
         self._post = post
@@ -58,7 +58,7 @@ class PendingCalls:
         self._waiting: dict[PendingCall, None] = {}
 
     def __len__(self) -> int:
-        """Return how many calls wait."""
+        """Return how many calls are pending."""
         return len(self._waiting)
 
     # From the calls' threads.
@@ -68,16 +68,16 @@ class PendingCalls:
         return NotConnected(failing=self.manager.state is State.TRANSIENT_FAILURE, resolved=self._resolved)
 
     def no_connection(self) -> NoConnection:
-        """Return the input for a waiting call when a dial fails."""
+        """Return the input for a pending call when a dial fails."""
         return NoConnection(resolved=self._resolved)
 
     def add(self, call: PendingCall) -> None:
-        """Keep the call until it leaves, and ask for a connection."""
+        """Store the call until it leaves, and ask for a connection."""
         self._waiting[call] = None
         self._post(lambda: self._ask(call))
 
     def discard(self, call: PendingCall) -> None:
-        """Forget a call that has a connection, or has ended."""
+        """Remove a call that has a connection or has ended."""
         self._waiting.pop(call, None)
 
     def error(self, code: grpc.StatusCode) -> NoConnectionError:
@@ -94,7 +94,7 @@ class PendingCalls:
     # On the conductor.
 
     def _ask(self, call: PendingCall) -> None:
-        """Ask for a connection for a call, and tell it at once what there is."""
+        """Ask for a connection for a call, and answer it at once."""
         self.manager.want()
         if call not in self._waiting:
             return
@@ -102,7 +102,7 @@ class PendingCalls:
         if state is State.READY:
             call.feed(ConnectionReady())
         elif state is State.TRANSIENT_FAILURE:
-            # SH-3: whoever asks for a connection while the key is in backoff has the same failure, at once.
+            # SH-3: a call that asks for a connection while the key is in backoff gets the same failure, at once.
             self._note_resolved()
             call.feed(self.no_connection())
 
@@ -111,13 +111,13 @@ class PendingCalls:
         self._resolved = self._resolved or (error is not None and error.stage is not Stage.RESOLVE)
 
     def release(self) -> None:
-        """Let all waiting calls go, as long as the connection lives."""
+        """Start all pending calls, as long as the connection lives."""
         self._resolved = True
         for call in tuple(self._waiting):
             call.feed(ConnectionReady() if self.manager.state is State.READY else Missed())
 
     def fail(self) -> None:
-        """Tell the waiting calls that a dial failed, which only wait-for-ready calls outlast (CH-3)."""
+        """Notify the pending calls of a failed dial, which only wait-for-ready calls survive (CH-3)."""
         self._note_resolved()
         for call in tuple(self._waiting):
             call.feed(self.no_connection())
@@ -125,6 +125,6 @@ class PendingCalls:
     # From any thread.
 
     def cancel(self) -> None:
-        """Cancel every waiting call, as closing a channel does."""
+        """Cancel every pending call, as when a channel is closed."""
         for call in tuple(self._waiting):
             call.feed(CancelRequested())

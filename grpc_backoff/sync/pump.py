@@ -1,8 +1,8 @@
-"""Keeps grpcio's core going where it has no threads of its own.
+"""Keeps grpcio's core running in versions without its own threads.
 
-From 1.80 on the core of grpcio does its input and output on its own threads. In earlier versions it does so only while
-some thread waits for it: a connection that nobody waits for is neither made nor seen to end. There, one thread waits
-in everybody's place, for as long as there are threaded channels. It waits on a channel that never connects.
+From 1.80 on, grpcio's core performs its input and output on its own threads. In earlier versions it does so only while
+some thread waits for it: otherwise a connection is neither made nor seen to end. There, this thread waits for as long
+as there are threaded channels. It waits on a channel that never connects.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["Pump", "needs_pump"]
 
 _OWN_THREADS_SINCE = (1, 80)
 _SLICE = 0.2
-"""For how long one wait lasts at most, in seconds: closing a channel has to wait for the wait on it to end."""
+"""The longest single wait, in seconds: closing a channel has to wait for the wait on it to end."""
 _IDLE = 0
 """The core's number for the state."""
 
 
 def needs_pump() -> bool:
-    """Return whether this version of grpcio needs somebody who waits."""
+    """Return whether this version of grpcio needs a thread that waits."""
     return tuple(int(part) for part in grpc.__version__.split(".")[:2]) < _OWN_THREADS_SINCE
 
 
@@ -34,7 +34,7 @@ class Pump:
     """The thread that waits."""
 
     def __init__(self) -> None:
-        """Begin to wait."""
+        """Start waiting."""
         self._channel: Any = core_channel("127.0.0.1:0", None, [("grpc.enable_channelz", 0)], None)
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="grpc-backoff-pump", daemon=True)
@@ -46,5 +46,5 @@ class Pump:
         close_channel(self._channel)
 
     def stop(self) -> None:
-        """Wait no more; the thread ends within a slice."""
+        """Stop waiting; the thread ends within a slice."""
         self._stopped = True

@@ -1,7 +1,7 @@
-"""The call objects of futures and response streams that wait for a connection, or may be made again.
+"""The call objects of futures and response streams that wait for a connection, or may be repeated.
 
-They are grpcio's own rendezvous objects: iterator, `grpc.Call`, `grpc.Future` and `grpc.RpcError` in one. What grpcio
-keeps of its call in there is that of the whole call (`call.py`), however many attempts it takes.
+They are grpcio's own rendezvous objects: iterator, `grpc.Call`, `grpc.Future` and `grpc.RpcError` in one. The state in
+them is that of the whole call (`call.py`), however many attempts it takes.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ class FutureRendezvous(Rendezvous):  # type: ignore[misc] # grpcio's own class i
     """A call with one response, as `future` returns it."""
 
     def __init__(self, call: FutureCall) -> None:
-        """Stand in front of a call that has begun."""
+        """Wrap a call that has been started."""
         left = call.time_left()
         deadline = None if left is None else time.time() + left
         Rendezvous.__init__(self, call.state, call, None, deadline)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return what a failed call raises, None for success; see `grpc.Future.exception`."""
+        """Return the error of a failed call, None for success; see `grpc.Future.exception`."""
         found: BaseException | None = Rendezvous.exception(self, timeout)
         return found if found is not self else self._error()
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return the response, or raise what a failed call raises; see `grpc.Future.result`."""
+        """Return the response, or raise the error of a failed call; see `grpc.Future.result`."""
         error = self.exception(timeout)
         if error is not None:
             raise error
         return self._state.response
 
     def traceback(self, timeout: float | None = None) -> Any:
-        """Return the traceback of what a failed call raises; see `grpc.Future.traceback`."""
+        """Return the traceback of a failed call's error; see `grpc.Future.traceback`."""
         error = self.exception(timeout)
         if error is None:
             return None
@@ -58,7 +58,7 @@ class StreamRendezvous(FutureRendezvous):
     """A call with a stream of responses."""
 
     def initial_metadata(self) -> Any:
-        """Return the server's initial metadata; a caller that has seen any holds the call to the attempt (RT-8)."""
+        """Return the server's initial metadata; once the caller has seen any, the call is committed (RT-8)."""
         while True:
             attempt = self._call.current()
             if attempt is None:
@@ -80,7 +80,7 @@ class StreamRendezvous(FutureRendezvous):
                 self._call.follows(attempt)
                 raise
             except grpc.RpcError as error:
-                error.__traceback__ = None  # it leads to this frame: whoever keeps the attempt would keep this object
+                error.__traceback__ = None  # it refers to this frame: a reference to the attempt would keep this object
                 response = _FAILED
             if response is not _FAILED:
                 self._call.commit()

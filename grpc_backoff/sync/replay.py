@@ -1,7 +1,7 @@
-"""The requests of a stream that may have to be sent again (RT-8): each attempt gets them from the first on.
+"""The requests of a stream that may have to be sent again (RT-8): each attempt gets them from the first one.
 
-grpcio reads the requests of each attempt on a thread of its own. That of an attempt which has ended may still be in the
-program's iterator; what it takes out there goes to the attempt that runs.
+grpcio reads the requests of each attempt on a separate thread. The thread of a finished attempt may still be in the
+program's iterator; the request that it reads goes to the current attempt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class _Broken:
-    """Stands for a request that could not be had, or not be serialized, with the error if it was the iterator's."""
+    """Represents a request that could not be read or serialized, with the error if the iterator raised it."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error = error
@@ -34,8 +34,8 @@ class Replay:
         serialize: Callable[[Any], bytes] | None,
         limit: int,
     ) -> None:
-        """Take nothing yet; `limit` is in bytes."""
-        self.overfull: Callable[[], object] = _nobody
+        """Start without requests; `limit` is in bytes."""
+        self.overfull: Callable[[], object] = _ignore
         """Called once, when more bytes than the limit would have to be kept."""
         self._requests = iter(requests)
         self._serialize = serialize
@@ -47,19 +47,19 @@ class Replay:
         self._end: _Broken | None = None
 
     def attempt(self) -> Iterator[bytes | None]:
-        """Return the requests for one attempt, from the first on."""
+        """Return the requests for one attempt, from the first one."""
         return _Requests(self)
 
     def release(self) -> None:
-        """Keep nothing any more: there will be no other attempt."""
+        """Stop keeping requests: there will be no further attempt."""
         self._released = True
 
     def take(self, number: int) -> bytes | None:
-        """Return a request by its number; None for one that cannot be serialized, which grpcio reports.
+        """Return a request by number; None for one that cannot be serialized, which grpcio reports.
 
         Raises:
             StopIteration: there are no more.
-            Exception: whatever the program's iterator raised.
+            Exception: any exception raised by the program's iterator.
         """
         with self._changed:
             while number >= self._buffer.end:
@@ -79,7 +79,7 @@ class Replay:
             return request
 
     def _take_next(self) -> None:
-        """Take the next request out of the program's iterator, without the lock."""
+        """Read the next request from the program's iterator, without the lock."""
         self._taking = True
         self._changed.release()
         taken: bytes | _Broken | None
@@ -128,5 +128,5 @@ class _Requests(Iterator[bytes | None]):
         return request
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     pass

@@ -1,8 +1,8 @@
-"""What `grpc_backoff.install` puts in the place of `grpc`'s constructors, and how it takes it away again (TH-7).
+"""The functions with which `grpc_backoff.install` replaces `grpc`'s constructors, and how they are removed (TH-7).
 
-Libraries that trace calls replace the constructors too: theirs make a channel with what they find in grpc's place, and
-put interceptors in front. Where one of them was there before us, it is asked for its channel all the same, and the
-channel of grpc's own that it has put its interceptors in front of is exchanged for ours.
+Libraries that trace calls replace the constructors too: theirs create a channel with the constructor that they found,
+and put interceptors in front. If one of them was there before us, its function is still called, and grpc's own channel
+behind its interceptors is exchanged for ours.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _lock = threading.Lock()
 
 
 class _ThreadedSubstitute:
-    """One of this library's constructors in the place of another, which it calls once it is switched off.
+    """Replaces a constructor with one of this library's; once it is turned off, it calls the original.
 
-    A class, since the type of a thing is the one trait that wrappers, which copy names and attributes, do not share.
+    A class, because an object's type is the one trait that wrappers, which copy names and attributes, do not share.
     """
 
     switched_on = False
 
     def __init__(self, name: str, beneath: Callable[..., grpc.Channel]) -> None:
         ours = getattr(channel, name)
-        functools.update_wrapper(self, ours)  # tracing libraries look at the name
+        functools.update_wrapper(self, ours)  # tracing libraries check the name
         self._ours = ours
         self.beneath = beneath
 
@@ -49,14 +49,14 @@ class _ThreadedSubstitute:
 
 
 def _behind(theirs: Any, ours: grpc.Channel) -> grpc.Channel:
-    """Return what tracing libraries have made of grpc's channel, with ours in its place."""
+    """Return the wrappers that tracing libraries put around grpc's channel, around ours instead."""
     if is_grpcios_own(theirs):
         theirs.close()
         return ours
     innermost = theirs
     while not is_grpcios_own(getattr(innermost, "_channel", None)):
         innermost = getattr(innermost, "_channel", None)
-        if innermost is None:  # somebody's own kind of channel, which we know nothing of
+        if innermost is None:  # an unknown kind of channel from another library
             return ours
     innermost._channel.close()  # noqa: SLF001 - `grpc.intercept_channel` keeps it there, and all that do as it does
     innermost._channel = ours  # noqa: SLF001
@@ -69,7 +69,7 @@ def is_substituted() -> bool:
 
 
 def substitute() -> None:
-    """Put this library's constructors in the place of what stands under grpc's names, unless they are there."""
+    """Replace grpc's constructors with this library's, unless that is already done."""
     with _lock:
         _ThreadedSubstitute.switched_on = True
         for module in _modules():
@@ -80,7 +80,7 @@ def substitute() -> None:
 
 
 def restore() -> None:
-    """Switch the substitutes off, and take away those that nobody has wrapped since."""
+    """Turn the replacements off, and remove those that have not been wrapped since."""
     with _lock:
         _ThreadedSubstitute.switched_on = False
         for module in _modules():

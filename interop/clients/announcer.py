@@ -1,4 +1,4 @@
-"""What this project's channels announce of their dials; see `--hold-ms` in `README.md`."""
+"""Records what this project's channels report about their dials; see `--hold-ms` in `README.md`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["Announcer"]
 
 
 class Announcer:
-    """A listener that notes what the channel announces."""
+    """A listener that records what the channel reports."""
 
     def __init__(self, began: float) -> None:
-        """Note moments as seconds since `began`, on `time.monotonic`."""
+        """Record times as seconds since `began`, on `time.monotonic`."""
         self.announced = Announcements()
         self._began = began
 
     def __call__(self, event: ConnectionEvent) -> None:
-        """Take in an event of the channel."""
+        """Record an event of the channel."""
         if isinstance(event, AttemptStarted):
             self.announced.attempts.append(event.at - self._began)
         elif isinstance(event, CoreRedial):
             self.announced.redials.append(event.at - self._began)
 
     def closed(self) -> None:
-        """Note that the channel is closed."""
+        """Record that the channel is closed."""
         self.announced.closed = time.monotonic() - self._began

@@ -1,4 +1,4 @@
-"""What a peer's failures mean for those who use it: reads the `findings.toml` beside its manifest."""
+"""What a peer's failures mean for its users: reads the `findings.toml` beside its manifest."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _CLAUSES = {clause.name for clause in CLAUSES}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What failing some clauses means.
+    """The meaning of failing some clauses.
 
     Attributes:
-        clauses: their names.
-        means: what somebody who uses the client would see, and whether that is intended.
+        clauses: the names of the clauses.
+        means: what a user of the client would see, and whether that is intended.
         issues: where it is discussed, as owner/repository#number.
     """
 
@@ -35,7 +35,7 @@ class Finding:
 
 
 def read_findings(folder: Path) -> tuple[Finding, ...]:
-    """Return what is written in a peer's folder, which may be nothing.
+    """Return the findings in a peer's directory, if there are any.
 
     Raises:
         ManifestError: the file cannot be read.
@@ -58,7 +58,7 @@ def _read(path: Path, found: Mapping[str, Any]) -> Finding:
         raise ManifestError(f"{path}: clauses={clauses!r}: expected a list of names of clauses")
     _check(path, "clause", clauses, _CLAUSES)
     if not isinstance(means, str) or not means:
-        raise ManifestError(f"{path}: means={means!r}: expected a string that is not empty")
+        raise ManifestError(f"{path}: means={means!r}: expected a non-empty string")
     if not isinstance(issues, list) or not all(isinstance(each, str) and _ISSUE.fullmatch(each) for each in issues):
         raise ManifestError(f"{path}: issues={issues!r}: expected a list of owner/repository#number")
     return Finding(clauses=tuple(clauses), means=means, issues=tuple(issues))

@@ -1,4 +1,4 @@
-"""The calls of a peer whose channel is a `grpc.aio.Channel`, whoever made it."""
+"""The calls of a peer whose channel is any `grpc.aio.Channel`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["call_all", "credentials"]
 
 
 def credentials(order: CallOrder) -> grpc.ChannelCredentials | None:
-    """Return what TLS needs; None for no TLS."""
+    """Return the credentials for TLS; None for no TLS."""
     return None if order.ca is None else grpc.ssl_channel_credentials(order.ca)
 
 

@@ -1,4 +1,4 @@
-"""Calls on a channel of threads, whoever made it: what its peers have in common."""
+"""Calls on any threaded channel: what such peers have in common."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from interop.clients.peer_program import CALL_ID, GRACE, METHOD, CallOrder, Tall
 __all__ = ["call_all", "credentials", "hold_all"]
 
 _PAUSES = 5
-"""More workers call where calls are held; they must not keep the interpreter so busy that its timers are late."""
+"""More workers call while calls are held; they must not keep the interpreter so busy that its timers are late."""
 
 
 def credentials(order: CallOrder) -> grpc.ChannelCredentials | None:
-    """Return what a secure channel is made with; None where there is to be no TLS."""
+    """Return the credentials of a secure channel; None for no TLS."""
     return None if order.ca is None else grpc.ssl_channel_credentials(order.ca)
 
 
 class _Workers:
-    """Threads that call in turns, and count together."""
+    """Threads that call in turns, with a common count."""
 
     def __init__(self, order: CallOrder, channel: grpc.Channel) -> None:
         self.tally = Tally()
@@ -37,7 +37,7 @@ class _Workers:
         self._cut_off = False
 
     def work(self, number: int) -> None:
-        """Call until the time has passed."""
+        """Make calls until the time is up."""
         for made in itertools.count():
             if time.monotonic() >= self._over:
                 return
@@ -58,13 +58,13 @@ class _Workers:
                 self.tally.ok += 1
 
     def cut_off(self) -> None:
-        """Count no failure from now on: what fails now was cancelled, and is unfinished."""
+        """Count no failures from now on: what fails now was cancelled, and is unfinished."""
         with self._lock:
             self._cut_off = True
 
 
 def call_all(order: CallOrder, channel: grpc.Channel) -> Tally:
-    """Make calls until the time has passed, one thread for each worker, and close the channel."""
+    """Make calls until the time is up, one thread per worker, and close the channel."""
     with ThreadPoolExecutor(order.workers) as pool:
         with channel:
             workers = _Workers(order, channel)
@@ -77,7 +77,7 @@ def call_all(order: CallOrder, channel: grpc.Channel) -> Tally:
 
 
 class _Holder:
-    """Threads that call in turns, in every arity, and keep everything that is left of their calls."""
+    """Threads that call in turns, in every arity, and keep the remains of their calls."""
 
     def __init__(self, order: CallOrder, channel: grpc.Channel) -> None:
         self.tally = Tally()
@@ -94,7 +94,7 @@ class _Holder:
         ]
 
     def calls(self, *, wait_for_ready: bool) -> Sequence[Callable[[], object]]:
-        """Return, for each arity and each way to use it, how to make a call and wait for its end."""
+        """Return, for each arity and each way to use it, a function that makes a call and waits for its end."""
         unary, answers, requests, both = self._multicallables
         how = {"wait_for_ready": wait_for_ready}
         return [
@@ -108,7 +108,7 @@ class _Holder:
         ]
 
     def work(self, call: Callable[[], object]) -> None:
-        """Call until the time has passed, and keep what each call ends with."""
+        """Make calls until the time is up, and keep what each call ends with."""
         while time.monotonic() < self._over:
             with self._lock:
                 self.tally.made += 1
@@ -126,7 +126,7 @@ class _Holder:
             time.sleep(_PAUSES * self._order.pause)
 
     def cut_off(self) -> None:
-        """Count no failure from now on: what fails now was cancelled, and is unfinished."""
+        """Count no failures from now on: what fails now was cancelled, and is unfinished."""
         with self._lock:
             self._cut_off = True
 
@@ -150,8 +150,8 @@ def _endless() -> Iterator[bytes]:
 
 
 def hold_all(order: CallOrder, channel: grpc.Channel, closed: Callable[[], None]) -> Tally:
-    """Keep the channel busy, close it, tell that, and hold everything until `--hold-ms` have passed."""
-    gc.disable()  # or a collection would let go of what is held
+    """Keep the channel busy, close it, report that, and hold everything until `--hold-ms` have passed."""
+    gc.disable()  # otherwise a collection would release what is held
     with channel:
         holder = _Holder(order, channel)
         for wait_for_ready in (False, True):

@@ -1,7 +1,7 @@
-"""Calls of every arity on a `grpc.aio.Channel`, of which everything is kept: for `--hold-ms` (`README.md`).
+"""Calls of every arity on a `grpc.aio.Channel` whose remains are all kept: for `--hold-ms` (`README.md`).
 
-What a program may well keep of its calls: the calls themselves, the exceptions that they ended with, request iterators
-that have not ended, and cycles that wait for the next collection. None of that may have consequences on the wire.
+These are what a program may well keep of its calls: the calls themselves, the exceptions that they ended with, request
+iterators that have not ended, and cycles that wait for the next collection. None of that may affect the wire.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Call = Callable[[], Awaitable[object]]
 
 
 class _Holder:
-    """Workers that call in turns, and everything that is left of their calls."""
+    """Workers that call in turns, and the remains of their calls."""
 
     def __init__(self, order: CallOrder, channel: grpc.aio.Channel) -> None:
         self.tally = Tally()
@@ -41,7 +41,7 @@ class _Holder:
         ]
 
     def calls(self, *, wait_for_ready: bool) -> Sequence[_Call]:
-        """Return, for each arity and each way to use it, how to make a call and wait for its end."""
+        """Return, for each arity and each way to use it, a function that makes a call and waits for its end."""
         unary, answers, requests, both = self._multicallables
         return [
             lambda: self._result(unary(b"", wait_for_ready=wait_for_ready)),
@@ -55,7 +55,7 @@ class _Holder:
         ]
 
     async def work(self, call: _Call) -> None:
-        """Call until the time has passed, and keep what each call ends with."""
+        """Make calls until the time is up, and keep what each call ends with."""
         while self._loop.time() < self._over:
             self.tally.made += 1
             try:
@@ -72,7 +72,7 @@ class _Holder:
         await call
 
     async def _limited(self, call: Any) -> None:
-        """Wait as many programs do; in Python 3.11 what `wait_for` leaves is a cycle."""
+        """Wait as many programs do; in Python 3.11, `wait_for` leaves a cycle behind."""
         self._kept.append(call)
         await asyncio.wait_for(call, self._order.seconds)
 
@@ -82,7 +82,7 @@ class _Holder:
             self._kept.append(answer)
 
     async def _by_hand(self, call: Any) -> None:
-        """Write and read by hand, and never say that no more will be written."""
+        """Write and read by hand, and never finish writing."""
         self._kept.append(call)
         await call.write(b"")
         await call.read()
@@ -103,8 +103,8 @@ async def _endless() -> AsyncIterator[bytes]:
 
 
 async def hold_all(order: CallOrder, channel: grpc.aio.Channel, closed: Callable[[], None]) -> Tally:
-    """Keep the channel busy, close it, tell that, and hold everything until `--hold-ms` have passed."""
-    gc.disable()  # or a collection would let go of what is held
+    """Keep the channel busy, close it, report that, and hold everything until `--hold-ms` have passed."""
+    gc.disable()  # otherwise a collection would release what is held
     holder = _Holder(order, channel)
     async with channel:
         workers = [
@@ -119,5 +119,5 @@ async def hold_all(order: CallOrder, channel: grpc.aio.Channel, closed: Callable
         worker.cancel()
     for outcome in await asyncio.gather(*workers, return_exceptions=True):
         if isinstance(outcome, Exception):
-            raise outcome  # a fault of the program, not of a call
+            raise outcome  # an error of the program, not of a call
     return holder.tally

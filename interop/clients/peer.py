@@ -1,4 +1,4 @@
-"""Which peers there are, the clients that are judged: reads the manifests in the folders beside this file."""
+"""The peers, which are the clients that are judged: reads the manifests in the directories beside this file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FOLDER = Path(__file__).parent
 
 
 class Setting(enum.Enum):
-    """What a peer may be told. The value is the name in manifests; the argument is `--<value>-ms`."""
+    """A setting of a peer. The value is its name in manifests; the argument is `--<value>-ms`."""
 
     INITIAL = "initial"
     MAX = "max"
@@ -29,9 +29,9 @@ class Peer(Program):
     """One client.
 
     Attributes:
-        configurable: what it can be told.
+        configurable: its settings.
         must_pass: whether a failure of this peer is a failure of the run.
-        loud: whether it makes attempts without a pause between them, so that it floods every server that fails.
+        loud: whether it makes attempts without a pause in between, so that it floods every failing server.
     """
 
     configurable: frozenset[Setting]
@@ -39,12 +39,12 @@ class Peer(Program):
     loud: bool = False
 
     def can_be_told(self, *settings: Setting) -> bool:
-        """Return whether it has all these settings."""
+        """Return whether it has all of these settings."""
         return self.configurable.issuperset(settings)
 
 
 def find_peers(folder: Path = _FOLDER) -> list[Peer]:
-    """Return the peers whose manifests are in the folders of this one: those that must pass first, then by name.
+    """Return the peers whose manifests are in this directory: those that must pass first, then by name.
 
     Raises:
         ManifestError: one of them cannot be read.

@@ -1,4 +1,4 @@
-"""A peer as a process: its command line and the word to begin go out, its two lines come in."""
+"""A peer as a process: its command line and the start signal are the input, its two lines are the output."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from interop.runner.process import ProgramError, ProgramProcess
 __all__ = ["Account", "PeerError", "PeerProcess"]
 
 _STARTUP = 60.0
-"""How long a peer may take to be ready, in seconds: a virtual machine that warms up on a busy computer."""
+"""How long a peer may take to start, in seconds: a virtual machine that warms up on a busy computer."""
 _WINDING_DOWN = 30.0
-"""How long it may take to end once the time for calls has passed."""
+"""How long a peer may take to exit once the time for calls is up, in seconds."""
 _WORKERS = 4
 _PAUSE_MS = 20
 
 
 class PeerError(ProgramError):
-    """A peer did not do what a peer has to; says what, and what it wrote last."""
+    """A peer violated its contract; says how, and what it printed last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a peer says of itself at its end.
+    """What a peer reports at its end.
 
     Attributes:
-        calls: what became of its calls.
-        versions: of what it used.
-        announced: what it said of its dials, in seconds since it was told to begin; None if it was not asked.
+        calls: the outcomes of its calls.
+        versions: the versions of what it used.
+        announced: what it reported about its dials, in seconds since its start signal; None if it was not asked.
     """
 
     calls: Calls
@@ -42,14 +42,14 @@ class Account:
 
 
 class PeerProcess(ProgramProcess[Account]):
-    """One run of a peer's program, from entering to leaving the context; whatever happens, it does not outlive that."""
+    """One run of a peer's program, from entering to leaving the context; it never outlives the context."""
 
     error = PeerError
 
     def __init__(
         self, peer: Peer, target: str, seconds: float, settings: Mapping[Setting, int], ca: Path | None
     ) -> None:
-        """Have it call `target` for so long; `settings` are in milliseconds, and with `ca` it uses TLS."""
+        """Make it call `target` for this long; `settings` are in milliseconds, and with `ca` it uses TLS."""
         self._seconds = seconds
         self._holds = settings.get(Setting.HOLD, 0) / 1000
         told = {"target": target, "seconds": f"{seconds:g}", "workers": _WORKERS, "pause-ms": _PAUSE_MS}
@@ -60,10 +60,10 @@ class PeerProcess(ProgramProcess[Account]):
         super().__init__(peer.name, [*peer.filled(peer.command), *arguments])
 
     async def ready(self) -> None:
-        """Wait until it can begin.
+        """Wait until it is ready to start.
 
         Raises:
-            PeerError: it ended instead, or took too long.
+            PeerError: it exited instead, or took too long.
         """
         await self._be_ready(_STARTUP)
 
@@ -73,10 +73,10 @@ class PeerProcess(ProgramProcess[Account]):
         self._process.stdin.write(b"go\n")
 
     async def account(self) -> Account:
-        """Return what it says of its calls, once it has ended.
+        """Return its report on its calls, once it has exited.
 
         Raises:
-            PeerError: it ended without a word, or it did not end.
+            PeerError: it exited without a report, or did not exit.
         """
         await asyncio.wait({self._reading}, timeout=self._seconds + self._holds + _WINDING_DOWN)
         if not self._reading.done():

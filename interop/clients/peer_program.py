@@ -18,32 +18,32 @@ import click
 __all__ = ["CALL_ID", "METHOD", "Announcements", "CallFailed", "CallOrder", "Tally", "command", "keep_busy"]
 
 METHOD = "/grpc.testing.TestService/EmptyCall"
-"""What is called, with an empty message for request and for answer."""
+"""The method that is called, with empty messages as request and response."""
 
 CALL_ID = "call-id"
-"""The metadata key under which a call says which it is: `WORKER-CALL`, both counted from 0."""
+"""The metadata key with the id of a call: `WORKER-CALL`, both counted from 0."""
 
 GRACE = 1.0
-"""How long running calls have when the time has passed, in seconds."""
+"""How long running calls may continue when the time is up, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOrder:
-    """What a peer was told on the command line.
+    """A peer's command line.
 
     Attributes:
         target: where to connect.
-        seconds: for how long to make calls.
+        seconds: how long to make calls.
         workers: how many calls are made at a time.
         pause: how long a worker pauses after each call, in seconds.
         ca: the certificate authority to trust, in PEM; None for no TLS.
-        initial_ms: INITIAL_BACKOFF; like the settings below, None for what the client does untold.
+        initial_ms: INITIAL_BACKOFF; like the settings below, None for the client's default.
         max_ms: MAX_BACKOFF.
         min_connect_timeout_ms: MIN_CONNECT_TIMEOUT.
         stable_after_ms: a connection that is lost sooner counts as a failed attempt.
-        hold_ms: for how long to keep everything after the channel is closed, and then announce; None to do neither.
-        defect: what to do wrong; only the reference client can.
-        began: when it was told to begin, on `time.monotonic`.
+        hold_ms: how long to keep everything after the channel is closed, and then report; None to do neither.
+        defect: what to do wrong; only for the reference client.
+        began: when the start signal arrived, on `time.monotonic`.
     """
 
     target: str
@@ -61,7 +61,7 @@ class CallOrder:
 
     @property
     def core_options(self) -> list[tuple[str, int]]:
-        """The channel options by which grpc's core is told."""
+        """The channel options with these settings for grpc's core."""
         told = {
             "grpc.initial_reconnect_backoff_ms": self.initial_ms,
             "grpc.max_reconnect_backoff_ms": self.max_ms,
@@ -71,7 +71,7 @@ class CallOrder:
 
     @property
     def own_options(self) -> list[tuple[str, float]]:
-        """The channel options that only this project's channels know."""
+        """The channel options with these settings that only this project's channels have."""
         return [] if self.stable_after_ms is None else [("grpc_backoff.stable_after", self.stable_after_ms / 1000)]
 
 
@@ -81,11 +81,11 @@ class CallFailed(Exception):  # noqa: N818 - an outcome, not an error of the pro
 
 @dataclass(slots=True)
 class Announcements:
-    """What the client said of its dials, as it made them. Moments are seconds since it was told to begin.
+    """What the client reported about its dials. Times are in seconds since the start signal.
 
     Attributes:
         attempts: when each attempt began.
-        redials: when it said that something underneath it had dialled by itself.
+        redials: when it reported that the library underneath had redialled by itself.
         closed: when its channel was closed.
     """
 
@@ -95,7 +95,7 @@ class Announcements:
 
 
 class Tally:
-    """What became of the calls."""
+    """The outcomes of the calls."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -103,7 +103,7 @@ class Tally:
         self.failed: Counter[str] = Counter()
 
     def say_done(self, announced: Announcements | None = None, **versions: str) -> None:
-        """Write the last line: the figures, what was announced if that was asked for, and the versions used."""
+        """Print the last line: the figures, the reported dials if requested, and the versions used."""
         unfinished = self.made - self.ok - self.failed.total()
         versions["python"] = platform.python_version()
         figures = {"made": self.made, "ok": self.ok, "failed": self.failed, "unfinished": unfinished}
@@ -112,18 +112,18 @@ class Tally:
 
 
 def _wait_for_start() -> None:
-    """Write the first line, and wait for the one that says to begin."""
+    """Print the first line, and wait for the start signal."""
     click.echo(json.dumps({"event": "ready"}))
     if not sys.stdin.readline():
         sys.exit(0)
 
 
 async def keep_busy(order: CallOrder, call: Callable[[bool, str], Awaitable[object]]) -> Tally:
-    """Make calls until the time has passed.
+    """Make calls until the time is up.
 
     Args:
         order: how many, and how long.
-        call: makes one; it is told whether it should wait for READY, and the call's id. It raises CallFailed.
+        call: makes one call; its arguments are whether to wait for READY, and the call's id. It raises CallFailed.
     """
     loop = asyncio.get_running_loop()
     tally, over = Tally(), loop.time() + order.seconds
@@ -146,12 +146,12 @@ async def keep_busy(order: CallOrder, call: Callable[[bool, str], Awaitable[obje
         worker.cancel()
     for outcome in await asyncio.gather(*workers, return_exceptions=True):
         if isinstance(outcome, Exception):
-            raise outcome  # a fault of the program, not of a call
+            raise outcome  # an error of the program, not of a call
     return tally
 
 
 def command(run: Callable[[CallOrder], None]) -> click.Command:
-    """Return the command line of a peer that does what `run` does."""
+    """Return the command line of a peer that runs `run`."""
 
     @click.command()
     @click.option("--target", required=True)
@@ -178,7 +178,7 @@ def command(run: Callable[[CallOrder], None]) -> click.Command:
         hold_ms: int | None,
         defect: str | None,
     ) -> None:
-        """Keep one channel busy, and say what became of the calls."""
+        """Keep one channel busy, and report the outcomes of the calls."""
         order = CallOrder(
             target=target,
             seconds=seconds,

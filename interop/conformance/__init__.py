@@ -1,4 +1,4 @@
-"""Whether a client connects as gRPC's connection-backoff protocol demands: rules in, timelines in, verdict out.
+"""Whether a client connects as gRPC's connection-backoff protocol requires: rules in, timelines in, verdict out.
 
     evidence = {Scenario.HANG_UP: Evidence(terms=..., timeline=..., wanted=..., seconds=..., calls=...), ...}
     for verdict in judge(evidence, CLAUSES):

@@ -1,4 +1,4 @@
-"""What a clause is: a rule, the scenario in which it shows, and a function that measures it there."""
+"""A clause: a rule, the scenario in which it shows, and a function that measures it there."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ __all__ = ["Clause", "NotApplicableError", "TooLateError", "judge", "verdict_on"
 
 
 class NotApplicableError(Exception):
-    """A clause says nothing about this evidence, and why."""
+    """A clause does not apply to this evidence, for the given reason."""
 
 
 class TooLateError(Exception):
-    """The judge was too late to measure anything, so that there is no verdict."""
+    """The judge was too late to measure anything, so there is no verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clause:
-    """One thing that a client has to do.
+    """One requirement on a client.
 
     Attributes:
-        name: what it is called in tables and on the command line.
-        rule: the rule that it stands for.
-        scenario: the scenario in whose evidence it shows.
-        says: what it demands, in one sentence.
-        measure: yields what is to be held against what is allowed. Where there is too little to measure it yields how
-            much there was, and how much there has to be: silence is no conformance.
+        name: its name in tables and on the command line.
+        rule: the rule that it represents.
+        scenario: the scenario whose evidence it judges.
+        says: what it requires, in one sentence.
+        measure: yields what is compared with what is allowed. If there is too little to measure, it yields how much
+            there was, and how much there must be: silence is not conformance.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Clause:
 
 
 def verdict_on(name: str, rule: str, measure: Callable[[], Iterable[Measure]]) -> Verdict:
-    """Return the verdict by what this measures: all has to be inside its band, and nothing measured is a failure."""
+    """Return the verdict on these measures: all must be inside their bands, and nothing measured is a failure."""
     try:
         measures = tuple(measure())
     except NotApplicableError as error:
@@ -63,7 +63,7 @@ def verdict_on(name: str, rule: str, measure: Callable[[], Iterable[Measure]]) -
 
 
 def _inconclusive(verdict: Verdict, evidence: Evidence) -> Verdict | None:
-    """Return that there is no verdict, if all that was missed hangs on times that the judge may have noted late."""
+    """Return an inconclusive verdict if every miss depends on times that the judge may have recorded late."""
     if verdict.outcome is not Outcome.FAIL or not verdict.missed:
         return None
     lates = [(evidence.late(each.since, each.seen), each.hangs_on) for each in verdict.missed]
@@ -76,7 +76,7 @@ def _inconclusive(verdict: Verdict, evidence: Evidence) -> Verdict | None:
 
 
 def with_own(evidence: Mapping[Scenario, Evidence | Absent]) -> dict[Scenario, Evidence | Absent]:
-    """Return the evidence with what all of it says of the client: its own schedule, and whether SETTINGS reset it."""
+    """Return the evidence with the client's own schedule, and whether SETTINGS reset it, as found in all of it."""
     seen = {scenario: each for scenario, each in evidence.items() if isinstance(each, Evidence)}
     timed = [seen[scenario] for scenario in (Scenario.HANG_UP, Scenario.STEADY) if scenario in seen]
     own = fit(tuple(series for each in timed for series in series_of(each)), timed[0].terms) if timed else None
@@ -86,6 +86,6 @@ def with_own(evidence: Mapping[Scenario, Evidence | Absent]) -> dict[Scenario, E
 
 
 def judge(evidence: Mapping[Scenario, Evidence | Absent], clauses: Iterable[Clause]) -> tuple[Verdict, ...]:
-    """Return the verdict for each clause whose scenario there is evidence of, be it that there is none."""
+    """Return the verdict for each clause whose scenario was run, even if it has no evidence."""
     evidence = with_own(evidence)
     return tuple(clause.judge(evidence[clause.scenario]) for clause in clauses if clause.scenario in evidence)

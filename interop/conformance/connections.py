@@ -1,4 +1,4 @@
-"""Clauses about what follows a connection that was established: on its loss, on its return, and for the calls on it."""
+"""Clauses about what follows an established connection: its loss, its return, and the calls on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CONNECTIONS"]
 _TWO_GAPS = 3
 _MANY = 1000
 _SLOWEST = 4
-"""A client that is flapped at may wait so many INITIAL_BACKOFFs between connections, and still counts as trying."""
+"""A client that is flapped at may wait this many INITIAL_BACKOFFs between connections, and still counts as trying."""
 
 
 def _at_once(evidence: Evidence) -> Range:
@@ -48,10 +48,10 @@ def _resets(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _no_flood(evidence: Evidence) -> Iterator[Measure]:
-    """Count one connection for each INITIAL_BACKOFF, and one on top; what follows a GOAWAY is for another clause.
+    """Count one connection per INITIAL_BACKOFF, and one more; what follows a GOAWAY is for another clause.
 
-    So one may come early if the next one makes up for it: a client whose call enters a connection at the moment of its
-    end cannot always help it. What comes early again and again is a flood.
+    So one may come early if the next one makes up for it: a client whose call is assigned to a connection at the
+    moment of its end cannot always prevent it. Repeated early connections are a flood.
     """
     visits = evidence.visits
     fewest = math.floor(evidence.seconds / (_SLOWEST * _initial(evidence)))
@@ -64,13 +64,13 @@ def _no_flood_on_goaway(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _initial(evidence: Evidence) -> float:
-    """Return the client's own INITIAL_BACKOFF, if that is shorter than what it was told."""
+    """Return the client's own INITIAL_BACKOFF, if that is shorter than its setting."""
     own = evidence.schedule.nominal(1, evidence.terms)
     return min(own, evidence.terms.initial) if own > evidence.terms.tolerance else evidence.terms.initial
 
 
 def _spaced(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
-    """Yield how soon each connection followed one that was treated so, and how many did so too soon."""
+    """Yield how soon each connection followed one treated like that, and how many did so too soon."""
     terms, visits = evidence.terms, evidence.visits
     each = (1 - terms.jitter) * _initial(evidence)
     most = math.floor((evidence.seconds + terms.tolerance) / each) + 2
@@ -94,7 +94,7 @@ def _spaced(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
 
 
 def _stable_after(evidence: Evidence) -> Iterator[Measure]:
-    """Leave out one connection that came early; it is the one on top of `_no_flood`."""
+    """Leave out one connection that came early; it is the additional one of `_no_flood`."""
     series = without_one_early(accepted(evidence.visits), replace(evidence.terms, initial=_initial(evidence)))
     own = evidence.schedule.fewest_starts(evidence.seconds, evidence.terms, evidence.slack)
     yield attempts(series, min(own, evidence.terms.fewest_starts(evidence.seconds)))
@@ -102,7 +102,7 @@ def _stable_after(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _after(*behaviours: str) -> Callable[[Evidence], Iterator[Measure]]:
-    """Return what holds the gaps behind attempts that were treated so to the client's own schedule."""
+    """Return a measure that compares the gaps after such attempts with the client's own schedule."""
 
     def measure(evidence: Evidence) -> Iterator[Measure]:
         starts = accepted(evidence.visits)
@@ -130,7 +130,7 @@ def _after(*behaviours: str) -> Callable[[Evidence], Iterator[Measure]]:
 
 
 def _refused(evidence: Evidence) -> Iterator[Measure]:
-    """Look at the dials that the kernel refused, where they can be seen."""
+    """Check the dials that the kernel refused, if they are visible."""
     gone = evidence.timeline.refusing[0] if evidence.timeline.refusing else None
     if evidence.timeline.refused is None:
         raise NotApplicableError("dials that are refused can be seen only by who may open a raw socket")
@@ -146,7 +146,7 @@ def _refused(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _recovers(evidence: Evidence) -> Iterator[Measure]:
-    """Refused connections are not always seen, so the longest possible gap is allowed where the return falls."""
+    """Refused connections are not always visible, so the longest possible gap is allowed around the return."""
     gone = evidence.timeline.refusing[0] if evidence.timeline.refusing else None
     if gone is None or gone.end is None:  # it did not come to an outage: there was no connection
         yield _connections(len(evidence.visits), Range(2, math.inf))
@@ -164,7 +164,7 @@ def _recovers(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _longest_gap_after(seconds: float, evidence: Evidence) -> float:
-    """Return the longest gap that may be in progress so long after the start of a series."""
+    """Return the longest gap that may be in progress this long after the start of a series."""
     n, earliest = 1, 0.0
     while n < _MANY:
         earliest += evidence.band(n).low
@@ -175,7 +175,7 @@ def _longest_gap_after(seconds: float, evidence: Evidence) -> float:
 
 
 def _replaced(evidence: Evidence) -> Iterator[Measure]:
-    """Where nothing resets the backoff, which another clause says, it may still hold up the next attempt."""
+    """If nothing resets the backoff, which another clause reports, it may still delay the next attempt."""
     yield _connections(len(evidence.visits), Range(2, math.inf))
     losses = [visit for visit in evidence.visits if visit.ended is not None and visit.ended < evidence.over]
     for number, visit in enumerate(losses, 1):
@@ -209,7 +209,7 @@ CONNECTIONS = (
         name="settings-reset",
         rule="CB-6",
         scenario=Scenario.RESET,
-        says="The server's SETTINGS frame resets the backoff: after the loss of a connection it begins anew.",
+        says="The server's SETTINGS frame resets the backoff: after the loss of a connection it starts again.",
         measure=_resets,
     ),
     Clause(

@@ -1,7 +1,7 @@
-"""Clauses about a client that announces its dials: every connection that a server sees is one of those.
+"""Clauses about a client that reports its dials: every connection that a server sees must be one of those.
 
-A program may keep what it likes of its calls. A channel underneath that has failed and is kept alive so must not dial
-again: beside the real attempts, at an address that the server has left, or after the client has closed its channel.
+A program may keep anything of its calls. A failed channel that is thereby kept alive underneath must not dial again: in
+addition to the real attempts, at an address that the server has left, or after the client has closed its channel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known of one client in one scenario: the server's record, and what the client says of its calls."""
+"""What is known about one client in one scenario: the server's record, and the client's report on its calls."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["Absent", "Announced", "Calls", "Evidence"]
 
 
 _NEAR = 0.02
-"""How long after a lag ends what it held up is still being noted, in seconds."""
+"""How long after a lag ends delayed events are still being recorded, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """What became of a client's calls.
+    """The outcomes of a client's calls.
 
     Attributes:
-        made: how many there were.
+        made: how many calls were made.
         ok: how many were answered.
-        failed: how many were not, by the name of their status code.
-        unfinished: how many had neither an answer nor an error when time was up.
+        failed: how many failed, by the name of their status code.
+        unfinished: how many had neither an answer nor an error when the time was up.
     """
 
     made: int = 0
@@ -35,18 +35,18 @@ class Calls:
 
     @property
     def lost(self) -> int:
-        """How many were made and not answered."""
+        """How many were made but not answered."""
         return self.made - self.ok
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announced:
-    """What a client said of its own dials, as it made them. Moments are on the timeline's clock.
+    """What a client reported about its own dials. Times are on the timeline's clock.
 
     Attributes:
         attempts: when each attempt began.
-        redials: when it said that something underneath it had dialled by itself.
-        closed: when its channel was closed; it went on to hold what was left of its calls.
+        redials: when it reported that the library underneath had redialled by itself.
+        closed: when its channel was closed; it then still held the remains of its calls.
     """
 
     attempts: tuple[float, ...]
@@ -56,19 +56,19 @@ class Announced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One client in one scenario. Times are on the timeline's clock.
+    """One client in one scenario. Times are on the timeline's clock, in seconds.
 
     Attributes:
-        terms: what the client was told.
+        terms: the client's settings.
         timeline: what the server saw.
         wanted: when the client was about to make its first call.
-        seconds: for how long it was to call then.
-        calls: what became of them.
-        settled: when the trial was ended before its time, since nothing that followed could change a verdict: there
-            were far more connections than any clause looks at. The client was not asked about its calls then, and
-            `calls` counts none. None if it had all of its time.
-        announced: what the client said of its dials; None for one that was not asked.
-        own: what the client's schedule was found to be; None where its gaps were not looked at.
+        seconds: how long it was to make calls from then on.
+        calls: the outcomes of the calls.
+        settled: when the trial was ended early because no verdict could change any more: there were far more
+            connections than any clause looks at. The client was not asked about its calls then, and `calls` counts
+            none. None if the trial ran to its end.
+        announced: what the client reported about its dials; None if it was not asked.
+        own: the client's actual schedule; None if its gaps were not examined.
         resets: whether SETTINGS were found to reset its backoff.
     """
 
@@ -84,25 +84,25 @@ class Evidence:
 
     @property
     def schedule(self) -> Schedule:
-        """The client's own schedule as far as it was seen, which it is held to where another clause has judged it."""
+        """The client's own schedule as far as it was seen: the reference if another clause has judged it."""
         return Schedule.told(self.terms) if self.own is None else self.own.schedule
 
     @property
     def slack(self) -> float:
-        """By how much of itself a gap may miss that schedule, beside jitter and tolerance."""
+        """The fraction by which a gap may miss that schedule, in addition to jitter and tolerance."""
         return 0.0 if self.own is None else self.own.slack
 
     def band(self, n: int, before: float | None = None) -> Range:
-        """Return what the n-th gap of a series of this client's may be, after one that was so long.
+        """Return the allowed range of the n-th gap of a series of this client, after a gap of this length.
 
-        That is what its own schedule has, or what it was told: who does right here is not held to a wrong habit.
+        It follows its own schedule or its settings: a client that is right here is not held to a wrong habit.
         """
         schedule, told = self.schedule, self.terms.band(n)
         own = schedule.band(schedule.after(n, before, self.terms), self.terms, self.slack)
         return Range(min(own.low, told.low), max(own.high, told.high))
 
     def late(self, since: float | None, lasting: float) -> float:
-        """Return by how much the server noted a moment too late at most, around the two ends of a time span."""
+        """Return the maximum delay with which the server recorded a moment, around the two ends of a time span."""
         if since is None:
             return max((lag.by for lag in self.timeline.lags), default=0.0)
         ends = (since, since + lasting)
@@ -121,7 +121,7 @@ class Evidence:
 
     @property
     def lasted(self) -> float:
-        """For how long it was watched, in seconds: `seconds`, unless the trial was ended before."""
+        """How long it was watched, in seconds: `seconds`, unless the trial was ended early."""
         return self.over - self.wanted
 
 
@@ -130,8 +130,8 @@ class Absent:
     """Why there is no evidence of a client in a scenario.
 
     Attributes:
-        reason: why, in words.
-        fault: whether it should have been there. Then the client fails what it would have been judged by.
+        reason: a description.
+        fault: whether there should have been evidence. Then the client fails the clauses that depend on it.
     """
 
     reason: str

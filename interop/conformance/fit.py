@@ -1,8 +1,8 @@
-"""One fit of all gaps of a client: which of its numbers are not what it was told, and what they are instead.
+"""One fit of all gaps of a client: which of its numbers differ from its settings, and what they are instead.
 
-The simplest explanation counts. A client that does as it was told explains its gaps; where another number explains them
-far better, that number is wrong, and only that; two are wrong where no single one explains them. So a wrong MULTIPLIER
-is no wrong cap, and no jitter that compounds.
+The simplest explanation counts. The settings explain the gaps of a correct client; if another value of one number
+explains them far better, that number is wrong, and only that; two are wrong if no single one explains them. So a wrong
+MULTIPLIER is not also a wrong cap, or jitter that compounds.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from interop.conformance.terms import Range, Terms
 __all__ = ["Estimate", "Fit", "Trait", "fit"]
 
 _CONVINCING = 9.0
-"""By how much an explanation has to be more likely, as a logarithm, for each number that it changes."""
+"""How much more likely an explanation must be, as a logarithm, for each number that it changes."""
 _ALONE, _BESIDE = 8.0, 3.0
-"""The same for compounding jitter: as the only thing that is wrong, and on top of that beside another one."""
+"""The same for compounding jitter: as the only thing that is wrong, and in addition to that beside another one."""
 _UNEXPLAINED = -3.0
-"""A gap that is no likelier than that, as a logarithm, is not explained; one in the middle of its jitter has 0.9."""
+"""A gap that is no more likely than this, as a logarithm, is not explained; one in the middle of its jitter has 0.9."""
 _IMPOSSIBLE = -12.0
-"""The same, for one that no noise explains."""
+"""The same, for a gap that no noise explains."""
 _ROUNDS = 3
 _UNSURE = 0.15
-"""By how much of itself a gap may miss a schedule that is not the one that was told."""
+"""The fraction by which a gap may miss a schedule that differs from the settings."""
 
 
 class Trait(enum.Enum):
-    """What can be right or wrong about a schedule, apart from all the rest."""
+    """A property of a schedule that can be right or wrong independently of the others."""
 
     INITIAL = "INITIAL_BACKOFF"
     GROWTH = "MULTIPLIER"
@@ -46,10 +46,10 @@ class Trait(enum.Enum):
 
 
 def _cost(wrong: frozenset[Trait]) -> float:
-    """Return by how much more likely an explanation has to be.
+    """Return how much more likely an explanation must be.
 
-    Compounding has no number that could be fitted to the gaps, so that it takes less; beside another trait it is the
-    last that comes to mind.
+    Compounding has no number that could be fitted to the gaps, so it takes less; beside another trait it is considered
+    last.
     """
     if wrong == {Trait.COMPOUNDING}:
         return _ALONE
@@ -61,8 +61,8 @@ class Estimate:
     """One number of a schedule, as the gaps show it.
 
     Attributes:
-        value: the most likely one.
-        interval: what it may as well be, with a probability of 95 %, if all other numbers are as they were found.
+        value: the most likely value.
+        interval: the values it may have, with a probability of 95 %, if all other numbers are as found.
     """
 
     value: float
@@ -71,11 +71,11 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What a client's gaps say of its schedule.
+    """What a client's gaps say about its schedule.
 
     Attributes:
-        schedule: the one that explains them.
-        wrong: what of it is not as the client was told.
+        schedule: the schedule that explains them.
+        wrong: the traits that differ from the client's settings.
         series: the gaps.
     """
 
@@ -85,11 +85,11 @@ class Fit:
 
     @property
     def slack(self) -> float:
-        """By how much of itself a gap may miss the schedule, for what the fit is not sure of."""
+        """The fraction by which a gap may miss the schedule because of the uncertainty of the fit."""
         return _UNSURE if self.wrong else 0.0
 
     def unexplained(self) -> Iterator[tuple[int, float, Range]]:
-        """Yield the gaps that no simple schedule explains: the number of each, its length, and what it might be."""
+        """Yield the gaps that no simple schedule explains: the number of each, its length, and its expected range."""
         for each in self.series:
             known = [(n, gap) for n, gap in enumerate(each.gaps, 1) if not math.isnan(gap)]
             if not known:
@@ -102,7 +102,7 @@ class Fit:
                     yield n, gap, self.schedule.band(length, each.terms, self.slack)
 
     def estimate(self, name: str) -> Estimate:
-        """Return what the gaps say of one number of the schedule."""
+        """Return what the gaps say about one number of the schedule."""
         found = getattr(self.schedule, name)
         values = np.unique(np.append(_near(name, found), found))
         likelihoods = Gaps(self.series).likelihoods([self.schedule.changed(**{name: float(each)}) for each in values])
@@ -127,7 +127,7 @@ def fit(series: tuple[Series, ...], terms: Terms) -> Fit:
 
 @dataclass(frozen=True, slots=True)
 class _Explanation:
-    """A schedule, in what it is not the one that was told, and how likely it is, less what each change of it costs."""
+    """A schedule, how it differs from the settings, and its likelihood, less the cost of each difference."""
 
     schedule: Schedule
     wrong: frozenset[Trait]
@@ -135,7 +135,7 @@ class _Explanation:
 
 
 def _simplest(choices: Iterable[Sequence[Trait]], told: Schedule, gaps: Gaps) -> _Explanation:
-    """Return the best explanation that differs from what was told in one of these choices of traits."""
+    """Return the best explanation that differs from the settings in one of these choices of traits."""
     found = [(_explain(told, traits, gaps), frozenset(traits)) for traits in choices]
     likelihoods = gaps.likelihoods([schedule for schedule, _ in found])
     return max(
@@ -152,9 +152,9 @@ def _likeliest(schedules: Sequence[Schedule], gaps: Gaps) -> Schedule:
 
 
 def _explain(told: Schedule, traits: Sequence[Trait], gaps: Gaps) -> Schedule:
-    """Return the likeliest schedule that differs from what was told in these traits alone.
+    """Return the likeliest schedule that differs from the settings only in these traits.
 
-    Where there are two, either may have to be seen to first.
+    If there are two, either may have to be fitted first.
     """
     return _likeliest([_climb(told, order, gaps) for order in itertools.permutations(traits)], gaps)
 
@@ -171,11 +171,11 @@ def _climb(told: Schedule, traits: Sequence[Trait], gaps: Gaps) -> Schedule:
 
 
 _Way = Callable[[Schedule, Schedule, Gaps], Schedule]
-"""From the best schedule so far, the one that was told and the gaps: the best that differs in a trait, one way."""
+"""From the best schedule so far, the settings and the gaps: the best schedule that differs in a trait, one way."""
 
 
 def _searched(name: str, **others: float) -> _Way:
-    """Return the way that looks for one number, first far and wide and then close by."""
+    """Return a function that searches one number, first coarsely and then finely."""
 
     def way(best: Schedule, _told: Schedule, gaps: Gaps) -> Schedule:
         rough = _likeliest([best.changed(**others, **{name: float(each)}) for each in _FAR[name]], gaps)
@@ -191,7 +191,7 @@ def _begins_anew(best: Schedule, told: Schedule, gaps: Gaps) -> Schedule:
 
 
 def _jittered(best: Schedule, _told: Schedule, gaps: Gaps) -> Schedule:
-    """Look for another width on each side."""
+    """Search for another width on each side."""
     sides = [best.changed(low=-float(low), high=float(high)) for low in _WIDTHS for high in _WIDTHS]
     return _likeliest(sides, gaps)
 
@@ -211,7 +211,7 @@ _WAYS: Final[Mapping[Trait, Sequence[_Way]]] = {
     Trait.JITTER: (_jittered,),
     Trait.COMPOUNDING: (_compounding,),
 }
-"""What can be wrong about each trait."""
+"""The ways in which each trait can be wrong."""
 
 _FACTORS = np.geomspace(0.1, 10, 93)
 _WIDTHS: Final = np.unique(np.concatenate([[0.0, 0.01, 0.03, 0.06], np.arange(0.1, 0.6, 0.05), [0.7, 1.0]]))
@@ -225,7 +225,7 @@ _FAR: Final = {
 
 
 def _near(name: str, value: float) -> np.ndarray:
-    """Return numbers around one, close to each other."""
+    """Return closely spaced numbers around one."""
     if name in {"low", "high"}:
         return np.linspace(max(-1.0, value - 0.25), value + 0.25, 201)
     return value * np.unique(np.concatenate([np.linspace(0.88, 1.12, 97), np.linspace(0.995, 1.005, 101)]))

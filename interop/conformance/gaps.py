@@ -1,6 +1,6 @@
-"""The gaps between the starts of one series of attempts, each held against the client's own schedule.
+"""The gaps between the starts of one series of attempts, each compared with the client's own schedule.
 
-Whether that schedule is the one that the client was told is asked once, of all its gaps together (`fit.py`).
+Whether that schedule matches the client's settings is decided once, from all its gaps together (`fit.py`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = [
 ]
 
 AT_ONCE = 0.5
-"""The part of INITIAL_BACKOFF within which a client has done what it does at once."""
+"""The fraction of INITIAL_BACKOFF within which something counts as done at once."""
 
 LATE = 0.1
-"""A judge that was later than this part of a time span does not know it."""
+"""If the judge was late by more than this fraction of a time span, the span is unknown."""
 
 
 def measured(starts: Sequence[float], evidence: Evidence) -> Iterator[Measure]:
-    """Yield each gap of a series of attempts beside what it may be."""
+    """Yield each gap of a series of attempts with its allowed range."""
     before = None
     for number, (start, after) in enumerate(pairwise(starts), 1):
         length = after - start
@@ -47,7 +47,7 @@ def measured(starts: Sequence[float], evidence: Evidence) -> Iterator[Measure]:
 
 
 def gaps(visits: Sequence[Visit], terms: Terms) -> list[Measure]:
-    """Return the gaps of a series of attempts beside what the client was told, whatever its own schedule is."""
+    """Return the gaps of a series of attempts compared with the client's settings, whatever its own schedule is."""
     return [
         Measure(
             what=f"gap {number}", seen=after.accepted - visit.accepted, allowed=terms.band(number), since=visit.accepted
@@ -57,7 +57,7 @@ def gaps(visits: Sequence[Visit], terms: Terms) -> list[Measure]:
 
 
 def attempts(series: Sequence[object], fewest: int, what: str = "attempts seen") -> Measure:
-    """Return how many attempts there were, beside how many there have to be (IO-2)."""
+    """Return how many attempts there were, compared with how many there must be (IO-2)."""
     return Measure(what=what, seen=len(series), allowed=Range(fewest, math.inf), unit=Unit.ATTEMPTS)
 
 
@@ -67,10 +67,10 @@ def accepted(visits: Sequence[Visit]) -> list[float]:
 
 
 def without_one_early(starts: Sequence[float], terms: Terms) -> list[float]:
-    """Return a series of attempts without the first one that came early (CB-7).
+    """Return a series of attempts without the first early one (CB-7).
 
-    A client whose call enters a connection at the moment of its end cannot always prevent that one. A second early
-    one stays in the series, and makes a gap that is too short.
+    A client whose call is assigned to a connection at the moment of its end cannot always prevent that one. A second
+    early attempt stays in the series, and makes a gap that is too short.
     """
     early = [place for place, (one, two) in enumerate(pairwise(starts), 1) if two - one < AT_ONCE * terms.initial]
     return [start for place, start in enumerate(starts) if place not in early[:1]]
@@ -92,7 +92,7 @@ def by_client(visits: Sequence[Visit]) -> list[list[Visit]]:
 
 
 def series_of(evidence: Evidence) -> list[Series]:
-    """Return each client's gaps; of a flood as many as there could have been, since the others would say the same."""
+    """Return each client's gaps; of a flood, as many as there should have been, because the rest show the same."""
     most = 3 * evidence.terms.most_starts(evidence.seconds) + 1
     found = [accepted(visits[:most]) for visits in by_client(evidence.visits)]
     return [
@@ -102,13 +102,13 @@ def series_of(evidence: Evidence) -> list[Series]:
 
 
 def _gap(start: float, after: float, evidence: Evidence) -> float:
-    """Return a gap, or that it is not known: the judge was later than a tenth of it at one of its ends."""
+    """Return a gap, or that it is unknown: the judge was late by more than a tenth of it at one of its ends."""
     length = after - start
     return math.nan if evidence.late(start, length) > LATE * length else length
 
 
 def after_loss(evidence: Evidence) -> list[float]:
-    """Return when the attempts after the loss of what was served began, without one that came early."""
+    """Return when the attempts after the loss of a served connection began, without one that came early."""
     served = [visit for visit in evidence.visits if visit.settings_sent is not None]
     return without_one_early(accepted(after_service(evidence.visits)), evidence.terms) if served else []
 

@@ -1,4 +1,4 @@
-"""Clauses about a peer that is silent or late: how long an attempt lasts, and what follows."""
+"""Clauses about a peer that is silent or slow: how long an attempt lasts, and what follows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TWO = 2
 
 
 def _limits(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
-    """Hold each attempt to the limit; what was cut short by the end of the scenario counts if it was too long."""
+    """Compare each attempt with the limit; one cut short by the end of the scenario counts if it was too long."""
     terms = evidence.terms
     yield attempts(evidence.visits, 1)
     if evidence.visits and all(visit.behaviour != behaviour for visit in evidence.visits):
@@ -40,7 +40,7 @@ def _limits(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
 
 
 def _backoff(number: int, evidence: Evidence) -> Range:
-    """Return the gap that there may be after an attempt, without any tolerance."""
+    """Return the allowed gap after an attempt, without any tolerance."""
     return replace(evidence, terms=replace(evidence.terms, tolerance=0.0)).band(number)
 
 
@@ -57,7 +57,7 @@ def _tls_limit(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _trickle_limit(evidence: Evidence) -> Iterator[Measure]:
-    """Ask whether bytes make an attempt last longer than silence does, which `limit` is about."""
+    """Check whether bytes make an attempt last longer than silence does, which is for `limit`."""
     silent = [
         _ended(visit, evidence) - visit.accepted
         for visit in evidence.visits
@@ -72,7 +72,7 @@ def _trickle_limit(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _one_at_a_time(evidence: Evidence) -> Iterator[Measure]:
-    """Ask how long before its limit an attempt had company. A socket that stands on after that is for `limit`."""
+    """Check how long before its limit an attempt overlapped with the next; `limit` checks sockets left open later."""
     yield attempts(evidence.visits, 1)
     if len(evidence.visits) == 1:
         raise NotApplicableError("there was one attempt only")
@@ -122,7 +122,7 @@ def _acknowledges(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _one_connection(evidence: Evidence) -> Iterator[Measure]:
-    """Count the connections beside one that works."""
+    """Count the connections in addition to one that works."""
     yield Measure(what="connections seen", seen=len(evidence.visits), allowed=Range(1, math.inf), unit=Unit.CONNECTIONS)
     beside = [
         after

@@ -1,6 +1,6 @@
-"""Clauses about calls, counted by the server: every request says which call it belongs to.
+"""Clauses about calls, counted by the server: every request carries the id of its call.
 
-A worker counts its calls, so that a number which the server never sees is a call that never left the client.
+A worker numbers its calls, so that a number which the server never sees is a call that never left the client.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from interop.timeline import Request
 __all__ = ["REQUESTS"]
 
 _REFUSING = "settings_then_goaway"
-"""The behaviour that takes no call."""
+"""The behaviour that accepts no calls."""
 _WAITING = 2
 """How many workers make wait-for-ready calls."""
 _ENOUGH = 2
@@ -33,7 +33,7 @@ class _Calls:
     by_worker: Mapping[int, Mapping[int, Sequence[tuple[str, Request]]]]
 
     def never_seen(self, *, wait_for_ready: bool | None = None) -> int:
-        """Return how many calls never came, of all workers or of those that wait for READY or do not."""
+        """Return how many calls never arrived, of all workers or only of those that do or do not wait for READY."""
         return sum(
             max(calls) + 1 - len(calls)
             for worker, calls in self.by_worker.items()
@@ -55,7 +55,7 @@ def _calls(evidence: Evidence) -> _Calls:
     """Return the calls by their ids.
 
     Raises:
-        NotApplicableError: the client gives its calls none.
+        NotApplicableError: the client does not number its calls.
     """
     found: defaultdict[int, defaultdict[int, list[tuple[str, Request]]]]
     found = defaultdict(lambda: defaultdict(list))
@@ -80,7 +80,7 @@ def _connections(evidence: Evidence, fewest: int = _ENOUGH) -> Measure:
 
 
 def _loses_none(evidence: Evidence) -> Iterator[Measure]:
-    """Count what was not answered, but for calls that a server did not take, and the last one of each worker."""
+    """Count unanswered calls, except calls that a server did not accept, and the last one of each worker."""
     yield _connections(evidence)
     try:
         calls = _calls(evidence)
@@ -113,10 +113,10 @@ def _repeats_refused(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _came_back(evidence: Evidence) -> Iterator[Measure]:
-    """Ask for a client that came back after the outage; `recovery` is about one that did not.
+    """Require that the client came back after the outage; `recovery` is about one that did not.
 
     Raises:
-        NotApplicableError: it did not.
+        NotApplicableError: it did not come back.
     """
     yield _connections(evidence, 1)
     if len(evidence.visits) == 1:
@@ -133,7 +133,7 @@ def _repeats_no_lost(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _waits(evidence: Evidence) -> Iterator[Measure]:
-    """Each worker that waits for READY may have lost one call in the broken connection, unread."""
+    """Each wait-for-ready worker may have lost one call in the broken connection, unread."""
     yield from _came_back(evidence)
     never = _calls(evidence).never_seen(wait_for_ready=True)
     yield _count("calls that should have waited and never came", never, Range(0, _WAITING))

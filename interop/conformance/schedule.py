@@ -50,7 +50,7 @@ class Schedule:
         first: the first gap, in units of INITIAL_BACKOFF.
         multiplier: MULTIPLIER.
         added: what each gap has on top of the one before, in units of INITIAL_BACKOFF.
-        period: after so many gaps the series begins anew; 0 is never.
+        period: the series restarts after this many gaps; 0 is never.
         cap: MAX_BACKOFF, in units of what it was told.
         low: the lowest jitter, as a part of the gap.
         high: the highest jitter.

@@ -125,7 +125,7 @@ def _growth(own: Fit, terms: Terms) -> Iterator[Measure]:
     if own.schedule.period:
         most = max(len(each.gaps) for each in own.series)
         yield Measure(
-            what="gaps before the series begins anew",
+            what="gaps before the series restarts",
             seen=own.schedule.period,
             allowed=Range(most, math.inf),
             unit=Unit.ATTEMPTS,

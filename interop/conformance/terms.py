@@ -54,7 +54,7 @@ class Terms:
     tolerance: float
 
     def __post_init__(self) -> None:
-        """Refuse a backoff that never grows, and a tolerance that would leave nothing of the first gap to be seen."""
+        """Reject a backoff that never grows, and a tolerance that would hide the first gap."""
         if self.multiplier <= 1:
             raise ValueError(f"Terms.multiplier={self.multiplier:g}: expected a number above 1")
         shortest = (1 - self.jitter) * min(self.initial, self.cap)

@@ -1,6 +1,6 @@
 """What a behaviour is: a frozen value with a name and a few numbers, and what it does with one connection.
 
-Whoever needs another one derives from `Behaviour`. A script in text knows those of `interop.flaky.behaviours` only.
+To add another one, derive from `Behaviour`. A script in text knows those of `interop.flaky.behaviours` only.
 """
 
 from __future__ import annotations

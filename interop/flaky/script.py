@@ -28,9 +28,9 @@ class Step:
 
     Attributes:
         behaviour: what is done with each connection. With `Refuse` there is none, so only time can bound it.
-        times: for so many connections.
+        times: the number of connections.
         until: until so many seconds after the script began.
-        lasting: for so many seconds after the step began.
+        lasting: the number of seconds after the step began.
     """
 
     behaviour: Behaviour | Refuse

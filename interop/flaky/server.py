@@ -121,7 +121,7 @@ class FlakyServer:
             visitor.reset()
 
     async def restart(self) -> None:
-        """Begin anew: reset what stands, forget the timeline, count from now, and begin with the script again."""
+        """Start over: reset open connections, clear the timeline and its clock, and restart the script."""
         self._stop_clock()
         self._port.refuse()
         self.break_all()

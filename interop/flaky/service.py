@@ -61,7 +61,7 @@ class Echo(Service):
         self._calls: dict[int, _Call] = {}
 
     def handle(self, http2: Http2, event: Event) -> None:
-        """Take in, answer, and go on with answers that waited for the client's window."""
+        """Process input, answer, and continue answers that waited for the client's window."""
         match event:
             case RequestReceived(stream_id=stream, headers=headers):
                 encoding = [pair for pair in headers if pair[0] == b"grpc-encoding"]  # or it could not be read
@@ -77,7 +77,7 @@ class Echo(Service):
                     self._push(http2, stream)
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering."""
         for stream in list(self._calls):
             self._drop(stream)
 

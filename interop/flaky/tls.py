@@ -1,6 +1,6 @@
 """TLS for the flaky server: its certificate, and the server's side of one session, without a socket.
 
-A session is the standard library's own `SSLObject`, fed by hand: asyncio's TLS transport tells nobody when a
+A session is the standard library's own `SSLObject`, fed by hand: asyncio's TLS transport does not report when a
 ClientHello came, cannot send FIN alone, and waits for half a minute for the farewell of a client that has left.
 """
 

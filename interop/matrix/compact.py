@@ -42,7 +42,7 @@ def compact(svg: str) -> str:
 
 
 def _shorten(element: ET.Element, names: Mapping[str, str]) -> None:
-    """Round the numbers of one element, shorten names, and drop what nobody sees."""
+    """Round the numbers of one element, shorten names, and drop what is invisible."""
     name = element.attrib.pop("id", "")
     if name in names:
         element.set("id", names[name])

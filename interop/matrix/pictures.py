@@ -218,7 +218,7 @@ def _legend(rows: Sequence[_Row], scenario: Scenario) -> Iterator[Artist]:
         what = "an attempt may end" if scenario is Scenario.SILENT else "the next connection may come"
         yield Patch(color=_ALLOWED, lw=0, label=f"where {what}")
     if any(row.evidence.timeline.refusing for row in rows):
-        yield Patch(label="nobody listens", **_NOBODY)
+        yield Patch(label="nothing listens", **_NOBODY)
 
 
 def _draw_numbers(axes: Axes, rows: Sequence[_Row]) -> None:

@@ -144,7 +144,7 @@ _STABLE_AFTER = 10
 """In units of INITIAL_BACKOFF: longer than any connection lasts in the scenario that has it."""
 
 _HOLD = 3
-"""In units of MIN_CONNECT_TIMEOUT, after which grpc's core dials again where nobody told it to."""
+"""In units of MIN_CONNECT_TIMEOUT, after which grpc's core redials by itself."""
 
 _Seconds = Callable[[Terms, Pace], float]
 

@@ -61,7 +61,7 @@ class Start:
     """
 
     def __init__(self, parties: int, apart: float = 0.0, lags: LagWatch | None = None) -> None:
-        """Wait for so many, and let them go so many seconds apart; `lags` knows when our own event loop was late."""
+        """Wait for this many, then release them this many seconds apart; `lags` reports delays of the event loop."""
         self.lags = lags
         self._line = asyncio.Barrier(parties)
         self._gate = asyncio.Lock()
@@ -189,7 +189,7 @@ class Trial:
     async def _assemble(
         self, targets: Sequence[str], trust: Trust, start: Start, stack: AsyncExitStack
     ) -> list[PeerProcess]:
-        """Return the peers once they are ready, and so are all others; those that break down keep nobody waiting."""
+        """Return the peers once they are ready, and so are all others; those that fail do not delay the others."""
         try:
             async with start.loading:
                 peers = [await stack.enter_async_context(self._process(target, trust)) for target in targets]

@@ -55,7 +55,7 @@ class Assignment:
     seconds: float = SECONDS
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be judged; ValueError says why."""
+        """Raise ValueError, with the reason, for what cannot be judged."""
         _ = self.terms
 
     @property
@@ -133,7 +133,7 @@ async def reconnect(request: Assignment, begun: Callable[[], None] = lambda: Non
 
 
 async def _dial(request: Assignment) -> None:
-    """Keep a channel wanting a connection to the retry port, by a wait-for-ready call that nobody will answer."""
+    """Keep a channel wanting a connection to the retry port, by a wait-for-ready call that will never be answered."""
     credentials = grpc.ssl_channel_credentials()  # its handshake never gets as far as any certificate
     async with aio.secure_channel(request.retry, credentials, request.options) as channel:
         call = ReconnectServiceStub(channel).Start(ReconnectParams(), wait_for_ready=True, timeout=request.seconds)

@@ -1,7 +1,7 @@
 """One client at a time: the others wait in line for their turn.
 
 As with the official server, a turn ends when its client says so. Unlike there, a client that went away without saying
-so does not hold up the others for ever: a turn that has lasted for the limit passes to whoever waits.
+so does not hold up the others for ever: a turn that has lasted for the limit passes to the next in line.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Turns:
     """
 
     def __init__(self, limit: float) -> None:
-        """Take a turn away that lasts for more than `limit` seconds while somebody waits."""
+        """End a turn that lasts for more than `limit` seconds while another client waits."""
         self._limit = limit
-        self._line = asyncio.Lock()  # whoever holds it is the first in line; asyncio's locks are fair
+        self._line = asyncio.Lock()  # the client that holds it is first in line; asyncio's locks are fair
         self._too_late: set[str] = set()
         self.current: Turn | None = None
 

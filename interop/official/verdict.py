@@ -63,7 +63,7 @@ def terms_for(*, maximum: float | None = None, initial: float | None = None) -> 
 
 
 def judge(gaps: Sequence[float], *, attempts: int, seconds: float, terms: Terms) -> OfficialVerdict:
-    """Return the verdict on a client that made these gaps while it was watched for so many seconds.
+    """Return the verdict on a client that made these gaps while it was watched for this many seconds.
 
     The fewest attempts are those of a client all of whose gaps are the longest that are allowed; and at least two,
     since without a gap there is nothing to judge.

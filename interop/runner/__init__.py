@@ -1,1 +1,1 @@
-"""What every run of the suite needs, whoever is judged: manifests, builds, processes and views."""
+"""What every run of the suite needs, whatever client it judges: manifests, builds, processes and views."""

@@ -96,7 +96,7 @@ class _Stage:
                 await traffic.answered_since(back, TERMS.cap + _RECOVERY)
                 await asyncio.sleep(_AFTER)
                 await traffic.answered_since(self._clock(), TERMS.cap + _RECOVERY)
-                state = channel.get_state()  # now, since what ages may end when nobody calls any more
+                state = channel.get_state()  # now, because an ageing connection may end without calls
             return Observation(
                 server=case.server,
                 happening=case.happening,

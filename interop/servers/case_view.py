@@ -22,7 +22,7 @@ class CaseView:
         self.console = console or wide_console()
 
     def ended(self, case: CaseResult, number: int, of: int) -> None:
-        """Tell that a case is over, as the so-and-so-many-th."""
+        """Show that a case is over, with its number."""
         said = f"{number} of {of}: {case.server.name} {case.happening.value}: "
         self.console.print(Text.assemble(said, WORDS[case.outcome]))
 

@@ -120,7 +120,7 @@ def _waiting(observation: Observation) -> Iterator[Measure]:
     unsent = [
         call for call in observation.calls if call.wait_for_ready and call.ended is not None and call.ended.unsent
     ]
-    yield _calls("wait-for-ready calls that failed for want of a connection", len(unsent))
+    yield _calls("wait-for-ready calls that failed for lack of a connection", len(unsent))
 
 
 def _recovers(observation: Observation) -> Iterator[Measure]:

@@ -113,7 +113,7 @@ def _recovered(observation: Observation) -> Iterable[str]:
 
 def _unsent(observation: Observation) -> str:
     unsent = [call for call in observation.calls if call.ended is not None and call.ended.unsent]
-    return f"{_count(len(unsent), 'fail-fast call')} failed at once for want of a connection."
+    return f"{_count(len(unsent), 'fail-fast call')} failed at once for lack of a connection."
 
 
 def _lost(observation: Observation) -> str:

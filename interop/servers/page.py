@@ -21,7 +21,7 @@ __all__ = ["page"]
 _WIDTH = 120
 
 _HOW_TO_READ = """\
-This project's channel stands before servers that nobody here wrote. Six workers call all the time, half of them with
+This project's channel is tested against servers of others. Six workers call all the time, half of them with
 `wait_for_ready`, and two for answers that take 0.4 s, so that calls are in the midst of what happens. The channel is
 held to its [rules](../behaviour.md). A server that is gone, or frozen, fails many calls: `failed` counts them.
 `recovered` is the time from the server's return to the first answer.

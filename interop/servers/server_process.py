@@ -90,7 +90,7 @@ class ServerProcess(ProgramProcess[Listening]):
         self._process.send_signal(signal.SIGHUP)
 
     async def freeze(self) -> None:
-        """Stop it, so that the kernel takes what comes and nobody answers."""
+        """Stop it, so that the kernel accepts connections but nothing answers."""
         self._signal_all(signal.SIGSTOP)
         await asyncio.to_thread(os.waitid, os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
         await asyncio.sleep(_TAKES_HOLD)

@@ -33,7 +33,7 @@ class Ended:
         at: when.
         code: with which status.
         details: in words; empty for success.
-        unsent: whether it failed for want of a connection, so that no server can have seen it. The channel says so, or
+        unsent: whether it failed for lack of a connection, so that no server can have seen it. The channel says so, or
             its core does, which dials for a call that enters a connection in the moment of its end.
     """
 

@@ -156,7 +156,9 @@ HOWS = {"bare": {}, "intercepted": {"interceptors": [_PassOn()]}, "retried": {"r
 def test_used_on_another_loop(home, way, how):
     """One clear error, at once, in place of asyncio's own; the channel can still be used at home."""
     channel = aio.insecure_channel(NOBODY, **how)
-    with pytest.raises(WrongLoopError, match=r"to 127.0.0.1:1 was made on another .* is not running.* asyncio.run\(\)"):
+    with pytest.raises(
+        WrongLoopError, match=r"to 127.0.0.1:1 was created on another .* is not running.* asyncio.run\(\)"
+    ):
         asyncio.run(asyncio.wait_for(way(channel), 30))
     home.run_until_complete(channel.close())
 

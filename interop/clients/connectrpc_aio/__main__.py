@@ -24,17 +24,17 @@ _METHOD = MethodInfo(
     stream_type=StreamType.UNARY,
 )
 _CODES = {"CANCELED": "CANCELLED"}
-"""What connectrpc spells in its own way."""
+"""The status names that connectrpc spells differently."""
 
 
 async def _run(order: CallOrder) -> Tally:
     scheme = "http" if order.ca is None else "https"
-    # Without TLS there is nothing to negotiate, and HTTP/2 has to be asked for.
+    # Without TLS there is no negotiation, and HTTP/2 must be requested explicitly.
     async with HTTPTransport(tls_ca_cert=order.ca, http_version=HTTPVersion.HTTP2) as transport:
         client = ConnectClient(f"{scheme}://{order.target}", protocol=ProtocolType.GRPC, http_client=Client(transport))
 
         async def call(_wait_for_ready: bool, number: str) -> None:
-            """Make one call; it has no way of waiting for READY."""
+            """Make one call; wait-for-ready is not supported."""
             try:
                 await client.execute_unary(request=Empty(), method=_METHOD, headers={CALL_ID: number})
             except ConnectError as error:

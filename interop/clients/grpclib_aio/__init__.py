@@ -1,1 +1,1 @@
-"""grpclib, gRPC for asyncio in Python alone."""
+"""grpclib, gRPC for asyncio in pure Python."""

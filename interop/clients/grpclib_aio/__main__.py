@@ -15,7 +15,7 @@ from interop.clients.peer_program import CALL_ID, METHOD, CallFailed, CallOrder,
 
 
 class _Bytes(CodecBase):
-    """Messages are bytes already."""
+    """A codec for messages that are already bytes."""
 
     __content_subtype__ = "proto"
 
@@ -44,7 +44,7 @@ async def _run(order: CallOrder) -> Tally:
         method: UnaryUnaryMethod[bytes, bytes] = UnaryUnaryMethod(channel, METHOD, bytes, bytes)
 
         async def call(_wait_for_ready: bool, number: str) -> None:
-            """Make one call; it has no way of waiting for READY."""
+            """Make one call; wait-for-ready is not supported."""
             try:
                 await method(b"", metadata={CALL_ID: number})
             except GRPCError as error:

@@ -1,4 +1,4 @@
-"""When the reference client dials: the protocol's arithmetic, written out a second time."""
+"""When the reference client dials: the protocol's arithmetic, implemented a second time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _AT_ONCE = 0.005
 
 
 class Backoff:
-    """One series of attempts after another. Moments are the event loop's seconds.
+    """One series of attempts after another. Times are the event loop's seconds.
 
     Attributes:
-        attempts: how many there were in this series.
+        attempts: how many attempts there were in this series.
         due: when the next attempt may start.
-        limit: until when the attempt that started last may go on; None is for ever.
+        limit: how long the attempt that started last may continue; None for ever.
     """
 
     def __init__(self, order: CallOrder, habits: Habits) -> None:
-        """Begin the first series."""
+        """Start the first series."""
         self._habits = habits
         self._initial = habits.initial * (order.initial_ms or _INITIAL_MS) / 1000
         self._cap = habits.cap * (order.max_ms or _MAX_MS) / 1000
@@ -44,7 +44,7 @@ class Backoff:
         return self._initial
 
     def start(self, now: float) -> None:
-        """Note the start of an attempt."""
+        """Record the start of an attempt."""
         self.attempts += 1
         if self._habits.restarts_after and self.attempts > self._habits.restarts_after:
             self.attempts = 1
@@ -56,7 +56,7 @@ class Backoff:
         self.limit = limit if self._timeout else None
 
     def fail(self, now: float, reason: str) -> None:
-        """Note how an attempt failed: "refused", "reset", "garbage", "limit", or another word."""
+        """Record how an attempt failed: "refused", "reset", "garbage", "limit", or another word."""
         if reason == "limit":
             self.due = now + self._gap if self._habits.pauses_after_limit else max(now, self.due)
         elif self._habits.from_end:
@@ -66,7 +66,7 @@ class Backoff:
         self._flood_on(now, reason)
 
     def lose(self, now: float, reason: str, *, counts: bool) -> None:
-        """Note the loss of a connection; where it `counts` as a failed attempt, the series goes on."""
+        """Record the loss of a connection; if it `counts` as a failed attempt, the series continues."""
         if counts:
             return
         if "settings" in self._habits.resets_at:
@@ -78,7 +78,7 @@ class Backoff:
         self._flood_on(now, reason)
 
     def handshaken(self) -> None:
-        """Note the end of a TLS handshake."""
+        """Record the end of a TLS handshake."""
         if "tls" in self._habits.resets_at:
             self.attempts = 1
             self.due = self._started + self._draw()

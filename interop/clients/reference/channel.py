@@ -15,18 +15,18 @@ from interop.clients.reference.naming import resolve
 __all__ = ["Channel"]
 
 _TRIES = 5
-"""How often a call is made that no server has taken."""
+"""How often a call is made that no server has accepted."""
 
 
 class Channel:
     """A channel to one target, from `open` to `close`.
 
     Attributes:
-        attempts: when each attempt began that is announced, on the event loop's clock.
+        attempts: when each reported attempt began, on the event loop's clock.
     """
 
     def __init__(self, order: CallOrder, habits: Habits) -> None:
-        """Dial nobody before `open`."""
+        """Do not dial before `open`."""
         self._order = order
         self._habits = habits
         self._backoff = Backoff(order, habits)
@@ -44,11 +44,11 @@ class Channel:
         self.attempts: list[float] = []
 
     def open(self) -> None:
-        """Begin to dial when a call wants it."""
+        """Start dialling when a call needs a connection."""
         self._dialling = self._loop.create_task(self._dial_on())
 
     async def close(self) -> None:
-        """End the connection, and dial no more."""
+        """Close the connection, and stop dialling."""
         self._dialling.cancel()
         await asyncio.gather(self._dialling, return_exceptions=True)
         for task in self._standing:
@@ -61,10 +61,10 @@ class Channel:
             connection.abort()
 
     async def call(self, number: str, *, wait_for_ready: bool) -> None:
-        """Make a call with this id; a wait-for-ready one waits for a connection however many attempts fail.
+        """Make a call with this id; if it is wait-for-ready, it waits however many attempts fail.
 
         Raises:
-            CallFailed: it failed.
+            CallFailed: the call failed.
         """
         for _ in range(_TRIES):
             connection = await self._usable(wait_for_ready=wait_for_ready and self._habits.waits_for_ready)
@@ -92,7 +92,7 @@ class Channel:
         self._changed = asyncio.Event()
 
     async def _dial_on(self) -> None:
-        """Make one attempt after another, and stay with each connection to its end."""
+        """Make one attempt after another, and stay with each connection until it ends."""
         await self._wanted.wait()
         await asyncio.sleep(self._habits.first_late * self._backoff.initial)
         replaced, failed = 0, 0
@@ -110,7 +110,7 @@ class Channel:
         await asyncio.Event().wait()
 
     async def _attempt(self) -> str:
-        """Make one attempt; return why it failed, or nothing."""
+        """Make one attempt; return why it failed, or an empty string."""
         self._wanted.clear()
         now = self._loop.time()
         self._dialled += 1
@@ -135,7 +135,7 @@ class Channel:
         return Connection(acknowledges=self._habits.acknowledges, heeds_goaway=self._habits.heeds_goaway)
 
     async def _outcome(self, connection: Connection) -> str:
-        """Wait for SETTINGS until the limit; return why they did not come, or nothing."""
+        """Wait for SETTINGS until the limit; return why they did not arrive, or an empty string."""
         established = asyncio.ensure_future(self._established(connection))
         early = self._habits.next_before_limit * self._backoff.min_connect_timeout
         limit = self._backoff.limit
@@ -176,7 +176,7 @@ class Channel:
             self._backoff.handshaken()
 
     def _leave(self, established: asyncio.Future[None], connection: Connection, late: float) -> None:
-        """Let an attempt go whose limit has passed, now or a while later."""
+        """Abandon an attempt whose limit has expired, now or a while later."""
 
         async def leave() -> None:
             try:
@@ -192,7 +192,7 @@ class Channel:
         task.add_done_callback(self._standing.discard)
 
     async def _live(self) -> float:
-        """Stay with the connection until it ends, and note what that means for the next attempt.
+        """Stay with the connection until it ends, and record what that means for the next attempt.
 
         Return how long it lived, in seconds.
         """

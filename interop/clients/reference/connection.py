@@ -28,16 +28,16 @@ __all__ = ["Connection", "NotTakenError", "headers"]
 
 _NO_MESSAGE = bytes(5)
 _TYPE, _TYPE_END, _SETTINGS = 3, 4, b"\x04"
-"""Where a frame says what it is. A server's first one is SETTINGS, or it speaks something else."""
+"""The offset of a frame's type. A server's first frame is SETTINGS; otherwise it speaks another protocol."""
 _SETTINGS_ACK = b"\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 
 
 class NotTakenError(Exception):
-    """The server did not take the call, so it may be made again."""
+    """The server did not process the call, so it may be repeated."""
 
 
 class _StateMachine(H2ConnectionStateMachine):
-    """To h2 a GOAWAY is the end of the connection; calls that the server took run on after one (RFC 9113, 6.8)."""
+    """To h2, a GOAWAY ends the connection; but calls that the server accepted continue after one (RFC 9113, 6.8)."""
 
     _transitions = H2ConnectionStateMachine._transitions | {  # noqa: SLF001 - h2 has no other way to say so
         (ConnectionState.CLIENT_OPEN, ConnectionInputs.RECV_GOAWAY): (None, ConnectionState.CLIENT_OPEN)
@@ -48,9 +48,9 @@ class Connection(asyncio.Protocol):
     """One connection.
 
     Attributes:
-        ready: done at the server's SETTINGS; the exception is why it did not come to that.
-        ended: done with the reason when the connection is gone or draining: no call may begin any more.
-        heard: called at each arrival of bytes.
+        ready: done when the server's SETTINGS arrive; the exception says why they did not.
+        ended: done with the reason when the connection is closed or draining: no new calls.
+        heard: called whenever bytes arrive.
         served: whether the server answered a call.
     """
 
@@ -72,13 +72,13 @@ class Connection(asyncio.Protocol):
         self.served = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Speak first, as clients do."""
+        """Send first, as clients do."""
         self._transport = cast("asyncio.Transport", transport)
         self._h2.initiate_connection()
         self._send()
 
     def data_received(self, data: bytes) -> None:
-        """Take what the server says."""
+        """Process what the server sends."""
         self.heard()
         if not self.ready.done() and data[_TYPE:_TYPE_END] not in {b"", _SETTINGS}:
             self._reason = "garbage"
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         self._send()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what has no answer."""
+        """Fail the calls without an answer."""
         if isinstance(exc, ConnectionResetError):
             self._reason = "reset"
         self._end(self._reason)
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
         """Make a call with these headers.
 
         Raises:
-            NotTakenError: the server did not take it.
+            NotTakenError: the server did not process it.
             CallFailed: it failed.
         """
         try:
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
             self._close_if_idle()
 
     def abort(self) -> None:
-        """Be gone."""
+        """Close immediately."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
                 self._taken_leave_of(last or 0)
 
     def _taken_leave_of(self, last: int) -> None:
-        """Take a GOAWAY: calls above `last` were not taken."""
+        """Handle a GOAWAY: calls above `last` were not processed."""
         self._reason = "goaway"
         if last and not self._heeds_goaway:
             return
@@ -196,7 +196,7 @@ class Connection(asyncio.Protocol):
 
 
 def _heed(outcome: asyncio.Future[None]) -> None:
-    """Retrieve an exception that nobody waits for any more."""
+    """Retrieve an exception for which nothing waits any more."""
     if not outcome.cancelled():
         outcome.exception()
 

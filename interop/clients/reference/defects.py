@@ -1,4 +1,4 @@
-"""The defects that the reference client can have, each with the clause that has to see it, and no other."""
+"""The defects that the reference client can have, each with the clause that must detect it, and no other."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Defect:
     """One thing that the client does wrong.
 
     Attributes:
-        clauses: what has to see it. More than one where the same thing is judged in several scenarios.
-        says: what it is, in words.
+        clauses: the clauses that must detect it. More than one if the same thing is judged in several scenarios.
+        says: a description.
         changes: the habits that it changes.
-        full: whether it takes the full run to see it in 19 of 20 runs: it is small, or a matter of chance.
+        full: whether only the full run detects it in 19 of 20 runs: it is small, or a matter of chance.
     """
 
     clauses: tuple[str, ...]
@@ -45,7 +45,7 @@ DEFECTS: Final[Mapping[str, Defect]] = {
     "multiplier-1.7": _one("growth", "MULTIPLIER is 1.7", full=True, multiplier=1.7),
     "multiplier-2.0": _one("growth", "MULTIPLIER is 2.0", multiplier=2.0),
     "growth-linear": _one("growth", "gaps grow by INITIAL_BACKOFF", multiplier=1.0, added=1.0, full=True),
-    "restart-after-3": _one("growth", "the series begins anew after three attempts", restarts_after=3),
+    "restart-after-3": _one("growth", "the series starts again after three attempts", restarts_after=3),
     "cap-half": _one("cap", "MAX_BACKOFF is half as long", cap=0.5),
     "cap-0.85": _one("cap", "MAX_BACKOFF is shorter by 15 %", full=True, cap=0.85),
     "cap-1.15": _one("cap", "MAX_BACKOFF is longer by 15 %", full=True, cap=1.15),

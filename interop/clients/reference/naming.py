@@ -1,4 +1,4 @@
-"""Where the reference client dials: `HOST:PORT`, or a name that a DNS server has the address of."""
+"""Where the reference client dials: `HOST:PORT`, or a name that a DNS server resolves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures below HTTP/2: nobody listens, nobody speaks, or what speaks is something else."""
+"""Failures below HTTP/2: the port refuses, the server sends nothing, or it speaks another protocol."""
 
 from __future__ import annotations
 
