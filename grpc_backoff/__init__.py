@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from grpc_backoff.names import *  # noqa: F403
     from grpc_backoff.names import __all__ as __all__
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> object:
