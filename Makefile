@@ -1,5 +1,6 @@
 # The commands of a newcomer and of CI. Each sets up what it needs in .venv; only Python 3.11 or newer is taken for granted.
 PYTHON ?= python3
+PYTHONS ?= 3.12 3.13 3.14
 OLDEST_GRPCIO ?= 1.63.0
 ACTIONLINT = v1.7.12
 BIN = .venv/bin
@@ -8,16 +9,18 @@ CLIENTS = .venv-clients/bin
 # Most tests wait for real time to pass, so that more of them run at a time than there are cores.
 PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile
 SHORT = tests/aio tests/faces tests/connection tests/interop -m "not slow"
+BESIDE = tests/aio tests/sync tests/faces tests/connection tests/calls tests/policy -m "not slow"
 
 LEDGER = kills orchestrators unlocked claims submits latency deliveries
 
-.PHONY: help demo test test-modes test-oldest test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full wheel clean
+.PHONY: help demo test test-modes test-oldest test-pythons test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full endurance wheel clean
 
 help:
 	@echo "make demo        a channel against a server that fails in every way, with figures; then the ledger"
 	@echo "make test        all tests"
 	@echo "make test-modes  the short tests under uvloop, Python's development mode and without asserts (-O)"
 	@echo "make test-oldest the short tests on the oldest grpcio that is supported ($(OLDEST_GRPCIO))"
+	@echo "make test-pythons  the short tests on Python $(PYTHONS); needs uv, which gets what is missing"
 	@echo "make test-clients  client libraries and tracers of others, on our channels"
 	@echo "make check       format, lint, types, layers, words"
 	@echo "make check-workflows  the GitHub workflows; needs Go"
@@ -34,6 +37,7 @@ help:
 	@echo "make recording   the demo anew, in a terminal: writes docs/images/demo.svg; needs Node.js"
 	@echo "make bench       beside plain grpc.aio and others, in a quarter of an hour; BENCH=--quick to see that it runs"
 	@echo "make ledger-full the ledger's figures: kills, races, 64 processes, rates; half an hour"
+	@echo "make endurance   10,000 channels, 1,000 event loops, 1,000 forks: what is left, what hangs; some minutes"
 	@echo "make wheel       build the sdist and the wheel, check both, and try the wheel in an environment of its own"
 
 .venv/made: pyproject.toml
@@ -81,6 +85,14 @@ test-modes: .venv/made
 
 test-oldest: .venv-oldest/made
 	$(OLDEST)/python $(PYTEST) tests/interop_suite/official/test_generated.py tests/interop_suite/official/test_wire.py tests/sync $(SHORT)
+
+test-pythons:
+	@for python in $(PYTHONS); do \
+	    uv venv --quiet --allow-existing --python $$python .venv-$$python \
+	    && uv pip install --quiet --python .venv-$$python --editable . --group test \
+	    && .venv-$$python/bin/python -VV \
+	    && .venv-$$python/bin/python $(PYTEST) $(BESIDE) || exit 1; \
+	done
 
 test-clients: .venv-clients/made
 	$(CLIENTS)/python $(PYTEST) -p no:ddtrace tests/clients
@@ -145,6 +157,9 @@ ledger-full: .venv/made
 	$(BIN)/python -m pip install --quiet --group bench
 	for what in $(LEDGER); do $(BIN)/python -m benchmarks.ledger $$what || exit 1; done
 
+endurance: .venv/made
+	for what in channels loops forks "forks --dialling"; do $(BIN)/python -m benchmarks.endurance $$what || exit 1; done
+
 wheel: .venv/made
 	rm -rf dist .venv-wheel
 	$(BIN)/python -m build --outdir dist . >/dev/null
@@ -154,4 +169,4 @@ wheel: .venv/made
 	cd examples && ../.venv-wheel/bin/grpc-backoff --version && ../.venv-wheel/bin/python -m demo
 
 clean:
-	rm -rf .venv .venv-oldest .venv-clients .venv-docs .venv-protos .venv-wheel dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-* dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

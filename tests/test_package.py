@@ -51,6 +51,20 @@ def test_every_link_of_the_readme_leads_to_a_file():
     assert [path for path in paths if not (ROOT / path).is_file()] == []
 
 
+def test_every_anchor_of_the_readme_is_a_heading():
+    """A reader who follows a link into a page lands where it says. `make docs` checks those of the pages themselves."""
+    anchors = re.findall(r"\]\(([\w/.-]+\.md)#([\w-]+)\)", (ROOT / "README.md").read_text("utf-8"))
+
+    assert anchors
+    assert [(page, anchor) for page, anchor in anchors if anchor not in slugs(page)] == []
+
+
+def slugs(page):
+    """Return the anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", (ROOT / page).read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_pages_for_contributors_link_to_files():
     """The same for the pages that the code host shows beside it."""
     for page in ("CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md"):

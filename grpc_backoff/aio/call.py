@@ -220,6 +220,17 @@ class Call(CallShell, Answering):
         with contextlib.suppress(Exception):  # raised again, and to the caller, when the call is made on the connection
             self._early = self._make_early(seconds)
 
+    @property
+    def is_early(self) -> bool:
+        """Whether the call waits in an attempt to connect, and may have left with its connection."""
+        return self._early is not None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether such a call has its answer already, so that nothing that becomes of the attempt can fail it."""
+        early = self._early
+        return early is not None and early.done() and grpcio.is_ok(early)
+
     def _begun(self, attempt: grpc.aio.Call, connection: CallConnection | None) -> None:
         self._connection = connection
         if self._machine.handed_over:

@@ -88,14 +88,14 @@ class PendingCalls:
             call.feed(ConnectionReady())
             if call in self._waiting:  # it was lost before the call could use it
                 for other in waiting[turn + 1 :]:
-                    other.feed(Missed())
+                    other.feed(ConnectionReady() if other.is_early else Missed())
                 return
 
     def fail(self) -> None:
         """Notify the pending calls of a failed dial, which only wait-for-ready calls survive (CH-3)."""
         self._note_resolved()
         for call in tuple(self._waiting):
-            call.feed(self.no_connection())
+            call.feed(ConnectionReady() if call.is_answered else self.no_connection())
 
     def cancel(self) -> None:
         """Cancel every pending call, as when a channel is closed."""

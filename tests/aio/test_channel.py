@@ -6,7 +6,6 @@ import asyncio
 import gc
 import random
 import sys
-import threading
 import time
 import warnings
 import weakref
@@ -23,7 +22,7 @@ from grpc_backoff.policy.jitter import Proportional
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing import FakeClock
 from grpc_backoff.testing.front import FlakyFront, silent
-from tests.aio.test_waiting import QUICK, SLOW, failing, front
+from tests.aio.test_waiting import QUICK, failing, front
 from tests.echo import EchoStub, Message, serving
 
 __all__ = ["front"]
@@ -33,34 +32,6 @@ async def settle():
     """Give what was cancelled some turns of the loop to end."""
     for _ in range(20):
         await asyncio.sleep(0.005)
-
-
-def is_ours(task):
-    return "grpc_backoff/connection/" in repr(task) or "grpc_backoff/aio/" in repr(task)
-
-
-@pytest.mark.parametrize("state", ["idle", "connecting", "ready", "transient failure"])
-async def test_close_leaves_nothing(front, state):
-    """CB-10: `close` leaves no task, and no event comes after it."""
-    if state == "connecting":
-        front.behaviour = silent
-    if state in {"connecting", "ready"}:
-        await front.listen()
-    before, seen = asyncio.all_tasks(), []
-    channel = aio.insecure_channel(front.target, options=QUICK, listeners=[seen.append])
-    if state != "idle":
-        call = EchoStub(channel).Unary(Message())
-        watching = asyncio.create_task(channel.channel_ready())
-        await asyncio.wait([asyncio.ensure_future(call.code())], timeout=0.3)
-        assert channel.get_state().value[1] == state
-        await channel.close()
-        await asyncio.gather(watching, return_exceptions=True)
-    await channel.close()
-    heard = len(seen)
-    await settle()
-    await asyncio.sleep(0.3)
-    assert [task for task in asyncio.all_tasks() - before if is_ours(task)] == []
-    assert len(seen) == heard
 
 
 async def test_dropped_channel_stops(front):
@@ -115,69 +86,6 @@ async def test_waiters_are_told_of_the_end():
         await channel.close()
         with pytest.raises(grpc.aio.UsageError):
             await waiting
-
-
-async def test_reset_from_another_thread(front):
-    """CB-9: a sleeping channel dials at once, whoever asks; also many times, and after `close`."""
-    async with aio.insecure_channel(front.target, options=SLOW) as channel:
-        stub = EchoStub(channel)
-        await failing(stub.Unary(Message()))
-        waits = stub.Unary(Message(text="a"), wait_for_ready=True)
-        await front.listen()
-        threads = [threading.Thread(target=channel.reset_connect_backoff) for _ in range(5)]
-        for thread in threads:
-            thread.start()
-        async with asyncio.timeout(30):
-            assert (await waits).text == "a"
-        for thread in threads:
-            thread.join()
-        assert len(front.visits) == 1
-    channel.reset_connect_backoff()
-
-
-async def test_status_and_listeners(front):
-    """CH-11: the status follows the connection, listeners hear of each step, and one that raises harms nothing."""
-    heard = []
-
-    def raises(_event):
-        raise ZeroDivisionError
-
-    async with aio.insecure_channel(front.target, options=QUICK, listeners=[raises]) as channel:
-        channel.add_listener(heard.append)
-        assert channel.connection_status() == events.ConnectionStatus(
-            state=events.State.IDLE,
-            attempt=0,
-            in_flight=False,
-            last_error=None,
-            next_attempt_in=None,
-            ready_since=None,
-            connections=0,
-        )
-        await failing(EchoStub(channel).Unary(Message()))
-        status = channel.connection_status()
-        assert (status.state, status.last_error.stage) == (events.State.TRANSIENT_FAILURE, events.Stage.TCP)
-        await front.listen()
-        async with asyncio.timeout(30):
-            await channel.channel_ready()
-        status = channel.connection_status()
-        assert (status.state, status.connections, status.last_error) == (events.State.READY, 1, None)
-        assert status.ready_since <= asyncio.get_running_loop().time()
-        assert status.ready_since == next(e.at for e in reversed(heard) if isinstance(e, events.Connected))
-        await front.break_all()
-        await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
-        channel.remove_listener(heard.append)
-        channel.reset_connect_backoff()
-    kinds = [type(event) for event in heard]
-    assert kinds[:2] == [events.AttemptStarted, events.AttemptFailed]
-    assert kinds[-2:] == [events.Connected, events.Disconnected]
-    assert events.BackoffReset not in kinds
-
-
-@pytest.mark.parametrize("credentials", [None, object()])
-async def test_secure_means_secure(credentials):
-    """CH-8: a secure channel without credentials is refused; it must not become one without TLS."""
-    with pytest.raises(TypeError, match="credentials"):
-        aio.secure_channel("127.0.0.1:1", credentials)
 
 
 class _PassOn(grpc.aio.UnaryUnaryClientInterceptor):
@@ -282,10 +190,3 @@ async def test_target_in_bytes():
         channel.add_listener(heard.append)
         assert (await EchoStub(channel).Unary(Message(text="a"), timeout=30)).text == "a"
     assert {event.target for event in heard} == {f"127.0.0.1:{port}"}
-
-
-@pytest.mark.parametrize("target", ["", "http://localhost:1", "localhost:99999", None])
-async def test_targets_that_nobody_can_dial(target):
-    """CH-10: they are refused when the channel is made."""
-    with pytest.raises(OptionError, match=r"^target="):
-        aio.insecure_channel(target)

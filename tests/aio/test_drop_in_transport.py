@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import weakref
 
 import grpc
@@ -13,7 +12,7 @@ import pytest
 import trustme
 
 from tests.aio.service import Scripted
-from tests.echo import Echo, EchoStub, Message, serving
+from tests.echo import EchoStub, Message, serving
 
 AUTHORITY = trustme.CA()
 
@@ -31,26 +30,6 @@ def client_credentials(*, mutual=False):
     return grpc.ssl_channel_credentials(
         AUTHORITY.cert_pem.bytes(), issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes()
     )
-
-
-@pytest.mark.parametrize("mutual", [False, True])
-async def test_tls(kind, mutual):
-    """CH-8: TLS, and mutual TLS."""
-    async with (
-        serving(credentials=server_credentials(mutual=mutual)) as port,
-        kind.secure_channel(f"127.0.0.1:{port}", client_credentials(mutual=mutual)) as channel,
-    ):
-        assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
-
-
-async def test_tls_that_fails(kind):
-    """CH-8: a certificate of nobody's, or none where one is asked for, is UNAVAILABLE."""
-    async with serving(credentials=server_credentials(mutual=True)) as port:
-        for credentials in (client_credentials(), grpc.ssl_channel_credentials(trustme.CA().cert_pem.bytes())):
-            async with kind.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await EchoStub(channel).Unary(Message())
-                assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 class Token(grpc.AuthMetadataPlugin):
@@ -96,65 +75,3 @@ async def test_call_credentials(kind, phase):
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         del token, of_channel, both, channel, stub, caught
         await freed(plugin)
-
-
-async def test_unix_socket(kind, tmp_path):
-    """CH-8: Unix sockets, absolute ones too."""
-    path = tmp_path / "socket"
-    async with serving(address=f"unix:{path}"):
-        for target in (f"unix:{path}", f"unix://{path}"):
-            async with kind.insecure_channel(target) as channel:
-                assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
-
-
-@pytest.mark.parametrize("target", ["ipv4:127.0.0.1:{}", "dns:localhost:{}", "dns:///127.0.0.1:{}", "localhost:{}"])
-async def test_targets(kind, target):
-    """CH-8: the usual kinds of names."""
-    async with serving() as port, kind.insecure_channel(target.format(port)) as channel:
-        assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
-
-
-async def test_ipv6(kind):
-    """CH-8: ipv6 too, where the machine has it."""
-    try:
-        async with serving(address="[::1]:0") as port, kind.insecure_channel(f"ipv6:[::1]:{port}") as channel:
-            assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
-    except RuntimeError:
-        pytest.skip("no IPv6 here")
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        ("grpc.lb_policy_name", "round_robin"),
-        ("grpc.service_config", json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})),
-    ],
-)
-async def test_round_robin(kind, option):
-    """CH-8: calls spread over two servers."""
-    first, second = Echo(), Echo()
-    async with (
-        serving(first) as one,
-        serving(second) as two,
-        kind.insecure_channel(f"ipv4:127.0.0.1:{one},127.0.0.1:{two}", options=[option]) as channel,
-    ):
-        stub = EchoStub(channel)
-        while not (first.executed and second.executed):
-            await stub.Unary(Message(text="a"))
-
-
-async def test_options_of_grpc(kind, phase, server):
-    """CH-9: options that are grpcio's own are taken."""
-    options = [
-        ("grpc.keepalive_time_ms", 60_000),
-        ("grpc.keepalive_timeout_ms", 5_000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.primary_user_agent", "mine"),
-        ("grpc.enable_retries", 0),
-    ]
-    async with kind.insecure_channel(server.target, options=options) as channel:
-        if phase == "ready":
-            await channel.channel_ready()
-        await EchoStub(channel).Unary(Message())
-    assert dict(server.metadata[0])["user-agent"].startswith("mine")

@@ -13,6 +13,7 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, Stage, State, aio
+from grpc_backoff.aio import core
 from grpc_backoff.aio.core import CoreChannel, CoreConnector
 from grpc_backoff.testing.front import FlakyFront, healthy, settings_only, settings_then_close, silent
 from tests.echo import Echo, EchoStub, Message, services, serving
@@ -216,6 +217,38 @@ async def test_no_call_is_made_twice_before_a_peer_that_hangs_up(echo):
                 await EchoStub(channel).Unary(Message(text="x"))
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert not echo.executed
+
+
+async def test_a_call_does_not_wait_behind_one_that_missed(echo):
+    """CH-7: a call that went out with a connection ends as that does, also where a call before it had no part in it."""
+    await prove(echo.front.target)
+    echo.front.behaviour = settings_then_close()
+    async with aio.insecure_channel(echo.front.target, LONG) as channel:
+        lasting = EchoStub(channel).Unary(Message(text="lasting"), wait_for_ready=True)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async with asyncio.timeout(20):
+                await EchoStub(channel).Unary(Message(text="x"))
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        lasting.cancel()  # unless it had its turn with that connection too
+    assert not echo.executed
+
+
+@pytest.mark.parametrize("arity", ["Unary", "Down"])
+async def test_what_is_answered_stays_so(echo, arity, monkeypatch):
+    """CH-7: news that the key is in backoff fails no call that was answered before the channel heard of it."""
+    monkeypatch.setattr(core, "_LOOKS_IN_USE", (20.0, 20.0))  # so that the call's end comes first on any machine
+    await prove(echo.front.target)
+    async with aio.insecure_channel(echo.front.target, LONG) as channel:
+        call = getattr(EchoStub(channel), arity)(Message(text="x"))
+        async with asyncio.timeout(20):
+            while not call.is_answered and call.attempt is None:  # it is so for a turn of the loop
+                await asyncio.sleep(0)
+        assert call.is_answered
+        channel._pending.fail()
+        if arity == "Unary":
+            assert (await call).text == "x"
+        else:
+            assert [reply async for reply in call] == []
 
 
 async def test_calls_end_with_the_connection_that_they_made(echo):

@@ -12,14 +12,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, Disconnected, Stage, State, aio
+from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, Disconnected, State, aio
 from grpc_backoff.aio.core import CoreChannel
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.aio.shares import Share, _shared_managers
@@ -27,7 +26,7 @@ from grpc_backoff.connection import machine
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.sharing import registry
 from grpc_backoff.sharing.registry import SCHEDULES
-from grpc_backoff.testing.front import FlakyFront, accept_close, healthy, settings_then_close, silent
+from grpc_backoff.testing.front import FlakyFront, accept_close, healthy, silent
 from tests.echo import Echo, EchoStub, Message, serving
 
 FAST = [("grpc.initial_reconnect_backoff_ms", 500), ("grpc_backoff.jitter", 0.0)]
@@ -323,21 +322,6 @@ async def test_interceptors_and_retries_are_the_channels_own(front):
 # One schedule (SH-3 to SH-6, SH-8).
 
 
-async def test_a_channel_for_each_request():
-    """SH-5: a client that makes a channel for each request dials a server that fails once per INITIAL_BACKOFF."""
-    async with FlakyFront(accept_close) as front:
-        begin = time.monotonic()
-        heard = []
-        while time.monotonic() < begin + 2:
-            async with aio.insecure_channel(front.target, FAST, listeners=[heard.append]) as channel:
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await called(channel)
-                assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        times = [event.at for event in heard if isinstance(event, AttemptStarted)]
-        assert len(times) == len(front.visits) >= 3
-        assert all(later - earlier >= 0.5 for earlier, later in pairwise(times))  # by the schedule's own clock
-
-
 @pytest.mark.parametrize("tls", [False, True])
 async def test_channels_that_overlap_have_one_backoff(tls):
     """SH-3, SH-5: who makes a channel before it closes the last one dials by the backoff as it has grown."""
@@ -359,64 +343,6 @@ async def test_channels_that_overlap_have_one_backoff(tls):
             await asyncio.sleep(0.02)
         await channel.close()
         assert len(front.visits) <= 2, "on a slow machine the second dialler may be closed before it begins"
-
-
-async def test_a_healthy_client_is_not_slowed(front):
-    """SH-5: a connection that we closed leaves nothing behind, however long INITIAL_BACKOFF is."""
-    async with asyncio.timeout(30):
-        for _ in range(20):
-            async with aio.insecure_channel(front.target, SLOW) as channel:
-                await called(channel)
-    assert len(front.visits) == 20
-
-
-async def test_a_peer_that_hangs_up_is_remembered():
-    """SH-5: also where each channel is closed, a peer that sends SETTINGS and hangs up is dialled no more often."""
-    async with FlakyFront(settings_then_close(0)) as front:
-        begin = time.monotonic()
-        while time.monotonic() < begin + 2:
-            async with aio.insecure_channel(front.target, FAST) as channel:
-                with contextlib.suppress(grpc.aio.AioRpcError):
-                    await EchoStub(channel).Unary(Message(text="x"), timeout=1)
-        assert len(front.visits) <= 6
-
-
-async def test_a_server_that_starts_behind_the_failure():
-    """SH-5: who starts the server and then makes a channel waits at most INITIAL_BACKOFF, and the call goes through."""
-    async with serving() as port, FlakyFront(upstream=("127.0.0.1", port)) as front:
-        await front.refuse()
-        async with aio.insecure_channel(front.target) as channel:
-            with pytest.raises(grpc.aio.AioRpcError):
-                await called(channel)
-        await front.listen()
-        async with aio.insecure_channel(front.target) as channel:
-            begin = time.monotonic()
-            call = asyncio.ensure_future(called(channel))
-            await asyncio.sleep(0)
-            assert channel.get_state() is grpc.ChannelConnectivity.CONNECTING
-            await call
-            assert time.monotonic() - begin < 5  # INITIAL_BACKOFF is one second; the rest is for a slow machine
-
-
-async def test_who_asks_in_backoff_fails_with_the_others():
-    """SH-3: a channel that is made while the key is in backoff has its state and last error as soon as it asks."""
-    async with (
-        FlakyFront(accept_close) as front,
-        aio.insecure_channel(front.target, SLOW) as first,
-        aio.insecure_channel(front.target, SLOW) as second,
-    ):
-        with pytest.raises(aio.NoConnectionError) as of_first:
-            await called(first)
-        assert second.get_state() is IDLE
-        with pytest.raises(aio.NoConnectionError) as of_second:
-            await called(second)
-        assert of_second.value.details() == of_first.value.details()
-        assert of_second.value.status.last_error.stage is Stage.SETTINGS
-        waiting = asyncio.ensure_future(called(second, wait_for_ready=True))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        waiting.cancel()
-        assert len(front.visits) == 1
 
 
 async def test_a_success_wakes_the_others(front):

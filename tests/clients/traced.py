@@ -1,7 +1,8 @@
-"""A program that is traced: `python traced.py TRACER ORDER MAKER TARGET` makes five calls and prints what was traced.
+"""A program that is traced: `python traced.py FACE TRACER ORDER MAKER TARGET` makes five calls and prints their traces.
 
-TRACER is opentelemetry, sentry or ddtrace. ORDER is before or after, the tracer's place by `grpc_backoff.install()`, or
-alone, without the latter. MAKER is grpc or ours: whose function the program calls for its channel.
+FACE is asyncio or threads. TRACER is opentelemetry, sentry or ddtrace. ORDER is before or after, the tracer's place by
+`grpc_backoff.install()`, or alone, without the latter. MAKER is grpc or ours: whose function the program calls for its
+channel.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ METHODS = ["/traced/Ask"] * 3 + ["/traced/Watch"] * 2
 
 
 def opentelemetry():
-    from opentelemetry.instrumentation.grpc import GrpcAioInstrumentorClient
+    from opentelemetry import trace
+    from opentelemetry.instrumentation.grpc import GrpcAioInstrumentorClient, GrpcInstrumentorClient
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -28,6 +30,8 @@ def opentelemetry():
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     GrpcAioInstrumentorClient().instrument(tracer_provider=provider)
+    trace.set_tracer_provider(provider)  # that for threads asks for no other
+    GrpcInstrumentorClient().instrument()
     return lambda: [span.name for span in exporter.get_finished_spans()]
 
 
@@ -91,13 +95,28 @@ async def call(maker, target):
     return type(channel) is aio.Channel
 
 
-def main(tracer, order, maker, target):
+def call_in_threads(maker, target):
+    make = grpc.insecure_channel if maker == "grpc" else grpc_backoff.insecure_channel
+    with make(target) as channel:
+        for number, method in enumerate(METHODS):
+            if not method.endswith("Ask"):
+                assert list(channel.unary_stream(method)(b"")) == [b""]
+            elif number == 0:
+                channel.unary_unary(method).future(b"").result()
+            else:
+                channel.unary_unary(method)(b"")
+    while not isinstance(channel, grpc_backoff.Channel):
+        channel = channel._channel
+    return True
+
+
+def main(face, tracer, order, maker, target):
     if order == "after":
         grpc_backoff.install()
     traced = {"opentelemetry": opentelemetry, "sentry": sentry, "ddtrace": ddtrace}[tracer]()
     if order == "before":
         grpc_backoff.install()
-    ours = asyncio.run(call(maker, target))
+    ours = asyncio.run(call(maker, target)) if face == "asyncio" else call_in_threads(maker, target)
     sys.stdout.write(json.dumps({"ours": ours, "traced": sorted(traced())}))
 
 

@@ -26,3 +26,23 @@ def test_the_build_is_strict():
 
     assert "--strict" in command
     assert "--quiet" not in command
+
+
+QUESTIONS = (
+    "google-cloud-pubsub",
+    "server is gone for an hour",
+    "see what it does",
+    "test my code",
+    "What does it cost",
+    "turn it off",
+)
+
+
+def test_home_leads_to_what_people_ask():
+    """Two clicks from the README, and one from Home: each question has a row with a link."""
+    rows = re.findall(r"^\| (.+\?) \| (.+) \|$", (DOCS / "index.md").read_text("utf-8"), re.MULTILINE)
+
+    assert "](docs/index.md)" in (ROOT / "README.md").read_text("utf-8")
+    for asked in QUESTIONS:
+        (answer,) = [answer for question, answer in rows if asked in question]
+        assert re.search(r"\]\([\w/-]+\.md(#[\w-]+)?\)", answer), asked

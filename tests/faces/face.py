@@ -55,8 +55,21 @@ def send(worker, outcome):
         return None
 
 
+async def _no_task_is_left():
+    end = time.monotonic() + 10
+    while left := [task for task in asyncio.all_tasks() if "/grpc_backoff/" in repr(task)]:
+        assert time.monotonic() < end, left
+        await asyncio.sleep(0.005)
+
+
 async def _all(running):
     return await asyncio.gather(*running)
+
+
+def method_of(stub, method, retry):
+    """Return a method of a stub, with a policy of its own if there is one."""
+    made = getattr(stub, method)
+    return made if retry is None else grpc_backoff.retrying(made, retry)
 
 
 def request_of(method, texts):
@@ -105,7 +118,12 @@ class AsyncioFace(_Face):
             made.close()
 
     def close(self):
-        self._loop.close()
+        """End the loop; see to it that our channels have left no task on it (CB-10)."""
+        try:
+            if self.ours:
+                self._loop.run(_no_task_is_left())
+        finally:
+            self._loop.close()
 
 
 class ThreadedFace(_Face):
@@ -135,9 +153,10 @@ class AsyncioChannel:
         self._loop = loop
         self._stub = loop.do(EchoStub, channel)
 
-    def begin(self, way="Unary", texts=("a",), **how):
-        """Make a call; it is on its way when this returns."""
-        return AsyncioCall(self._loop.do(getattr(self._stub, way), request_of(way, texts), **how), self._loop)
+    def begin(self, way="Unary", texts=("a",), *, retry=None, **how):
+        """Make a call, by a policy of its own if there is one; it is on its way when this returns."""
+        make = method_of(self._stub, way, retry)
+        return AsyncioCall(self._loop.do(make, request_of(way, texts), **how), self._loop)
 
     def unary(self, text="a", **how):
         """Make a unary call; return its answer, or raise its error."""
@@ -185,10 +204,10 @@ class ThreadedChannel:
         self.own = channel
         self._stub = EchoStub(channel)
 
-    def begin(self, way="Unary", texts=("a",), **how):
-        """Make a call; a blocking one is made in a thread of its own."""
+    def begin(self, way="Unary", texts=("a",), *, retry=None, **how):
+        """Make a call, by a policy of its own if there is one; a blocking one is made in a thread of its own."""
         method, _, style = way.partition(".")
-        make, request = getattr(self._stub, method), request_of(method, texts)
+        make, request = method_of(self._stub, method, retry), request_of(method, texts)
         if style == "future":
             return ThreadedCall(make.future(request, **how), lambda call, within: [call.result(within).text])
         if method in RESPONSE_STREAMS:

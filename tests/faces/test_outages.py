@@ -5,6 +5,7 @@ Durations are small and the slack is generous: a machine with two busy cores mus
 
 from __future__ import annotations
 
+import threading
 import time
 
 import grpc
@@ -135,12 +136,18 @@ def test_an_outage(face, server):
 
 
 def test_reset(ours, server):
-    """CB-9: told that the server is back, a sleeping channel is READY without waiting for its deadline."""
+    """CB-9: a sleeping channel dials at once, whoever asks, and however often; after `close` nothing happens."""
     log = Log()
     options = [("grpc.initial_reconnect_backoff_ms", 60_000), ("grpc.max_reconnect_backoff_ms", 60_000)]
     with front(accept_close, server.port) as peer, opened(ours, peer.target, log, options) as channel:
         call = channel.begin(texts=["x"], **WAITS)
         log.until(AttemptFailed)
         peer.behave(healthy)
-        channel.own.reset_connect_backoff()  # from this thread, which is not the loop's
+        threads = [threading.Thread(target=channel.own.reset_connect_backoff) for _ in range(5)]
+        for thread in threads:
+            thread.start()
         assert call.outcome(30).texts == ["x"]
+        for thread in threads:
+            thread.join(20)
+        assert len(peer.visits) == 2
+    channel.own.reset_connect_backoff()

@@ -118,7 +118,7 @@ class Echo(services.EchoServicer):
 class Place:
     """A port on which a real server is started, killed and started again."""
 
-    def __init__(self, servicer=None, credentials=None, threads=32):
+    def __init__(self, servicer=None, credentials=None, threads=32, address=None):
         self.servicer = servicer or Echo()
         self._credentials = credentials
         self._threads = threads
@@ -127,18 +127,18 @@ class Place:
             found.bind(("127.0.0.1", 0))
             self.port = found.getsockname()[1]
         self.target = f"127.0.0.1:{self.port}"
+        self._address = address or self.target
 
     def start(self):
         pool = ThreadPoolExecutor(self._threads)
         self._server = grpc.server(pool)
         services.add_EchoServicer_to_server(self.servicer, self._server)
-        where = self.target
-        bound = (
-            self._server.add_secure_port(where, self._credentials)
+        self.bound = (
+            self._server.add_secure_port(self._address, self._credentials)
             if self._credentials
-            else self._server.add_insecure_port(where)
+            else self._server.add_insecure_port(self._address)
         )
-        assert bound == self.port
+        assert self.bound == self.port or self._address != self.target
         self._server.start()
 
     def kill(self, grace=None):
@@ -149,9 +149,9 @@ class Place:
 
 
 @contextlib.contextmanager
-def place(servicer=None, credentials=None, *, up=True, threads=32):
+def place(servicer=None, credentials=None, *, up=True, threads=32, address=None):
     """Have a place, with a server if it is `up`."""
-    made = Place(servicer, credentials, threads)
+    made = Place(servicer, credentials, threads, address)
     if up:
         made.start()
     try:

@@ -57,19 +57,6 @@ def test_too_much_to_keep(server):
             assert len(server.servicer.got) == 1
 
 
-def test_retrying(server):
-    """BP-2: one call with another policy than its channel's."""
-    with grpc_backoff.insecure_channel(server.target) as channel:
-        stub = EchoStub(channel)
-        server.servicer.fails = 1
-        with pytest.raises(grpc.RpcError):
-            stub.Unary(Message(text="a"))
-        server.servicer.fails = 2
-        assert grpc_backoff.retrying(stub.Unary, POLICY)(Message(text="a")).text == "a"
-    with pytest.raises(TypeError, match="expected a method of a stub on a grpc_backoff channel"):
-        grpc_backoff.retrying(len, POLICY)
-
-
 def test_cancel_while_an_attempt_is_being_made(server, monkeypatch):
     """TH-3, TH-6: an attempt that is on the wire, and not known yet to the call, is cancelled too."""
     made, cancelled, make = threading.Event(), threading.Event(), multicallables._Attempts.make

@@ -1,0 +1,59 @@
+# ruff: noqa: E402, T201 - gevent patches first, and a program prints
+"""A program on gevent: `greened.py KIND TARGET` calls from greenlets, also while there is no server.
+
+KIND is plain or ours. It says "up" when the server is to go away, which it is told by a line, and "away" when a call
+waits for the server to return.
+"""
+
+from __future__ import annotations
+
+from gevent import monkey
+
+monkey.patch_all()
+
+import sys
+
+import gevent
+import grpc
+import grpc.experimental.gevent
+
+grpc.experimental.gevent.init_gevent()
+
+import grpc_backoff
+
+METHOD = "/greened/Ask"
+FAST = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 300)]
+
+
+def main(kind, target):
+    make = grpc_backoff.insecure_channel if kind == "ours" else grpc.insecure_channel
+    turns = []
+
+    def count():
+        while True:
+            turns.append(None)
+            gevent.sleep(0.01)
+
+    gevent.spawn(count)
+    with make(target, FAST) as channel:
+        ask = channel.unary_unary(METHOD)
+        assert ask(b"one", timeout=20) == b"one"
+        assert ask.future(b"future", timeout=20).result() == b"future"
+        jobs = [gevent.spawn(ask, str(number).encode(), timeout=20) for number in range(20)]
+        gevent.joinall(jobs, timeout=30)
+        assert [job.value for job in jobs] == [str(number).encode() for number in range(20)]
+        print("up", flush=True)
+        sys.stdin.readline()  # the server is away
+        waiting = gevent.spawn(ask, b"waited", timeout=60, wait_for_ready=True)
+        before = len(turns)
+        gevent.sleep(0.5)
+        assert not waiting.ready()
+        assert len(turns) > before + 5, "other greenlets have their turns while one waits"
+        print("away", flush=True)
+        waiting.join(timeout=60)
+        assert waiting.value == b"waited"
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,33 @@
+"""FK-4: the threaded face in a program that gevent has patched, as `grpc.experimental.gevent` serves it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+METHOD = "/greened/Ask"
+PROGRAM = Path(__file__).with_name("greened.py")
+
+
+@pytest.mark.parametrize("kind", ["plain", "ours"])
+def test_gevent(place, kind):
+    """FK-4: greenlets call, wait for a connection while others have their turns, and get it; plain grpc beside it."""
+    place.methods[METHOD] = lambda request: request
+    program = subprocess.Popen(
+        [sys.executable, str(PROGRAM), kind, place.target], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert program.stdout.readline() == "up\n"
+        place.kill()
+        program.stdin.write("\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "away\n"
+        place.start()
+        assert program.communicate(timeout=60)[0] == "done\n"
+        assert program.returncode == 0
+    finally:
+        program.kill()
+        program.communicate()

@@ -1,0 +1,30 @@
+"""FK-3: event loops as asgiref makes them, one for each call of a function that is not asynchronous."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from asgiref.sync import async_to_sync
+
+from grpc_backoff import aio
+
+METHOD = "/loops/Ask"
+
+
+def test_async_to_sync(place, caplog):
+    """FK-3: one after another and side by side, each with a channel; nothing at ERROR."""
+    place.methods[METHOD] = lambda request: request
+
+    async def ask(text):
+        async with aio.insecure_channel(place.target) as channel:
+            return await channel.unary_unary(METHOD)(text, timeout=20)
+
+    def in_its_own_loop(number):
+        text = str(number).encode()
+        return async_to_sync(ask)(text) == text
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(in_its_own_loop(number) for number in range(20))
+        assert all(pool.map(in_its_own_loop, range(20)))
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

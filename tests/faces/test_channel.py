@@ -1,0 +1,234 @@
+"""What only our channels have, on both faces: their end, status and listeners, and one schedule for many (SH-3)."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import grpc
+import pytest
+
+import grpc_backoff
+from grpc_backoff import (
+    AttemptFailed,
+    AttemptStarted,
+    BackoffReset,
+    Closed,
+    Connected,
+    ConnectionStatus,
+    Disconnected,
+    NoConnectionError,
+    OptionError,
+    Stage,
+    State,
+)
+from grpc_backoff.testing.front import accept_close, healthy, settings_then_close, silent
+from tests.faces.log import Log
+from tests.sync.service import dialled, front, until
+
+CODE = grpc.StatusCode
+FAST = [("grpc.initial_reconnect_backoff_ms", 500), ("grpc_backoff.jitter", 0.0)]
+QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
+SLOW = [("grpc.initial_reconnect_backoff_ms", 600_000), ("grpc.max_reconnect_backoff_ms", 600_000)]
+
+
+# The end.
+
+
+@pytest.mark.parametrize("phase", ["idle", "connecting", "backoff", "ready", "waiting", "running"])
+def test_close_in_every_phase(ours, server, phase):
+    """CB-10, TH-5: calls end with the close, the last event is Closed, and no core channel is left."""
+    log, call = Log(), None
+    with front(healthy if phase in ("ready", "running") else silent, server.port) as peer:
+        if phase == "backoff":
+            peer.refuse()
+        with ours.channel(peer.target, listeners=[log.hear]) as channel:
+            if phase == "ready":
+                channel.unary()
+            elif phase == "backoff":
+                assert channel.begin().outcome().code is CODE.UNAVAILABLE
+            elif phase != "idle":
+                call = channel.begin(texts=["hang"], wait_for_ready=phase == "waiting")
+                until(lambda: server.servicer.hanging.is_set() if phase == "running" else peer.visits)
+            began = time.monotonic()
+            channel.close()
+            took = time.monotonic() - began
+            if call is not None:
+                assert call.outcome().code is CODE.CANCELLED
+            until(lambda: log.of(Closed))
+            channel.close()
+            assert took < 20  # the figure is measured elsewhere
+            said = len(log)
+            until(lambda: dialled() == [])
+            time.sleep(0.2)
+    assert len(log) == said
+    assert isinstance(log[-1], Closed)
+
+
+# Status and listeners.
+
+
+def test_status_and_listeners(ours, server):
+    """CH-11: the status follows the connection, listeners hear of each step, and one that raises harms nothing."""
+    log = Log()
+
+    def raises(_event):
+        raise ZeroDivisionError
+
+    with front(healthy, server.port) as peer, ours.channel(peer.target, QUICK, listeners=[raises]) as channel:
+        own = channel.own
+        peer.refuse()
+        own.add_listener(log.hear)
+        with pytest.raises(OptionError):
+            own.add_listener(None)
+        assert own.connection_status() == ConnectionStatus(
+            state=State.IDLE,
+            attempt=0,
+            in_flight=False,
+            last_error=None,
+            next_attempt_in=None,
+            ready_since=None,
+            connections=0,
+        )
+        assert isinstance(channel.begin().outcome().error, NoConnectionError)
+        status = own.connection_status()
+        assert (status.state, status.last_error.stage) == (State.TRANSIENT_FAILURE, Stage.TCP)
+        peer.listen()
+        channel.ready()
+        status = own.connection_status()
+        assert (status.state, status.connections, status.last_error) == (State.READY, 1, None)
+        assert status.ready_since == log.until(Connected).at <= time.monotonic()
+        peer.break_all()
+        log.until(Disconnected)
+        assert own.connection_status().state is State.IDLE
+        own.remove_listener(log.hear)
+        own.reset_connect_backoff()
+    kinds = [type(event) for event in log]
+    assert kinds[:2] == [AttemptStarted, AttemptFailed]
+    assert kinds[-2:] == [Connected, Disconnected]
+    assert BackoffReset not in kinds
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"options": [("grpc_backoff.jitter", 7)]}, "grpc_backoff.jitter=7: expected"),
+        ({"listeners": 3}, "listeners=3: expected"),
+        ({"listeners": [None]}, "listeners"),
+        ({"rng": 3}, "rng=3: expected"),
+        ({"clock": time.monotonic}, "clock=.*: expected a Clock"),
+        ({"retry_hooks": 3}, "retry_hooks=3: expected"),
+    ],
+)
+def test_bad_arguments(ours, settings, words):
+    """CH-10: refused when the channel is made, in one form."""
+    with pytest.raises(OptionError, match=words), ours.channel("localhost:1", **settings):
+        pytest.fail("it was made")
+    with pytest.raises(TypeError, match="lisstener"), ours.channel("localhost:1", lisstener=[]):
+        pytest.fail("it was made")
+
+
+@pytest.mark.parametrize("target", ["", "http://localhost:1", "localhost:99999", None])
+def test_targets_that_nobody_can_dial(ours, target):
+    """CH-10: they are refused when the channel is made."""
+    with pytest.raises(OptionError, match=r"^target="), ours.channel(target):
+        pytest.fail("it was made")
+
+
+def test_secure_means_secure(ours):
+    """CH-8: a secure channel without credentials is refused; it must not become one without TLS."""
+    with pytest.raises(TypeError, match="credentials"):
+        ours.module.secure_channel("127.0.0.1:1", None)
+
+
+def test_retrying(ours, server):
+    """BP-2: one call with another policy than its channel's; only of a stub on a channel of ours."""
+    with ours.channel(server.target) as channel:
+        server.servicer.fails = 1
+        assert channel.begin().outcome().code is CODE.UNAVAILABLE
+        server.servicer.fails = 2
+        assert channel.begin(retry="retry: 3, delay: 10ms").outcome().texts == ["a"]
+    with pytest.raises(TypeError, match="expected a method of a stub on a grpc_backoff"):
+        grpc_backoff.retrying(len, "retry: 1")
+
+
+# One schedule.
+
+
+def test_who_asks_in_backoff_fails_with_the_others(ours):
+    """SH-3: a channel that is made while the key is in backoff has its last error as soon as it asks, and waits."""
+    log = Log()
+    with (
+        front(accept_close) as peer,
+        ours.channel(peer.target, SLOW) as first,
+        ours.channel(peer.target, SLOW, listeners=[log.hear]) as second,
+    ):
+        errors = [channel.begin().outcome().error for channel in (first, second)]
+        assert [type(error) for error in errors] == [type(errors[0])] * 2
+        assert isinstance(errors[0], NoConnectionError)
+        assert errors[0].details() == errors[1].details()
+        assert errors[1].status.last_error.stage is Stage.SETTINGS
+        waiting = second.begin("Down", wait_for_ready=True)
+        time.sleep(0.1)
+        assert not waiting.done()
+        waiting.cancel()
+        assert len(peer.visits) == 1
+
+
+def test_a_channel_for_each_request(ours):
+    """SH-5: a client that makes a channel for each request dials a server that fails once per INITIAL_BACKOFF."""
+    log = Log()
+    with front(accept_close) as peer:
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            with ours.channel(peer.target, FAST, listeners=[log.hear]) as channel:
+                assert channel.begin(timeout=20).outcome().code is CODE.UNAVAILABLE
+        until(lambda: len(log.of(AttemptStarted)) >= len(peer.visits))
+        times = [event.at for event in log.of(AttemptStarted) if not event.elsewhere]
+        assert len(times) >= 2
+        assert all(later - earlier >= 0.5 for earlier, later in pairwise(times))  # by the schedule's own clock
+
+
+def test_a_peer_that_hangs_up_is_remembered(ours):
+    """SH-5: also where each channel is closed, a peer that sends SETTINGS and hangs up is dialled no more often."""
+    with front(settings_then_close(0)) as peer:
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            with ours.channel(peer.target, FAST) as channel:
+                channel.begin(timeout=1).outcome()
+        assert len(peer.visits) <= 5
+
+
+def test_a_healthy_client_is_not_slowed(ours, server):
+    """SH-5: a connection that we closed leaves nothing behind, however long INITIAL_BACKOFF is."""
+    with front(healthy, server.port) as peer:
+        for _ in range(20):
+            with ours.channel(peer.target, SLOW) as channel:
+                assert channel.begin(timeout=20).outcome().texts == ["a"]
+        assert len(peer.visits) == 20
+
+
+def test_a_server_that_starts_behind_the_failure(ours, nowhere):
+    """SH-5: who starts the server and then makes a channel waits at most INITIAL_BACKOFF, and the call goes through."""
+    with ours.channel(nowhere.target) as channel:
+        assert channel.begin().outcome().code is CODE.UNAVAILABLE
+    nowhere.start()
+    with ours.channel(nowhere.target) as channel:
+        assert channel.begin(timeout=20).outcome().texts == ["a"]
+
+
+def test_a_reset_reaches_other_channels(ours, server):
+    """SH-6, CB-9: a reset of one channel ends the backoff of every channel of its key."""
+    log = Log()
+    with (
+        front(accept_close, server.port) as peer,
+        ours.channel(peer.target, SLOW) as first,
+        ours.channel(peer.target, SLOW, listeners=[log.hear]) as second,
+    ):
+        first.begin().outcome()
+        waiting = second.begin(wait_for_ready=True, timeout=60)
+        until(lambda: second.own.connection_status().last_error)
+        peer.behave(healthy)
+        first.own.reset_connect_backoff()
+        assert waiting.outcome(30).texts == ["a"]
+        until(lambda: log.of(BackoffReset))
