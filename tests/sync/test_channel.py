@@ -17,7 +17,7 @@ import grpc_backoff
 from grpc_backoff import NoConnectionError
 from grpc_backoff.sync.conductor import CONDUCTOR
 from tests.echo import EchoStub, Message
-from tests.sync.service import dialled, place, until
+from tests.sync.service import dialled, elsewhere, place, until
 
 FAST = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
