@@ -5,9 +5,9 @@ Internal: programs import from `grpc_backoff`.
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["AbandonAttempt", "ArmTimer", "CancelTimer", "Emit"]
 

@@ -70,7 +70,7 @@ __all__ = [
 
 _LONGEST_VALUE = 200
 _LONGEST_SEARCHED = 10 * _LONGEST_VALUE
-_PASSWORD = re.compile(r":(?!//)\S*@")
+_BEFORE_HOST = r":(?!//)\S*@"
 
 
 class GrpcBackoffError(Exception):
@@ -215,4 +215,4 @@ def shown(value: object) -> str:
 
 def _masked(text: str) -> str:
     """Replace what may be a password with `***`: `scheme://user:password@host`, with or without the scheme."""
-    return _PASSWORD.sub(":***@", text[:_LONGEST_SEARCHED])
+    return re.sub(_BEFORE_HOST, ":***@", text[:_LONGEST_SEARCHED])

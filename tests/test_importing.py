@@ -23,8 +23,14 @@ def new():
     )
 
 
-@pytest.mark.parametrize("module", ["json", "urllib.parse", "ipaddress", "tomllib", "difflib", "email.utils", "h2"])
+LATE = [
+    *("json", "urllib.parse", "ipaddress", "tomllib", "difflib", "email.utils", "h2", "dataclasses", "random"),
+    *(f"grpc_backoff.config.{part}" for part in ("file", "methods", "options", "policy_string", "service_config")),
+]
+
+
+@pytest.mark.parametrize("module", LATE)
 def test_comes_late(new, module):
-    """A module that only some channels need is imported when one of them does."""
+    """A module that only some channels need is imported by the first of them; so is what reads settings."""
     assert grpc_backoff.aio.__name__ in new
     assert module not in new

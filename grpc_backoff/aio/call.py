@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Generator
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -29,7 +29,7 @@ from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.calls import machine as m
 from grpc_backoff.channel.call import CallShell, Status
 from grpc_backoff.connection.clock import TimerHandle
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["CALLS", "Call", "MakeAttempt", "MakeEarly", "Terms"]
 
@@ -42,6 +42,7 @@ MakeAttempt = Callable[[float | None, m.Metadata], "tuple[grpc.aio.Call, CallCon
 Returns grpc's own call and the connection on which it was made; None if there is no connection.
 """
 
+_OBSERVED, _UNOBSERVED = m.OkStatus(observed=True), m.OkStatus(observed=False)
 _GRACE_FOR_TRAILERS = 0.02
 """Grace period for empty initial metadata, in seconds, in case a trailers-only failure follows (RT-8)."""
 
@@ -77,6 +78,10 @@ class Call(CallShell, Answering):
     # Up to 1.7x, grpcio inspects the calls of all tasks when it closes any channel, and looks up their channel.
     _channel = None
     _replay: Replay | None = None
+    _early: grpc.aio.Call | None = None
+    _attempt: grpc.aio.Call | None = None
+    _outcome: Outcome | None = None
+    _timer: TimerHandle | None = None
 
     def __init__(self, terms: Terms, request: Any = None) -> None:
         """Start the first attempt, or wait for a connection.
@@ -87,12 +92,8 @@ class Call(CallShell, Answering):
         super().__init__(calls, machine, timeout, limit, call_id, request)
         self._make: MakeAttempt | None = make
         self._make_early: MakeEarly | None = early
-        self._early: grpc.aio.Call | None = None
-        self._attempt: grpc.aio.Call | None = None
-        self._outcome: Outcome | None = None
         self._awaiting: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[Any], None]] = []
-        self._timer: TimerHandle | None = None
         self._stepping = True
         try:
             self._begin(self._first, in_context=True)
@@ -129,7 +130,7 @@ class Call(CallShell, Answering):
 
     def _step(self, given: m.Input) -> None:
         calls = self._calls
-        self._state, effects = self._machine.step(self._state, given, calls.clock.now(), calls)
+        self._state, effects = self._machine.step(self._state, given, calls.now(), calls)
         for effect in effects:
             self._carry_out(effect)
 
@@ -186,7 +187,8 @@ class Call(CallShell, Answering):
             self._begun(early, None)
             return
         self._attempt = None
-        self._begin_span()
+        if self._spans is not None:
+            self._begin_span()
         try:
             if in_context:
                 made = self._make(effect.seconds, effect.metadata)
@@ -243,7 +245,8 @@ class Call(CallShell, Answering):
         attempt.add_done_callback(self._attempt_ended)
         if self._replay is not None:
             self._replay.begun()
-        self._wake()
+        if self._awaiting:
+            self._wake()
 
     def _abandon(self) -> None:
         if self._attempt is not None and not self._attempt.cancel() and not self._attempt.done():
@@ -251,9 +254,10 @@ class Call(CallShell, Answering):
 
     def _attempt_ended(self, attempt: Any) -> None:
         """Tell the machine at once that an attempt has ended."""
-        if attempt is not self.attempt or self._state.phase is not m.CallPhase.RUNNING:
+        current: Any = self._attempt
+        if attempt is not current or self._state.phase is not m.CallPhase.RUNNING:
             return
-        stream = isinstance(attempt, StreamAttempt)
+        stream = type(attempt) is StreamAttempt  # `isinstance` asks an abstract class, which costs a microsecond
         if not stream and grpcio.is_ok(attempt):
             self._succeeded()
             return
@@ -269,8 +273,9 @@ class Call(CallShell, Answering):
         self.feed(self._failure(error))
 
     def _succeeded(self) -> None:
-        self._end_span("OK")
-        self.feed(m.OkStatus(self._calls.observed))
+        if self._spans is not None:
+            self._end_span("OK")
+        self.feed(_OBSERVED if self._calls.observed else _UNOBSERVED)
 
     def _status(self, error: Any) -> Status:
         assert isinstance(error, grpc.aio.AioRpcError), "a failed attempt has an error"
@@ -287,15 +292,13 @@ class Call(CallShell, Answering):
     # The end.
 
     def _finish(self, effect: m.Finish) -> None:
-        match effect.ending:
-            case m.Ending.CANCELLED:
-                self._settle(CANCELLED)
-            case m.Ending.EXHAUSTED:
-                self._settle(self._exhausted(effect))
-            case _ if self._attempt is not None:
-                self._settle(self._attempt)
-            case _:
-                self._settle(self._error or CANCELLED)
+        ending = effect.ending
+        if ending is m.Ending.CANCELLED:
+            self._settle(CANCELLED)
+        elif ending is m.Ending.EXHAUSTED:
+            self._settle(self._exhausted(effect))
+        else:
+            self._settle(self._attempt or self._error or CANCELLED)
 
     def _settle(self, outcome: Outcome) -> None:
         self._outcome = outcome
@@ -303,12 +306,17 @@ class Call(CallShell, Answering):
         early, self._early = self._early, None
         if early is not None:
             early.cancel()
-        self._cancel_timer()
-        self._end_span("CANCELLED")  # unless it has ended
+        if self._timer is not None:
+            self._cancel_timer()
+        if self._spans is not None:
+            self._end_span("CANCELLED")  # unless it has ended
         if self._replay is not None:
             self._replay.settled()
             self._replay = None  # it refers back to this call, and pending writes keep it
-        self._wake()
+        if self._awaiting:
+            self._wake()
+        if not self._callbacks:
+            return
         callbacks, self._callbacks = self._callbacks, []
         handed_over = isinstance(outcome, grpc.aio.Call) and not outcome.done()
         for callback in callbacks:

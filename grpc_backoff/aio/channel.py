@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import warnings
 import weakref
 from collections.abc import Sequence
+from functools import cache
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
@@ -43,8 +43,13 @@ __all__ = ["Channel", "Interceptors", "Options", "insecure_channel", "retrying",
 
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 
-_CHANCE = random.SystemRandom()
-"""The default source of jitter; it has no state that a fork could copy (CB-11)."""
+
+@cache
+def _chance() -> Random:
+    """Return the default source of jitter. It has no state that a fork could copy (CB-11)."""
+    from random import SystemRandom  # noqa: PLC0415 - takes as long to import as ten modules of this library
+
+    return SystemRandom()
 
 
 class Channel(Factories, grpc.aio.Channel):
@@ -93,7 +98,7 @@ class Channel(Factories, grpc.aio.Channel):
         shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1
         key = key_of(target, credentials, policy, core_options, compression) if shares else None
         self._clock = clock = setup.clock or LoopClock(loop)
-        rng = setup.rng or _CHANCE
+        rng = setup.rng or _chance()
         how = target, credentials, core_options, compression, policy
         # SH-2: channels with TLS have separate managers, as in grpcio.
         shared = shared_manager(

@@ -354,7 +354,7 @@ class CoreConnection:
                 self._owner.drained(core)
 
 
-class EarlyConnection:
+class EnteredAttempt:
     """An attempt that calls may enter before it is known to have a connection."""
 
     __slots__ = ("_core", "_owner", "channel")
@@ -452,7 +452,7 @@ class CoreConnector:
         self._open.add(core)
         return CoreConnection(core, since, self, limit)
 
-    def enter(self, limit: float) -> EarlyConnection | None:
+    def enter(self, limit: float) -> EnteredAttempt | None:
         """Return the attempt in flight for calls to enter; see `EarlyEntry.enter`."""
         if self.policy.stable_after or self._last_life < _SHORT_LIFE:
             return None  # what becomes of the connection is to be seen before calls use it
@@ -461,7 +461,7 @@ class CoreConnector:
             core = self._entered = self._entered or self._dial(limit)
         elif core.state() not in (_CONNECTING, _READY):
             return None  # IDLE is what the core is behind a connection that has ended: a call would make it dial again
-        return EarlyConnection(core, self)
+        return EnteredAttempt(core, self)
 
     def left_early(self, core: CoreChannel) -> None:
         """Handle the end of a call that was made before the connection was known."""

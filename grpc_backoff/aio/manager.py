@@ -12,7 +12,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextvars import Context
-from dataclasses import replace
 from typing import Any, Protocol
 
 from grpc_backoff.aio.connection import EarlyConnection, EarlyEntry
@@ -23,6 +22,7 @@ from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector, Loss
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.policy.backoff import Random
+from grpc_backoff.record import replace
 from grpc_backoff.sharing.manager import SteppedManager
 from grpc_backoff.sharing.registry import SCHEDULES, Registry
 
@@ -98,7 +98,8 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     def want(self) -> None:
         """Ask for a connection; harmless if there is one or one is being made."""
-        if self._state.phase is not m.Phase.CLOSED:
+        state = self._state
+        if state.phase is not m.Phase.CLOSED and state.heeds_want(self._clock.now()):
             self._feed(m.ConnectionWanted())
 
     def early_connection(self) -> EarlyConnection | None:

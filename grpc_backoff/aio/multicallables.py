@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.call import CALLS, MakeAttempt, MakeEarly, Terms
+from grpc_backoff.aio.call import CALLS, MakeEarly, Terms
 from grpc_backoff.aio.front import LISTS
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.calls.machine import Metadata
@@ -90,6 +90,9 @@ class MultiCallable(Method):
 
     def _bind(self) -> CallConnection | None:
         """Create grpc's multicallable on the current connection, and return the connection; None if there is none."""
+        connection = self._connection
+        if connection is not None and connection is self._manager.connection and connection.alive():
+            return connection
         connection = self._channel._share.connection()
         if connection is not None and connection is not self._connection:
             self._direct = self._on_connection(connection)
@@ -139,8 +142,8 @@ class MultiCallable(Method):
         """Make a call that may have to wait or be repeated; or one on the connection if neither is possible."""
         given = arguments.wait_for_ready
         wait_for_ready = bool(self._config.wait_for_ready if given is None else given)
-        connection = self._ready()
-        if connection is not None and self._policy is None and not wait_for_ready:
+        connection = self._ready() if self._policy is None else None  # one that is retried looks when it begins
+        if connection is not None and not wait_for_ready:
             return self._enter(connection, arguments, arguments.timeout, arguments.metadata)
         channel = self._channel
         channel.refuse_if_closed()
@@ -159,20 +162,17 @@ class MultiCallable(Method):
         early: MakeEarly | None = None
         if self.takes_one_request:
             sender, frozen = self._freeze(arguments.request)
-            arguments = arguments._replace(request=frozen)
-            make, own = sender._attempts(arguments), {"request": frozen}
-            if machine.handed_over and not wait_for_ready:
+            arguments = Arguments(frozen, *arguments[1:])
+            make, own = partial(sender._make_attempt, arguments), {"request": frozen}
+            if self._policy is None and not wait_for_ready:
                 early = partial(sender._make_early, arguments)
         elif machine.handed_over:
-            make, own = self._attempts(arguments), {"requests": arguments.request}
+            make, own = partial(self._make_attempt, arguments), {"requests": arguments.request}
         else:
-            make = self._of_bytes()._attempts(arguments._replace(request=None))
+            make = partial(self._of_bytes()._make_attempt, arguments._replace(request=None))
             own = {"requests": arguments.request, "serialize": self._signature[0]}
         terms = Terms(channel._calls, machine, make, arguments.timeout, self._config.timeout, self._call_id, early)
         return CALLS[self.arity](terms, **own)
-
-    def _attempts(self, arguments: Arguments) -> MakeAttempt:
-        return partial(self._make_attempt, arguments)
 
     def _make_attempt(
         self, arguments: Arguments, seconds: float | None, instead: Metadata

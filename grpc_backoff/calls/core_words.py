@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import NamedTuple
 
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["Link", "Report", "is_oversized", "never_left", "was_refused"]
 
 _UNAVAILABLE = "UNAVAILABLE"
 _RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
 
-_REFUSED = re.compile(r"(Stream removed \()?GOAWAY received")
+_REFUSED = r"(Stream removed \()?GOAWAY received"
 """Matches the beginning of the core's text for a call that a GOAWAY rejected. Anywhere else in the text, the words mean
 that the call was accepted and its connection broke after a GOAWAY."""
-_UNSENT = re.compile(r"failed to connect to all addresses|connections to all backends failing")
+_UNSENT = r"failed to connect to all addresses|connections to all backends failing"
 """The core's text for a call without a connection: here, one that was assigned to a connection as it broke."""
-_OVERSIZED = re.compile(r"(Received|Sent) message larger than max")
+_OVERSIZED = r"(Received|Sent) message larger than max"
 """The text of either core, the client's or the server's, for a message that exceeds its limit."""
 
 
@@ -63,12 +62,12 @@ def was_refused(report: Report) -> bool:
     A server that sends this text and closes the connection at the same moment is trusted: it could just as well have
     sent a GOAWAY.
     """
-    return _is_the_cores(report, Link.BROKEN, Link.UNREACHABLE) and _REFUSED.match(report.details) is not None
+    return _is_the_cores(report, Link.BROKEN, Link.UNREACHABLE) and re.match(_REFUSED, report.details) is not None
 
 
 def never_left(report: Report) -> bool:
     """Return whether the call was assigned to a connection as that broke, and so never left this process (CH-3)."""
-    return _is_the_cores(report, Link.UNREACHABLE) and _UNSENT.match(report.details) is not None
+    return _is_the_cores(report, Link.UNREACHABLE) and re.match(_UNSENT, report.details) is not None
 
 
 def is_oversized(report: Report) -> bool:
@@ -76,7 +75,7 @@ def is_oversized(report: Report) -> bool:
 
     A text from the server may be trusted here: it can only prevent a retry, never cause one.
     """
-    return report.code == _RESOURCE_EXHAUSTED and _OVERSIZED.search(report.details) is not None
+    return report.code == _RESOURCE_EXHAUSTED and re.search(_OVERSIZED, report.details) is not None
 
 
 def _is_the_cores(report: Report, *links: Link) -> bool:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.calls.events import Reason
 from grpc_backoff.errors import OptionError
-from grpc_backoff.record import value
+from grpc_backoff.record import field, names_of, value
 
 if TYPE_CHECKING:
     import grpc
 
 __all__ = ["FailedCall", "Hook", "RetryHooks", "renewed_metadata"]
 
-_KEY = re.compile(r"[0-9a-z_.-]+", re.ASCII)
+_KEY = r"(?a)[0-9a-z_.-]+"
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -76,10 +75,10 @@ class RetryHooks:
 
     def __post_init__(self) -> None:
         """Check that each hook is callable; OptionError names the wrong one."""
-        for hook in fields(self):
-            value = getattr(self, hook.name)
+        for name in names_of(self):
+            value = getattr(self, name)
             if value is not None and not callable(value):
-                raise OptionError(f"RetryHooks.{hook.name}", value, "a function, or None for no hook")
+                raise OptionError(f"RetryHooks.{name}", value, "a function, or None for no hook")
 
 
 def renewed_metadata(given: Any) -> tuple[tuple[str, str | bytes], ...]:
@@ -90,7 +89,7 @@ def renewed_metadata(given: Any) -> tuple[tuple[str, str | bytes], ...]:
         kind = type(given).__qualname__
         raise TypeError(f"refresh_credentials returned {kind}: expected pairs of metadata, or None") from None
     for key, given_value in pairs:
-        if not isinstance(key, str) or not _KEY.fullmatch(key):
+        if not isinstance(key, str) or not re.fullmatch(_KEY, key):
             raise TypeError(f"refresh_credentials returned key={key!r}: expected lower-case letters, digits and -_.")
         if not isinstance(given_value, bytes if key.endswith("-bin") else str):
             kind = type(given_value).__qualname__

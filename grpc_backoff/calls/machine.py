@@ -22,7 +22,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.decision import FailedAttempt, GiveUp, Progress, Retry, costs_token, decide, is_conflict
@@ -32,7 +32,7 @@ from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record, value
+from grpc_backoff.record import NamedTuple, record, value
 
 __all__ = [
     "AbandonAttempt",
@@ -126,7 +126,7 @@ class CallState(NamedTuple):
 
     Attributes:
         phase: the phase of the call.
-        call_id: identifies the call in events and log lines.
+        call_id: its text identifies the call in events and log lines.
         trace_id: the caller's trace; None if there is none.
         began: when the call began.
         end: the deadline over all attempts and waits (RT-7); None without one.
@@ -144,7 +144,7 @@ class CallState(NamedTuple):
     """
 
     phase: CallPhase
-    call_id: str
+    call_id: object
     trace_id: str | None
     began: float
     end: float | None
@@ -326,6 +326,8 @@ class Finish(NamedTuple):
     left: float | None = None
 
 
+_AS_ATTEMPT = Finish(Ending.ATTEMPT)
+
 Effect = (
     Begin
     | Enqueue
@@ -391,7 +393,7 @@ class CallMachine:
         timeout: float | None = None,
         limit: float | None = None,
         *,
-        call_id: str = "",
+        call_id: object = "",
         trace_id: str | None = None,
     ) -> tuple[CallState, Begin]:
         """Start a call with its first attempt.
@@ -400,22 +402,23 @@ class CallMachine:
             now: the time on the shell's clock, in seconds.
             timeout: the caller's timeout for the whole call, in seconds.
             limit: the service config's timeout for the whole call, in seconds.
-            call_id: identifies the call in its events.
+            call_id: its text identifies the call in its events.
             trace_id: the caller's trace.
         """
-        end = _earliest(now, timeout, limit, self._policy_deadline)
-        attempt_end, own_timeout = self._attempt_end(now, end)
+        policy = self.policy
+        deadline = None if policy is None else policy.deadline
+        bounded = not (timeout is None and limit is None and deadline is None)
+        end = _earliest(now, timeout, limit, deadline) if bounded else None
+        own = policy is not None and policy.timeout is not None
+        attempt_end, own_timeout = self._attempt_end(now, end) if own else (end, False)
         seconds = None if attempt_end is None else attempt_end - now
         state = CallState(CallPhase.RUNNING, call_id, trace_id, now, end, now, attempt_end, _FIRST, own_timeout)
         return state, Begin(seconds, ())
 
     def shown_end(self, now: float, timeout: float | None) -> float | None:
         """Return the deadline that `time_remaining` shows of a call that begins now: without the service config's."""
-        return _earliest(now, timeout, self._policy_deadline)
-
-    @property
-    def _policy_deadline(self) -> float | None:
-        return None if self.policy is None else self.policy.deadline
+        deadline = None if self.policy is None else self.policy.deadline
+        return None if timeout is None and deadline is None else _earliest(now, timeout, deadline)
 
     def step(self, state: CallState, given: Input, now: float, around: Surroundings) -> Step:
         """Return the state after `given`, and the effects that the shell must execute, in this order.
@@ -500,7 +503,7 @@ class CallMachine:
     def _succeeded(self, state: CallState, given: OkStatus, now: float, around: Surroundings) -> Step:
         if around.tokens is not None and self.policy is not None:  # RT-9
             around.tokens.succeeded()
-        effects: list[Effect] = [Finish(Ending.ATTEMPT)]
+        effects: list[Effect] = [_AS_ATTEMPT]
         if self.policy is not None and (given.observed or state.progress.attempt > 1):
             effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
         return state._replace(phase=CallPhase.DONE), effects
@@ -660,7 +663,7 @@ class CallMachine:
             "method": self.method,
             "at": now,
             "attempt": state.progress.attempt,
-            "call_id": state.call_id,
+            "call_id": str(state.call_id),
         }
 
 
@@ -676,8 +679,11 @@ def _with_metadata(state: CallState, metadata: Metadata) -> CallState:
 
 def _earliest(now: float, *spans: float | None) -> float | None:
     """Return the earliest end of these spans, which begin now; None if none of them ends."""
-    ends = [now + span for span in spans if span is not None]
-    return min(ends) if ends else None
+    end = None
+    for span in spans:
+        if span is not None and (end is None or now + span < end):
+            end = now + span
+    return end
 
 
 def _left(state: CallState, now: float) -> float | None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.calls.events import WaitSource
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["Metadata", "ServerHint", "read_hint"]
 
@@ -22,8 +22,8 @@ Metadata = Iterable[tuple[str, str | bytes]]
 _PUSHBACK = "grpc-retry-pushback-ms"
 _STATUS_DETAILS = "grpc-status-details-bin"
 _RETRY_AFTER = "retry-after"
-_MILLISECONDS = re.compile(r"-?\d+", re.ASCII)
-_SECONDS = re.compile(r"\d{1,10}", re.ASCII)
+_MILLISECONDS = r"(?a)-?\d+"
+_SECONDS = r"(?a)\d{1,10}"
 _MAX_INT32 = 2**31 - 1
 _NANOSECONDS = 1_000_000_000  # in a second
 
@@ -62,7 +62,7 @@ def read_hint(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], fl
 
 def _read_pushback(value: str | bytes) -> float | None:
     """Parse a pushback: seconds, or None (do not retry) for a negative number or anything but a 32-bit number."""
-    if not isinstance(value, str) or not _MILLISECONDS.fullmatch(value) or len(value) > len(str(_MAX_INT32)):
+    if not isinstance(value, str) or not re.fullmatch(_MILLISECONDS, value) or len(value) > len(str(_MAX_INT32)):
         return None
     milliseconds = int(value)
     return milliseconds / 1000 if 0 <= milliseconds <= _MAX_INT32 else None
@@ -101,7 +101,7 @@ def _read_retry_info(value: str | bytes | None) -> float | None:
 def _read_retry_after(value: str | bytes | None, wall_clock: Callable[[], float]) -> float | None:
     if not isinstance(value, str):
         return None
-    if _SECONDS.fullmatch(value):
+    if re.fullmatch(_SECONDS, value):
         return float(value)
     from datetime import UTC  # noqa: PLC0415 - as late as protobuf
     from email.utils import parsedate_to_datetime  # noqa: PLC0415

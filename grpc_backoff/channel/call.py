@@ -8,7 +8,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from contextvars import copy_context
-from typing import Any, ClassVar, NamedTuple
+from sys import modules
+from typing import Any, ClassVar
 
 import grpc
 
@@ -19,10 +20,10 @@ from grpc_backoff.calls.events import CallEvent, CallRetried
 from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.calls import ChannelCalls
-from grpc_backoff.record import record
-from grpc_backoff.telemetry.identity import new_call_id
+from grpc_backoff.record import NamedTuple, record
+from grpc_backoff.telemetry.identity import CallId
 from grpc_backoff.telemetry.spans import CallSpans, spans_of
-from grpc_backoff.telemetry.trace import current_trace_id
+from grpc_backoff.telemetry.trace import OPENTELEMETRY, current_trace_id
 
 __all__ = ["BETWEEN", "CallShell", "Status"]
 
@@ -50,6 +51,9 @@ class CallShell:
 
     exhausted_error: ClassVar[Any]
     """The `RetriesExhaustedError` of this API."""
+    _connection: Any = None
+    _error: BaseException | None = None
+    _failed: FailedCall | None = None
 
     def __init__(
         self,
@@ -75,20 +79,18 @@ class CallShell:
         self._calls: ChannelCalls = calls
         self._machine = machine
         self._request = request
-        self._connection: Any = None
-        self._error: BaseException | None = None
-        self._failed: FailedCall | None = None
         self._inputs: deque[m.Input] = deque()
         self._context = copy_context()  # later attempts belong to the caller's trace too
-        self._spans: CallSpans | None = None if policy is None else spans_of(machine.method)
+        traced = policy is not None and OPENTELEMETRY in modules
+        self._spans: CallSpans | None = spans_of(machine.method) if traced else None
         now = calls.now()
         self._shown_end = machine.shown_end(now, timeout)
         self._state, self._first = machine.begin(
             now,
             timeout,
             limit,
-            call_id="" if policy is None else call_id or new_call_id(),
-            trace_id=None if policy is None else current_trace_id(),
+            call_id="" if policy is None else call_id or CallId(),
+            trace_id=current_trace_id() if traced else None,
         )
         if policy is not None and policy.max_attempts not in _FEW:
             calls.warn_of(machine.method, policy, bounded=self._state.end is not None)
@@ -163,7 +165,7 @@ class CallShell:
             trailing_metadata=tuple((key, value) for key, value in status.trailing_metadata or ()),
             took=effect.took,
             reason=effect.reason,
-            call_id=state.call_id,
+            call_id=str(state.call_id),
             request=request if isinstance(request, bytes) else None,
         )
         return failed

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import grpc
 
 from grpc_backoff.calls.machine import CallMachine, Metadata
-from grpc_backoff.config.methods import Retry
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.methods import Retry
 
 __all__ = ["Arguments", "Method", "replaced", "retrying"]
 
@@ -105,7 +107,7 @@ class Method:
             frozen = serializer(request)
         except Exception:  # noqa: BLE001 - it will raise again in grpc's hands, which know what follows from it
             return self, request
-        return self._of_bytes(), frozen
+        return self._sender or self._of_bytes(), frozen
 
 
 def replaced(metadata: Any, instead: Metadata) -> tuple[Any, ...]:

@@ -6,21 +6,22 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from grpc_backoff.calls.hooks import RetryHooks
 from grpc_backoff.config.arguments import Listener, check_kind, read_listeners
-from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config
-from grpc_backoff.config.methods import CallPolicies, Retry, read_call_policies
-from grpc_backoff.config.options import read_options
-from grpc_backoff.config.sources import Effective
 from grpc_backoff.config.target import read_target
-from grpc_backoff.connection.clock import Clock
 from grpc_backoff.errors import OptionError
-from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.file import Config
+    from grpc_backoff.config.methods import CallPolicies, Retry
+    from grpc_backoff.config.sources import Effective
+    from grpc_backoff.connection.clock import Clock
+    from grpc_backoff.policy.backoff import Random
+    from grpc_backoff.policy.budget import RetryBudget
+    from grpc_backoff.policy.connect import ConnectPolicy
 
 __all__ = ["ChannelSettings", "ChannelSetup", "Options", "read_channel"]
 
@@ -93,6 +94,8 @@ def read_channel(target: str, options: Options | None, settings: ChannelSettings
         ConfigError: the file cannot be read or has a wrong value (BP-4).
         TypeError: there is no such argument.
     """
+    from grpc_backoff.config.file import ENVIRONMENT_VARIABLE  # noqa: PLC0415 - for the first channel, as below
+
     if not (options or settings or os.environ.get(ENVIRONMENT_VARIABLE)) and isinstance(target, str):
         return _read_alone(target)
     return _read(target, options, settings)
@@ -105,6 +108,10 @@ def _read_alone(target: str) -> ChannelSetup:
 
 
 def _read(target: str, options: Options | None, settings: ChannelSettings) -> ChannelSetup:
+    # Imported for the first channel: reading settings takes a dozen modules.
+    from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415
+    from grpc_backoff.config.options import read_options  # noqa: PLC0415
+
     target = read_target(target)
     for name in settings:
         if name not in ChannelSettings.__annotations__:

@@ -7,7 +7,6 @@ the file. Within one source, the most specific entry applies: the method, its se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 
 from grpc_backoff.config import names
 from grpc_backoff.config.file import Config
@@ -21,7 +20,7 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import value
+from grpc_backoff.record import field, replace, value
 
 __all__ = ["CallPolicies", "Retry", "read_call_policies", "read_retry"]
 

@@ -14,7 +14,7 @@ from grpc_backoff.errors import OptionError
 __all__ = ["check_methods", "check_patterns", "nearest_method", "nearest_pattern"]
 
 ALL = "*"
-_METHOD = re.compile(r"[A-Za-z_][\w.]*(/[A-Za-z_]\w*)?", re.ASCII)
+_METHOD = r"(?a)[A-Za-z_][\w.]*(/[A-Za-z_]\w*)?"
 
 
 def nearest_pattern(patterns: Iterable[str], target: str) -> str | None:
@@ -53,7 +53,7 @@ def check_methods(table: str, entries: Iterable[str]) -> None:
         OptionError: names the entry.
     """
     for entry in entries:
-        if entry != ALL and not (isinstance(entry, str) and _METHOD.fullmatch(entry)):
+        if entry != ALL and not (isinstance(entry, str) and re.fullmatch(_METHOD, entry)):
             raise OptionError(f'{table}."{entry}"', entry, "'package.Service/Method', 'package.Service' or '*'")
 
 

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
 from grpc_backoff.config.pairs import Pairs, TypedPairs, first_values, key_text, typed_pairs
@@ -26,7 +26,7 @@ from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["OPTION_KEYS", "Options", "read_options"]
 
@@ -44,7 +44,7 @@ _WORDS = {setting.name: option for option, setting in _BY_OPTION.items()} | {
     key.removeprefix(PREFIX): key for key in _OWN_KEYS
 }
 _MAX_INT32 = 2**31 - 1
-_MEANT_FOR_US = re.compile(r"(?!grpc\.)grpc[^a-z]*backoff[^a-z]+", re.IGNORECASE)
+_MEANT_FOR_US = r"(?i)(?!grpc\.)grpc[^a-z]*backoff[^a-z]+"
 _CARRIED_OUT_HERE = tuple(key for key in _BY_OPTION if not key.startswith(PREFIX))
 _NEAR_PREFIX = 0.9
 """How similar to ours a prefix must be, by difflib's ratio, to count as misspelt: `grpc_backoffice` does not."""
@@ -134,7 +134,7 @@ def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, 
         key, value = _pair(index, entry)
         if key in OPTION_KEYS:
             ours.append((key, value))
-        elif meant := _MEANT_FOR_US.match(key):
+        elif meant := re.match(_MEANT_FOR_US, key):
             raise OptionError(key, value, *suggestion(key[meant.end() :], _WORDS, "option"))
         else:
             prefix, _, name = key.partition(".")

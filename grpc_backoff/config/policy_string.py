@@ -19,11 +19,11 @@ from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = ["parse_retry", "read_string"]
 
-_COMMA = re.compile(r",(?![^()]*\))")
-_EQUALS = re.compile(r"\s*=\s*")
-_SIGNS = re.compile(r"^\s*$|[:=,]")
+_COMMA = r",(?![^()]*\))"
+_EQUALS = r"\s*=\s*"
+_SIGNS = r"^\s*$|[:=,]"
 """The character that distinguishes a policy string from a name."""
-_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+_WHOLE = r"(?a)[+-]?\d+"
 
 
 def parse_retry(
@@ -42,7 +42,7 @@ def parse_retry(
     Warns:
         PolicyWarning: a setting has no effect.
     """
-    source = read_string(text, RETRYING, key) if _SIGNS.search(text) else begin_with(text.strip(), key)
+    source = read_string(text, RETRYING, key) if re.search(_SIGNS, text) else begin_with(text.strip(), key)
     resolved = resolve_retry([source], policies)
     warn_of(resolved.remarks)
     return resolved
@@ -51,10 +51,10 @@ def parse_retry(
 def read_string(text: str, table: Sequence[Setting], key: str = "policy") -> Source:
     """Read a policy string by a table of settings; `key` is the name of the text in errors."""
     given: dict[str, tuple[str, object]] = {}
-    for part in _COMMA.split(text):
+    for part in re.split(_COMMA, text):
         name, colon, value = (piece.strip() for piece in part.partition(":"))
         if not colon and "=" in part:
-            meant = _EQUALS.sub(": ", text)
+            meant = re.sub(_EQUALS, ": ", text)
             raise OptionError(key, text, "a policy string with colons", meant)
         if not colon or not name or not value:
             raise OptionError(key, text, "a policy string such as 'retry: 5, delay: 1s, backoff: linear'")
@@ -69,6 +69,6 @@ def _scalar(text: str) -> object:
     if text in ("true", "false"):
         return text == "true"
     try:
-        return int(text) if _WHOLE.fullmatch(text) else float(text)
+        return int(text) if re.fullmatch(_WHOLE, text) else float(text)
     except ValueError:
         return text

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from grpc_backoff.config.pairs import Pairs, first_values, key_text
 from grpc_backoff.errors import OptionError
@@ -20,7 +19,7 @@ from grpc_backoff.policy.checks import CHECKS, STATUS_CODES, Unit, read_duration
 from grpc_backoff.policy.presets import NATIVE_JITTER
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed
-from grpc_backoff.record import record, value
+from grpc_backoff.record import NamedTuple, field, record, value
 
 __all__ = [
     "Conversion",

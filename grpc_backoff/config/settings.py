@@ -9,7 +9,6 @@ the presets.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from grpc_backoff.config.sources import (
     AT_ONCE_SOURCE,
@@ -32,7 +31,7 @@ from grpc_backoff.policy.presets import CONNECT_PRESET, LEDGER, RETRY_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.spelling import suggestion
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = [
     "BUDGETING",

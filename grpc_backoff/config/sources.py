@@ -8,8 +8,7 @@ are sources too, with the lowest precedence. This module reads no files or optio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, fields, is_dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.budget import RetryBudget
@@ -20,7 +19,7 @@ from grpc_backoff.policy.parts import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES
 from grpc_backoff.policy.presets import AT_ONCE, PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, names_of, record
 
 __all__ = [
     "AT_ONCE_SOURCE",
@@ -101,20 +100,22 @@ def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[Po
         OptionError: a setting of one source conflicts with another source, or a required part is missing.
     """
     said = _settle(sources)
-    named = {field.name: said[field.name].value for field in fields(kind) if field.name != "backoff"}
+    named = {name: said[name].value for name in names_of(kind) if name != "backoff"}
     parts = {part: each.value for part, each in said.items()}
     return ResolvedPolicy(build(kind, parts), _effective(said, named))
 
 
 def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
     """Return the effective values of a policy that was passed as a whole."""
+    from dataclasses import astuple, is_dataclass  # noqa: PLC0415 - a strategy may be a program's own
+
     strategy = policy.backoff.strategy
     parts: dict[str, object] = {"backoff": strategy.name}
     parts |= zip(
         PARTS_OF_STRATEGIES.get(strategy.name, ()), astuple(strategy) if is_dataclass(strategy) else (), strict=False
     )
     parts |= {"max_delay": policy.backoff.cap, "jitter": policy.backoff.jitter}
-    parts |= {field.name: getattr(policy, field.name) for field in fields(policy) if field.name != "backoff"}
+    parts |= {name: getattr(policy, name) for name in names_of(policy) if name != "backoff"}
     return tuple(Effective(part, value, origin) for part, value in parts.items() if value is not None)
 
 

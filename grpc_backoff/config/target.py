@@ -12,10 +12,10 @@ import contextlib
 import re
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.errors import OptionError
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = [
     "AF_UNIX",
@@ -39,9 +39,9 @@ _ALLOWED = (
     "unix:path, unix:///path or unix-abstract:name, with a port from 1 to 65535"
 )
 _LARGEST_PORT = 65535
-_URL = re.compile(r"(https?|grpcs?|tcp|h2c?)://(?:[^/]*@)?([^/?#@]+)", re.IGNORECASE)
+_URL = r"(?i)(https?|grpcs?|tcp|h2c?)://(?:[^/]*@)?([^/?#@]+)"
 """Matches web URLs. gRPC has no resolver for any of these schemes."""
-_PLACE = re.compile(r"(?:dns:(?://[^/]*/|/)?)?(\[[^\]]*\]|[^:/,\[\]]+)(?::(.*))?", re.IGNORECASE | re.DOTALL)
+_PLACE = r"(?is)(?:dns:(?://[^/]*/|/)?)?(\[[^\]]*\]|[^:/,\[\]]+)(?::(.*))?"
 """Matches a host or an address, with an optional port: what gRPC resolves through DNS."""
 _OTHER_SCHEMES = {"unix", "unix-abstract", "vsock", "ipv4", "ipv6", "xds", "google-c2p", "google-c2p-experimental"}
 _UNIX_HOST = "localhost"
@@ -123,7 +123,7 @@ def read_target(given: object) -> str:
 
 
 def _refuse_url(text: str) -> None:
-    if url := _URL.match(text):
+    if url := re.match(_URL, text):
         secure = " on a secure_channel" if url[1].lower() in {"https", "grpcs"} else ""
         meant = None if "@" in text[url.end() :] else url[2]  # otherwise it could be part of a password
         raise OptionError("target", text, f"a target without a URL's scheme{secure}", meant)
@@ -148,7 +148,7 @@ def _port(text: str) -> str | None:
     """Return a target's port, "" if it has none; None if the target is not a host with an optional port."""
     if text.partition(":")[0].lower() in _OTHER_SCHEMES and ":" in text:
         return None
-    place = _PLACE.fullmatch(_unquote(text))
+    place = re.fullmatch(_PLACE, _unquote(text))
     if place is None:
         return "" if _literal(text, DEFAULT_PORT, socket.AF_INET6) else None  # an address without brackets
     return place[2] or ""

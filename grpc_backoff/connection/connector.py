@@ -7,10 +7,10 @@ can run the same checks on them: `grpc_backoff.testing.check_connector`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from grpc_backoff.errors import ConnectError
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["ConnectError", "Connection", "Connector", "Loss"]
 

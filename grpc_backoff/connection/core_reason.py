@@ -46,7 +46,7 @@ _STAGE_MARKS = (
     ),
 )
 """The core's phrases by stage, in this order: a socket closed during the TLS handshake matches both."""
-_ADDRESS = re.compile(r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: ")
+_ADDRESS = r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: "
 """The prefix of the core's text, with an address that may itself contain a phrase, such as "tls" in a path."""
 
 
@@ -61,7 +61,7 @@ def reason_in(text: str) -> str:
 @lru_cache(64)
 def stage_of(reason: str) -> Stage:
     """Return the stage that the core's text indicates."""
-    said = _ADDRESS.split(reason, maxsplit=1)[-1].lower()
+    said = re.split(_ADDRESS, reason, maxsplit=1)[-1].lower()
     for stage, marks in _STAGE_MARKS:
         if any(mark in said for mark in marks):
             return stage

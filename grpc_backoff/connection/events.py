@@ -7,9 +7,8 @@ another. Only differences between them are meaningful.
 from __future__ import annotations
 
 import enum
-from dataclasses import field
 
-from grpc_backoff.record import value
+from grpc_backoff.record import field, value
 
 __all__ = [
     "AttemptFailed",

@@ -24,8 +24,7 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.connection import events
 from grpc_backoff.connection.core_reason import NO_SETTINGS
@@ -35,7 +34,7 @@ from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.record import record, value
+from grpc_backoff.record import NamedTuple, field, record, value
 
 __all__ = [
     "AbandonAttempt",
@@ -65,6 +64,8 @@ __all__ = [
 ]
 
 _NEVER = -math.inf
+_ASKED_JUST_NOW = 0.01
+"""Seconds within which two requests for a connection count as one; idle timeouts are a hundred times as long."""
 
 _OUTCOME_WITHIN = 0.25
 """After its limit, how long an attempt may wait for an outcome that is on its way before it is checked again."""
@@ -142,6 +143,13 @@ class MachineState(NamedTuple):
     def state(self) -> State:
         """The channel state that corresponds to this phase."""
         return _STATES[self.phase]
+
+    def heeds_want(self, now: float) -> bool:
+        """Whether `ConnectionWanted` changes anything. Outside IDLE it only renews the time of the last request.
+
+        A shell may spare the step where it does not: of a thousand calls that wait, a few ask.
+        """
+        return self.phase is Phase.IDLE or now - self.asked >= _ASKED_JUST_NOW
 
     @property
     def in_flight(self) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from grpc_backoff.connection.events import ConnectionStatus, State
+from grpc_backoff.record import replace
 
 __all__ = ["state_shown", "status_shown"]
 

@@ -6,12 +6,11 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger.records import Operation
-from grpc_backoff.record import value
+from grpc_backoff.record import names_of, value
 
 __all__ = ["LedgerHooks", "call_hook", "run_hook"]
 
@@ -40,10 +39,10 @@ class LedgerHooks:
 
     def __post_init__(self) -> None:
         """Check that each hook is callable; OptionError names the wrong one."""
-        for each in fields(self):
-            hook = getattr(self, each.name)
+        for name in names_of(self):
+            hook = getattr(self, name)
             if hook is not None and not callable(hook):
-                raise OptionError(f"LedgerHooks.{each.name}", hook, "a function or a coroutine function")
+                raise OptionError(f"LedgerHooks.{name}", hook, "a function or a coroutine function")
 
 
 async def call_hook(hook: Callable[..., Any], *given: Any) -> Any:

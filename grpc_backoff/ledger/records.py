@@ -6,12 +6,10 @@ All times are seconds since the epoch on the database's clock (LG-12); all durat
 from __future__ import annotations
 
 import enum
-from dataclasses import field
-from typing import NamedTuple
 
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record, value
+from grpc_backoff.record import NamedTuple, field, record, value
 
 __all__ = [
     "CLAIMABLE",

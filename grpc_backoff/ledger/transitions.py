@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from grpc_backoff.calls.decision import FailedAttempt, Progress, Retry, decide, is_conflict, is_retryable
 from grpc_backoff.calls.events import Reason
@@ -22,7 +21,7 @@ from grpc_backoff.ledger.records import (
     Recorded,
 )
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = [
     "Change",

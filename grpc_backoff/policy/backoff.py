@@ -7,7 +7,6 @@ All times are in seconds.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 from itertools import count
 from operator import index
 from typing import Protocol, SupportsIndex
@@ -16,7 +15,7 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.jitter import Jitter, NoJitter, Window
 from grpc_backoff.policy.strategy import Decorrelated, Strategy
-from grpc_backoff.record import value
+from grpc_backoff.record import field, value
 
 __all__ = ["BackoffPolicy", "Random", "check_number"]
 

@@ -69,8 +69,8 @@ _LEAST_IDLE_TIMEOUT = 1.0
 _LARGEST_FACTOR = 1000
 _MOST_TOKENS = 1000
 _LEAST_TOKEN = 0.001  # gRPC's cores count in thousandths
-_WRITTEN = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
-_JSON = re.compile(r"(\d{1,12})(\.\d{1,9})?s")  # the JSON form of google.protobuf.Duration
+_WRITTEN = r"(?a)(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)?"
+_JSON = r"(\d{1,12})(\.\d{1,9})?s"  # the JSON form of google.protobuf.Duration
 _SECONDS = {"s": 1, None: 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -228,7 +228,7 @@ def _time(key: str, value: object, unit: Unit, allowed: str, accept: Callable[[f
     allowed = f'{allowed}, or a string such as "500ms", "1s" or "2m"'
     if not isinstance(value, str):
         return _number(key, value, allowed, accept)
-    written = _WRITTEN.fullmatch(value)
+    written = re.fullmatch(_WRITTEN, value)
     if written is None or not accept(seconds := _seconds(float(written["number"]), written["unit"])):
         raise OptionError(key, value, allowed)
     return seconds
@@ -236,7 +236,7 @@ def _time(key: str, value: object, unit: Unit, allowed: str, accept: Callable[[f
 
 def read_duration(value: object) -> float | None:
     """Return the seconds of a protobuf Duration in JSON, such as "1.5s"; None if it is not one."""
-    matched = _JSON.fullmatch(value) if isinstance(value, str) else None
+    matched = re.fullmatch(_JSON, value) if isinstance(value, str) else None
     return None if matched is None else float(matched[1] + (matched[2] or ""))
 
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import astuple
 from typing import ClassVar, Protocol
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
-from grpc_backoff.record import value
+from grpc_backoff.record import names_of, value
 
 __all__ = [
     "JITTERS",
@@ -64,8 +63,11 @@ class _Written:
     name: ClassVar[str]
 
     def __str__(self) -> str:
-        numbers = ", ".join(_word(part) for part in astuple(self) if part is not False)  # type: ignore[call-overload]
+        numbers = ", ".join(_word(part) for part in self._numbers() if part is not False)
         return f"{self.name}({numbers})" if numbers else self.name
+
+    def _numbers(self) -> list[float | bool]:
+        return [getattr(self, name) for name in names_of(self)]
 
 
 def _word(part: float | bool) -> str:
@@ -185,7 +187,7 @@ JITTERS: tuple[type[NoJitter | Proportional | Scaled | Additive | Full | Equal],
 
 _KINDS = {kind.name: kind for kind in JITTERS}
 _ALLOWED = f"a number from 0 to below 1, or one of: {', '.join(kind.form for kind in JITTERS)}"
-_CALL = re.compile(r"(?P<name>[a-z]+)\s*(?:\((?P<arguments>[^()]*)\))?")
+_CALL = r"(?P<name>[a-z]+)\s*(?:\((?P<arguments>[^()]*)\))?"
 
 
 def parse_jitter(key: str, value: object) -> Jitter:
@@ -196,7 +198,7 @@ def parse_jitter(key: str, value: object) -> Jitter:
     """
     if not isinstance(value, str):
         return Proportional(checks.fraction(key, value, allowed=_ALLOWED))
-    matched = _CALL.fullmatch(value.strip())
+    matched = re.fullmatch(_CALL, value.strip())
     kind: Callable[..., Jitter] | None = _KINDS.get(matched["name"]) if matched else None
     if matched is None or kind is None:
         raise OptionError(key, value, _ALLOWED)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.record import value
+from grpc_backoff.record import names_of, value
 
 __all__ = ["LEDGER_CHECKS", "LedgerSettings"]
 
-_KEY = re.compile(r"[0-9a-z_.-]+", re.ASCII)
+_KEY = r"(?a)[0-9a-z_.-]+"
 _SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "x-goog-api-key"})
 """Metadata keys that only ever hold credentials: no allow-list may include them (LG-11)."""
 
@@ -34,7 +33,7 @@ def _metadata(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple[str,
     if not isinstance(names, list | tuple):
         raise OptionError(key, given, "a list of metadata keys")
     for name in names:
-        if not isinstance(name, str) or not _KEY.fullmatch(name):
+        if not isinstance(name, str) or not re.fullmatch(_KEY, name):
             raise OptionError(key, name, "a metadata key: lower-case letters, digits and -_.")
         if name in _SECRET:
             raise OptionError(key, name, "a key that holds no credentials: credentials are never stored")
@@ -92,7 +91,6 @@ class LedgerSettings:
 
     def __post_init__(self) -> None:
         """Apply the same checks as to the file; OptionError names the wrong value."""
-        for part in fields(self):
-            check = LEDGER_CHECKS[part.name]
-            given = getattr(self, part.name)
-            object.__setattr__(self, part.name, check(f"LedgerSettings.{part.name}", given, Unit.SECONDS))
+        for name in names_of(self):
+            given = LEDGER_CHECKS[name](f"LedgerSettings.{name}", getattr(self, name), Unit.SECONDS)
+            object.__setattr__(self, name, given)

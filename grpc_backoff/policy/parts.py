@@ -7,13 +7,13 @@ and `jitter`. All other parts are fields of the policy, under the same names. No
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, TypeVar
 
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Exponential, Fixed, Linear, Steps, Strategy
+from grpc_backoff.record import names_of
 
 __all__ = ["PARTS_OF_ANY_STRATEGY", "PARTS_OF_STRATEGIES", "build"]
 
@@ -33,7 +33,7 @@ PARTS_OF_ANY_STRATEGY = frozenset(part for parts in PARTS_OF_STRATEGIES.values()
 
 def build(kind: type[PolicyT], parts: Mapping[str, Any]) -> PolicyT:
     """Return a policy of this kind made of these parts; every required part must be present."""
-    named = {field.name: parts[field.name] for field in fields(kind) if field.name != "backoff"}
+    named = {name: parts[name] for name in names_of(kind) if name != "backoff"}
     backoff = BackoffPolicy(strategy=_strategy(parts), cap=parts["max_delay"], jitter=parts["jitter"])
     return kind(backoff=backoff, **named)
 

@@ -17,13 +17,13 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import grpc
 
 from grpc_backoff.calls import machine as m
 from grpc_backoff.channel.call import BETWEEN, CallShell, Status
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import Timer
 from grpc_backoff.sync.core import CoreConnection

@@ -11,12 +11,12 @@ import math
 import threading
 from collections.abc import Callable
 from contextvars import Context
-from dataclasses import fields
 from typing import Any
 
 from grpc_backoff.calls.hooks import FailedCall, RetryHooks, renewed_metadata
 from grpc_backoff.calls.machine import Hook, Metadata
 from grpc_backoff.errors import OptionError
+from grpc_backoff.record import names_of
 
 __all__ = ["Hooks"]
 
@@ -28,10 +28,10 @@ class Hooks:
 
     def __init__(self, hooks: RetryHooks, target: str, now: Callable[[], float]) -> None:
         """Start with nothing running; OptionError for a coroutine function, which would never be awaited."""
-        for hook in fields(hooks):
-            given = getattr(hooks, hook.name)
+        for name in names_of(hooks):
+            given = getattr(hooks, name)
             if inspect.iscoroutinefunction(given):
-                raise OptionError(f"RetryHooks.{hook.name}", given, "a function, not a coroutine function")
+                raise OptionError(f"RetryHooks.{name}", given, "a function, not a coroutine function")
         self._hooks = hooks
         self._target = target
         self._now = now

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from grpc_backoff.connection import machine as m
@@ -16,6 +15,7 @@ from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.policy.backoff import Random
+from grpc_backoff.record import replace
 from grpc_backoff.sharing.manager import SteppedManager
 from grpc_backoff.sharing.registry import SCHEDULES, Registry
 from grpc_backoff.sync.conductor import Conductor

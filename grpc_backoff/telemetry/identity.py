@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
-import random
 
-__all__ = ["new_call_id"]
-
-_CHANCE = random.Random()
-"""A generator of our own, which no program seeds: the operating system's would cost ten times as much per call."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_CHANCE.seed)
+__all__ = ["CallId", "new_call_id"]
 
 
 def new_call_id() -> str:
     """Return 128 random bits as 32 hexadecimal digits, like a trace id."""
-    return f"{_CHANCE.getrandbits(128):032x}"
+    return os.urandom(16).hex()  # the operating system's: no program seeds it, and no fork copies it
+
+
+class CallId:
+    """The identifier of one call, as its text. It is created when first read, which for most calls is never."""
+
+    _text = ""
+
+    def __str__(self) -> str:
+        """Return the identifier, the same each time."""
+        self._text = self._text or new_call_id()
+        return self._text

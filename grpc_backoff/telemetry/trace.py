@@ -8,12 +8,15 @@ from __future__ import annotations
 import contextlib
 import sys
 
-__all__ = ["current_trace_id"]
+__all__ = ["OPENTELEMETRY", "current_trace_id"]
+
+OPENTELEMETRY = "opentelemetry.trace"
+"""The module without which there are no spans; only programs that trace have imported it."""
 
 
 def current_trace_id() -> str | None:
     """Return the trace id of OpenTelemetry's current span as 32 hexadecimal digits; None if there is none."""
-    trace = sys.modules.get("opentelemetry.trace")
+    trace = sys.modules.get(OPENTELEMETRY)
     if trace is None:
         return None
     found: str | None = None

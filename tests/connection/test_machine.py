@@ -700,6 +700,21 @@ def test_idle_channels_stop_dialling(phase):
     assert driver.state.attempt == 1
 
 
+@pytest.mark.parametrize("phase", [phase for phase in m.Phase if phase is not m.Phase.CLOSED])
+def test_a_request_right_after_another_may_be_left_out(phase):
+    """CB-14: outside IDLE a request only renews the time of the last one, so that one within 10 ms of it is spared."""
+    driver = reach(phase)
+    if phase is m.Phase.IDLE:
+        assert driver.state.heeds_want(driver.now)
+        return
+    assert driver.want() == []
+    before = driver.state
+    assert not before.heeds_want(driver.now + 0.009)
+    assert before.heeds_want(driver.now + 0.01)
+    driver.feed(m.ConnectionWanted(), driver.now + 0.009)
+    assert driver.state == before._replace(asked=driver.now, key=before.key._replace(asked=driver.now))
+
+
 def test_a_hanging_peer_is_left_alone_when_nobody_asks():
     """CB-14: attempts that follow each other without a sleep end with idleness too."""
     driver = Driver(idle_timeout=50.0)

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from grpc_backoff import RetryHooks, aio
-from grpc_backoff.telemetry.identity import new_call_id
+from grpc_backoff.telemetry.identity import CallId, new_call_id
 from tests.aio.retry_service import CODE, Say, failing, peer
 from tests.aio.trying import REQUEST_STREAMS, make, trying
 from tests.aio.trying import failing as ending_badly
@@ -82,6 +82,14 @@ def test_an_identifier():
     made = {new_call_id() for _ in range(1000)}
     assert len(made) == 1000
     assert all(re.fullmatch("[0-9a-f]{32}", each) for each in made)
+
+
+def test_an_identifier_stays():
+    """RT-11: a call's identifier is made up when it is first told, and stays what it is."""
+    one, other = CallId(), CallId()
+    first = str(one)
+    assert first == str(one) != str(other)
+    assert re.fullmatch("[0-9a-f]{32}", str(one))
 
 
 def test_no_seed_repeats_them():
