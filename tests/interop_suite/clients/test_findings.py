@@ -48,7 +48,7 @@ def test_those_that_are_there(folder):
     [
         (('"growth"', '"grwoth"'), "clause='grwoth': expected one of accept-does-not-reset, "),
         (('["growth", "cap"]', "[]"), "clauses=[]: expected a list of names of clauses"),
-        (('"It never waits."', '""'), "means='': expected a string that is not empty"),
+        (('"It never waits."', '""'), "means='': expected a non-empty string"),
         (("some/where#12", "where#12"), "expected a list of owner/repository#number"),
         (("means", "meaning"), "key='meaning': expected one of clauses, issues, means"),
         (("[[finding]]", "[[findings]]"), "key='findings': expected one of finding"),

@@ -63,7 +63,7 @@ def test_a_patient_call_that_does_not_come_to_it():
     core = failures(
         changed(Happening.DRAINED, call(101.05, 101.12, made.UNAVAILABLE, wait_for_ready=True, unsent=True))
     )
-    assert "wait-for-ready calls that failed for want of a connection: 1" in core["waiting"]
+    assert "wait-for-ready calls that failed for lack of a connection: 1" in core["waiting"]
     none = tuple(each for each in RIGHT[Happening.KILLED].calls if each not in made.WAITED)
     assert (
         "wait-for-ready calls made without a connection: 0"

@@ -42,7 +42,7 @@ def test_sentences():
     """IO-4: what a server did is said in sentences, with the figures of the case."""
     said = {happening: " ".join(notes(observation)) for happening, observation in RIGHT.items()}
     assert said[Happening.KILLED].startswith(
-        "1 call that ran when it was killed failed (UNAVAILABLE, 'in words'). 1 fail-fast call failed at once for want "
+        "1 call that ran when it was killed failed (UNAVAILABLE, 'in words'). 1 fail-fast call failed at once for lack "
     )
     assert said[Happening.DRAINED].startswith(
         "It had ended 0.10 s after it was told. 2 calls that ran then were answered, and 0 calls were lost."
