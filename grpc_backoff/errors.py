@@ -7,7 +7,7 @@
     ├── ConfigError (also ValueError)           the configuration file cannot be read or has a wrong value
     ├── ConnectError                            one attempt to connect failed; says at which stage
     ├── IllegalTransition (also RuntimeError)   the state machine got an input it has no transition for: a bug
-    ├── ForkError (also RuntimeError)      a channel was created before a fork and used in the child
+    ├── ForkError (also RuntimeError)           a channel cannot be used or created in the child of a fork
     ├── MissingExtra (also ImportError)         a feature needs optional packages that are not installed
     ├── NoConnectionError                       a call got no connection, with either API
     ├── RetriesExhaustedError                   a retryable call failed with no attempt left, with either API

@@ -14,7 +14,7 @@ from typing import Any, Self, Unpack, cast
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio import core, front
+from grpc_backoff.aio import core, forks, front
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
@@ -26,6 +26,7 @@ from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
 from grpc_backoff.channel.factories import Factories
+from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
 from grpc_backoff.channel.method import retrying
 from grpc_backoff.channel.settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.arguments import Listener, check_listener
@@ -78,6 +79,8 @@ class Channel(Factories, grpc.aio.Channel):
         """See `insecure_channel`; `connector` is for `grpc_backoff.testing.scripted_channel`."""
         setup = read_channel(target, options, settings)
         target, policy, core_options = setup.target, setup.policy, setup.core_options
+        check_core(target, asyncio=True)
+        self._generation = generation()
         self.call_policies = setup.call_policies
         """The retry policies of the channel's calls, by method."""
         self.policy = policy
@@ -124,6 +127,7 @@ class Channel(Factories, grpc.aio.Channel):
         )
         self.target = target
         self.closing = False
+        forks.note(self)
 
     # Beyond grpc's interface.
 
@@ -137,7 +141,8 @@ class Channel(Factories, grpc.aio.Channel):
         Use it when something else knows that the network or the server is back. Safe in every state, from any thread,
         any number of times; after `close` it does nothing.
         """
-        self._share.reset()
+        if not self._is_inherited:
+            self._share.reset()
 
     def add_listener(self, listener: Listener) -> None:
         """Call `listener` with every event of the connection and of retried calls from now on.
@@ -177,6 +182,9 @@ class Channel(Factories, grpc.aio.Channel):
             return
         if grace is not None and grace < 0:
             raise ValueError(f"grace must be non-negative, got {grace}.")
+        if self._is_inherited:
+            self.closing = True  # what it had are the parent's threads and sockets
+            return
         if not is_here(self.loop):
             await self._close_elsewhere(grace)
             return
@@ -217,7 +225,7 @@ class Channel(Factories, grpc.aio.Channel):
 
     def __del__(self) -> None:
         """Stop dialling, and warn that `close` was not called (CB-10)."""
-        if self.closing:
+        if self.closing or self._is_inherited:
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended
             self.loop.call_soon_threadsafe(self._share.drop)  # any thread may collect the garbage
@@ -236,6 +244,7 @@ class Channel(Factories, grpc.aio.Channel):
 
     def _get_state_elsewhere(self, try_to_connect: bool) -> grpc.ChannelConnectivity:
         if try_to_connect and not self.closing:
+            refuse_inherited(self.target, self._generation)
             if not self.loop.is_running():
                 self.refuse_elsewhere()  # a program that polls for READY here would poll for ever
             with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -257,13 +266,18 @@ class Channel(Factories, grpc.aio.Channel):
             state = self.get_state(try_to_connect=True)
 
     def refuse_elsewhere(self) -> None:
-        """Raise WrongLoopError if this is not the channel's event loop."""
+        """Raise WrongLoopError if this is not the channel's event loop, ForkError if it was the parent's."""
+        refuse_inherited(self.target, self._generation)
         refuse_elsewhere(self.loop, self.target)
 
     def refuse_if_closed(self) -> None:
         """Raise grpc's own error for a closed channel."""
         if self.closing:
             raise grpc.aio.UsageError("Channel is closed.")
+
+    @property
+    def _is_inherited(self) -> bool:
+        return self._generation is not generation()
 
 
 def insecure_channel(
@@ -286,6 +300,7 @@ def insecure_channel(
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
+        grpc_backoff.ForkError: the process was forked with channels open, and grpcio would hang or crash (FK-1).
     """
     if front.is_being_made():  # this function has replaced grpc's
         return cast("Channel", front.genuine(target, None, options, compression, interceptors))
@@ -320,9 +335,9 @@ def secure_channel(
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
-            grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected
-            (BP-4).
-            TypeError: `credentials` are not `grpc.ChannelCredentials`.
+        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
+        grpc_backoff.ForkError: the process was forked with channels open, and grpcio would hang or crash (FK-1).
+        TypeError: `credentials` are not `grpc.ChannelCredentials`.
     """
     if front.is_being_made():  # this function has replaced grpc's
         return cast("Channel", front.genuine(target, credentials, options, compression, interceptors))

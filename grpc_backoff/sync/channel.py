@@ -14,13 +14,13 @@ from typing import Any, Self, Unpack
 import grpc
 
 from grpc_backoff.channel.factories import Factories
+from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
 from grpc_backoff.channel.method import retrying
 from grpc_backoff.channel.settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.arguments import Listener, check_listener
 from grpc_backoff.config.target import shown_target
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.connection.machine import Machine
-from grpc_backoff.errors import ForkError
 from grpc_backoff.sharing.key import key_of
 from grpc_backoff.sync import forks
 from grpc_backoff.sync.calls import Calls
@@ -62,7 +62,7 @@ class Channel(Factories, grpc.Channel):
         """See `insecure_channel`."""
         setup = read_channel(target, options, settings)
         target, policy, core_options = setup.target, setup.policy, setup.core_options
-        forks.check_core(target)
+        check_core(target)
         self.call_policies = setup.call_policies
         """The retry policies of the channel's calls, by method."""
         self.policy = policy
@@ -75,7 +75,7 @@ class Channel(Factories, grpc.Channel):
         key = key_of(target, credentials, policy, core_options, compression) if shares else None
         clock, rng = setup.clock or CONDUCTOR, setup.rng or _CHANCE
         hooks = Hooks(setup.hooks, target, clock.now)
-        self._generation = forks.generation()
+        self._generation = generation()
         self._conductor = CONDUCTOR
         self._ending = threading.Lock()
         self._listeners = Listeners(setup.listeners, target)
@@ -198,7 +198,7 @@ class Channel(Factories, grpc.Channel):
         """
         if self.closing:
             return
-        self._refuse_inherited()
+        refuse_inherited(self.target, self._generation)
         self._listeners.subscribe(callback, lambda: self._manager.state)
         if try_to_connect:
             self._conductor.post(self._manager.want)
@@ -217,18 +217,11 @@ class Channel(Factories, grpc.Channel):
         """Reject a call on a closed channel, with grpcio's ValueError, or on a channel created before a fork."""
         if self.closing:
             raise ValueError(CLOSED_TEXT)
-        self._refuse_inherited()
+        refuse_inherited(self.target, self._generation)
 
     @property
     def _is_inherited(self) -> bool:
-        return self._generation is not forks.generation()
-
-    def _refuse_inherited(self) -> None:
-        if self._is_inherited:
-            raise ForkError(
-                f"the channel to {self.target} was created before a fork and belongs to the parent process: create "
-                "channels in the child, after the fork"
-            )
+        return self._generation is not generation()
 
 
 def _dropping(manager: Any, connector: CoreConnector, listeners: Listeners) -> Callable[[], None]:

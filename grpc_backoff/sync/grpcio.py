@@ -37,7 +37,6 @@ __all__ = [
     "is_stirred",
     "open_channels",
     "status_of",
-    "survives_forks",
 ]
 
 _channel: Any = importlib.import_module("grpc._channel")
@@ -110,12 +109,6 @@ def is_single_threaded(options: Options) -> bool:
     """Return whether response streams are served only by their readers' threads."""
     option: str = grpc.experimental.ChannelOptions.SingleThreadedUnaryStream
     return _channel._DEFAULT_SINGLE_THREADED_UNARY_STREAM or any(key == option for key, _ in options)  # noqa: SLF001
-
-
-def survives_forks() -> bool:
-    """Return whether grpcio's support for forks is enabled."""
-    ask = getattr(_cygrpc, "is_fork_support_enabled", None)
-    return ask is not None and bool(ask())
 
 
 def call_state(

@@ -62,7 +62,12 @@ def ask_inherited():
 INHERITED = None
 if BEFORE == "closed":
     assert ask() == "asked"
-elif BEFORE == "open" and not FACE.endswith("asyncio"):
+elif BEFORE == "open" and FACE.endswith("asyncio"):
+    LOOP = asyncio.new_event_loop()
+    asyncio.set_event_loop(LOOP)
+    OPEN = MAKE(TARGET)
+    assert LOOP.run_until_complete(OPEN.unary_unary(METHOD)(b"asked", timeout=10)) == b"asked"
+elif BEFORE == "open":
     INHERITED = MAKE(TARGET)
     assert ask_over(INHERITED) == "asked"
 if BEFORE != "nothing":

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import grpc_backoff
-from grpc_backoff.sync import forks
 from grpc_backoff.sync.pump import needs_pump
 from tests.echo import EchoStub, Message
 
@@ -34,14 +33,8 @@ def run(how, target, support):
     return done
 
 
-def test_a_generation():
-    """FK-1: the channels of one process are of one generation."""
-    assert forks.generation() is forks.generation()
-
-
 def test_nothing_is_refused_without_a_fork(server):
     """FK-1: a process that was not forked makes channels as it likes."""
-    forks.check_core("target")
     with grpc_backoff.insecure_channel(server.target) as one, grpc_backoff.insecure_channel(server.target) as other:
         for channel in (one, other):
             assert EchoStub(channel).Unary(Message(text="a")).text == "a"

@@ -54,8 +54,3 @@ def test_options():
 def test_nothing_is_inherited_outside_a_server():
     """TH-3: a call that no served call makes has no deadline but its own."""
     assert grpcio.inherited_deadline() is None
-
-
-def test_fork_support_is_asked_for():
-    """FK-1: grpcio says whether it is on."""
-    assert grpcio.survives_forks() in (True, False)

@@ -1,0 +1,32 @@
+"""What happens to asyncio channels in the child of a fork (FK-1): the parent's are left as they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from grpc_backoff.channel.forks import CoreUse, at_fork
+
+if TYPE_CHECKING:
+    from grpc_backoff.aio.channel import Channel
+
+__all__ = ["note"]
+
+_channels: WeakSet[Channel] = WeakSet()
+_inherited: list[Channel] = []
+"""The parent's channels that were open. Freeing their core channels would involve the core."""
+
+
+def note(channel: Channel) -> None:
+    """Track a channel until it is closed, or dropped."""
+    _channels.add(channel)
+
+
+def _inherit() -> CoreUse:
+    found = [channel for channel in _channels if not channel.closing]
+    _inherited.extend(found)
+    _channels.clear()
+    return CoreUse(asyncio=bool(found))
+
+
+at_fork(_inherit)

@@ -1,0 +1,129 @@
+"""What happens to channels in the child of a fork (FK-1, FK-2).
+
+The child has the parent's objects but none of its threads, so grpcio's core no longer answers anything that its threads
+would have to answer. A channel that was created before the fork is of no use there, and a new one may not be either: it
+depends on which channels were open, and on grpcio's own support for forks.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from grpc_backoff.errors import ForkError
+from grpc_backoff.record import record
+
+__all__ = ["CoreUse", "Generation", "at_fork", "check_core", "generation", "refuse_inherited", "survives_forks"]
+
+_LOG = logging.getLogger("grpc_backoff")
+_cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
+
+
+@record
+class CoreUse(NamedTuple):
+    """How the channels of one API were using grpcio's core at a fork.
+
+    Attributes:
+        threaded: whether the core was in use by threaded channels.
+        asyncio: whether it was in use by asyncio channels, whose poller keeps grpcio from preparing for the fork.
+        at_work: whether it may have been dialling or shutting down.
+    """
+
+    threaded: bool = False
+    asyncio: bool = False
+    at_work: bool = False
+
+
+class Generation:
+    """The period between two forks, in one line of processes; equal only to itself.
+
+    Attributes:
+        after_use: whether grpcio's core was in use at the fork with which it began, or at an earlier one.
+        after_asyncio: whether asyncio channels were open then.
+        doubtful: whether the core was busy at that moment, and no warning was logged yet.
+    """
+
+    def __init__(self, *, after_use: bool = False, after_asyncio: bool = False, doubtful: bool = False) -> None:
+        """Start a generation; by default one without a fork before."""
+        self.after_use = after_use
+        self.after_asyncio = after_asyncio
+        self.doubtful = doubtful
+
+
+_now = Generation()
+_inherit: list[Callable[[], CoreUse]] = []
+
+
+def generation() -> Generation:
+    """Return the generation of this process's channels; a different one in the child of a fork."""
+    return _now
+
+
+def at_fork(inherit: Callable[[], CoreUse]) -> None:
+    """Call this in the child of each fork: it leaves the parent's channels alone, and returns their use of the core."""
+    _inherit.append(inherit)
+
+
+def survives_forks() -> bool:
+    """Return whether grpcio does what it can for the children of forks."""
+    ask = getattr(_cygrpc, "is_fork_support_enabled", None)
+    return ask is not None and bool(ask())
+
+
+def refuse_inherited(target: str, made_in: Generation) -> None:
+    """Reject using a channel that was created before a fork.
+
+    Raises:
+        ForkError: it was.
+    """
+    if made_in is not _now:
+        raise ForkError(
+            f"the channel to {target} was created before a fork, and the process that created it uses it: create "
+            "channels in the child, after the fork"
+        )
+
+
+def check_core(target: str, *, asyncio: bool = False) -> None:
+    """Reject creating a channel with which grpcio's core would hang or crash, and warn once if it may (FK-2).
+
+    Raises:
+        ForkError: a channel of this library was open when this process was forked; or, for threads, within the second
+            before.
+    """
+    if asyncio and _now.after_asyncio:
+        raise ForkError(
+            f"the asyncio channel to {target} cannot be created in this process: it was forked while its parent had "
+            "asyncio channels open, and grpcio would hang or crash, whatever GRPC_ENABLE_FORK_SUPPORT says. Close all "
+            "asyncio channels before the fork, or start processes with spawn or forkserver"
+        )
+    if (_now.after_use or _now.after_asyncio) and not survives_forks():
+        raise ForkError(
+            f"the channel to {target} cannot be created in this process: it was forked while its parent had channels "
+            "open, or within a second of their close, and grpcio would hang. Set GRPC_ENABLE_FORK_SUPPORT=1 before "
+            "Python starts, or close all channels a second before the fork, or start processes with spawn or forkserver"
+        )
+    if _now.doubtful:
+        _now.doubtful = False
+        _LOG.warning(
+            "process %d was forked while grpcio may have been dialling or shutting down: calls in it can hang or crash "
+            "inside grpcio, even with GRPC_ENABLE_FORK_SUPPORT=1; fork before the first channel is created",
+            os.getpid(),
+        )
+
+
+def _begin_child() -> None:
+    global _now  # noqa: PLW0603 - a process has one
+    uses = [inherit() for inherit in _inherit]
+    at_work = any(use.at_work for use in uses)
+    _now = Generation(
+        after_use=_now.after_use or at_work or any(use.threaded for use in uses),
+        after_asyncio=_now.after_asyncio or any(use.asyncio for use in uses),
+        doubtful=at_work,
+    )
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_child)
