@@ -121,7 +121,7 @@ class Evidence:
 
     @property
     def lasted(self) -> float:
-        """How long it was watched, in seconds: `seconds`, unless the trial was ended early."""
+        """How long the client was watched, in seconds: `seconds`, unless the trial was ended early."""
         return self.over - self.wanted
 
 

@@ -194,7 +194,7 @@ class FlakyServer:
             self._loop.call_exception_handler({"message": "a behaviour failed", "exception": error, "task": task})
 
     def _tell(self) -> None:
-        """Wake the waiters for connections."""
+        """Wake everything that waits for a connection to come or go."""
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -227,7 +227,7 @@ class Trial:
 
 
 def _on_timeline(announced: Announced | None, begun: float) -> Announced | None:
-    """Convert a client's report of its dials to the timeline's clock, from when it was told to start."""
+    """Convert a client's report of its dials to the timeline's clock, from its start signal."""
     if announced is None:
         return None
     return Announced(

@@ -44,7 +44,7 @@ class Turns:
     """
 
     def __init__(self, limit: float) -> None:
-        """Create with a limit, in seconds, after which a turn ends if another client waits."""
+        """Limit turns to `limit` seconds while another client waits."""
         self._limit = limit
         self._line = asyncio.Lock()  # the client that holds it is first in line; asyncio's locks are fair
         self._too_late: set[str] = set()
