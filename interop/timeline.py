@@ -1,7 +1,7 @@
-"""What a server saw of the connections that were made to it: the one record that servers write and verdicts read.
+"""What a server saw of the connections made to it: the record that servers write and clauses judge.
 
 Values only: nothing here opens a socket, reads a clock or judges. All times are seconds on one monotonic clock, counted
-from the moment at which the server began to listen.
+from when the server started to listen.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ class Ending(enum.Enum):
     """How a connection ended."""
 
     OPEN = "open"
-    """It had not, when the timeline was taken."""
+    """It was still open when the timeline was taken."""
     PEER_CLOSED = "peer closed"
     """The client sent FIN first."""
     PEER_RESET = "peer reset"
     """The client sent RST first."""
     CLOSED = "closed"
-    """The server closed it, as its behaviour says."""
+    """The server closed it, according to its behaviour."""
     RESET = "reset"
-    """The server reset it, as its behaviour says."""
+    """The server reset it, according to its behaviour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Request:
         stream: its stream id.
         path: its `:path`.
         outcome: "ok", "reset", "refused" or "open".
-        call: the id that the client gave the call; empty if it gave none.
+        call: the id that the client gave the call; empty if there is none.
     """
 
     at: float
@@ -50,19 +50,19 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """One accepted connection; a moment that never came is None.
+    """One accepted connection; the time of an event that never happened is None.
 
     Attributes:
         number: counts the accepted connections, from 1.
-        client: a label of whose connection it is, where several clients share a server; otherwise empty.
-        behaviour: the name of the behaviour that the script had for it.
+        client: a label that tells several clients apart; empty if there is only one.
+        behaviour: the name of its behaviour in the script.
         accepted: when it was accepted.
         first_bytes: when the client's first bytes arrived.
         preface: when the HTTP/2 client preface (and, on TLS, the handshake before it) was complete.
         settings_sent: when the server's SETTINGS frame was written.
-        settings_acknowledged: when the client's acknowledgement of it arrived.
+        settings_acknowledged: when the client's acknowledgement of that frame arrived.
         requests: the request streams.
-        ended: when the first sign of its end was seen or given.
+        ended: when either side began to end it.
         ending: how it ended.
     """
 
@@ -81,7 +81,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A stretch of time in which nothing listened, so that the kernel refused connections and none was seen."""
+    """A period in which nothing listened, so that the kernel refused connections and none was seen."""
 
     begin: float
     end: float | None
@@ -89,11 +89,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """The server's event loop came back late.
+    """A delay of the server's event loop.
 
     Attributes:
-        at: when it did.
-        by: how late that was, in seconds.
+        at: when the delay ended.
+        by: how long it was, in seconds.
     """
 
     at: float
@@ -102,14 +102,14 @@ class Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """All that a server saw, in order.
+    """Everything that a server saw, in order.
 
     Attributes:
-        visits: the accepted connections by their number.
+        visits: the accepted connections, ordered by number.
         refusing: when nothing listened.
         taken: when this record was taken.
-        lags: when the server's event loop was late: moments may be noted as much too late.
-        refused: when each dial reached the port, accepted or not, where that can be seen; None where it cannot.
+        lags: when the server's event loop was late: times may have been recorded late by as much.
+        refused: when each dial reached the port, accepted or not; None if that could not be seen.
     """
 
     visits: tuple[Visit, ...]
@@ -121,11 +121,11 @@ class Timeline:
     def dials(self, attempts: Sequence[float], closed: float) -> tuple[tuple[int, ...], int]:
         """Return how many connections were accepted for each attempt, and how many after a client was closed.
 
-        Those of an attempt were accepted from its beginning to that of the next one; the first attempt has also those
-        before it. Where nothing listened, nothing was accepted.
+        A connection belongs to the last attempt that started before it was accepted, or to the first attempt if there
+        is none. While nothing listens, nothing is accepted.
 
         Args:
-            attempts: when each began, in order.
+            attempts: when each attempt started, in order.
             closed: when the client was closed.
         """
         counts = [0] * len(attempts)

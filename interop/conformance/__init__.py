@@ -1,11 +1,11 @@
-"""Whether a client connects as gRPC's connection-backoff protocol requires: rules in, timelines in, verdict out.
+"""Judges whether a client connects as gRPC's connection-backoff protocol requires, from timelines of what servers saw.
 
     evidence = {Scenario.HANG_UP: Evidence(terms=..., timeline=..., wanted=..., seconds=..., calls=...), ...}
     for verdict in judge(evidence, CLAUSES):
         print(verdict.clause, verdict.outcome.value, verdict)
 
-`CLAUSES` is the table: each clause names its rule and the scenario whose evidence it reads. All of it is arithmetic on
-what servers recorded (`interop.timeline`): nothing here opens a socket or reads a clock.
+`CLAUSES` is the table: each clause names its rule and the scenario whose evidence it reads. Everything here computes on
+what servers recorded (`interop.timeline`); nothing opens a socket or reads a clock.
 """
 
 from __future__ import annotations
@@ -45,4 +45,4 @@ CLAUSES = tuple(
         (*SERIES, *LIMITS, *CONNECTIONS, *REQUESTS, *DIALS), key=lambda clause: (clause.rule[:2], int(clause.rule[3:]))
     )
 )
-"""Every clause, by its rule."""
+"""Every clause, ordered by rule."""

@@ -1,4 +1,4 @@
-"""A clause: a rule, the scenario in which it shows, and a function that measures it there."""
+"""Clauses: each has a rule, the scenario that tests it, and a function that measures it there."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Clause:
         rule: the rule that it represents.
         scenario: the scenario whose evidence it judges.
         says: what it requires, in one sentence.
-        measure: yields what is compared with what is allowed. If there is too little to measure, it yields how much
-            there was, and how much there must be: silence is not conformance.
+        measure: yields figures with their allowed ranges. If there is too little to measure, it yields how much there
+            was and how much there must be, since lack of evidence is not conformance.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Clause:
 
 
 def verdict_on(name: str, rule: str, measure: Callable[[], Iterable[Measure]]) -> Verdict:
-    """Return the verdict on these measures: all must be inside their bands, and nothing measured is a failure."""
+    """Return the verdict on these measures: all must be inside their ranges, and there must be at least one."""
     try:
         measures = tuple(measure())
     except NotApplicableError as error:
@@ -76,7 +76,7 @@ def _inconclusive(verdict: Verdict, evidence: Evidence) -> Verdict | None:
 
 
 def with_own(evidence: Mapping[Scenario, Evidence | Absent]) -> dict[Scenario, Evidence | Absent]:
-    """Return the evidence with the client's own schedule, and whether SETTINGS reset it, as found in all of it."""
+    """Return the evidence with what all of it shows: the client's own schedule, and whether SETTINGS reset it."""
     seen = {scenario: each for scenario, each in evidence.items() if isinstance(each, Evidence)}
     timed = [seen[scenario] for scenario in (Scenario.HANG_UP, Scenario.STEADY) if scenario in seen]
     own = fit(tuple(series for each in timed for series in series_of(each)), timed[0].terms) if timed else None

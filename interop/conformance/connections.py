@@ -1,4 +1,4 @@
-"""Clauses about what follows an established connection: its loss, its return, and the calls on it."""
+"""Clauses about what follows an established connection: its loss, its replacement, and the calls on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CONNECTIONS"]
 _TWO_GAPS = 3
 _MANY = 1000
 _SLOWEST = 4
-"""A client that is flapped at may wait this many INITIAL_BACKOFFs between connections, and still counts as trying."""
+"""How many INITIAL_BACKOFFs a client may wait between connections to a flapping server and still count as trying."""
 
 
 def _at_once(evidence: Evidence) -> Range:
@@ -39,7 +39,7 @@ def _first_attempt(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _resets(evidence: Evidence) -> Iterator[Measure]:
-    """Leave out one connection that came early after the loss, as `_no_flood` does."""
+    """Check the gaps after the loss; like `_no_flood`, leave out one connection that came early."""
     served = [visit for visit in evidence.visits if visit.settings_sent is not None]
     yield _connections(len(served), Range(1, math.inf), "connections that were served")
     series = after_loss(evidence)
@@ -48,10 +48,10 @@ def _resets(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _no_flood(evidence: Evidence) -> Iterator[Measure]:
-    """Count one connection per INITIAL_BACKOFF, and one more; what follows a GOAWAY is for another clause.
+    """Allow one connection per INITIAL_BACKOFF, plus one; another clause judges what follows a GOAWAY.
 
-    So one may come early if the next one makes up for it: a client whose call is assigned to a connection at the
-    moment of its end cannot always prevent it. Repeated early connections are a flood.
+    One connection may come early if the next one makes up for it: a client whose call is assigned to a connection as
+    that ends cannot always prevent it. Repeated early connections are a flood.
     """
     visits = evidence.visits
     fewest = math.floor(evidence.seconds / (_SLOWEST * _initial(evidence)))
@@ -64,19 +64,19 @@ def _no_flood_on_goaway(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _initial(evidence: Evidence) -> float:
-    """Return the client's own INITIAL_BACKOFF, if that is shorter than its setting."""
+    """Return the client's own INITIAL_BACKOFF if it is shorter than its setting, else the setting."""
     own = evidence.schedule.nominal(1, evidence.terms)
     return min(own, evidence.terms.initial) if own > evidence.terms.tolerance else evidence.terms.initial
 
 
 def _spaced(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
-    """Yield how soon each connection followed one treated like that, and how many did so too soon."""
+    """Yield how soon each connection followed one with this behaviour, and how many came too soon."""
     terms, visits = evidence.terms, evidence.visits
     each = (1 - terms.jitter) * _initial(evidence)
     most = math.floor((evidence.seconds + terms.tolerance) / each) + 2
-    found, due = [], -math.inf  # when the next connection may come
+    found, due = [], -math.inf  # when the next connection is allowed
     for number, (visit, after) in enumerate(pairwise(visits[: 3 * most]), 1):
-        if visit.accepted >= due - terms.tolerance:  # one that came too early is no reason for the next to be later
+        if visit.accepted >= due - terms.tolerance:  # an early connection does not delay the next
             due = max(due, visit.accepted - each) + each
         if visit.behaviour == behaviour:
             found.append(
@@ -94,7 +94,7 @@ def _spaced(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
 
 
 def _stable_after(evidence: Evidence) -> Iterator[Measure]:
-    """Leave out one connection that came early; it is the additional one of `_no_flood`."""
+    """Check the gaps, without one connection that came early: the additional one of `_no_flood`."""
     series = without_one_early(accepted(evidence.visits), replace(evidence.terms, initial=_initial(evidence)))
     own = evidence.schedule.fewest_starts(evidence.seconds, evidence.terms, evidence.slack)
     yield attempts(series, min(own, evidence.terms.fewest_starts(evidence.seconds)))
@@ -102,7 +102,7 @@ def _stable_after(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _after(*behaviours: str) -> Callable[[Evidence], Iterator[Measure]]:
-    """Return a measure that compares the gaps after such attempts with the client's own schedule."""
+    """Return a function that compares the gaps after attempts with these behaviours to the client's own schedule."""
 
     def measure(evidence: Evidence) -> Iterator[Measure]:
         starts = accepted(evidence.visits)
@@ -130,7 +130,7 @@ def _after(*behaviours: str) -> Callable[[Evidence], Iterator[Measure]]:
 
 
 def _refused(evidence: Evidence) -> Iterator[Measure]:
-    """Check the dials that the kernel refused, if they are visible."""
+    """Check the gaps between dials that the kernel refused, if these are visible."""
     gone = evidence.timeline.refusing[0] if evidence.timeline.refusing else None
     if evidence.timeline.refused is None:
         raise NotApplicableError("dials that are refused can be seen only by who may open a raw socket")
@@ -146,9 +146,9 @@ def _refused(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _recovers(evidence: Evidence) -> Iterator[Measure]:
-    """Refused connections are not always visible, so the longest possible gap is allowed around the return."""
+    """Allow the longest possible gap around the return, since refused connections are not always visible."""
     gone = evidence.timeline.refusing[0] if evidence.timeline.refusing else None
-    if gone is None or gone.end is None:  # it did not come to an outage: there was no connection
+    if gone is None or gone.end is None:  # there was no outage, since there was no connection
         yield _connections(len(evidence.visits), Range(2, math.inf))
         return
     back = [visit for visit in evidence.visits if visit.accepted >= gone.end]
@@ -175,7 +175,7 @@ def _longest_gap_after(seconds: float, evidence: Evidence) -> float:
 
 
 def _replaced(evidence: Evidence) -> Iterator[Measure]:
-    """If nothing resets the backoff, which another clause reports, it may still delay the next attempt."""
+    """Check how soon lost connections are replaced; a backoff that SETTINGS did not reset may delay that."""
     yield _connections(len(evidence.visits), Range(2, math.inf))
     losses = [visit for visit in evidence.visits if visit.ended is not None and visit.ended < evidence.over]
     for number, visit in enumerate(losses, 1):

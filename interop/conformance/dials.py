@@ -1,7 +1,7 @@
-"""Clauses about a client that reports its dials: every connection that a server sees must be one of those.
+"""Clauses about a client that reports its dials: every connection that a server sees must be one of these.
 
-A program may keep anything of its calls. A failed channel that is thereby kept alive underneath must not dial again: in
-addition to the real attempts, at an address that the server has left, or after the client has closed its channel.
+A program may keep references to its calls, which can keep a failed channel alive underneath. That channel must not dial
+again: not beside the real attempts, not at an address that the server has left, and not after the client has closed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from interop.conformance.verdict import Measure, Unit
 __all__ = ["DIALS"]
 
 _FEWEST = 4
-"""Attempts in each of these scenarios: the first, the one after the loss, and those that fail."""
+"""The fewest attempts in each of these scenarios: the first, the one after the loss, and those that fail."""
 
 
 def _announced(evidence: Evidence) -> Iterator[Measure]:

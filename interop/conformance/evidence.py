@@ -65,9 +65,9 @@ class Evidence:
         seconds: how long it was to make calls from then on.
         calls: the outcomes of the calls.
         settled: when the trial was ended early because no verdict could change any more: there were far more
-            connections than any clause looks at. The client was not asked about its calls then, and `calls` counts
-            none. None if the trial ran to its end.
-        announced: what the client reported about its dials; None if it was not asked.
+            connections than any clause looks at. The client did not report its calls then, and `calls` counts none.
+            None if the trial ran to its end.
+        announced: what the client reported about its dials; None if it reported nothing.
         own: the client's actual schedule; None if its gaps were not examined.
         resets: whether SETTINGS were found to reset its backoff.
     """
@@ -102,7 +102,7 @@ class Evidence:
         return Range(min(own.low, told.low), max(own.high, told.high))
 
     def late(self, since: float | None, lasting: float) -> float:
-        """Return the maximum delay with which the server recorded a moment, around the two ends of a time span."""
+        """Return the maximum delay with which the server may have recorded either end of a time span."""
         if since is None:
             return max((lag.by for lag in self.timeline.lags), default=0.0)
         ends = (since, since + lasting)
@@ -116,12 +116,12 @@ class Evidence:
 
     @property
     def over(self) -> float:
-        """When the client stopped calling; what ends then ends for that reason."""
+        """When the client stopped making calls; connections that end later end for that reason."""
         return self.wanted + self.seconds if self.settled is None else self.settled
 
     @property
     def lasted(self) -> float:
-        """How long it was watched, in seconds: `seconds`, unless the trial was ended early."""
+        """How long the client was watched, in seconds: `seconds`, unless the trial was ended early."""
         return self.over - self.wanted
 
 

@@ -1,8 +1,8 @@
-"""One fit of all gaps of a client: which of its numbers differ from its settings, and what they are instead.
+"""Fits a schedule to all gaps of a client: which of its numbers differ from its settings, and what they are instead.
 
-The simplest explanation counts. The settings explain the gaps of a correct client; if another value of one number
-explains them far better, that number is wrong, and only that; two are wrong if no single one explains them. So a wrong
-MULTIPLIER is not also a wrong cap, or jitter that compounds.
+The simplest explanation counts. The settings explain the gaps of a correct client. If another value of one number
+explains them far better, that number alone is wrong; two are wrong only if no single one explains the gaps. So a wrong
+MULTIPLIER is not also reported as a wrong cap or as jitter that compounds.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["Estimate", "Fit", "Trait", "fit"]
 _CONVINCING = 9.0
 """How much more likely an explanation must be, as a logarithm, for each number that it changes."""
 _ALONE, _BESIDE = 8.0, 3.0
-"""The same for compounding jitter: as the only thing that is wrong, and in addition to that beside another one."""
+"""The same for compounding jitter: as the only difference, and in addition to another one."""
 _UNEXPLAINED = -3.0
-"""A gap that is no more likely than this, as a logarithm, is not explained; one in the middle of its jitter has 0.9."""
+"""A gap with no higher log-likelihood than this is not explained; a gap in the middle of its jitter has 0.9."""
 _IMPOSSIBLE = -12.0
 """The same, for a gap that no noise explains."""
 _ROUNDS = 3
@@ -48,7 +48,7 @@ class Trait(enum.Enum):
 def _cost(wrong: frozenset[Trait]) -> float:
     """Return how much more likely an explanation must be.
 
-    Compounding has no number that could be fitted to the gaps, so it takes less; beside another trait it is considered
+    Compounding has no number that could be fitted to the gaps, so it needs less; beside another trait it is considered
     last.
     """
     if wrong == {Trait.COMPOUNDING}:
@@ -114,7 +114,7 @@ class Fit:
 
 @functools.lru_cache(maxsize=64)
 def fit(series: tuple[Series, ...], terms: Terms) -> Fit:
-    """Return the simplest explanation of some series of gaps of one client."""
+    """Return the simplest schedule that explains several series of gaps of one client."""
     gaps, told = Gaps(series), Schedule.told(terms)
     if not len(gaps):
         return Fit(schedule=told)
@@ -154,7 +154,7 @@ def _likeliest(schedules: Sequence[Schedule], gaps: Gaps) -> Schedule:
 def _explain(told: Schedule, traits: Sequence[Trait], gaps: Gaps) -> Schedule:
     """Return the likeliest schedule that differs from the settings only in these traits.
 
-    If there are two, either may have to be fitted first.
+    With two traits, tries both orders of fitting.
     """
     return _likeliest([_climb(told, order, gaps) for order in itertools.permutations(traits)], gaps)
 
@@ -171,7 +171,7 @@ def _climb(told: Schedule, traits: Sequence[Trait], gaps: Gaps) -> Schedule:
 
 
 _Way = Callable[[Schedule, Schedule, Gaps], Schedule]
-"""From the best schedule so far, the settings and the gaps: the best schedule that differs in a trait, one way."""
+"""Takes the best schedule so far, the settings and the gaps; returns the best schedule that differs in one way."""
 
 
 def _searched(name: str, **others: float) -> _Way:
@@ -191,7 +191,7 @@ def _begins_anew(best: Schedule, told: Schedule, gaps: Gaps) -> Schedule:
 
 
 def _jittered(best: Schedule, _told: Schedule, gaps: Gaps) -> Schedule:
-    """Search for another width on each side."""
+    """Search for another width of jitter on each side."""
     sides = [best.changed(low=-float(low), high=float(high)) for low in _WIDTHS for high in _WIDTHS]
     return _likeliest(sides, gaps)
 

@@ -1,4 +1,4 @@
-"""Clauses about a peer that is silent or slow: how long an attempt lasts, and what follows."""
+"""Clauses about a server that is silent or slow: how long an attempt lasts, and what follows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TWO = 2
 
 
 def _limits(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
-    """Compare each attempt with the limit; one cut short by the end of the scenario counts if it was too long."""
+    """Compare each attempt with the limit; an attempt cut short by the end of the scenario counts only if too long."""
     terms = evidence.terms
     yield attempts(evidence.visits, 1)
     if evidence.visits and all(visit.behaviour != behaviour for visit in evidence.visits):
@@ -40,7 +40,7 @@ def _limits(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
 
 
 def _backoff(number: int, evidence: Evidence) -> Range:
-    """Return the allowed gap after an attempt, without any tolerance."""
+    """Return the allowed gap after an attempt, without tolerance."""
     return replace(evidence, terms=replace(evidence.terms, tolerance=0.0)).band(number)
 
 
@@ -57,7 +57,7 @@ def _tls_limit(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _trickle_limit(evidence: Evidence) -> Iterator[Measure]:
-    """Check whether bytes make an attempt last longer than silence does, which is for `limit`."""
+    """Check whether received bytes make an attempt last longer than a silent one, which `limit` judges."""
     silent = [
         _ended(visit, evidence) - visit.accepted
         for visit in evidence.visits
@@ -72,7 +72,7 @@ def _trickle_limit(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _one_at_a_time(evidence: Evidence) -> Iterator[Measure]:
-    """Check how long before its limit an attempt overlapped with the next; `limit` checks sockets left open later."""
+    """Measure how long an attempt within its limit overlapped with the next; `limit` judges sockets left open later."""
     yield attempts(evidence.visits, 1)
     if len(evidence.visits) == 1:
         raise NotApplicableError("there was one attempt only")
@@ -87,7 +87,7 @@ def _one_at_a_time(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _no_pause(evidence: Evidence) -> Iterator[Measure]:
-    """Count from the end of an attempt, or from that of its backoff, whichever is later."""
+    """Measure from the end of an attempt or the end of its backoff, whichever is later."""
     yield attempts(evidence.visits, 1)
     ended = [visit for visit in evidence.visits if _ended(visit, evidence) < evidence.over]
     if evidence.visits and (not ended or len(evidence.visits) < _TWO):
@@ -122,7 +122,7 @@ def _acknowledges(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _one_connection(evidence: Evidence) -> Iterator[Measure]:
-    """Count the connections in addition to one that works."""
+    """Count connections made while another one works."""
     yield Measure(what="connections seen", seen=len(evidence.visits), allowed=Range(1, math.inf), unit=Unit.CONNECTIONS)
     beside = [
         after

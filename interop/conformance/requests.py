@@ -1,6 +1,6 @@
 """Clauses about calls, counted by the server: every request carries the id of its call.
 
-A worker numbers its calls, so that a number which the server never sees is a call that never left the client.
+Workers number their calls, so a number that the server never sees is a call that never left the client.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Calls:
     by_worker: Mapping[int, Mapping[int, Sequence[tuple[str, Request]]]]
 
     def never_seen(self, *, wait_for_ready: bool | None = None) -> int:
-        """Return how many calls never arrived, of all workers or only of those that do or do not wait for READY."""
+        """Return how many calls never arrived: of all workers, or only of wait-for-ready or fail-fast ones."""
         return sum(
             max(calls) + 1 - len(calls)
             for worker, calls in self.by_worker.items()
@@ -84,7 +84,7 @@ def _loses_none(evidence: Evidence) -> Iterator[Measure]:
     yield _connections(evidence)
     try:
         calls = _calls(evidence)
-    except NotApplicableError:  # its own word has to do
+    except NotApplicableError:  # use the client's own counts
         yield _count("calls answered", evidence.calls.ok, Range(1, math.inf))
         yield _count("calls lost", evidence.calls.lost, Range(0, 0))
         return
@@ -113,7 +113,7 @@ def _repeats_refused(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _came_back(evidence: Evidence) -> Iterator[Measure]:
-    """Require that the client came back after the outage; `recovery` is about one that did not.
+    """Check that the client came back after the outage; `recovery` judges one that did not.
 
     Raises:
         NotApplicableError: it did not come back.
@@ -133,7 +133,7 @@ def _repeats_no_lost(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _waits(evidence: Evidence) -> Iterator[Measure]:
-    """Each wait-for-ready worker may have lost one call in the broken connection, unread."""
+    """Allow each wait-for-ready worker one call that was lost, unread, with the broken connection."""
     yield from _came_back(evidence)
     never = _calls(evidence).never_seen(wait_for_ready=True)
     yield _count("calls that should have waited and never came", never, Range(0, _WAITING))

@@ -1,4 +1,4 @@
-"""The scenarios that clauses read: what a server does to a client, by name. How they are staged is not told here."""
+"""The scenarios that clauses read: what a server does to a client, by name. `interop/matrix/` stages them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Scenario"]
 
 
 class Scenario(enum.Enum):
-    """What the server does. The value is what it says of itself in reports."""
+    """What the server does. The value completes "The server ..." in reports."""
 
     HANG_UP = "accepts each connection and closes it at once"
     STEADY = "accepts each connection and closes it at once, to a client told a MAX_BACKOFF that is soon reached"

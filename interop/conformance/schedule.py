@@ -1,4 +1,4 @@
-"""A client's schedule of attempts, by its numbers: what a gap would be, and how well gaps go with it."""
+"""A client's schedule of attempts as a set of numbers: the gaps it predicts, and how likely it makes observed gaps."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from interop.conformance.terms import Range, Terms
 __all__ = ["INTERVAL", "Gaps", "Schedule", "Series"]
 
 INTERVAL = 1.92
-"""How much less likely the ends of an interval of 95 % are, as a logarithm."""
+"""By how much the log-likelihood is lower at the ends of a 95 % interval."""
 
 _PRECISE, _USUAL, _LATE = 0.2, 0.5, 0.02
-"""Noise: the deviation of a moment in units of the tolerance, that of a late one, and the share of late ones."""
+"""Noise: the standard deviation of a time in units of the tolerance, that of a late one, and the share of late ones."""
 _HARDLY = 1e-9
-"""What density a gap has where the schedule leaves it none."""
+"""The density of a gap that the schedule rules out."""
 _NARROWEST = 2e-3
-"""The width of no jitter at all, as a part of a gap: an event loop's timers are no better."""
+"""The width assumed without any jitter, as a fraction of a gap: the precision of an event loop's timers."""
 _MOST = 10_000
 """More attempts than any scenario has."""
 
@@ -33,8 +33,8 @@ class Series:
     """The gaps of one series of attempts that all failed at once.
 
     Attributes:
-        gaps: in seconds, in order; not a number for one that the judge may have noted too late to say.
-        terms: what the client was told.
+        gaps: in seconds, in order; NaN for a gap that the judge may have recorded too late.
+        terms: the client's settings.
     """
 
     gaps: tuple[float, ...]
@@ -43,18 +43,18 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How far apart a client starts its attempts, relative to what it was told. The default is the protocol's.
+    """How far apart a client starts its attempts, relative to its settings. The defaults are the protocol's.
 
     Attributes:
-        initial: INITIAL_BACKOFF, in units of what it was told.
+        initial: INITIAL_BACKOFF, in units of its setting.
         first: the first gap, in units of INITIAL_BACKOFF.
         multiplier: MULTIPLIER.
-        added: what each gap has on top of the one before, in units of INITIAL_BACKOFF.
-        period: the series restarts after this many gaps; 0 is never.
-        cap: MAX_BACKOFF, in units of what it was told.
-        low: the lowest jitter, as a part of the gap.
-        high: the highest jitter.
-        compounds: whether a gap grows from the jittered length of the one before.
+        added: how much each gap adds to the previous one, in units of INITIAL_BACKOFF.
+        period: the series restarts after this many gaps; 0 for never.
+        cap: MAX_BACKOFF, in units of its setting.
+        low: the lowest jitter, as a fraction of the gap.
+        high: the highest jitter, likewise.
+        compounds: whether a gap grows from the jittered length of the previous one.
     """
 
     initial: float = 1.0
@@ -69,7 +69,7 @@ class Schedule:
 
     @classmethod
     def told(cls, terms: Terms) -> Schedule:
-        """Return the schedule of a client that does as it was told."""
+        """Return the schedule of a client that follows its settings."""
         return cls(multiplier=terms.multiplier, low=-terms.jitter, high=terms.jitter)
 
     def nominal(self, n: int, terms: Terms) -> float:
@@ -82,18 +82,18 @@ class Schedule:
         return length * self.first if place == 0 else length
 
     def after(self, n: int, before: float | None, terms: Terms) -> float:
-        """Return the n-th gap without jitter of its own, where the one before it was so long."""
+        """Return the n-th gap without its own jitter, given the length of the previous gap."""
         if not self.compounds or before is None:
             return self.nominal(n, terms)
         return min(self.multiplier * before, self.cap * terms.cap)
 
     def band(self, length: float, terms: Terms, slack: float = 0.0) -> Range:
-        """Return what a gap may be whose length without jitter is this: its jitter, the tolerance and `slack` of it."""
+        """Return the range of a gap of this length before jitter; `slack` is a fraction that widens the jitter."""
         low, high = length * (1 + self.low - slack), length * (1 + self.high + slack)
         return Range(max(0.0, low - terms.tolerance), high + terms.tolerance)
 
     def fewest_starts(self, seconds: float, terms: Terms, slack: float = 0.0) -> int:
-        """Return how many attempts that fail at once the client starts at least in that time."""
+        """Return the fewest attempts that the client starts in that time if each fails at once."""
         starts, elapsed, before = 1, 0.0, None
         while starts < _MOST:
             before = self.band(self.after(starts, before, terms), terms, slack).high
@@ -104,19 +104,19 @@ class Schedule:
         return starts
 
     def changed(self, **numbers: float | bool) -> Schedule:
-        """Return the schedule with other numbers."""
+        """Return a copy with these numbers replaced."""
         return replace(self, **numbers)  # type: ignore[arg-type]
 
 
 _LARGE = 60.0
-"""The logarithm of what no backoff grows to."""
+"""The logarithm of a factor that no backoff reaches."""
 
 
 class Gaps:
-    """Some series of gaps, and how likely they are by one schedule or another."""
+    """Several series of gaps; computes how likely they are under given schedules."""
 
     def __init__(self, series: Iterable[Series]) -> None:
-        """Take the gaps."""
+        """Collect the gaps, leaving out those that are NaN."""
         rows = [
             (gap, n, each.gaps[n - 1] if n else np.nan, each.terms.initial, each.terms.cap, each.terms.tolerance)
             for each in series
@@ -131,16 +131,16 @@ class Gaps:
         return len(self._gap)
 
     def likelihoods(self, schedules: Sequence[Schedule], shift: _Array | float = 0.0) -> _Array:
-        """Return for each schedule the logarithm of how likely the gaps are; see `each`."""
+        """Return the log-likelihood of all gaps for each schedule; see `each`."""
         found: _Array = self.each(schedules, shift).sum(axis=1)
         return found
 
     def each(self, schedules: Sequence[Schedule], shift: _Array | float = 0.0) -> _Array:
-        """Return for each schedule and gap the logarithm of how likely it is by jitter and by the noise of moments.
+        """Return the log-likelihood of each gap for each schedule, given jitter and the noise of recorded times.
 
         Args:
-            schedules: some.
-            shift: what each gap is longer for another reason, in seconds.
+            schedules: the schedules to compare.
+            shift: how much longer each gap is for other reasons, in seconds.
         """
         lengths = self._lengths(schedules)
         low, high = (_column(schedules, name) for name in ("low", "high"))

@@ -1,7 +1,7 @@
 """Clauses about a series of attempts that all fail: how far apart their starts are.
 
-Each of the first ones looks at one number of the schedule that explains all gaps (`fit.py`). The others hold a client
-to that schedule, which is its own, so that one wrong number fails one clause.
+Each of the first clauses checks one number of the schedule that explains all gaps (`fit.py`). The others hold the
+client to that schedule, which is its own, so that one wrong number fails only one clause.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from interop.conformance.verdict import Measure, Unit
 __all__ = ["SERIES"]
 
 _ONE_GAP, _TWO_GAPS = 2, 3
-"""How many attempts it takes to see so many gaps."""
+"""How many attempts it takes to see one gap, and two."""
 _TWO = 2
 """How many clients a herd has."""
 _CONVINCING = 8.0
-"""By how much it has to be more likely, as a logarithm, that the time of an attempt enters the gaps."""
+"""How much more likely it must be, as a logarithm, that the gaps include the duration of attempts."""
 _NEARLY = 0.999
 _PARTS = np.linspace(0.0, 1.5, 61)
 _SHOWN = 0.1
-"""The least jitter in which clients can be told apart, as a part of a gap from end to end."""
+"""The least jitter by which clients can be told apart: the width of its range, as a fraction of a gap."""
 
 
 def _keeps_trying(evidence: Evidence) -> Iterator[Measure]:
@@ -43,7 +43,7 @@ def _keeps_trying(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _trait(trait: Trait, fewest: int = _TWO_GAPS) -> Callable[[Evidence], Iterable[Measure]]:
-    """Return what measures one trait of the schedule."""
+    """Return a function that measures one trait of the schedule."""
 
     def measure(evidence: Evidence) -> Iterator[Measure]:
         yield attempts(evidence.visits, fewest)
@@ -57,7 +57,7 @@ def _trait(trait: Trait, fewest: int = _TWO_GAPS) -> Callable[[Evidence], Iterab
 
 
 def _refuse_late(own: Fit, fewest: int) -> None:
-    """Give no verdict by gaps that the judge noted too late.
+    """Check that the judge recorded enough gaps on time.
 
     Raises:
         TooLateError: fewer than `fewest` are left.
@@ -68,10 +68,10 @@ def _refuse_late(own: Fit, fewest: int) -> None:
 
 
 def _refuse_unseen(trait: Trait, own: Fit, evidence: Evidence) -> None:
-    """Say nothing of what these gaps cannot show.
+    """Check that these gaps can show the trait.
 
     Raises:
-        NotApplicableError: they cannot show it.
+        NotApplicableError: they cannot.
     """
     lengths = [
         (own.schedule.nominal(n, each.terms), each.terms) for each in own.series for n in range(1, len(each.gaps) + 1)
@@ -84,7 +84,7 @@ def _refuse_unseen(trait: Trait, own: Fit, evidence: Evidence) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """Estimates one number of a schedule: how it is called, and in what it counts."""
+    """Estimates one number of a schedule: its name, its description and its unit."""
 
     name: str
     what: str
@@ -146,7 +146,7 @@ def _jitter(own: Fit, terms: Terms) -> Iterator[Measure]:
 
 
 def _compounding(own: Fit, _terms: Terms) -> Iterator[Measure]:
-    """Show, where jitter compounds, the gaps that it has carried away."""
+    """Yield the gaps that compounding jitter has moved out of their ranges."""
     if Trait.COMPOUNDING not in own.wrong:
         return
     alone = own.schedule.changed(compounds=False)
@@ -164,18 +164,18 @@ _NUMBERS: Final[Mapping[Trait, Callable[[Fit, Terms], Iterator[Measure]]]] = {
     Trait.JITTER: _jitter,
     Trait.COMPOUNDING: _compounding,
 }
-"""What each trait is made of."""
+"""The numbers that make up each trait."""
 
 
 def _start_to_start(evidence: Evidence) -> Iterator[Measure]:
-    """Ask which part of the time that an attempt took is in the gap behind it: none, if gaps count from the start."""
+    """Estimate how much of an attempt's duration is added to the next gap: none, if gaps count from the start."""
     yield attempts(evidence.visits, _TWO_GAPS)
     if len(evidence.visits) < _TWO_GAPS:
         return
     (series,) = series_of(evidence)
     ends = [(visit.ended or evidence.over) - visit.accepted for visit in evidence.visits]
     known = [
-        gap if end < evidence.schedule.nominal(n, evidence.terms) else math.nan  # or the next one follows at once
+        gap if end < evidence.schedule.nominal(n, evidence.terms) else math.nan  # else the next follows at once
         for n, (gap, end) in enumerate(zip(series.gaps, ends, strict=False), 1)
     ]
     if all(math.isnan(gap) for gap in known):
@@ -204,7 +204,7 @@ def _every_gap(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _dispersion(evidence: Evidence) -> Iterator[Measure]:
-    """Compare the gaps after the first one, which may be without jitter."""
+    """Compare the gaps after the first, which may have no jitter."""
     clients = by_client(evidence.visits)
     yield Measure(what="clients seen", seen=len(clients), allowed=Range(_TWO, _TWO), unit=Unit.CLIENTS)
     if len(clients) != _TWO:

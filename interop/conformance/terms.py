@@ -1,6 +1,6 @@
-"""What a client was told about connecting, and what its attempts may look like then: numbers in, bands out.
+"""The settings that a client connects by, and the allowed ranges that follow from them.
 
-The client's side of a verdict. What was seen of it is `evidence.py`.
+What was seen of the client is in `evidence.py`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ CLOSE_WITHIN: Final = 0.25
 """CB-3: how soon after its limit the socket of an attempt is closed, in seconds."""
 
 _NEARLY = 1e-9
-"""Two sums of the same gaps may differ by as much, and by no more, for being floats."""
+"""How far two sums of the same gaps may differ through floating-point rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is allowed, both ends included."""
+    """A range of allowed values, both ends included."""
 
     low: float
     high: float
@@ -35,7 +35,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The backoff that a client was configured with, and how exactly it is held to it. Times are seconds.
+    """The backoff that a client was configured with, and the tolerance in judging it. Times are in seconds.
 
     Attributes:
         initial: INITIAL_BACKOFF.
@@ -43,7 +43,7 @@ class Terms:
         cap: MAX_BACKOFF.
         jitter: JITTER.
         min_connect_timeout: MIN_CONNECT_TIMEOUT.
-        tolerance: what a gap may miss its band by. The official test allows 100 ms for the way to the server (IO-2).
+        tolerance: how far a gap may miss its range. The official test allows 100 ms for network delay (IO-2).
     """
 
     initial: float
@@ -71,7 +71,7 @@ class Terms:
 
     @property
     def first_capped(self) -> int:
-        """The number of the first gap that is not shorter than the cap."""
+        """The number of the first gap that reaches the cap."""
         return next(n for n in itertools.count(1) if self.capped(n))
 
     def capped(self, n: int) -> bool:
@@ -79,27 +79,27 @@ class Terms:
         return self.nominal(n) >= self.cap
 
     def band(self, n: int) -> Range:
-        """Return what the n-th gap may be: the official [0.8 E - tolerance, 1.2 E + tolerance] (IO-2).
+        """Return the allowed range of the n-th gap: the official [0.8 E - tolerance, 1.2 E + tolerance] (IO-2).
 
-        That holds for the first gap too. The protocol's text has no jitter on it, and allows other algorithms that
-        are no more aggressive; C-core and Java have it (CB-2).
+        It applies to the first gap too. The protocol's text puts no jitter on that gap, but allows other algorithms
+        that are no more aggressive; C-core and Java do jitter it (CB-2).
         """
         return self.around(self.nominal(n))
 
     def around(self, gap: float) -> Range:
-        """Return a gap's band: its jitter on both sides, and the tolerance."""
+        """Return the allowed range around a gap: jitter on both sides, plus the tolerance."""
         spread = self.jitter * gap + self.tolerance
         return Range(max(0.0, gap - spread), gap + spread)
 
     def outlasting(self, n: int) -> float:
-        """Return the longest time that the n-th attempt of a series may last (CB-3), without any tolerance."""
+        """Return the longest time that the n-th attempt of a series may last (CB-3), without tolerance."""
         return max(self.min_connect_timeout, (1 + self.jitter) * self.nominal(n))
 
     def fewest_starts(self, seconds: float, *, lasting: float = 0.0) -> int:
-        """Return how many attempts the slowest client that keeps to these terms starts in that time.
+        """Return how many attempts the slowest conforming client starts in that time.
 
         Args:
-            seconds: the time, counted from the first start.
+            seconds: the time, from the first start.
             lasting: how long each attempt takes to fail.
         """
         starts, elapsed = 1, 0.0
@@ -110,14 +110,14 @@ class Terms:
             starts += 1
 
     def most_starts(self, seconds: float) -> int:
-        """Return how many attempts the fastest client that keeps to these terms starts in that time."""
+        """Return how many attempts the fastest conforming client starts in that time."""
         starts, elapsed = 1, 0.0
         while (elapsed := elapsed + self.band(starts).low) <= seconds:
             starts += 1
         return starts
 
     def longest_gap_after(self, seconds: float) -> Range:
-        """Return the band of the longest gap that may be in progress so long after the start of a series."""
+        """Return the range of the longest gap that may be in progress this long after the start of a series."""
         n, earliest = 1, 0.0
         while not self.capped(n):
             earliest += self.band(n).low
@@ -135,4 +135,4 @@ PROTOCOL: Final = Terms(
     min_connect_timeout=20.0,
     tolerance=band.TRANSMISSION,
 )
-"""What every client does that was told nothing, held to it as the official test does."""
+"""The protocol's defaults, for clients that were not configured, with the tolerance of the official test."""

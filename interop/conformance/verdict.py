@@ -1,4 +1,4 @@
-"""What is said of a client: for each clause whether it holds, from what was measured, and by how much it was missed."""
+"""Verdicts on a client: for each clause, whether it holds, what was measured, and by how much it was missed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Measure", "Outcome", "Unit", "Verdict"]
 
 
 class Unit(enum.Enum):
-    """What a measure counts in."""
+    """The unit of a measure."""
 
     SECONDS = "s"
     ATTEMPTS = "attempts"
@@ -23,23 +23,23 @@ class Unit(enum.Enum):
     TIMES = "times"
 
     def show(self, value: float) -> str:
-        """Return a value in words."""
+        """Return a value as text, rounded as suits the unit."""
         places = {Unit.SECONDS: 3, Unit.BACKOFFS: 2, Unit.TIMES: 2}.get(self, 0)
         return f"{value:.{places}f}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One figure, and what it may be.
+    """One figure and its allowed range.
 
     Attributes:
         what: what was measured.
         seen: the figure.
-        allowed: what it may be.
-        unit: what it counts in.
-        since: where a time span is measured: its beginning, on the timeline's clock; None for what is none.
-        interval: what an estimate may as well be; None for what was measured itself.
-        convicts: whether an estimate is far enough from what is allowed to count as missed.
+        allowed: its allowed range.
+        unit: its unit.
+        since: the start of a measured time span, on the timeline's clock; None if it is not a time span.
+        interval: the confidence interval of an estimate; None for a direct measurement.
+        convicts: whether an estimate outside the allowed range is far enough outside to count as missed.
     """
 
     what: str
@@ -52,7 +52,7 @@ class Measure:
 
     @property
     def hangs_on(self) -> float:
-        """The time on which a verdict by this figure hangs, in seconds; infinity if it has no two ends."""
+        """The time that decides a verdict on this figure, in seconds; infinity if it is not a time span."""
         if self.unit is not Unit.SECONDS or self.since is None:
             return math.inf
         bound = self.allowed.high if self.seen > self.allowed.high else self.allowed.low
@@ -60,13 +60,13 @@ class Measure:
 
     @property
     def missed_by(self) -> float:
-        """How far outside the allowed band the figure is; 0 inside."""
+        """How far outside the allowed range the figure is; 0 if inside."""
         if self.seen in self.allowed or not self.convicts:
             return 0.0
         return max(self.allowed.low - self.seen, self.seen - self.allowed.high)
 
     def __str__(self) -> str:
-        """Say what was seen, what was allowed, and by how much it was missed."""
+        """Return what was seen, what is allowed, and by how much it was missed."""
         unit = self.unit.value
         if self.interval is not None:
             low, high = (self.unit.show(end) for end in (self.interval.low, self.interval.high))
@@ -92,19 +92,19 @@ class Outcome(enum.Enum):
     FAIL = "fail"
     NOT_APPLICABLE = "not applicable"
     INCONCLUSIVE = "inconclusive"
-    """The judge was late where it fails: no verdict."""
+    """No verdict: the clause fails, but the judge may have recorded the times late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One clause on one client.
+    """The verdict of one clause on one client.
 
     Attributes:
         clause: the clause's name.
-        rule: the rule that it stands for.
+        rule: the rule that it represents.
         outcome: whether it holds.
-        measures: all that was measured for it.
-        reason: why there are no measures; otherwise empty.
+        measures: everything that was measured for it.
+        reason: why there is no verdict on the measures; otherwise empty.
     """
 
     clause: str
@@ -115,16 +115,16 @@ class Verdict:
 
     @property
     def missed(self) -> tuple[Measure, ...]:
-        """The measures that are outside what is allowed, in the order in which they were made."""
+        """The measures outside their allowed ranges, in the order in which they were made."""
         return tuple(each for each in self.measures if each.missed_by)
 
     @property
     def figure(self) -> Measure | None:
-        """The measure that stands for all: the first one that was missed, or the first one; None if there is none."""
+        """The measure shown in tables: the first one missed, or else the first one; None if there is none."""
         return next(iter(self.missed or self.measures), None)
 
     def __str__(self) -> str:
-        """Say how it was found, by the first measure that was missed if it fails."""
+        """Return the reason, the first measure missed, or that the clause holds."""
         if self.reason:
             return self.reason
         missed = self.missed

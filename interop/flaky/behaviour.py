@@ -1,6 +1,6 @@
-"""What a behaviour is: a frozen value with a name and a few numbers, and what it does with one connection.
+"""The base classes of behaviours: frozen values with a name and a few numbers, and a method that handles a connection.
 
-To add another one, derive from `Behaviour`. A script in text knows those of `interop.flaky.behaviours` only.
+To add a behaviour, derive from `Behaviour`. Scripts written as text can only name those in `interop.flaky.behaviours`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _MANY = 1000
 
 
 class Handshake(enum.Enum):
-    """The handshake that comes before a behaviour, on a server with TLS."""
+    """The handshake that precedes a behaviour, on a server with TLS."""
 
     NONE = "none"
-    """The behaviour begins with the accepted TCP connection."""
+    """No handshake: the behaviour starts with the accepted TCP connection."""
     HTTP1 = "http/1.1"
-    """TLS without ALPN, as servers make it that know HTTP/1.1 only."""
+    """TLS without ALPN, as on servers that support only HTTP/1.1."""
     H2 = "h2"
     """TLS with ALPN `h2`."""
 
 
 class Entry:
-    """What a step of a script can hold: a frozen dataclass. Each field has a default, which tells its kind.
+    """What a step of a script can hold: a frozen dataclass. Each field has a default, which determines its kind.
 
     Attributes:
-        name: its name in scripts and in records.
+        name: the name in scripts and in records.
     """
 
     __slots__ = ()
@@ -45,7 +45,7 @@ class Entry:
         """Check the fields.
 
         Raises:
-            ValueError: one of them is not what its kind allows.
+            ValueError: the kind of a field does not allow its value.
         """
         for field in fields(self):
             kind, value = kind_of(field.default), getattr(self, field.name)
@@ -54,24 +54,24 @@ class Entry:
 
 
 class Behaviour(Entry):
-    """What is done with one connection. This one sends SETTINGS, and leaves every request unanswered."""
+    """How the server treats a connection. The default sends SETTINGS and leaves every request unanswered."""
 
     __slots__ = ()
 
     @property
     def handshake(self) -> Handshake:
-        """What comes before it on a server with TLS."""
+        """The handshake that precedes it on a server with TLS."""
         return Handshake.H2
 
     @property
     def max_streams(self) -> int:
-        """How many requests at a time the server's SETTINGS allow."""
+        """How many concurrent requests the server's SETTINGS allow."""
         return _MANY
 
     def service(self) -> Service:
-        """Return what becomes of the requests on one connection."""
+        """Return what handles the requests on one connection."""
         return Service()
 
     async def serve(self, connection: Connection) -> None:
-        """Do it. The connection is closed when this returns; if the client leaves first, this is cancelled."""
+        """Handle a connection. It is closed when this returns; if the client leaves first, this is cancelled."""
         await front.settings_only(connection)

@@ -1,4 +1,4 @@
-"""What a behaviour acts on: one connection, as bytes and as HTTP/2."""
+"""A connection as behaviours see it: bytes and HTTP/2."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ __all__ = ["Connection"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
-    """One accepted connection; on a server with TLS, with the handshake that its behaviour wants behind it.
+    """One accepted connection; on a server with TLS, after the handshake that its behaviour asks for.
 
-    The failures of `grpc_backoff.testing.front` can act on it too.
+    The failures in `grpc_backoff.testing.front` accept it too.
 
     Attributes:
-        wire: its bytes, and how they end.
-        http2: the server's half of HTTP/2 on it, which says nothing before it is told to.
+        wire: the TCP connection: reads and writes bytes, and closes.
+        http2: the server's half of HTTP/2 on it, which sends nothing until `send_settings`.
     """
 
     wire: Wire
     http2: Http2
 
     async def until_closed(self) -> None:
-        """Wait until the client has left, or the server ends: the behaviour that waits is cancelled then."""
+        """Wait until the client has left or the server ends; either cancels the waiting behaviour."""
         await asyncio.Event().wait()
 
     def reset(self) -> None:
-        """Send RST, and be gone."""
+        """Close the connection with RST."""
         self.wire.reset()
 
     def send_settings(self) -> None:
-        """Send SETTINGS, and what was held back behind it."""
+        """Send SETTINGS, and everything held back behind it."""
         self.http2.send_settings()

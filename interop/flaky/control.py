@@ -1,8 +1,8 @@
 """Control of a flaky server over gRPC, for other processes and other languages (IO-3).
 
 The service is `interop.v1.FlakyServer`; its stub is `interop.generated.interop_v1.flaky_pb2_grpc.FlakyServerStub`, and
-`interop.flaky.messages.from_message` makes a `Timeline` of what it tells. A timeline of many requests may be longer
-than the 4 MiB that grpc clients receive by default: they set `grpc.max_receive_message_length` to -1.
+`interop.flaky.messages.from_message` converts its answer to a `Timeline`. A timeline of many requests may exceed the
+4 MiB that gRPC clients receive by default; set `grpc.max_receive_message_length` to -1 in that case.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 @contextlib.asynccontextmanager
 async def controlled(server: FlakyServer, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-    """Offer control of a server that runs, in plaintext, on `port` or on any free one; yield the service's target.
+    """Serve control of a running server, in plaintext, on `port` or any free one; yield the service's target.
 
     Raises:
         RuntimeError: the port is taken.
@@ -43,7 +43,7 @@ async def controlled(server: FlakyServer, host: str = "127.0.0.1", port: int = 0
 
 
 class _Control(services.FlakyServerServicer):
-    """The service; each method does what the one of the same name does in Python."""
+    """The service; each method does what the `FlakyServer` method of the same name does."""
 
     # ruff: noqa: N802, ARG002 - names and parameters are the service's
 

@@ -1,6 +1,6 @@
-"""Dials to a port, seen from outside: a raw socket hears each SYN, so those too that the kernel refuses.
+"""Dials to a port, seen from outside: a raw socket receives each SYN, including those that the kernel refuses.
 
-That takes a privilege, CAP_NET_RAW. Where there is none, such dials cannot be seen.
+That takes the CAP_NET_RAW capability; without it, refused dials cannot be seen.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _SYN, _SYN_OR_ACK = 0x02, 0x12
 
 
 class Dials:
-    """What was heard.
+    """The dials seen so far.
 
     Attributes:
-        seen: when each SYN came, on the event loop's clock.
+        seen: when each SYN arrived, on the event loop's clock.
     """
 
     def __init__(self, sock: socket.socket) -> None:
-        """Listen to this socket from now on."""
+        """Start reading from this socket."""
         self.seen: list[float] = []
         self._sock = sock
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(sock, self._hear)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop reading."""
         self._loop.remove_reader(self._sock)
 
     def _hear(self) -> None:
@@ -47,7 +47,7 @@ class Dials:
 
 @contextlib.contextmanager
 def watch_dials(port: int) -> Iterator[Dials | None]:
-    """Hear each SYN to a port of this machine; None where that cannot be done."""
+    """Watch for SYNs to a port of this machine; yield None where that is not possible."""
     if not sys.platform.startswith("linux"):
         yield None
         return
@@ -60,7 +60,7 @@ def watch_dials(port: int) -> Iterator[Dials | None]:
         sock.setblocking(False)
         _filter(sock, port)
         with contextlib.suppress(BlockingIOError):
-            while sock.recv(_LONGEST):  # what came before there was a filter
+            while sock.recv(_LONGEST):  # received before the filter was attached
                 pass
         dials = Dials(sock)
         try:
@@ -70,7 +70,7 @@ def watch_dials(port: int) -> Iterator[Dials | None]:
 
 
 def _filter(sock: socket.socket, port: int) -> None:
-    """Have the kernel pass on SYNs to this port alone, and not all that is said on this machine."""
+    """Make the kernel deliver only SYNs to this port, rather than all TCP traffic of this machine."""
     program = [
         (_LOAD_HEADER, 0, 0, 0),
         (_LOAD_HALF, 0, 0, 2),

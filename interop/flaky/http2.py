@@ -1,6 +1,6 @@
-"""The server's half of one HTTP/2 connection, on h2. What it has to say can be held back, its SETTINGS first.
+"""The server's half of one HTTP/2 connection, built on h2. Its output can be held back, beginning with SETTINGS.
 
-It reads from the first byte on, whether or not it ever answers: so the record knows of every client when its preface
+It reads from the first byte on, whether or not it ever answers, so the record shows for every client when its preface
 was complete. Requests go to a `Service`.
 """
 
@@ -36,20 +36,20 @@ LAST_STREAM = 2**31 - 1
 """The highest id that a stream can have."""
 
 _CALL_ID = b"call-id"
-"""The header under which a client says which call a request belongs to."""
+"""The header that identifies the call a request belongs to."""
 
 _TOLERATED = 10_000
-"""Streams that h2 lets through; those above the announced number are refused here, one by one."""
+"""How many streams h2 allows; those above the announced limit are refused here, one by one."""
 
 _HELD = 1024 * 1024
-"""The most that is held back, in bytes: a client that asks for more answers unheard is cut off."""
+"""The most that is held back, in bytes; a client whose unread answers exceed it is disconnected."""
 
 _PONG = 1.0
 """How long a drain waits for the client's answer to its PING, in seconds."""
 
 
 class _StateMachine(H2ConnectionStateMachine):
-    """To h2 a client's GOAWAY is the end of the connection. RFC 9113 (6.8) has it wait for answers behind it."""
+    """Keeps a connection open after the client's GOAWAY, where h2 would end it: answers may follow (RFC 9113, 6.8)."""
 
     _transitions = H2ConnectionStateMachine._transitions | {  # noqa: SLF001 - h2 has no other way to say so
         (ConnectionState.SERVER_OPEN, ConnectionInputs.RECV_GOAWAY): (None, ConnectionState.SERVER_OPEN)
@@ -57,26 +57,26 @@ class _StateMachine(H2ConnectionStateMachine):
 
 
 class Service:
-    """What becomes of the requests on one connection. This one leaves them unanswered."""
+    """Handles the requests on one connection. This base class leaves them unanswered."""
 
     def handle(self, http2: Http2, event: Event) -> None:
-        """Take an event of h2's; what is written to `http2.h2` is sent after it."""
+        """Handle an event from h2; what is written to `http2.h2` is sent afterwards."""
 
     def close(self) -> None:
-        """End: the connection is gone."""
+        """Release everything, since the connection has ended."""
 
 
 class Http2:
     """The server's half of one HTTP/2 connection.
 
     Attributes:
-        h2: the state machine, for services to answer with; `flush` sends what it has written.
+        h2: the state machine, through which services answer; `flush` sends what it has written.
         settings: the bytes of the server's SETTINGS frame.
-        over: whether h2 has seen the end of the connection; it must not be written to any more.
+        over: whether h2 has seen the end of the connection; nothing may be written to `h2` after that.
     """
 
     def __init__(self, wire: Wire, record: Record, service: Service, max_streams: int) -> None:
-        """Say nothing until `send_settings`; then allow `max_streams` requests at a time."""
+        """Send nothing until `send_settings`; then allow `max_streams` concurrent requests."""
         self._wire = wire
         self._record = record
         self._service = service
@@ -94,12 +94,12 @@ class Http2:
         self.settings = self._announce()
 
     def send_settings(self) -> None:
-        """Send SETTINGS, and what was held back behind it."""
+        """Send SETTINGS, and everything held back behind it."""
         self._wire.write(self.settings)
         self.speak()
 
     def speak(self) -> None:
-        """Hold nothing back any more; the bytes of `settings` are sent."""
+        """Stop holding output back; the caller has sent the bytes of `settings`."""
         self._record.settings_sent()
         self._speaking = True
         self._wire.write(bytes(self._held))
@@ -112,7 +112,7 @@ class Http2:
         self._emit(self.h2.data_to_send())
 
     def receive(self, data: bytes) -> None:
-        """Take what the client sent."""
+        """Process bytes from the client."""
         if self.over:
             return
         try:
@@ -124,21 +124,21 @@ class Http2:
             return
         for event in events:
             with contextlib.suppress(ProtocolError):
-                # h2 has read on: behind this event, the client may have reset the stream, or taken its leave.
+                # h2 has read ahead: after this event, the client may have reset the stream or sent GOAWAY.
                 self._handle(event)
         self.flush()
 
     def settle(self, stream: int, outcome: str) -> None:
-        """Note what became of a request."""
+        """Record the outcome of a request."""
         self._record.settled(stream, outcome)
         self._open.discard(stream)
         if not self._open:
             self._idle.set()
 
     def goaway(self, code: ErrorCodes, last_stream: int, debug: bytes = b"") -> None:
-        """Send GOAWAY and go on: requests above `last_stream` are not taken.
+        """Send GOAWAY and go on: requests above `last_stream` are not accepted.
 
-        The frame is hyperframe's, since to h2 a GOAWAY is the end of the connection, and running calls would be lost.
+        The frame is built with hyperframe, since h2 ends the connection at a GOAWAY, and running calls would be lost.
         """
         self.flush()
         frame = GoAwayFrame(0, last_stream_id=last_stream, error_code=code, additional_data=debug)
@@ -148,10 +148,10 @@ class Http2:
             self.settle(stream, "refused")
 
     async def drain(self, grace: float) -> None:
-        """Take leave as a server does that is replaced: no call is lost on a client that reads GOAWAY as it is meant.
+        """Shut down gracefully, as a server that is replaced: a client that handles GOAWAY correctly loses no call.
 
-        First a GOAWAY that still takes every request that is on its way; when the answer to a PING shows that it was
-        read, one with the last stream that is served. Running calls then have `grace` seconds to finish.
+        The first GOAWAY still accepts every request on its way. When the answer to a PING shows that it was read, a
+        second one names the last stream that is served. Running calls then have `grace` seconds to finish.
         """
         if self.over:
             return
@@ -165,16 +165,16 @@ class Http2:
             await _within(grace, self._idle)
 
     def close(self) -> None:
-        """End: the connection is gone."""
+        """Close the service, since the connection has ended."""
         self.over = True
         self._idle.set()
         self._pong.set()
         self._service.close()
 
     def _announce(self) -> bytes:
-        """Tell the client of one limit, and h2 of another: to h2, a stream too many is the connection's end.
+        """Announce one limit to the client, and set another in h2, which ends the connection at one stream too many.
 
-        A client may send requests before it has read the limit, and RFC 9113 (5.1.2) wants the streams refused.
+        A client may send requests before it has read the limit; RFC 9113 (5.1.2) requires refusing those streams.
         """
         settings = self.h2.local_settings
         settings.max_concurrent_streams = self._max_streams
@@ -193,7 +193,7 @@ class Http2:
             self._wire.reset()
 
     def _hang_up(self) -> None:
-        """Close the connection, or do it as soon as nothing is held back any more: who is silent stays so."""
+        """Close the connection, or defer that until output is no longer held back: a silent server stays silent."""
         self._hopeless = True
         if self._speaking:
             self._wire.close()
@@ -222,7 +222,7 @@ class Http2:
         self._service.handle(self, event)
 
     def _admit(self, stream: int, headers: Mapping[bytes, bytes]) -> bool:
-        """Note a request; return whether the service may have it."""
+        """Record a request; return whether to pass it to the service."""
         path, call = (headers.get(name, b"").decode(errors="backslashreplace") for name in (b":path", _CALL_ID))
         self._record.requested(stream, path, call)
         told = stream > self._last_stream  # by GOAWAY
@@ -235,7 +235,7 @@ class Http2:
         return False
 
     def _farewell(self) -> None:
-        """Take the client's GOAWAY: it makes no more requests, and closes when it has its answers."""
+        """Handle the client's GOAWAY: it makes no more requests, and closes once it has its answers."""
         if not self._open:
             self.close()
 

@@ -1,4 +1,4 @@
-"""A name server on loopback that knows one name, whose address can be changed: a server that moves."""
+"""A name server on loopback with a single name, whose address can be changed to simulate a server that moves."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class NameServer(asyncio.DatagramProtocol):
     """The server, while its context is open.
 
     Attributes:
-        address: the IPv4 address that it has for the name from now on; None while there is no such name.
-        asked: how often it was asked for that.
+        address: the IPv4 address of the name; may be set. None while the name does not exist.
+        asked: how many queries for it were received.
     """
 
     def __init__(self, address: str | None) -> None:
-        """Have this address for the name, or know no such name."""
+        """Answer with this address, or with "no such name" for None."""
         self.address = address
         self.asked = 0
 
     async def __aenter__(self) -> Self:
-        """Take any free port."""
+        """Listen on any free port."""
         loop = asyncio.get_running_loop()
         self._transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(_HOST, 0))
         return self
@@ -42,16 +42,16 @@ class NameServer(asyncio.DatagramProtocol):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Give the port up."""
+        """Close the port."""
         self._transport.close()
 
     def target(self, port: int) -> str:
-        """Return the target that a gRPC client is given, which asks this server for the address, and dials `port`."""
+        """Return a gRPC target that resolves its address with this server, and dials `port`."""
         own = self._transport.get_extra_info("sockname")[1]
         return f"dns://{_HOST}:{own}/{_NAME}:{port}"
 
     def datagram_received(self, data: bytes, addr: tuple[str | int, int]) -> None:
-        """Answer; called by the event loop."""
+        """Answer a query; called by the event loop."""
         try:
             query = dns.message.from_wire(data)
         except DNSException:

@@ -1,4 +1,4 @@
-"""How a behaviour is written: its name, and in parentheses the fields that differ from their defaults."""
+"""The notation of behaviours: a name, and in parentheses the fields that differ from their defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ScriptError", "read_entry", "write_entry"]
 
 
 class ScriptError(ValueError):
-    """A script that cannot be played; says which part of it, and what is allowed."""
+    """A script cannot be played; the message names the faulty part and what is allowed."""
 
 
 def write_entry(entry: Entry) -> str:
@@ -29,10 +29,10 @@ def write_entry(entry: Entry) -> str:
 
 
 def read_entry(name: str, values: str) -> Entry:
-    """Return the behaviour called `name`, with `values` as they stand between the parentheses.
+    """Return the behaviour called `name`, with `values` as written between the parentheses.
 
     Raises:
-        ScriptError: there is none of that name, or a value is wrong.
+        ScriptError: there is no behaviour of that name, or a value is wrong.
     """
     if name not in BY_NAME:
         raise ScriptError(f"behaviour={name!r}: expected one of {', '.join(BY_NAME)}{_hint(name, BY_NAME)}")
@@ -52,7 +52,7 @@ def read_entry(name: str, values: str) -> Entry:
 
 
 def _pairs(name: str, order: list[str], values: str) -> Iterator[tuple[str, str]]:
-    """Tell which field each value is for: the one that it names, or the one whose turn it is."""
+    """Yield each value with its field: the field that it names, or the next one in order."""
     for place, part in enumerate(values.split(",") if values.strip() else ()):
         key, named, text = part.partition("=")
         if named:

@@ -1,4 +1,4 @@
-"""Where a server is in its script: counts connections and is told the time; it neither listens nor waits itself."""
+"""Tracks a server's position in its script from the connections and times passed to it; does no I/O of its own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Player"]
 
 
 class Player:
-    """One run through a script. All moments are on the caller's clock, which does not go back."""
+    """One run through a script. All times are on the caller's clock, which must not go backwards."""
 
     def __init__(self, script: Script, now: float) -> None:
-        """Begin with the first step, now."""
+        """Start the first step at time `now`."""
         self._steps = script.steps
         self._began = now
         self._place = 0
@@ -24,25 +24,25 @@ class Player:
 
     @property
     def place(self) -> int:
-        """How many steps are over."""
+        """How many steps have ended."""
         return self._place
 
     @property
     def ends(self) -> float:
-        """When time ends the step; infinity if it never does."""
+        """When the current step times out; infinity if it never does."""
         step = self._steps[self._place]
         until = math.inf if step.until is None else self._began + step.until
         lasting = math.inf if step.lasting is None else self._step_began + step.lasting
         return max(min(until, lasting), self._step_began)
 
     def step(self, now: float) -> Step:
-        """Return the step that is on, after those that time has ended."""
+        """Return the current step, after skipping those that have timed out."""
         while self.ends <= now:
             self._next(self.ends)
         return self._steps[self._place]
 
     def take(self, now: float) -> Behaviour:
-        """Return the behaviour for a connection that was just accepted."""
+        """Count a connection that was just accepted, and return its behaviour."""
         step = self.step(now)
         assert not isinstance(step.behaviour, Refuse), "nothing listens then"
         self._taken += 1

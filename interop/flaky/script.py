@@ -1,7 +1,7 @@
-"""What a flaky server is to do, as a value: steps with bounds, and their text.
+"""Scripts for a flaky server, as values and as text: steps with bounds.
 
 `accept_close x3; refuse until 5; slow_settings(delay=0.5) x2; working` closes three connections, then refuses until
-five seconds after the script began, then works: on two connections late, and on all others at once.
+five seconds after the start of the script, then works: with late SETTINGS on two connections, normally on all others.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _BOUNDS = {"x": "times", "until": "until", "for": "lasting"}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One behaviour, and for how long. It is over when the first of its bounds is reached.
+    """One behaviour and its bounds. The step ends when the first bound is reached.
 
     Attributes:
-        behaviour: what is done with each connection. With `Refuse` there is none, so only time can bound it.
-        times: the number of connections.
-        until: until so many seconds after the script began.
-        lasting: the number of seconds after the step began.
+        behaviour: how each connection is treated. `Refuse` accepts none, so only time can bound it.
+        times: ends after this many connections.
+        until: ends this many seconds after the start of the script.
+        lasting: ends this many seconds after the start of the step.
     """
 
     behaviour: Behaviour | Refuse
@@ -42,7 +42,7 @@ class Step:
         """Check the bounds.
 
         Raises:
-            ScriptError: one of them is wrong.
+            ScriptError: a bound is wrong.
         """
         name = self.behaviour.name
         if self.times is not None and isinstance(self.behaviour, Refuse):
@@ -55,11 +55,11 @@ class Step:
 
     @property
     def bounded(self) -> bool:
-        """Whether it ends."""
+        """Whether the step has a bound."""
         return not self.times is self.until is self.lasting is None
 
     def __str__(self) -> str:
-        """Return its text."""
+        """Return the step as text."""
         bounds = {"x": self.times, "until ": self.until, "for ": self.lasting}
         words = [f"{word}{number}" for word, number in bounds.items() if number is not None]
         return " ".join([write_entry(self.behaviour), *words])
@@ -67,19 +67,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Steps, one after the other; the last one goes on for ever.
+    """Steps, one after the other; the last one goes on forever.
 
     Attributes:
-        steps: at least one. All but the last have a bound, and the last has none.
+        steps: at least one step. All but the last have a bound; the last has none.
     """
 
     steps: tuple[Step, ...]
 
     def __post_init__(self) -> None:
-        """Check that it can be played to the end, and has one.
+        """Check that every step can be reached, and that the last one does not end.
 
         Raises:
-            ScriptError: it has no steps, or one before the last has no bound, or the last one has.
+            ScriptError: there are no steps, a step before the last has no bound, or the last step has one.
         """
         if not self.steps:
             raise ScriptError("empty script: expected one step or more")
@@ -91,23 +91,23 @@ class Script:
 
     @classmethod
     def always(cls, behaviour: Behaviour | Refuse) -> Self:
-        """Return the script that does the same to every connection."""
+        """Return a script that treats every connection the same way."""
         return cls((Step(behaviour),))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the script of a text: steps between semicolons, or on lines of their own.
+        """Parse a script: steps separated by semicolons or newlines.
 
-        A step is the name of a behaviour, its values in parentheses if they are not the default ones, by name or in
-        order, and its bounds: `x3` connections, `until 5` seconds after the script began, `for 2` seconds.
+        A step is the name of a behaviour, its non-default values in parentheses, by name or in order, and its bounds:
+        `x3` (connections), `until 5` (seconds after the start of the script), `for 2` (seconds).
 
         Raises:
-            ScriptError: the text is no script; says where, and what was expected.
+            ScriptError: the text is not a valid script; the message says where, and what was expected.
         """
         return cls(tuple(_step(part.strip()) for part in re.split(r"[;\n]", text) if part.strip()))
 
     def __str__(self) -> str:
-        """Return a text that `parse` makes this script of."""
+        """Return the script as text that `parse` accepts."""
         return "; ".join(map(str, self.steps))
 
 

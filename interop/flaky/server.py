@@ -1,4 +1,4 @@
-"""The flaky server: a port, a script, and a record of every connection."""
+"""The flaky server: a port, a script and a record of every connection."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["FlakyServer"]
 
 
 class FlakyServer:
-    """A server that fails as its script says, and notes what it sees.
+    """A server that fails according to its script and records what it sees.
 
-    It belongs to the event loop on which it was entered. Every connection has its own behaviour, to the end; a change
-    of the script is for those that come after.
+    It belongs to the event loop on which it was entered. A connection keeps its behaviour to the end; a new script
+    applies only to connections accepted later.
     """
 
     def __init__(
@@ -45,17 +45,17 @@ class FlakyServer:
         """Serve on `port`, or on any free one, once entered.
 
         Args:
-            script: what to do, or its text.
-            tls: with what to prove itself; None is plaintext.
-            host: an IP address.
-            port: which port to take; 0 is any.
+            script: what to do, as a value or as text.
+            tls: the certificate and key to serve TLS with; None for plaintext.
+            host: the IP address to listen on.
+            port: the port to listen on; 0 for any free one.
             client: a label for every visit in the timeline, to tell several servers' visits apart.
-            epoch: the moment of `time.monotonic` from which the timeline counts, so that several servers can count
-                alike; None is when it begins.
+            epoch: the zero of the timeline as a `time.monotonic` value, so that several servers can share it; None
+                for the time at which the server starts.
 
         Raises:
-            ScriptError: the text is of no script.
-            ssl.SSLError: the certificate or the key is not good.
+            ScriptError: the text is not a valid script.
+            ssl.SSLError: the certificate or the key is invalid.
         """
         self._script = Script.parse(script) if isinstance(script, str) else script
         self._contexts: dict[Handshake, ssl.SSLContext] = {}
@@ -70,7 +70,7 @@ class FlakyServer:
 
     @property
     def target(self) -> str:
-        """Address and port, as a gRPC client wants them."""
+        """Address and port, as a target for gRPC clients."""
         return self._port.target
 
     @property
@@ -79,7 +79,7 @@ class FlakyServer:
         return self._port.number
 
     async def __aenter__(self) -> Self:
-        """Take the port, and begin with the script.
+        """Listen on the port and start the script.
 
         Raises:
             ValueError: the host is not an IP address.
@@ -93,22 +93,22 @@ class FlakyServer:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Give up the port and end what stands, as the end of a process does."""
+        """Close the port and every open connection, as the end of a process does."""
         self._stop_clock()
         self._port.close()
         self._drop_all()
         await self._all_gone()
 
     def timeline(self) -> Timeline:
-        """Return what was seen so far."""
+        """Return everything seen so far."""
         visits = tuple(record.visit() for record in self._records)
         return Timeline(visits=visits, refusing=tuple(self._refusing), taken=self._clock())
 
     def play(self, script: Script | str) -> None:
-        """Begin with another script, now.
+        """Switch to another script, starting now.
 
         Raises:
-            ScriptError: the text is of no script.
+            ScriptError: the text is not a valid script.
         """
         self._script = Script.parse(script) if isinstance(script, str) else script
         self._player = Player(self._script, time.monotonic())
@@ -116,7 +116,7 @@ class FlakyServer:
         self._follow(time.monotonic())
 
     def break_all(self) -> None:
-        """Reset every connection that stands."""
+        """Reset every open connection."""
         for visitor in self._visitors:
             visitor.reset()
 
@@ -129,9 +129,9 @@ class FlakyServer:
         self._begin(time.monotonic())
 
     async def wait_for(self, connections: int = 0, ended: int = 0) -> None:
-        """Wait until so many connections were accepted, and so many of them are over.
+        """Wait until at least this many connections were accepted, and this many have ended.
 
-        It has no limit of its own: put `asyncio.timeout` around it.
+        There is no time limit; put `asyncio.timeout` around it.
         """
         while len(self._records) < connections or len(self._records) - len(self._visitors) < ended:
             await self._changed.wait()
@@ -146,7 +146,7 @@ class FlakyServer:
         return time.monotonic() - self._epoch
 
     def _follow(self, now: float) -> None:
-        """Do as the step says that is on, and come back when time ends it."""
+        """Apply the current step, and run again when it times out."""
         step = self._player.step(now)
         if self._place != self._player.place:
             self._place = self._player.place
@@ -174,7 +174,7 @@ class FlakyServer:
 
     def _accepted(self, sock: socket.socket) -> None:
         now = time.monotonic()
-        self._follow(now)  # a loop that was late: time may have ended the step before the timer did
+        self._follow(now)  # if the loop is late, the step may have timed out before its timer ran
         if not self._port.listening:
             reset(sock)
             return
@@ -194,7 +194,7 @@ class FlakyServer:
             self._loop.call_exception_handler({"message": "a behaviour failed", "exception": error, "task": task})
 
     def _tell(self) -> None:
-        """Wake those who wait for something to happen."""
+        """Wake everything that waits for a connection to come or go."""
         self._changed.set()
         self._changed = asyncio.Event()
 

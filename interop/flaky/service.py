@@ -1,7 +1,7 @@
-"""What becomes of the requests on a connection, beside being left unanswered: they are echoed, or broken off.
+"""Services that answer requests: one echoes them, the other resets their streams.
 
-Both know just enough of gRPC to be understood: the headers of an answer, the trailers, and that a unary request is one
-message, so that its bytes sent back are one too.
+Both implement just enough of gRPC: the headers and trailers of an answer, and that a unary request is one message, so
+that its bytes, sent back, are a valid answer.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _LARGEST = 4 * 1024 * 1024 + 5
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One request on its way.
+    """One request in progress.
 
     Attributes:
-        headers: those of its answer.
-        message: what came in; from `answered` on, what is still to go out.
-        answered: whether the headers of the answer are sent.
-        timer: fires when its latency has passed.
+        headers: the headers of its answer.
+        message: the bytes received; once `answered`, the bytes still to be sent.
+        answered: whether the headers of the answer were sent.
+        timer: fires when the latency has passed.
     """
 
     headers: list[tuple[bytes, bytes]]
@@ -53,10 +53,10 @@ class _Call:
 
 
 class Echo(Service):
-    """Answers each request with its own bytes and status OK, once the client has said all, within flow control."""
+    """Answers each complete request with its own bytes and status OK, within flow control."""
 
     def __init__(self, latency: float = 0.0) -> None:
-        """Let each call take `latency` seconds."""
+        """Answer each call after `latency` seconds."""
         self._latency = latency
         self._calls: dict[int, _Call] = {}
 
@@ -64,7 +64,7 @@ class Echo(Service):
         """Process input, answer, and continue answers that waited for the client's window."""
         match event:
             case RequestReceived(stream_id=stream, headers=headers):
-                encoding = [pair for pair in headers if pair[0] == b"grpc-encoding"]  # or it could not be read
+                encoding = [pair for pair in headers if pair[0] == b"grpc-encoding"]  # needed to read the answer
                 self._calls[stream] = _Call([*_HEADERS, *encoding])
             case DataReceived(stream_id=stream, data=data, flow_controlled_length=length):
                 self._take(http2, stream, data, length)
@@ -89,7 +89,7 @@ class Echo(Service):
             self._drop(stream)
             http2.settle(stream, "refused")
             http2.h2.send_headers(stream, [*_HEADERS, *_TOO_LARGE], end_stream=True)
-            http2.h2.reset_stream(stream, ErrorCodes.NO_ERROR)  # say no more
+            http2.h2.reset_stream(stream, ErrorCodes.NO_ERROR)  # stop the client from sending more
 
     def _ended(self, http2: Http2, stream: int) -> None:
         if self._latency:
@@ -106,7 +106,7 @@ class Echo(Service):
         http2.flush()
 
     def _push(self, http2: Http2, stream: int) -> None:
-        """Send as much as the client's window takes, and the trailers behind the last of it."""
+        """Send as much as the client's window allows, and the trailers after the last byte."""
         h2, message = http2.h2, self._calls[stream].message
         while message and (room := min(h2.local_flow_control_window(stream), h2.max_outbound_frame_size)) > 0:
             h2.send_data(stream, bytes(message[:room]))
@@ -122,15 +122,15 @@ class Echo(Service):
 
 
 class BreakOff(Service):
-    """Begins to answer each request, and resets its stream."""
+    """Starts to answer each request, then resets its stream."""
 
     def __init__(self, data: bytes, code: ErrorCodes) -> None:
-        """Send `data` after the headers, as far as the client's window takes it, then RST_STREAM with `code`."""
+        """Send `data` after the headers, as far as the client's window allows, then RST_STREAM with `code`."""
         self._data = data
         self._code = code
 
     def handle(self, http2: Http2, event: Event) -> None:
-        """Break off what begins."""
+        """Reset the stream of each new request."""
         if not isinstance(event, RequestReceived):
             return
         stream = event.stream_id

@@ -1,7 +1,7 @@
 """TLS for the flaky server: its certificate, and the server's side of one session, without a socket.
 
-A session is the standard library's own `SSLObject`, fed by hand: asyncio's TLS transport does not report when a
-ClientHello came, cannot send FIN alone, and waits for half a minute for the farewell of a client that has left.
+A session drives the standard library's `SSLObject` directly: asyncio's TLS transport does not report when a
+ClientHello arrives, cannot send FIN alone, and waits half a minute for the close_notify of a client that has left.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _CHUNK = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What a server proves itself with.
+    """The certificate and private key of a server.
 
     Attributes:
-        certificate: its certificate in PEM, followed by those of the authorities between it and the root, if any.
-        key: its private key in PEM, without a password.
+        certificate: the certificate in PEM, followed by any intermediate certificates.
+        key: the private key in PEM, without a password.
     """
 
     certificate: bytes
     key: bytes = field(repr=False)
 
     def context(self, *alpn: str) -> ssl.SSLContext:
-        """Return a server's context that offers the protocols `alpn`.
+        """Return a server-side context that offers the protocols `alpn`.
 
         Raises:
-            ssl.SSLError: the certificate or the key cannot be read, or they do not belong together.
+            ssl.SSLError: the certificate or the key cannot be read, or they do not match.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if alpn:
             context.set_alpn_protocols(list(alpn))
-        with tempfile.TemporaryDirectory() as folder:  # only its owner can enter; ssl reads from files alone
+        with tempfile.TemporaryDirectory() as folder:  # accessible to its owner only; ssl reads keys from files only
             certificate, key = Path(folder, "certificate.pem"), Path(folder, "key.pem")
             certificate.write_bytes(self.certificate)
             key.write_bytes(self.key)
@@ -51,8 +51,8 @@ class TlsSession:
     """The server's side of one TLS session: bytes in, bytes out.
 
     Attributes:
-        established: whether the handshake is done.
-        peer_closed: whether the client said that it will send no more.
+        established: whether the handshake is complete.
+        peer_closed: whether the client has sent close_notify.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -63,10 +63,10 @@ class TlsSession:
         self._session = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def receive(self, data: bytes) -> bytes:
-        """Take what the client sent, and return what it says in plain; `outgoing` may have an answer then.
+        """Decrypt bytes from the client and return the plaintext; `outgoing` may then have bytes to send.
 
         Raises:
-            ssl.SSLError: it is not TLS, or the handshake failed.
+            ssl.SSLError: the bytes are not TLS, or the handshake failed.
         """
         self._incoming.write(data)
         plain = bytearray()
@@ -80,14 +80,14 @@ class TlsSession:
         return bytes(plain)
 
     def send(self, plain: bytes) -> None:
-        """Encrypt what the client shall read."""
+        """Encrypt data for the client."""
         self._session.write(plain)
 
     def close(self) -> None:
-        """Say that no more will be sent, if the handshake has come so far that it can be said."""
+        """Send close_notify, if the handshake is far enough along for that."""
         with contextlib.suppress(ssl.SSLError):
             self._session.unwrap()
 
     def outgoing(self) -> bytes:
-        """Return what is to be sent to the client."""
+        """Return the bytes to be sent to the client."""
         return self._outgoing.read()

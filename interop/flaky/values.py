@@ -1,4 +1,4 @@
-"""The values that a behaviour can be given: which are allowed, and how each is written in a script."""
+"""The kinds of values that behaviours have: which values are allowed, and how they are written in a script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from h2.errors import ErrorCodes
 
 __all__ = ["Kind", "kind_of"]
 
-_HIGHEST = 2**31 - 1  # what a stream id or a SETTINGS value can be
+_HIGHEST = 2**31 - 1  # the maximum of a stream id and of a SETTINGS value
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,10 @@ class Kind:
     """One kind of value.
 
     Attributes:
-        allowed: what it may be, in words.
-        fits: tells whether a value is one of it.
-        read: makes one from its text; raises ValueError or KeyError if it is none.
-        write: the reverse.
+        allowed: the allowed values, in words.
+        fits: returns whether a value is of this kind.
+        read: parses a value; raises ValueError or KeyError if the text is not one.
+        write: formats a value; the reverse of `read`.
     """
 
     allowed: str

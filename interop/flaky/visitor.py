@@ -1,4 +1,4 @@
-"""One accepted socket, and the task that treats it as its behaviour says, from its first moment to its last."""
+"""One accepted socket, and the task that applies a behaviour to it, from accept to close."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["Visitor"]
 
 
 class Visitor:
-    """An accepted connection under treatment.
+    """An accepted connection and its behaviour.
 
     Attributes:
-        task: done when nothing is left of the connection. It is cancelled when the connection is lost, so a behaviour
-            need not look out for that.
+        task: done once the connection is closed. It is cancelled when the connection is lost, so a behaviour need not
+            check for that.
     """
 
     def __init__(
         self, sock: socket.socket, behaviour: Behaviour, record: Record, context: ssl.SSLContext | None
     ) -> None:
-        """Begin to treat `sock`, and close it in the end; with `context`, after a TLS handshake."""
+        """Start the behaviour on `sock`, which is closed afterwards; with `context`, after a TLS handshake."""
         self._sock = sock
         self._behaviour = behaviour
         self._wire = Wire(record, TlsSession(context) if context is not None else None)
@@ -37,11 +37,11 @@ class Visitor:
         self._wire.lost = self.task.cancel
 
     def reset(self) -> None:
-        """End the connection by RST."""
+        """Close the connection with RST."""
         self._wire.reset()
 
     def drop(self) -> None:
-        """End the connection as a killed process's kernel does."""
+        """Close the connection as the kernel does for a killed process."""
         self._wire.drop()
 
     async def _treat(self) -> None:

@@ -1,7 +1,7 @@
-"""One accepted TCP connection, with TLS on it where the server has it: bytes, and how they end.
+"""One accepted TCP connection, with TLS if the server uses it: reads and writes bytes, and closes.
 
-It knows nothing of HTTP/2. Everything that a client can do to a connection, and everything that is done to a client
-below HTTP/2, passes through here, so that is where the ends are noted.
+It knows nothing of HTTP/2. Everything below HTTP/2 that either side does to a connection passes through here, so this
+is where the end of a connection is recorded.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from interop.timeline import Ending
 __all__ = ["Wire"]
 
 _PATIENCE = 1.0
-"""How long a closed connection waits for its client to take what was written before."""
+"""How long a closed connection waits for its client to read what was written before, in seconds."""
 
 
 class Wire(asyncio.Protocol):
     """The server's end of one TCP connection.
 
     Attributes:
-        deliver: called with what the client says, in plain.
-        lost: called when the connection is over, as its socket is closed.
+        deliver: called with the client's bytes, decrypted.
+        lost: called when the connection has ended, as its socket is closed.
     """
 
     def __init__(self, record: Record, tls: TlsSession | None = None) -> None:
-        """Write the connection's moments into `record`; with `tls`, make its handshake first."""
+        """Write the connection's events to `record`; with `tls`, do the handshake first."""
         self._loop = asyncio.get_running_loop()
         self._record = record
         self._tls = tls
@@ -42,7 +42,7 @@ class Wire(asyncio.Protocol):
         self._spoken = asyncio.Event()
         self._established = asyncio.Event()
         self._writable = asyncio.Event()
-        self._doom: Callable[[], None] | None = None  # an end that came before the transport did
+        self._doom: Callable[[], None] | None = None  # set if the connection is ended before there is a transport
         self.deliver: Callable[[bytes], object] = _nothing
         self.lost: Callable[[], object] = _nothing
 
@@ -51,16 +51,16 @@ class Wire(asyncio.Protocol):
         await self._spoken.wait()
 
     async def established(self) -> None:
-        """Wait for the end of the TLS handshake, if there is one to be made."""
+        """Wait for the end of the TLS handshake, if there is one."""
         if self._tls is not None:
             await self._established.wait()
 
     async def writable(self) -> None:
-        """Wait until the client takes what is written."""
+        """Wait until the client reads what is written."""
         await self._writable.wait()
 
     def write(self, data: bytes) -> None:
-        """Send; nothing happens once the connection's end has begun."""
+        """Send data; does nothing once the connection is closing."""
         if self._tls is None:
             self._send(data)
         elif data and not self._closing():
@@ -68,7 +68,7 @@ class Wire(asyncio.Protocol):
             self._send(self._tls.outgoing())
 
     def close(self) -> None:
-        """Send FIN after what was written, and be gone."""
+        """Close the connection with FIN, after everything written."""
         self._record.end(Ending.CLOSED)
         if self._transport is None or self._transport.is_closing():
             return
@@ -76,13 +76,13 @@ class Wire(asyncio.Protocol):
             self._tls.close()
             self._send(self._tls.outgoing())
         with contextlib.suppress(OSError):
-            # FIN first: a socket that is closed with unread bytes in it sends RST alone.
+            # FIN first: closing a socket with unread bytes sends only RST.
             self._transport.write_eof()
         self._impatience = self._loop.call_later(_PATIENCE, self._transport.abort)
         self._transport.close()
 
     def reset(self) -> None:
-        """Send RST, and be gone."""
+        """Close the connection with RST."""
         self._record.end(Ending.RESET)
         if self._transport is None:
             self._doom = self.reset
@@ -92,7 +92,7 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
 
     def drop(self) -> None:
-        """End it as a killed process's kernel does: by FIN, or by RST if the client said what was not read."""
+        """Close as the kernel does for a killed process: with FIN, or with RST if there are unread bytes."""
         self._record.end(Ending.CLOSED)
         if self._transport is None:
             self._doom = self.drop
@@ -100,14 +100,14 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; called by the event loop, as all below are."""
+        """Start the connection; called by the event loop, like all methods below."""
         self._transport = cast("asyncio.Transport", transport)
         self._writable.set()
         if self._doom is not None:
             self._doom()
 
     def data_received(self, data: bytes) -> None:
-        """Note that the client spoke, and deliver what it said."""
+        """Record that the client sent bytes, and deliver them."""
         self._record.spoke()
         self._spoken.set()
         if self._tls is None:
@@ -116,13 +116,13 @@ class Wire(asyncio.Protocol):
             self._decrypt(self._tls, data)
 
     def eof_received(self) -> None:
-        """Note the client's FIN; no gRPC client reads on after it."""
+        """Record the client's FIN; no gRPC client reads on after sending it."""
         self._record.end(Ending.PEER_CLOSED)
         if self._transport is not None:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end, if it comes unannounced: an error is the client's RST, or its silent death."""
+        """Record the end, if nothing else has: an error means the client's RST, or that it vanished."""
         self._record.end(Ending.PEER_RESET if exc is not None else Ending.CLOSED)
         self._writable.clear()
         if self._impatience is not None:
@@ -130,13 +130,13 @@ class Wire(asyncio.Protocol):
         self.lost()
 
     def pause_writing(self) -> None:
-        """Read nothing from a client that does not take its answers: they would grow without end."""
+        """Stop reading from a client that does not read its answers: they would pile up without limit."""
         self._writable.clear()
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Resume reading."""
         self._writable.set()
         if self._transport is not None:
             self._transport.resume_reading()
@@ -165,4 +165,4 @@ class Wire(asyncio.Protocol):
 
 
 def _nothing(*_: object) -> None:
-    """Do nothing, for an owner that has not said what it wants to hear."""
+    """Do nothing: the default of `deliver` and `lost`."""

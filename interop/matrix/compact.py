@@ -1,7 +1,7 @@
-"""Makes the SVG that matplotlib writes small enough for a repository; the picture looks the same.
+"""Makes the SVG that matplotlib writes small enough for a repository, without changing how it looks.
 
-Metadata, ids that nothing refers to and groups without attributes go; coordinates are rounded to a tenth of a point;
-neighbouring paths of the same style are joined, and marks at the same place are drawn once.
+Removes metadata, unreferenced ids and groups without attributes; rounds coordinates to a tenth of a point; joins
+neighbouring paths of the same style, and draws marks at the same place once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLACES = {"d", "x", "y", "transform"}
 
 
 def compact(svg: str) -> str:
-    """Return a picture that looks the same, in fewer bytes; what is compact stays as it is."""
+    """Return a picture that looks the same, in fewer bytes; compact input is returned unchanged."""
     for prefix, name in (("", _SVG), ("xlink", _XLINK)):
         ET.register_namespace(prefix, name)
     root = ET.fromstring(svg)  # noqa: S314 - our own picture
@@ -36,13 +36,13 @@ def compact(svg: str) -> str:
     looks = {each.get("id"): each.get("style") for each in root.iter(_PATH)}
     for mark in root.iter(_MARK):
         if mark.get("style") == looks.get(mark.get(_HREF, "#")[1:]):
-            mark.attrib.pop("style", None)  # the path that it refers to has it
+            mark.attrib.pop("style", None)  # the path that it refers to already has it
     _tidy(root)
     return ET.tostring(root, encoding="unicode").replace(" />", "/>") + "\n"
 
 
 def _shorten(element: ET.Element, names: Mapping[str, str]) -> None:
-    """Round the numbers of one element, shorten names, and drop what is invisible."""
+    """Round the numbers of one element, shorten ids, and drop what has no effect."""
     name = element.attrib.pop("id", "")
     if name in names:
         element.set("id", names[name])
@@ -67,7 +67,7 @@ def _rounded(text: str) -> str:
 
 
 def _straight(line: str) -> str:
-    """Write the level and the upright parts of a path with one number each."""
+    """Write the horizontal and vertical segments of a path with one number each."""
     at: list[str] = ["", ""]
 
     def shorter(found: re.Match[str]) -> str:
@@ -80,7 +80,7 @@ def _straight(line: str) -> str:
 
 
 def _tidy(element: ET.Element) -> None:
-    """Join what can be joined in an element, from the innermost to itself."""
+    """Join what can be joined in an element and everything inside it, depth first."""
     children: list[ET.Element] = []
     for child in element:
         _tidy(child)
@@ -92,7 +92,7 @@ def _tidy(element: ET.Element) -> None:
 
 
 def _joined(before: ET.Element, after: ET.Element) -> bool:
-    """Draw the second with the first one, if that looks the same; return whether it does."""
+    """Merge the second element into the first if that looks the same; return whether it does."""
     if before.tag != after.tag or len(before) or len(after):
         return False
     if before.tag == _PATH and "id" not in before.attrib and _look(before) == _look(after):

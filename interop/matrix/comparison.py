@@ -1,8 +1,8 @@
-"""Whether two runs agree: the JSON of each in, what differs out.
+"""Compares two runs, given as JSON, and returns their differences.
 
-Verdicts have to be equal. Of a clause that is missed in both, the figure has to be alike: a count by no more than a
-factor, and a time has to miss on the same side by a like part of the bound that it misses. The figures of what holds
-are inside their bands, which is all that is asked of them, since they are jittered.
+Verdicts must be equal. If a clause fails in both runs, the figures must be similar: counts within a factor, and times
+must miss their range on the same side, by a similar fraction of the bound. Figures of clauses that hold are not
+compared: they are inside their ranges, and jittered.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 __all__ = ["TOLERANCE", "Difference", "compare", "versions_changed"]
 
 _FACTORS = {"attempts": 2.0, "calls": 4.0, "connections": 10.0, "clients": 1.0, "times": 1.5}
-"""By what unit. How many calls are lost depends on which were running at the moment; how fast a flood is, on whether
-a client sees each end of a connection before or after its SETTINGS."""
+"""The allowed factor for each unit. How many calls are lost depends on which were running at that moment; how fast a
+flood is, on whether a client sees the end of each connection before or after its SETTINGS."""
 _BY_CHANCE = {"jitter-does-not-compound"}
-"""Clauses of which the figure says nothing: which gap drifts out of its band, and on which side."""
+"""Clauses whose figure is chance: which gap drifts out of its range, and on which side."""
 _PART = 0.5
 
 TOLERANCE = (
@@ -27,23 +27,23 @@ TOLERANCE = (
     "top; a time misses on the same side, and its part of the bound that it misses differs by no more than "
     f"{_PART:g}. Of {', '.join(sorted(_BY_CHANCE))} the figure is chance, and not compared."
 )
-"""In words, for those who read results."""
+"""The tolerances in words, for readers of results."""
 
 _Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What two runs do not agree on.
+    """One difference between two runs.
 
     Attributes:
-        peer: whose it is.
-        clause: which; empty if a whole peer is missing in one of them.
-        old: what the older run says, in words.
-        new: what the newer one says.
-        vanished: whether the older one saw a failure that the newer one did not see. What a client does by chance does
-            not show in every run, so a failure that was seen weighs more than one that was not.
-        appeared: whether it is the other way round.
+        peer: the name of the peer.
+        clause: the name of the clause; empty if a whole peer is missing in one of the runs.
+        old: the result of the older run, in words.
+        new: the result of the newer run.
+        vanished: whether only the older run saw a failure. Some failures depend on chance and do not show in every
+            run, so one that was seen counts more than one that was not.
+        appeared: whether only the newer run saw a failure.
     """
 
     peer: str
@@ -54,17 +54,17 @@ class Difference:
     appeared: bool = False
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return the difference in one line."""
         return f"{' '.join(filter(None, (self.peer, self.clause)))}: was {self.old}; is {self.new}"
 
 
 def compare(old: _Json, new: _Json) -> list[Difference]:
-    """Return what differs, in the order of the older run."""
+    """Return the differences, in the order of the older run."""
     return list(_differences(old, new))
 
 
 def versions_changed(old: _Json, new: _Json) -> Iterator[str]:
-    """Yield, in words, what was of another version: a good reason for another verdict."""
+    """Yield descriptions of changed versions, which may explain a changed verdict."""
     newer = {peer["name"]: peer["versions"] for peer in new["peers"]}
     for peer in old["peers"]:
         for name, version in peer["versions"].items():
@@ -116,7 +116,7 @@ def _alike(old: _Json, new: _Json) -> bool:
         return False
     if old["outcome"] != "fail":
         return True
-    if old["figure"] is None or new["figure"] is None:  # the program broke down, or did not
+    if old["figure"] is None or new["figure"] is None:  # the program crashed in one of the runs
         return bool(old["figure"] == new["figure"])
     return old["clause"] in _BY_CHANCE or _figures_alike(old["figure"], new["figure"])
 
@@ -136,6 +136,6 @@ def _too_low(figure: _Json) -> bool:
 
 
 def _part(figure: _Json) -> float:
-    """Return what the figure is of the bound that it misses."""
+    """Return the figure as a fraction of the bound that it misses."""
     bound = figure["allowed"]["low" if _too_low(figure) else "high"]
     return figure["seen"] / bound if bound else math.inf

@@ -1,4 +1,4 @@
-"""When our own event loop was late: then what servers noted was late as well, and no client is to blame."""
+"""Detects delays of the judge's own event loop: servers record times late then, and no client is to blame."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from interop.timeline import Lag
 __all__ = ["LagWatch"]
 
 _EVERY = 0.005
-"""How often it looks, in seconds; a shorter lag is not seen."""
+"""The interval of checks, in seconds; shorter lags are not seen."""
 _NOTED = 0.004
-"""The shortest lag that is kept."""
+"""The shortest lag that is recorded, in seconds."""
 
 
 class LagWatch:
-    """Looks at the running event loop while its context is open."""
+    """Watches the running event loop for lags while its context is open."""
 
     def __init__(self) -> None:
-        """Have seen none."""
+        """Start with no lags."""
         self._lags: list[Lag] = []
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Start watching."""
         self._task = asyncio.create_task(self._look())
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """End."""
+        """Stop watching."""
         self._task.cancel()
 
     def since(self, begin: float, epoch: float) -> tuple[Lag, ...]:
-        """Return the lags from a moment on, counted from `epoch`; both are on the event loop's clock."""
+        """Return the lags since `begin`, with times relative to `epoch`; both are on the event loop's clock."""
         return tuple(Lag(at=lag.at - epoch, by=lag.by) for lag in self._lags if lag.at >= begin)
 
     async def _look(self) -> None:

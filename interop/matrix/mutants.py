@@ -1,4 +1,4 @@
-"""`python -m interop mutants`: the judge is judged. Each defect of the reference client has to be seen, and only it."""
+"""`python -m interop mutants`: tests the judge, which must detect each defect of the reference client and no other."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ _SHORT = (
     "refused-streams-fail",
     "reports-none-lost",
 )
-"""What `--short` looks at: one defect for each way of judging."""
+"""The defects of `--short`: one for each way of judging."""
 _AT_ONCE = 16
 _TIMED = (Scenario.HANG_UP, Scenario.STEADY)
-"""What a client's own schedule is taken from."""
+"""The scenarios that a client's own schedule is fitted to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What was said of one defect, over all rounds.
+    """The verdicts on one defect, over all rounds.
 
     Attributes:
-        name: the defect's; "none" is the right client.
-        expected: the clauses that have to see it.
+        name: the name of the defect; "none" for the correct client.
+        expected: the clauses that should fail.
         rounds: how often it was judged.
-        seen: how often one of these failed, and no other.
+        seen: in how many rounds one of these failed, and no other.
         others: how often each other clause failed.
-        inconclusive: how many verdicts were none, for a judge that was late.
+        inconclusive: how many verdicts were inconclusive because the judge was late.
     """
 
     name: str
@@ -67,11 +67,11 @@ class Judged:
 
     @property
     def right(self) -> bool:
-        """Whether no other clause failed, and the right one did each time."""
+        """Whether an expected clause failed in each round, and no other clause ever."""
         return not self.others and self.seen == self.rounds
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return the verdicts in one line."""
         others = "".join(f", {clause} {count} times" for clause, count in self.others.items())
         late = f", {self.inconclusive} inconclusive" if self.inconclusive else ""
         expected = " ".join(self.expected) or "no clause"
@@ -79,13 +79,13 @@ class Judged:
 
 
 @click.command()
-@click.option("--defects", "names", multiple=True, metavar="NAME", help="Only this one; may be given again.")
-@click.option("--rounds", type=click.IntRange(min=1), default=1, help="How often each is judged.")
-@click.option("--full", is_flag=True, help="As long as the full run; without it small defects need not be seen.")
-@click.option("--own", is_flag=True, help="Only the scenarios of the clause that has to see the defect.")
-@click.option("--short", is_flag=True, help="Some defects, each in its own scenarios: for each change.")
-@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write what was found here.")
-@click.option("--at-once", type=click.IntRange(min=2), default=_AT_ONCE, help="How many processes.")
+@click.option("--defects", "names", multiple=True, metavar="NAME", help="Judge only this defect; may be repeated.")
+@click.option("--rounds", type=click.IntRange(min=1), default=1, help="How often to judge each defect.")
+@click.option("--full", is_flag=True, help="As long as the full run; otherwise, small defects may be missed.")
+@click.option("--own", is_flag=True, help="Run only the scenarios of the clauses that should fail.")
+@click.option("--short", is_flag=True, help="Judge a few defects, each only in its own scenarios.")
+@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the results to this file.")
+@click.option("--at-once", type=click.IntRange(min=2), default=_AT_ONCE, help="How many processes run side by side.")
 @click.pass_context
 def mutants(
     context: click.Context,
@@ -97,9 +97,9 @@ def mutants(
     file: Path | None,
     at_once: int,
 ) -> None:
-    """Have each defect of the reference client judged, and the right client too.
+    """Judge the reference client, without any defect and with each one.
 
-    The exit status is 0 if each defect failed the clause that has to see it and no other, and the right client none.
+    The exit status is 0 if each defect fails one of the clauses meant for it and no other, and the correct client none.
     """
     if short and (names or full):
         raise click.UsageError("--short goes with neither --defects nor --full")
@@ -146,7 +146,7 @@ def _chosen(given: Iterable[str]) -> list[str]:
 
 
 def _own_scenarios(names: Iterable[str]) -> dict[str, set[Scenario]]:
-    """Return where each defect is judged by its own clauses; the right client, wherever any of them is."""
+    """Return the scenarios of each defect's own clauses; for the correct client, those of all of them."""
     own = {
         name: {clause.scenario for clause in CLAUSES if clause.name in DEFECTS[name].clauses} | set(_TIMED)
         for name in names

@@ -1,7 +1,7 @@
-"""One picture for each scenario: what the server saw of every peer, beside what the protocol allows.
+"""Draws one picture for each scenario: what the server saw of every peer, and what the protocol allows.
 
-Time counts from each client's first connection, in units of the INITIAL_BACKOFF that it was told, so that compressed
-and real time can be compared. The pictures can be read in grey as well: what matters has a shape of its own.
+Time counts from each client's first connection, in units of its INITIAL_BACKOFF, so that compressed and real time can
+be compared. The pictures are readable in greyscale too: everything important has a shape of its own.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from interop.timeline import Visit
 __all__ = ["draw"]
 
 _BY_NUMBER = {Scenario.HANG_UP, Scenario.STEADY, Scenario.SLOW_FAILURE, Scenario.HANDSHAKE, Scenario.UNSTABLE}
-"""Where all connections are attempts of one series, so that their gaps can be shown by number as well."""
+"""Scenarios whose connections are attempts of one series, so that gaps can also be shown by number."""
 _LEFT_OUT = {"one-at-a-time", "no-pause-after-the-limit"}
-"""Clauses about the attempts that another clause of their scenario has spans for."""
+"""Clauses without spans of their own: another clause of their scenario draws the same attempts."""
 _MANY = 200
-"""More connections than this are drawn as pixels."""
+"""More connections than this are drawn as a raster image."""
 _SEEN = 0.01
-"""A connection that stood for less than this, in seconds, is not drawn as standing."""
+"""A connection that was open for less than this, in seconds, is drawn without its duration."""
 _LATE = 0.5
-"""SETTINGS that were sent sooner are not drawn, in units of INITIAL_BACKOFF."""
+"""SETTINGS that were sent sooner than this, in units of INITIAL_BACKOFF, are not drawn."""
 _FLOOR = 1 / 16
-"""The shortest gap that is told from others, in units of INITIAL_BACKOFF."""
+"""The lower end of the scale of gaps, in units of INITIAL_BACKOFF; shorter gaps are drawn there."""
 
 _ALLOWED, _STANDS = "0.80", "0.45"
 _RIGHT: Mapping[str, Any] = {"marker": "|", "color": "black", "ms": 16, "mew": 1.5}
@@ -49,25 +49,25 @@ _WRONG: Mapping[str, Any] = {"marker": "x", "color": "tab:red", "ms": 7, "mew": 
 _SETTINGS: Mapping[str, Any] = {"marker": "D", "color": "black", "mfc": "white", "ms": 6}
 _NOBODY: Mapping[str, Any] = {"fill": False, "hatch": "////", "ec": "0.55", "lw": 0}
 _LONG = 40.0
-"""What lasts longer than this, in units of INITIAL_BACKOFF, is drawn on a scale that leaves room for its beginning."""
+"""Longer pictures than this, in units of INITIAL_BACKOFF, have a partly logarithmic scale, to show the beginning."""
 _EVEN = 2.0
-"""Up to here that scale is even; from here on it counts in powers."""
+"""Up to here that scale is linear; beyond, it is logarithmic."""
 _SPREAD = 0.7
-"""The width of the place that the gaps of one number have beside each other."""
+"""The width over which gaps of the same number are spread."""
 _SHADES = ("black", "tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown", "tab:cyan", "tab:olive")
-_MARKERS = "o^svDP*"  # not as many as there are shades, so that the pairs differ for a long time
+_MARKERS = "o^svDP*"  # a different number than of shades, so that pairs do not repeat soon
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One client.
+    """The row of one client.
 
     Attributes:
-        name: whose it is.
-        evidence: what was seen.
+        name: the name of the client.
+        evidence: what was seen of it.
         visits: its connections.
-        began: when the first connection of the scenario was accepted.
-        spans: what of that was held against a band.
+        began: when its first connection was accepted.
+        spans: the measured time spans that have an allowed range.
     """
 
     name: str
@@ -78,30 +78,30 @@ class _Row:
 
     @property
     def unit(self) -> float:
-        """Its INITIAL_BACKOFF."""
+        """The client's INITIAL_BACKOFF, in seconds."""
         return self.evidence.terms.initial
 
     @property
     def end(self) -> float:
-        """When it stopped, as the picture's time."""
+        """When the client stopped, in the picture's time."""
         return self.at(self.evidence.over)
 
     def at(self, moment: float) -> float:
-        """Return a moment of the timeline as the picture's time."""
+        """Convert a time of the timeline to the picture's time."""
         return (moment - self.began) / self.unit
 
     def life(self, visit: Visit) -> tuple[float, float]:
-        """Return the beginning and the end of a connection, as the picture's time."""
+        """Return the start and the end of a connection, in the picture's time."""
         until = visit.ended if visit.ended is not None else self.evidence.timeline.taken
         return self.at(visit.accepted), min(self.at(until), self.end)
 
     def stands(self, visit: Visit) -> bool:
-        """Return whether a connection stood for long enough to be seen."""
+        """Return whether a connection was open long enough to be visible."""
         begin, end = self.life(visit)
         return (end - begin) * self.unit > _SEEN
 
     def late_settings(self, visit: Visit) -> float | None:
-        """Return when SETTINGS were sent, as the picture's time, if that can be told from the beginning."""
+        """Return when SETTINGS were sent, in the picture's time, if visibly later than the start."""
         if visit.settings_sent is None or visit.settings_sent - visit.accepted < _LATE * self.unit:
             return None
         return self.at(visit.settings_sent)
@@ -137,7 +137,7 @@ def _rows(results: Results, peer: PeerResult, scenario: Scenario) -> Iterator[_R
     names -= _LEFT_OUT if len(names) > len(_LEFT_OUT) else set()
     judged = [measure for verdict in peer.verdicts if verdict.clause in names for measure in verdict.measures]
     spans = [measure for measure in judged if measure.since is not None]
-    accepted = evidence.visits  # once: a client without backoff makes ten thousands of them
+    accepted = evidence.visits  # only once: a client without backoff makes tens of thousands
     for client in sorted({visit.client for visit in accepted}):
         visits = [visit for visit in accepted if visit.client == client]
         name = f"{peer.name}, {client}" if client else peer.name
@@ -171,7 +171,7 @@ def _draw_time(axes: Axes, rows: Sequence[_Row], scenario: Scenario) -> None:
 
 
 def _draw_allowed(axes: Axes, row: _Row, span: Measure, place: int, end: float) -> None:
-    """Draw the band that a span may end in; one that has no end is drawn as far as it was used."""
+    """Draw the allowed range for the end of a span; an infinite range is drawn as far as it was used."""
     assert span.since is not None, "only what has a beginning is a span"
     low = row.at(span.since + max(0.0, span.allowed.low))
     bounded = math.isfinite(span.allowed.high)
@@ -201,7 +201,7 @@ def _draw_connections(axes: Axes, row: _Row, place: int, *, by_number: bool) -> 
 
 
 def _moment(time: float) -> float:
-    """Return a time so that it equals another one of the same record."""
+    """Round a time so that it equals others from the same record."""
     return round(time, 6)
 
 
@@ -222,13 +222,13 @@ def _legend(rows: Sequence[_Row], scenario: Scenario) -> Iterator[Artist]:
 
 
 def _draw_numbers(axes: Axes, rows: Sequence[_Row]) -> None:
-    """Draw the gaps by their number, on the bands of all terms that clients were held to."""
+    """Draw the gaps by their number, over the allowed ranges of all settings that clients had."""
     most = max(row.evidence.terms.fewest_starts(row.evidence.seconds) for row in rows) + 2
     for terms in {row.evidence.terms for row in rows}:
         _draw_bands(axes, terms, most)
     for place, (row, shade, marker) in enumerate(zip(rows, cycle(_SHADES), cycle(_MARKERS), strict=False)):
         found = gaps(row.visits[: most + 1], row.evidence.terms)
-        aside = _SPREAD * ((place + 0.5) / len(rows) - 0.5)  # or the points of many clients would hide each other
+        aside = _SPREAD * ((place + 0.5) / len(rows) - 0.5)  # so that points of different clients do not overlap
         numbers = [number + aside for number in range(1, len(found) + 1)]
         lengths = [max(gap.seen / row.unit, _FLOOR) for gap in found]
         axes.plot(numbers, lengths, marker, color=shade, ms=5, mfc="none", label=row.name)
@@ -242,7 +242,7 @@ def _draw_numbers(axes: Axes, rows: Sequence[_Row]) -> None:
 
 
 def _draw_bands(axes: Axes, terms: Terms, most: int) -> None:
-    """Draw what the jitter allows, and around it what the tolerance adds."""
+    """Draw the range that jitter allows, and around it the tolerance."""
     numbers = range(1, most + 1)
     for tolerance, shade in ((terms.tolerance, "0.90"), (0.0, _ALLOWED)):
         bands = [replace(terms, tolerance=tolerance).band(n) for n in numbers]

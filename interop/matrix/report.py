@@ -1,4 +1,4 @@
-"""The report of a run: a page in Markdown with the matrix, a picture for each scenario, and the verdicts as JSON."""
+"""The report of a run: a Markdown page with the matrix, a picture for each scenario, and the verdicts as JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ connections settle the verdicts on a client that floods its server; the trial en
 
 
 def write_report(results: Results, folder: Path) -> None:
-    """Write `README.md`, its pictures and `results.json` into this folder, and make it if need be."""
+    """Write `README.md`, its pictures and `results.json` to this folder, which is created if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.md").write_text("\n".join(_page(results, folder)).rstrip() + "\n")
     write({"tolerance": TOLERANCE} | to_summary(results), folder / "results.json")
@@ -80,7 +80,7 @@ def _origin(results: Results) -> Iterator[str]:
 
 
 def _matrix(results: Results) -> Iterator[str]:
-    """Yield the table, and below it why something does not apply."""
+    """Yield the table, and below it why clauses do not apply or are inconclusive."""
     reasons: list[str] = []
     yield "| rule | clause | " + " | ".join(peer.name for peer in results.judged) + " |"
     yield "| --- | --- |" + " --- |" * len(results.judged)
@@ -106,7 +106,7 @@ def _cell(verdict: Verdict, reasons: list[str]) -> str:
 
 
 def _brief(figure: Measure) -> str:
-    """Return a figure without what was measured, but for the time that something was counted in."""
+    """Return a figure without its description, except for the time span of a count of connections."""
     _, counted, seconds = figure.what.partition(" in ")
     unit = figure.unit
     return f"{unit.show(figure.seen)} {unit.value}" + (f" in {seconds}" if counted and unit is Unit.CONNECTIONS else "")
@@ -122,7 +122,7 @@ def _peers(results: Results, folder: Path) -> Iterator[str]:
 
 
 def _link(peer: PeerResult, folder: Path) -> str:
-    """Return the name, as a link to the program where there is one that can be linked to."""
+    """Return the name, as a link to the program's folder if possible."""
     if peer.folder is None or not folder.resolve().is_relative_to(ROOT):
         return peer.name
     return f"[{peer.name}]({os.path.relpath(peer.folder, folder.resolve())})"
@@ -136,7 +136,7 @@ def _time(peer: PeerResult) -> str:
 
 
 def _untold(peer: PeerResult) -> str:
-    """Return in which scenarios the peer could not be told what others were."""
+    """Return the scenarios in which the peer could not be configured, though time can be compressed in them."""
     untold = [each for each, pace in peer.paces.items() if STAGINGS[each].compressible and not pace.told]
     names = " and ".join(each.label.replace("_", " ") for each in untold if isinstance(peer.evidence[each], Evidence))
     return f"; the protocol's own values in {names}" if names else ""
@@ -183,7 +183,7 @@ def _heading(scenario: Scenario) -> str:
 
 
 def _anchor(scenario: Scenario) -> str:
-    """Return how a heading is linked to."""
+    """Return the anchor of a scenario's heading."""
     kept = "".join(letter for letter in _heading(scenario).lower() if letter.isalnum() or letter in " -_")
     return kept.replace(" ", "-")
 
@@ -203,7 +203,7 @@ def _scenario(results: Results, scenario: Scenario, folder: Path) -> Iterator[st
 
 
 def _verdicts(results: Results, clause: Clause) -> Iterator[str]:
-    """Yield who passes in one line, and each of the others in one of its own."""
+    """Yield one line for all peers that pass, and one for each of the others."""
 
     def passes(peer: PeerResult) -> bool:
         return peer.verdict_on(clause).outcome is Outcome.PASS

@@ -1,4 +1,4 @@
-"""What a run has found out: values, whether that is good, and the same as JSON."""
+"""The results of a run: values, whether they pass, and conversion to JSON."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["PeerResult", "Results", "to_json", "to_summary"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerResult:
-    """All that was found out about one peer.
+    """The results of one peer.
 
     Attributes:
-        name: who.
+        name: its name.
         must_pass: whether a failure of this peer is a failure of the run.
-        missing: why it is not here, in words; then there is nothing else. Empty if it is.
-        versions: of what it used.
-        evidence: what was seen of it.
-        paces: how time passed.
-        verdicts: what is said of it, one for each clause of the run.
-        findings: what is known of its failures.
-        folder: where its program is; None for one that was made up.
+        missing: why the peer could not be run, in words; it has no results then. Empty if it ran.
+        versions: the versions of the software it used.
+        evidence: what was seen of it in each scenario.
+        paces: how fast time passed for it in each scenario.
+        verdicts: one verdict for each clause of the run.
+        findings: what is known about its failures.
+        folder: the folder of its program; None for a peer without one, as in tests.
     """
 
     name: str
@@ -44,17 +44,17 @@ class PeerResult:
 
     @property
     def shown_versions(self) -> str:
-        """The versions in a line."""
+        """The versions, in one line."""
         return ", ".join(f"{name} {version}" for name, version in self.versions.items())
 
     @property
     def broken(self) -> bool:
-        """Whether its program broke down in one of the scenarios."""
+        """Whether its program failed to run to the end in one of the scenarios."""
         return any(isinstance(each, Absent) and each.fault for each in self.evidence.values())
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """The names of the clauses that it fails, by what was seen of it; a program that breaks down shows nothing."""
+        """The names of the clauses that it fails by what was seen, not because its program broke down."""
         return tuple(
             verdict.clause
             for verdict in self.verdicts
@@ -68,32 +68,32 @@ class PeerResult:
 
     @property
     def unexplained(self) -> tuple[str, ...]:
-        """The clauses that it fails, and no finding says what that means."""
+        """The clauses that it fails and that no finding explains."""
         explained = {clause for finding in self.findings for clause in finding.clauses}
         return tuple(clause for clause in self.failed if clause not in explained)
 
     @property
     def passed(self) -> bool:
-        """Whether every clause holds, unless the judge was late. One that does not apply is not shown to hold."""
+        """Whether every clause holds or is inconclusive; one that does not apply does not count as holding."""
         return not self.missing and all(
             verdict.outcome in {Outcome.PASS, Outcome.INCONCLUSIVE} for verdict in self.verdicts
         )
 
     def verdict_on(self, clause: Clause) -> Verdict:
-        """Return what is said of it by this clause."""
+        """Return the verdict of this clause on the peer."""
         return next(verdict for verdict in self.verdicts if verdict.clause == clause.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """All that a run has found out.
+    """The results of a run.
 
     Attributes:
-        began: when it began.
+        began: when the run started.
         took: how long it took, in seconds.
         full: whether it was as long as the official test.
-        clauses: what was judged.
-        peers: who was.
+        clauses: the clauses that were judged.
+        peers: the results of each peer.
     """
 
     began: datetime
@@ -104,22 +104,22 @@ class Results:
 
     @property
     def judged(self) -> tuple[PeerResult, ...]:
-        """The peers that were there."""
+        """The peers that were run."""
         return tuple(peer for peer in self.peers if not peer.missing)
 
     @property
     def missing(self) -> tuple[PeerResult, ...]:
-        """The peers that were not."""
+        """The peers that could not be run."""
         return tuple(peer for peer in self.peers if peer.missing)
 
     def clauses_of(self, scenario: Scenario) -> tuple[Clause, ...]:
-        """Return what was judged by that scenario."""
+        """Return the clauses that were judged in this scenario."""
         return tuple(clause for clause in self.clauses if clause.scenario is scenario)
 
     def passed(self, *, require_peers: bool) -> bool:
-        """Return whether those that must pass have passed; with `require_peers`, and none is missing or broken.
+        """Return whether the peers that must pass did; with `require_peers`, also whether none is missing or broken.
 
-        The failures of others are results, not errors.
+        Failures of other peers are results, not errors.
         """
         if require_peers and (self.missing or any(peer.broken for peer in self.peers)):
             return False
@@ -127,7 +127,7 @@ class Results:
 
 
 def to_json(results: Results) -> dict[str, Any]:
-    """Return everything, with None for what has no bound."""
+    """Return all results as JSON, with None for infinite bounds."""
     everything = to_summary(results)
     for peer, said in zip(results.peers, everything["peers"], strict=True):
         said["verdicts"] = [whole(verdict) for verdict in peer.verdicts]
@@ -139,7 +139,7 @@ def to_json(results: Results) -> dict[str, Any]:
 
 
 def to_summary(results: Results) -> dict[str, Any]:
-    """Return the verdicts, each with the figure that decides it, and what they were made with."""
+    """Return the verdicts as JSON, each with the figure that decides it, and the versions judged."""
     return {
         "began": results.began.isoformat(timespec="seconds"),
         "took": round(results.took),

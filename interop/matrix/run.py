@@ -1,6 +1,6 @@
-"""`python -m interop run`: every peer in every scenario, and what is to be said of it.
+"""`python -m interop run`: runs every peer in every scenario, and judges it.
 
-`schedule.py` says which clients run side by side.
+`schedule.py` decides which clients run side by side.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from interop.runner.written import write
 __all__ = ["SHORT", "choose_clauses", "run", "run_all"]
 
 SHORT = [clause for clause in CLAUSES if clause.scenario in {Scenario.HANG_UP, Scenario.OUTAGE}]
-"""What `--short` judges: what every client does with a server that fails at once, and after an outage."""
+"""The clauses of `--short`: a server that hangs up at once, and an outage."""
 
 _OVERHEAD = 300.0
-"""What a trial may take beyond its time for calls, in seconds: until all beside it are ready, and the slowest end."""
+"""How much longer than its calls a trial may take, in seconds: until the whole wave is ready, and for a slow end."""
 
 _AGAIN = 2
-"""How often a trial is run again in which the judge was late where a clause fails."""
+"""How often a trial runs again if a clause is inconclusive because the judge was late."""
 
 Found = dict[Scenario, Evidence | Absent]
 _Record = Callable[[Trial, Evidence | Absent, Mapping[str, str]], None]
 
 
 @click.command()
-@click.option("--peers", "names", multiple=True, metavar="NAME", help="Only this peer; may be given again.")
+@click.option("--peers", "names", multiple=True, metavar="NAME", help="Run only this peer; may be repeated.")
 @click.option(
-    "--rules", multiple=True, metavar="RULE", help="Only this rule (CB-5) or clause (growth); may be given again."
+    "--rules", multiple=True, metavar="RULE", help="Judge only this rule (CB-5) or clause (growth); may be repeated."
 )
-@click.option("--short", is_flag=True, help="Two behaviours only: a server that hangs up, and an outage.")
+@click.option("--short", is_flag=True, help="Run only two scenarios: a server that hangs up, and an outage.")
 @click.option(
     "--full",
     is_flag=True,
-    help="The official test: 540 s of real time, or a fifth of all its values for clients that can be told so.",
+    help="Run as long as the official test: 540 s, or a fifth of all its values for configurable clients.",
 )
-@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write everything here.")
+@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all results here.")
 @click.option("--report", "folder", type=click.Path(file_okay=False, path_type=Path), help="Write a report here.")
 @click.option("--at-once", type=click.IntRange(min=2), default=AT_ONCE, help="How many processes in compressed time.")
 @click.pass_context
@@ -71,11 +71,11 @@ def run(
     folder: Path | None,
     at_once: int,
 ) -> None:
-    """Put clients before servers that fail in every way, and say rule by rule how they connect.
+    """Run clients against servers that fail in every way, and judge rule by rule how they connect.
 
-    Time is compressed for clients that can be told shorter backoffs. The exit status is 0 if this project's own client
-    passes every clause, else 1; what others fail is a result, not an error. A client that is missing on this machine is
-    left out, which is an error only if the environment has GRPC_BACKOFF_REQUIRE_PEERS=1, as is one that breaks down.
+    Time is compressed for clients whose backoff can be configured. The exit status is 0 if this project's own client
+    passes every clause, else 1; failures of others are results, not errors. Clients that are missing on this machine
+    are left out; with GRPC_BACKOFF_REQUIRE_PEERS=1 in the environment, these and clients that crash are errors.
     """
     if short and (rules or full):
         raise click.UsageError("--short goes with neither --rules nor --full")
@@ -96,10 +96,10 @@ def run(
 
 
 def choose_clauses(rules: Iterable[str]) -> list[Clause]:
-    """Return the clauses of these rules, or of these names; all of them if there are none.
+    """Return the clauses with these rules or names; all clauses if none are given.
 
     Raises:
-        ValueError: there is no such rule.
+        ValueError: there is no such rule or clause.
     """
     wanted = split(rules)
     for rule in wanted:
@@ -119,13 +119,13 @@ async def run_all(
     loud: bool = True,
     wanted: Mapping[str, Collection[Scenario]] | None = None,
 ) -> Results:
-    """Build the peers, let each perform in the scenarios of these clauses, and judge it.
+    """Build the peers, run each in the scenarios of these clauses, and judge it.
 
-    Where none of them can be `loud`, they flap side by side as well. What `wanted` has for a peer's name are the
-    scenarios that this one takes part in, where not in all.
+    Unless clients are `loud`, the scenarios with flapping servers run side by side as well. `wanted` limits the
+    scenarios of each peer, by name; None for no limit.
 
     Raises:
-        ManifestError: what is written of a peer's failures cannot be read.
+        ManifestError: the findings of a peer cannot be read.
     """
     began, clock = datetime.now(UTC).astimezone(), time.monotonic()
     findings = {peer.name: read_findings(peer.folder) for peer in peers}
@@ -168,7 +168,7 @@ async def run_all(
 def _trials(
     peers: Iterable[Peer], scenarios: Sequence[Scenario], found: Mapping[str, Found], *, full: bool
 ) -> Iterator[Trial]:
-    """Yield what is to be performed; of what cannot be, note why."""
+    """Yield the trials to run; for those that are not possible, record the reason in `found`."""
     for peer in peers:
         for scenario in scenarios:
             staging = STAGINGS[scenario]
@@ -180,13 +180,13 @@ def _trials(
 
 
 def _is_inconclusive(trial: Trial, found: Mapping[str, Found], clauses: Iterable[Clause]) -> bool:
-    """Return whether the judge was late where one of the clauses that this trial is for fails."""
+    """Return whether a clause that this trial is for is inconclusive."""
     concerned = [clause for clause in clauses if clause.scenario is trial.staging.scenario]
     return any(each.outcome is Outcome.INCONCLUSIVE for each in judge(found[trial.peer.name], concerned))
 
 
 async def _perform_all(schedule: Sequence[Wave], view: MatrixView, record: _Record) -> None:
-    """Let one wave after another perform. What takes very long goes on beside the waves that follow."""
+    """Run one wave after another. Very long trials continue beside the waves that follow."""
     with tempfile.TemporaryDirectory() as folder, view.progress(schedule) as begins:
         trust = Trust.make(Path(folder))
         async with LagWatch() as lags, asyncio.TaskGroup() as tasks:

@@ -1,8 +1,8 @@
-"""How each scenario is staged: the server's script, what the client is told, and how long it takes.
+"""How each scenario is staged: the server's script, the client's settings, and the duration.
 
-Time is compressed where a client can be told so, since a backoff of a fifth of a second is the same algorithm as one of
-a second. Each length follows from the terms: it is what the slowest client that keeps to them needs, so one that has
-shown too little by then has not kept to them.
+Time is compressed for clients that can be configured, since a backoff of a fifth of a second is the same algorithm as
+one of a second. Each duration follows from the settings: it is what the slowest conforming client needs, so a client
+that has made too few attempts by then does not conform.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from interop.conformance import CLOSE_WITHIN, PROTOCOL, Scenario, Terms
 __all__ = ["COMPRESSED", "SCALED", "STAGINGS", "STEADY", "Pace", "Staging"]
 
 COMPRESSED: Final = replace(PROTOCOL, initial=0.2, cap=1.6, min_connect_timeout=1.0, tolerance=0.05)
-"""A fifth of the protocol's INITIAL_BACKOFF; twice the least that grpcio takes.
+"""A fifth of the protocol's INITIAL_BACKOFF, which is twice the minimum that grpcio accepts.
 
-The official tolerance of 100 ms is for the way to the server and for a busy machine. Neither gets faster with shorter
-backoffs, and a fifth of it is what a busy machine may take to wake a process. Half of it leaves the bands of a gap and
-of the gap after the next one apart, which is what a verdict needs.
+The official tolerance of 100 ms covers the network and a busy machine. Neither gets faster with shorter backoffs: a
+busy machine may need a fifth of that to wake a process. With half of it, the ranges of a gap and of the gap after the
+next still do not overlap, which is what a verdict needs.
 """
 
 SCALED: Final = replace(COMPRESSED, cap=PROTOCOL.cap / 5, min_connect_timeout=PROTOCOL.min_connect_timeout / 5)
 """All of the protocol's values, divided by five."""
 
 STEADY: Final = replace(COMPRESSED, cap=2 * COMPRESSED.initial)
-"""Many gaps of the same length in little time, which show the jitter."""
+"""Yields many gaps of the same length in little time, to show the jitter."""
 
 _OFFICIAL_LENGTH = 540.0
 """In units of INITIAL_BACKOFF, which is a second in the official test."""
 _SLACK = 0.5
-"""What every scenario lasts longer than the slowest client needs: the machine may be slow on top."""
+"""How much longer every scenario lasts than the slowest client needs, in seconds, since the machine may be slow."""
 
 
 class Pace(enum.Enum):
-    """How time passes."""
+    """How fast time passes in a scenario."""
 
     COMPRESSED = "compressed"
-    """The client is told short backoffs, and a MAX_BACKOFF that is soon reached."""
+    """The client is configured with short backoffs, and a MAX_BACKOFF that is soon reached."""
     SCALED = "scaled"
-    """The client is told a fifth of each of the protocol's values; all lasts a fifth of what FULL does."""
+    """The client is configured with a fifth of each of the protocol's values; everything lasts a fifth of FULL."""
     REAL = "real"
-    """The client goes by the protocol's own values, which shows only the beginning in a reasonable time."""
+    """The client uses the protocol's own values; a reasonable time shows only the first attempts."""
     FULL = "full"
-    """As REAL, for as long as the official test lasts where that shows more."""
+    """Like REAL, but as long as the official test wherever that shows more."""
 
     @property
     def told(self) -> bool:
-        """Whether the client is told other values than the protocol's."""
+        """Whether the client is configured with other values than the protocol's."""
         return self in {Pace.COMPRESSED, Pace.SCALED}
 
     @property
     def long(self) -> bool:
-        """Whether things last as long as they do in the official test, on the scale of INITIAL_BACKOFF."""
+        """Whether the scenario lasts as long as the official test, in units of INITIAL_BACKOFF."""
         return self in {Pace.SCALED, Pace.FULL}
 
 
@@ -68,19 +68,19 @@ class Staging:
         scenario: which one.
         script: what the server does.
         seconds: how long the client makes calls.
-        needs: what a client has to be told for compressed time; without it, time is real.
-        demands: what a client has to be told to take part at all.
-        compressible: whether there is anything in it that compressed time makes shorter.
+        needs: the settings that a client must have for compressed time; without them, time is real.
+        demands: the settings that a client must have to take part at all.
+        compressible: whether compressed time makes the scenario shorter.
         clients: how many clients take part, each with a server of its own.
         tls: whether they use TLS.
-        serves: how long after the last client's connection `then` comes.
-        then: what the servers do then, after they have reset what stands.
-        elsewhere: what the server does at the address that it moves to as `then` comes; None where it stays. Clients
-            are given a name then.
-        clients_scaled: how many take part where all values are scaled: most of the time they sleep.
-        soon_capped: whether a client that can be told is told a MAX_BACKOFF of twice INITIAL_BACKOFF.
-        counts_refused: whether dials are looked for while nothing listens.
-        floods: whether a client that makes no pause between attempts floods the server: each attempt fails at once.
+        serves: how long after the last client has connected `then` starts.
+        then: the servers' second script, which starts after they have reset all connections.
+        elsewhere: the script at the address that the server moves to when `then` starts; None if it does not move.
+            Clients get a name as their target in that case.
+        clients_scaled: how many clients take part in scaled time, where they sleep most of the time.
+        soon_capped: whether configurable clients get a MAX_BACKOFF of twice INITIAL_BACKOFF.
+        counts_refused: whether to watch for refused dials.
+        floods: whether each attempt fails at once, so that a client without backoff floods the server.
     """
 
     scenario: Scenario
@@ -101,11 +101,11 @@ class Staging:
 
     @property
     def settled(self) -> int | None:
-        """How many connections settle every verdict, counted from `then` on; None where no number does."""
+        """How many connections, counted from `then` on, settle every verdict; None if no number does."""
         return _SETTLED if self.floods else None
 
     def pace_for(self, peer: Peer, *, full: bool) -> Pace:
-        """Return how time passes for this peer."""
+        """Return how fast time passes for this peer."""
         if self.compressible and peer.can_be_told(*self.needs):
             return Pace.SCALED if full else Pace.COMPRESSED
         return Pace.FULL if full else Pace.REAL
@@ -115,13 +115,13 @@ class Staging:
         return self.clients_scaled or self.clients if pace is Pace.SCALED else self.clients
 
     def terms_for(self, pace: Pace) -> Terms:
-        """Return what the peer is held to."""
+        """Return the terms by which the peer is judged."""
         if self.soon_capped and pace.told:
             return STEADY
         return {Pace.COMPRESSED: COMPRESSED, Pace.SCALED: SCALED}.get(pace, PROTOCOL)
 
     def settings_for(self, peer: Peer, pace: Pace) -> dict[Setting, int]:
-        """Return what the peer is told, in milliseconds; nothing that it would do untold."""
+        """Return the peer's settings, in milliseconds; empty where it uses the protocol's values."""
         terms = self.terms_for(pace)
         demanded = {
             Setting.STABLE_AFTER: _STABLE_AFTER * terms.initial,
@@ -138,19 +138,19 @@ class Staging:
 
 
 _SETTLED = 300
-"""Many times the most that a client which keeps to its terms can make, and the most that any clause looks at."""
+"""Far more connections than a conforming client can make, and the most that any clause looks at."""
 
 _STABLE_AFTER = 10
-"""In units of INITIAL_BACKOFF: longer than any connection lasts in the scenario that has it."""
+"""In units of INITIAL_BACKOFF: longer than any connection lasts in the scenario that uses it."""
 
 _HOLD = 3
-"""In units of MIN_CONNECT_TIMEOUT, after which grpc's core redials by itself."""
+"""In units of MIN_CONNECT_TIMEOUT, after which gRPC's core redials by itself."""
 
 _Seconds = Callable[[Terms, Pace], float]
 
 
 def _gaps(compressed: int, real: int, full: int) -> _Seconds:
-    """Return the length of a series of so many gaps, all as long as they may be."""
+    """Return the duration of a series of this many gaps, each as long as allowed."""
     count = _by_pace(compressed, real, full)
     return lambda terms, pace: _longest(terms, count[pace]) + _SLACK
 
@@ -182,7 +182,7 @@ def _in_initials(compressed: float, real: float, full: float) -> _Seconds:
 
 _FAILURES_FIRST = 3
 _LIVES = 4
-"""How long what is served lives, in units of INITIAL_BACKOFF: long enough to be replaced at once (CB-7)."""
+"""How long a served connection lives, in units of INITIAL_BACKOFF: long enough to be replaced at once (CB-7)."""
 
 
 def _reset_seconds(terms: Terms, _pace: Pace) -> float:
@@ -207,7 +207,7 @@ def _restarts(terms: Terms) -> str:
 
 
 _WORKS_SLOWLY = "working(latency=0.05)"
-"""So that calls are under way when the connection is lost."""
+"""Slow enough that calls are running when the connection is lost."""
 _HANGS_UP = "settings_then_close(after=0.02)"
 _HANGS_UP_AND_SAYS_SO = f"{_HANGS_UP} x4; enhance_your_calm(after=0.02) x3; "
 _ALL_LIMITS = (Setting.INITIAL, Setting.MAX, Setting.MIN_CONNECT_TIMEOUT)
@@ -275,7 +275,7 @@ STAGINGS: Final = {
         ),
         Staging(
             scenario=Scenario.FLAPPING,
-            # So soon that nothing has come of the connection, and so late that every client has heard of SETTINGS.
+            # Soon enough that the connection has served nothing, late enough that every client has read SETTINGS.
             script=lambda _: f"{_HANGS_UP_AND_SAYS_SO * 3}{_HANGS_UP}",
             seconds=_in_initials(20, 10, 30),
             floods=True,
@@ -345,4 +345,4 @@ STAGINGS: Final = {
         ),
     )
 }
-"""How each of them is staged."""
+"""The staging of each scenario."""

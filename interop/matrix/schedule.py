@@ -1,15 +1,14 @@
-"""Which clients run side by side: what one client does must not be the reason why another one is late.
+"""Decides which trials run side by side, so that no client delays another.
 
-Trials come in waves. The members of a wave load first and then begin, and the next wave begins when they are over.
-
-1. Real time, all in one wave: these processes sleep. Those that sleep longest, through the official 540 s, go on beside
-   what follows; by then minutes lie between their attempts.
-2. Floods: clients without any backoff, before servers that fail at once. A flood is not timed closely, and ends after
+Trials run in waves. All members of a wave load first and then start; the next wave starts when they have ended.
+1. Real time, all in one wave: these processes sleep. The longest, which take the official 540 s, continue beside the
+   waves that follow; by then their attempts are minutes apart.
+2. Floods: clients without any backoff, against servers that fail at once. A flood is not timed closely, and ends after
    three hundred connections.
-3. Servers that hang up behind their SETTINGS, one at a time: nearly every client floods them.
-4. The long series of scaled time: most of the time they sleep, so that there may be many.
-5. What is timed closely, some at a time: compressed time, where a twentieth of a second counts, and what has to follow
-   at once.
+3. Servers that hang up after SETTINGS, one at a time: nearly every client floods them.
+4. The long series in scaled time: these sleep most of the time, so there may be many.
+5. Trials that are timed closely, a few at a time: compressed time, where a twentieth of a second counts, and attempts
+   that have to start at once.
 """
 
 from __future__ import annotations
@@ -28,47 +27,47 @@ __all__ = ["AT_ONCE", "Wave", "waves"]
 _CORES = os.cpu_count() or 1
 
 AT_ONCE = 4 * _CORES
-"""How many processes perform side by side where they are timed closely."""
+"""How many processes run side by side where they are timed closely."""
 
 _APART = 1.0 / _CORES
-"""A process that has just begun takes a core for about so long: its first TLS handshake, on a virtual machine."""
+"""How far apart processes start, in seconds: each keeps a core busy that long, for example with a TLS handshake."""
 
 _MINUTE = 60.0
-"""What takes longer in scaled time sleeps through most of it."""
+"""Trials in scaled time that take longer than this, in seconds, sleep through most of it."""
 _LONG = 300.0
-"""A client that sleeps through more than this, in seconds, does not hold up the next wave."""
+"""A trial that sleeps through more than this, in seconds, does not hold up the next wave."""
 _HOLDS_UP = 240.0
-"""Where there are none but such: for how long they do, loading included. Then attempts are many seconds apart."""
+"""How long a wave of nothing but such trials holds up the next, loading included; then attempts are far apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """What performs side by side.
+    """Trials that run side by side.
 
     Attributes:
-        trials: these, in the order in which they load.
+        trials: the trials, in the order in which they load.
     """
 
     trials: Sequence[Trial]
 
     @property
     def apart(self) -> float:
-        """How many seconds lie between their beginnings: the more there are, the more would be late for the others."""
+        """The time between their starts, in seconds, so that starting one does not delay the others."""
         return _APART if _processes(self.trials) > AT_ONCE else 0.0
 
     @property
     def seconds(self) -> float:
-        """How long it takes, once all are loaded."""
+        """How long the wave takes once all are loaded, in seconds."""
         return max(trial.seconds for trial in self.trials)
 
     @property
     def holding(self) -> Sequence[int]:
-        """The places of the trials that hold up the next wave."""
+        """The indices of the trials that hold up the next wave."""
         return [place for place, trial in enumerate(self.trials) if not _sleeps_long(trial)] or range(len(self.trials))
 
     @property
     def limit(self) -> float | None:
-        """For how long they do so at most, in seconds; None until their end."""
+        """How long they hold it up at most, in seconds; None for until they end."""
         return _HOLDS_UP if all(_sleeps_long(trial) for trial in self.trials) else None
 
 
@@ -81,7 +80,7 @@ def _floods(trial: Trial) -> bool:
 
 
 class _Kind(enum.Enum):
-    """Why a trial has its place; in the order in which they perform."""
+    """The kind of a trial, which determines its wave; in the order in which they run."""
 
     REAL = enum.auto()
     FLOOD = enum.auto()
@@ -97,13 +96,13 @@ _AT_ONCE_OF = {
     _Kind.SCALED: 16 * _CORES,
     _Kind.CLOSE: AT_ONCE,
 }
-"""How many processes of a kind perform side by side. Those in real time sleep; what limits them is memory."""
+"""How many processes of a kind run side by side. Those in real time sleep, and are limited only by memory."""
 
 
 def waves(trials: Iterable[Trial], at_once: int = AT_ONCE, *, loud: bool = True) -> Iterator[Wave]:
-    """Yield the waves; of what is compressed, so many processes are in one.
+    """Yield the waves, with up to `at_once` processes in compressed time in one wave.
 
-    Where no client is `loud`, so many also stand side by side before servers that hang up behind their SETTINGS.
+    Unless clients are `loud`, up to `at_once` also run side by side against servers that hang up after SETTINGS.
     """
     ordered = sorted(trials, key=lambda trial: -trial.seconds)
     several = {_Kind.CLOSE: at_once} if loud else {_Kind.CLOSE: at_once, _Kind.FLAPPING: at_once}
@@ -122,7 +121,7 @@ def _kind(trial: Trial) -> _Kind:
 
 
 def _filled(trials: Iterable[Trial], at_once: int) -> Iterator[Wave]:
-    """Yield waves of so many processes, or of one trial that has more."""
+    """Yield waves of up to `at_once` processes, or of a single trial that has more."""
     wave: list[Trial] = []
     for trial in trials:
         if wave and _processes([*wave, trial]) > at_once:

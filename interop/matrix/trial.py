@@ -1,4 +1,4 @@
-"""One peer in one scenario: servers, processes, and the evidence that comes of it."""
+"""Runs one peer in one scenario: starts servers and processes, and collects the evidence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from interop.timeline import Timeline
 __all__ = ["Start", "Trial", "Trust"]
 
 _ELSEWHERE = "127.0.0.2"
-"""The address to which a server moves; it was on 127.0.0.1."""
+"""The address that a server moves to, from 127.0.0.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Trust:
     """The certificates of a run.
 
     Attributes:
-        tls: what servers prove themselves with.
-        ca: the file that peers trust.
+        tls: the certificate and key of the servers.
+        ca: the file with the CA certificate that peers trust.
     """
 
     tls: Tls
@@ -43,7 +43,7 @@ class Trust:
 
     @classmethod
     def make(cls, folder: Path) -> Self:
-        """Make an authority, whose certificate goes to `folder`, and a certificate for this machine's own address."""
+        """Create a CA, whose certificate is written to `folder`, and a certificate for this machine's own address."""
         authority = trustme.CA()
         issued = authority.issue_cert("127.0.0.1", "localhost")
         certificate = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
@@ -53,11 +53,11 @@ class Trust:
 
 
 class Start:
-    """The line at which those who perform side by side wait for each other, to set out one after another.
+    """The barrier at which trials that run side by side wait for each other, to start one after another.
 
     Attributes:
-        lags: what knows when our own event loop was late; None if nothing does.
-        loading: what a peer holds while it loads. Runtimes that warm up all at once take longer than one may.
+        lags: the watch for delays of our own event loop; None for none.
+        loading: held by a peer while it loads; runtimes that all start at once would exceed their time limit.
     """
 
     def __init__(self, parties: int, apart: float = 0.0, lags: LagWatch | None = None) -> None:
@@ -69,7 +69,7 @@ class Start:
         self.loading = asyncio.Semaphore(os.cpu_count() or 1)
 
     async def wait(self) -> None:
-        """Wait until all others do, and then for those who came to the gate before."""
+        """Wait until all trials wait here, then until those ahead of this one have started."""
         await self._line.wait()
         async with self._gate:
             await asyncio.sleep(self._apart)
@@ -77,14 +77,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class _House:
-    """Where a server moves to: the server there, and who says where it is."""
+    """The destination of a server that moves: the server there, and the name server that points to it."""
 
     server: FlakyServer
     names: NameServer
 
     @property
     def target(self) -> str:
-        """What the client is given: a name."""
+        """The client's target: a name."""
         return self.names.target(self.server.port)
 
 
@@ -93,9 +93,9 @@ class Trial:
     """One peer in one scenario.
 
     Attributes:
-        peer: who.
+        peer: the peer.
         staging: how the scenario is staged.
-        pace: how time passes.
+        pace: how fast time passes.
     """
 
     peer: Peer
@@ -109,16 +109,16 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        """For how long calls are made."""
+        """How long calls are made, in seconds."""
         return self.staging.seconds(self.staging.terms_for(self.pace), self.pace)
 
     async def perform(self, trust: Trust, start: Start) -> tuple[Evidence, Mapping[str, str]]:
-        """Do it; return the evidence, and the versions of what the peer used, as far as it told them.
+        """Run the trial; return the evidence, and the versions that the peer reported.
 
-        Those who perform side by side wait for each other at `start`, so that none is timed while another one loads.
+        Trials that run side by side wait for each other at `start`, so that none is timed while another one loads.
 
         Raises:
-            PeerError: the peer did not do what a peer has to.
+            PeerError: the peer did not do what its contract requires.
         """
         async with AsyncExitStack() as stack:
             loop = asyncio.get_running_loop()
@@ -152,13 +152,13 @@ class Trial:
     async def _play(
         self, servers: Sequence[FlakyServer], peers: Sequence[PeerProcess], house: _House | None
     ) -> tuple[Sequence[Account], bool]:
-        """Return what the peers say at the end; or nothing, and that all is settled."""
+        """Return the reports of the peers at the end; or no reports and True if the verdicts were settled early."""
         told = asyncio.ensure_future(asyncio.gather(*(peer.account() for peer in peers)))
         settled = asyncio.create_task(self._direct(servers, house))
         either: set[asyncio.Future[Any]] = {told, settled}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if settled.done() and settled.result():  # which raises a fault of ours
+            if settled.done() and settled.result():  # raises if there was an error of ours
                 return [], True
             return await told, False
         finally:
@@ -174,7 +174,7 @@ class Trial:
         return FlakyServer(script, trust.tls if self.staging.tls else None, client=client, epoch=epoch)
 
     async def _house(self, server: FlakyServer, epoch: float, stack: AsyncExitStack) -> _House | None:
-        """Return where the server moves to, if it does."""
+        """Return the destination of the server; None if it does not move."""
         if self.staging.elsewhere is None:
             return None
         script = self.staging.elsewhere(self.staging.terms_for(self.pace))
@@ -189,7 +189,7 @@ class Trial:
     async def _assemble(
         self, targets: Sequence[str], trust: Trust, start: Start, stack: AsyncExitStack
     ) -> list[PeerProcess]:
-        """Return the peers once they are ready, and so are all others; those that fail do not delay the others."""
+        """Return the peers once those of all trials are ready; a peer that fails does not delay the others."""
         try:
             async with start.loading:
                 peers = [await stack.enter_async_context(self._process(target, trust)) for target in targets]
@@ -202,7 +202,7 @@ class Trial:
         return peers
 
     async def _direct(self, servers: Sequence[FlakyServer], house: _House | None) -> bool:
-        """Do what comes after the script's beginning; return whether all was settled after that, before the end."""
+        """Start the second part and wait for enough connections to settle the verdicts; return False if none can."""
         await self._act(servers, house)
         if self.staging.settled is None:
             return False
@@ -212,7 +212,7 @@ class Trial:
         return True
 
     async def _act(self, servers: Sequence[FlakyServer], house: _House | None) -> None:
-        """Once every client has connected and been served for a while, do to all at one moment what comes then."""
+        """Wait until every client has been served for a while, then start the second part for all at once."""
         staging, terms = self.staging, self.staging.terms_for(self.pace)
         if staging.serves is None or staging.then is None:
             return
@@ -227,7 +227,7 @@ class Trial:
 
 
 def _on_timeline(announced: Announced | None, begun: float) -> Announced | None:
-    """Return what a client announced on the timeline's clock, by when it was told to begin."""
+    """Convert a client's report of its dials to the timeline's clock, from its start signal."""
     if announced is None:
         return None
     return Announced(
@@ -244,7 +244,7 @@ async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 
 def _merged(timelines: Sequence[Timeline]) -> Timeline:
-    """Return one record of what several servers saw, which count time alike."""
+    """Merge the timelines of several servers that share a clock."""
     visits = [visit for timeline in timelines for visit in timeline.visits]
     return Timeline(
         visits=tuple(sorted(visits, key=lambda visit: visit.accepted)),

@@ -1,4 +1,4 @@
-"""`python -m interop verify`: a committed run against a fresh one, or one file against another."""
+"""`python -m interop verify`: compares committed results with a new run, or two files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from interop.runner.written import write
 __all__ = ["verify"]
 
 _TRIES = 3
-"""How often a failure that a run did not show is looked for again."""
+"""How many more times to look for a failure that a run did not show."""
 
 _Json = dict[str, Any]
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -31,16 +31,16 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command(epilog=TOLERANCE)
 @click.argument("old", type=_FILE)
-@click.option("--against", "new", type=_FILE, help="Compare with this file; run nothing.")
-@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the fresh verdicts here.")
+@click.option("--against", "new", type=_FILE, help="Compare with this file instead of a new run.")
+@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the new verdicts here.")
 @click.pass_context
 def verify(context: click.Context, old: Path, new: Path | None, file: Path | None) -> None:
-    """Run afresh what the file OLD has verdicts of, and say what differs.
+    """Repeat the run recorded in the file OLD, and print what differs.
 
-    OLD is what `run --json` or `run --report` wrote. The fresh run has the same clients, clauses and length. A failure
-    that it does not show is looked for again, up to three times, since what a client does by chance does not always
-    show; one that appears, and that is known of the client, is named. The exit status is 1 if anything else differs.
-    Other versions of what was judged are named, and are no difference.
+    OLD was written by `run --json` or `run --report`. The new run has the same clients, clauses and length. If it does
+    not show a failure that OLD has, that part runs again, up to three times, since some failures depend on chance. A
+    new failure that the client's findings mention is listed, but is not an error. The exit status is 1 if anything else
+    differs. Clients in other versions are listed too, and are not an error.
     """
     before = _read(old)
     try:
@@ -49,7 +49,7 @@ def verify(context: click.Context, old: Path, new: Path | None, file: Path | Non
     except (ManifestError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     except (KeyError, TypeError) as error:
-        raise click.ClickException(f"{new or old} holds no results of this suite: {error!r}") from error
+        raise click.ClickException(f"{new or old} has no results of this suite: {error!r}") from error
     if file is not None:
         write(after, file)
     for changed in versions_changed(before, after):
@@ -65,7 +65,7 @@ def verify(context: click.Context, old: Path, new: Path | None, file: Path | Non
 
 
 def _sorted(differences: Iterable[Difference]) -> tuple[list[Difference], list[Difference]]:
-    """Return those failures that appear and that are known of the client, and all other differences."""
+    """Return the new failures that the client's findings mention, and all other differences."""
     findings = {peer.name: read_findings(peer.folder) for peer in find_peers()}
     known: list[Difference] = []
     unknown: list[Difference] = []
@@ -79,14 +79,14 @@ def _read(path: Path) -> _Json:
     try:
         found = json.loads(path.read_text("utf-8"))
     except ValueError as error:
-        raise click.ClickException(f"{path} is no JSON: {error}") from error
+        raise click.ClickException(f"{path} is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise click.ClickException(f"{path} holds no results of this suite")
+        raise click.ClickException(f"{path} has no results of this suite")
     return found
 
 
 async def _fresh(old: _Json) -> _Json:
-    """Run what the older run had, and look again for failures that are not there."""
+    """Repeat the older run, and run again where a failure of it does not show."""
     peers = [peer["name"] for peer in old["peers"] if not peer["missing"]]
     new = await _run(peers, [clause["name"] for clause in old["clauses"]], full=old["full"])
     for _ in range(_TRIES):
@@ -101,13 +101,13 @@ async def _fresh(old: _Json) -> _Json:
 
 
 async def _run(names: Sequence[str], clauses: Sequence[str], *, full: bool) -> _Json:
-    """Run what there is of these."""
+    """Run those of these clients and clauses that exist."""
     peers = [peer for peer in find_peers() if peer.name in names]
     return to_summary(await run_all(peers, [each for each in CLAUSES if each.name in clauses], MatrixView(), full=full))
 
 
 def _take_failures(new: _Json, again: _Json, vanished: Iterable[Difference]) -> None:
-    """Put the verdicts of another run in place of those whose failure had not shown."""
+    """Replace the verdicts that did not show a failure with those of another run."""
     found = {(peer["name"], each["clause"]): each for peer in again["peers"] for each in peer["verdicts"]}
     wanted = {(each.peer, each.clause): found.get((each.peer, each.clause)) for each in vanished}
     for peer in new["peers"]:

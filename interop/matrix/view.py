@@ -1,6 +1,6 @@
-"""What a run shows on the terminal: how far it is, the table of peers and rules, and what was missed.
+"""The terminal output of a run: its progress, the table of peers and rules, and the failures.
 
-On a terminal there is a bar; elsewhere, plain lines.
+Progress is a bar on a terminal, and plain lines elsewhere.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ __all__ = ["MatrixView"]
 
 
 class MatrixView:
-    """The terminal, or what is there in its place."""
+    """Prints the progress and results of a run."""
 
     def __init__(self, console: Console | None = None) -> None:
         """Write to `console`; None is standard output."""
         self.console = console or wide_console()
 
     def built(self, built: Built) -> None:
-        """Say what a peer's build took, or why there is none."""
+        """Print how long a peer's build took, or why it failed."""
         if built.program.build and not built.missing:
             self.console.print(str(built))
 
     @contextlib.contextmanager
     def progress(self, waves: Sequence[Wave]) -> Iterator[Callable[[Wave], None]]:
-        """Show how far the waves are; what this yields is called with each of them as it begins."""
+        """Show the progress of the waves; yield a function to be called with each wave as it starts."""
         told = itertools.count(1)
 
         def line(wave: Wave) -> str:
@@ -64,7 +64,7 @@ class MatrixView:
         )
 
     def show(self, results: Results) -> None:
-        """Print the table, and below it what was missed and by how much."""
+        """Print the table, and below it each verdict that is not a pass."""
         self.console.print()
         self.console.print(_table(results))
         for peer in results.missing:

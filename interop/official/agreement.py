@@ -1,4 +1,4 @@
-"""Two verdicts on one client, this project's and another's, side by side: they have to be the same (IO-1)."""
+"""Compares this project's verdict on a client with that of gRPC's own program; they must agree (IO-1)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["Agreement", "show_agreement"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """What both sides say of one client.
+    """The verdicts of both sides on one client.
 
     Attributes:
-        title: which client, before which server.
-        ours: this project's verdict; None if the test did not come to its end.
-        theirs: whether the other side says that it passed; None if it said nothing.
-        why: what the other side wrote last.
+        title: the client and the server.
+        ours: this project's verdict; None if the test did not finish.
+        theirs: whether the client passed according to the other side; None if that gave no verdict.
+        why: the last output of the other side.
     """
 
     title: str
@@ -30,12 +30,12 @@ class Agreement:
 
     @property
     def agreed(self) -> bool:
-        """Whether both said something, and the same."""
+        """Whether both gave a verdict, and the same one."""
         return self.ours is not None and self.ours.passed is self.theirs
 
     @property
     def passed(self) -> bool:
-        """Whether both say that it passed."""
+        """Whether the client passed according to both."""
         return self.agreed and self.theirs is True
 
 
@@ -43,10 +43,10 @@ _WORDS = {True: "passed", False: "failed", None: "nothing"}
 
 
 def show_agreement(agreement: Agreement, console: Console) -> None:
-    """Print both verdicts, and the other side's last words unless it is content."""
+    """Print both verdicts, and the other side's last output unless it is a pass."""
     console.rule(agreement.title, align="left")
     if agreement.ours is None:
-        console.print("no verdict here: the test did not come to its end")
+        console.print("no verdict here: the test did not finish")
     else:
         show(agreement.ours, console)
     why = "" if agreement.theirs or not agreement.why else f": {agreement.why}"

@@ -1,4 +1,4 @@
-"""The client half of gRPC's official reconnect interop test (IO-1): any server of that test can judge grpc_backoff.
+"""The client half of gRPC's official reconnect interop test (IO-1), so that any server of it can judge grpc_backoff.
 
 The server half is `interop/official/`.
 """
@@ -24,27 +24,27 @@ from interop.official.verdict import OfficialVerdict, judge, terms_for
 __all__ = ["SECONDS", "Assignment", "BothVerdicts", "NotJudgedError", "reconnect"]
 
 SECONDS = 540.0
-"""For how long the official test has a client reconnect."""
+"""How long a client reconnects in the official test, in seconds."""
 
 _STOP_WITHIN = 30.0
 
 
 class NotJudgedError(Exception):
-    """The test could not be carried out to its end; says why."""
+    """The test could not be completed; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """Which server to be judged by, and how to connect.
+    """The server that judges, and how to connect.
 
     Attributes:
-        host: where both ports are. A name with several addresses would have each of them dialled, with a backoff of
-            its own in some clients.
-        control_port: where the service is, without TLS.
-        retry_port: what to dial, with TLS.
-        maximum: MAX_BACKOFF, which the server is told; None for the protocol's.
-        initial: INITIAL_BACKOFF, which the server has to know; None for the protocol's.
-        seconds: for how long.
+        host: the host of both ports. If the name has several addresses, each is dialled, in some clients with a
+            backoff of its own.
+        control_port: the port of the service, without TLS.
+        retry_port: the port to dial, with TLS.
+        maximum: MAX_BACKOFF in seconds, which is sent to the server; None for the protocol's.
+        initial: INITIAL_BACKOFF in seconds, which the server must be configured with; None for the protocol's.
+        seconds: how long the test lasts.
     """
 
     host: str = "127.0.0.1"
@@ -55,12 +55,12 @@ class Assignment:
     seconds: float = SECONDS
 
     def __post_init__(self) -> None:
-        """Raise ValueError, with the reason, for what cannot be judged."""
+        """Raise ValueError if a backoff is too short to be judged."""
         _ = self.terms
 
     @property
     def terms(self) -> Terms:
-        """What the client is held to."""
+        """The terms by which the client is judged."""
         return terms_for(maximum=self.maximum, initial=self.initial)
 
     @property
@@ -70,12 +70,12 @@ class Assignment:
 
     @property
     def retry(self) -> str:
-        """The address that is dialled."""
+        """The address to dial."""
         return f"{self.host}:{self.retry_port}"
 
     @property
     def options(self) -> list[tuple[str, Any]]:
-        """The options of the channel that is judged; none where the library's own defaults are."""
+        """The options of the channel that is judged; none for the library's defaults."""
         if self.maximum is None and self.initial is None:
             return []
         return [
@@ -86,7 +86,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BothVerdicts:
-    """What came of it.
+    """The verdicts of both sides on this project's client.
 
     Attributes:
         passed_there: the server's verdict.
@@ -98,43 +98,43 @@ class BothVerdicts:
 
     @property
     def passed(self) -> bool:
-        """Whether both are content."""
+        """Whether the client passed according to both."""
         return self.passed_there and self.verdict.passed
 
 
 async def reconnect(request: Assignment, begun: Callable[[], None] = lambda: None) -> BothVerdicts:
-    """Carry out the official procedure and return what came of it.
+    """Run the official test and return both verdicts.
 
     Args:
-        request: what to do.
-        begun: called when the server's turn has come to this client.
+        request: the server, the backoff and the duration.
+        begun: called when it is this client's turn at the server.
 
     Raises:
-        NotJudgedError: it could not be carried out to its end.
+        NotJudgedError: the test could not be completed.
     """
     clock = asyncio.get_running_loop().time
     async with grpc.aio.insecure_channel(request.control) as channel:
         server = ReconnectServiceStub(channel)
         with _explained("Start", request.control):
-            # Without a deadline: another client's turn may come first.
+            # No deadline: other clients may have their turns first.
             await server.Start(ReconnectParams(max_reconnect_backoff_ms=_milliseconds(request.maximum or 0.0)))
         began = clock()
         try:
             begun()
             await _dial(request)
-        finally:  # also when told to stop: others may be waiting for their turn
+        finally:  # also when cancelled: others may be waiting for their turn
             seconds = clock() - began
             with _explained("Stop", request.control):
                 info = await server.Stop(Empty(), timeout=_STOP_WITHIN)
     gaps = [milliseconds / 1000 for milliseconds in info.backoff_ms]
-    # Whether the server saw no attempt or a single one it does not tell, and both are too few.
+    # The server does not say whether it saw no attempt or a single one; both are too few.
     verdict = judge(gaps, attempts=len(gaps) + 1, seconds=seconds, terms=request.terms)
     return BothVerdicts(passed_there=info.passed, verdict=verdict)
 
 
 async def _dial(request: Assignment) -> None:
-    """Keep a channel wanting a connection to the retry port, by a wait-for-ready call that will never be answered."""
-    credentials = grpc.ssl_channel_credentials()  # its handshake never gets as far as any certificate
+    """Keep a channel dialling the retry port, by a wait-for-ready call that is never answered."""
+    credentials = grpc.ssl_channel_credentials()  # the handshake never gets as far as a certificate
     async with aio.secure_channel(request.retry, credentials, request.options) as channel:
         call = ReconnectServiceStub(channel).Start(ReconnectParams(), wait_for_ready=True, timeout=request.seconds)
         code = await call.code()

@@ -1,4 +1,4 @@
-"""`python -m interop official`: gRPC's own programs of the reconnect test, and what both sides say (IO-1)."""
+"""`python -m interop official`: runs gRPC's own programs of the reconnect test, and compares verdicts (IO-1)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _TESTS: dict[Program, Callable[[Program], Awaitable[Agreement]]] = {
 @click.command()
 @click.pass_context
 def official(context: click.Context) -> None:
-    """Run gRPC's own programs of the reconnect test: its client in Java before our server, our client before its own.
+    """Run gRPC's own programs of the reconnect test: its Java client against our server, our client against its server.
 
-    All run side by side, for the nine minutes that the official test takes, and both sides of each have their say. The
-    exit status is 0 if they agree that the client passed, else 1. What cannot be built on this machine is left out,
-    which is an error only if the environment has GRPC_BACKOFF_REQUIRE_PEERS=1.
+    All run side by side, for the nine minutes of the official test, and both sides of each give a verdict. The exit
+    status is 0 if they agree that the client passed, else 1. Programs that cannot be built on this machine are left
+    out, which is an error only if the environment has GRPC_BACKOFF_REQUIRE_PEERS=1.
     """
     agreements, missing = run_to_the_end(_run_all())
     console = Console()
@@ -41,14 +41,14 @@ def official(context: click.Context) -> None:
 
 
 async def _run_all() -> tuple[list[Agreement], list[Program]]:
-    """Return what came of the programs that are here, and those that are not."""
+    """Return the verdicts with the programs that could be built, and the programs that could not."""
     missing = [program for program in _TESTS if await _lacks(program)]
     there = [_agreement(program) for program in _TESTS if program not in missing]
     return await asyncio.gather(*there), missing
 
 
 async def _agreement(program: Program) -> Agreement:
-    """Run its test. One that cannot be run does not take the others with it."""
+    """Run the test of a program; one that cannot be run does not fail the others."""
     try:
         return await _TESTS[program](program)
     except OSError as error:
@@ -56,7 +56,7 @@ async def _agreement(program: Program) -> Agreement:
 
 
 async def _lacks(program: Program) -> bool:
-    """Build it, one after the other, since some share a folder; return whether it is not there."""
+    """Build a program, not concurrently with others, since some share a folder; return whether it is missing."""
     (built,) = await build_all([program])
     click.echo(f"{program.name}: " + (f"left out, since {built.missing}" if built.missing else "540 s"))
     return bool(built.missing)

@@ -1,4 +1,4 @@
-"""How a verdict of the reconnect test looks on a terminal and in a log."""
+"""Formats a verdict of the reconnect test for a terminal or a log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["show"]
 
 
 def show(verdict: OfficialVerdict, console: Console) -> None:
-    """Print every gap beside what is allowed, then the verdict, and what is wrong if it is not passed."""
+    """Print every gap with its allowed range, then the faults, if any, and the verdict."""
     if verdict.gaps:
         console.print(_table(verdict))
     for fault in verdict.faults:

@@ -28,22 +28,22 @@ __all__ = ["TURN_LIMIT", "ReconnectServer", "Settings"]
 Context = grpc.aio.ServicerContext[Any, Any]
 
 TURN_LIMIT = 600.0
-"""The official test lasts for 540 s; who has not called Stop a minute later has gone away."""
+"""The official test lasts 540 s; a client that has not called Stop a minute later has gone away."""
 
 _NO_TEST = "Stop: no test of this client is running; it called no Start, or lost its turn to one that waited"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Where to listen, and what to hold clients to.
+    """Where to listen, and how to judge clients.
 
     Attributes:
         host: the address of both ports.
-        control_port: where the service is; 0 for any free port.
-        retry_port: what clients dial; 0 for any free port.
-        initial_backoff: the INITIAL_BACKOFF that clients were given, in seconds, for tests in compressed time; None
-            for the protocol's. Their MAX_BACKOFF they tell themselves.
-        turn_limit: after how many seconds a client that did not call Stop loses its turn to one that waits.
+        control_port: the port of the service; 0 for any free port.
+        retry_port: the port that clients dial; 0 for any free port.
+        initial_backoff: the clients' INITIAL_BACKOFF, in seconds, for tests in compressed time; None for the
+            protocol's. They report their MAX_BACKOFF themselves.
+        turn_limit: after how many seconds a client that did not call Stop loses its turn to a waiting one.
     """
 
     host: str = "127.0.0.1"
@@ -57,15 +57,15 @@ class ReconnectServer:
     """A server that judges how clients reconnect, one client at a time.
 
     Attributes:
-        control_port: where the service is.
-        retry_port: what clients dial.
+        control_port: the port of the service.
+        retry_port: the port that clients dial.
     """
 
     def __init__(self, settings: Settings, judged: Callable[[OfficialVerdict], None]) -> None:
-        """Listen once entered, and call `judged` with the verdict on each client that comes to its end.
+        """Listen once entered, and call `judged` with the verdict on each client that finishes its test.
 
         Raises:
-            ValueError: the INITIAL_BACKOFF is so short that nothing can be judged.
+            ValueError: the INITIAL_BACKOFF is too short to be judged.
         """
         terms_for(initial=settings.initial_backoff)
         self._settings = settings
@@ -81,7 +81,7 @@ class ReconnectServer:
             retry = await open_retry_port(host, self.retry_port, self._dialled)
             opened.callback(retry.close)
             self.retry_port = retry.sockets[0].getsockname()[1]
-            control = grpc.aio.server(options=[("grpc.so_reuseport", 0)])  # no second server on the same port
+            control = grpc.aio.server(options=[("grpc.so_reuseport", 0)])  # do not share the port with other servers
             opened.push_async_callback(control.stop, None)
             add_ReconnectServiceServicer_to_server(self._service, control)
             self.control_port = control.add_insecure_port(f"{host}:{self.control_port}")
@@ -92,11 +92,11 @@ class ReconnectServer:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Close both ports; grpc tells those that wait for their turn."""
+        """Close both ports; grpc fails the calls of clients that wait for their turn."""
         await self._opened.aclose()
 
     def _dialled(self, at: float) -> None:
-        if self._turns.current is not None:  # who dials outside a test is no part of one
+        if self._turns.current is not None:  # dials outside a test do not count
             self._turns.current.attempts.append(at)
 
 
@@ -109,7 +109,7 @@ class _Service(ReconnectServiceServicer):
         self._judged = judged
 
     async def Start(self, request: ReconnectParams, context: Context) -> Empty:  # noqa: N802 - the method's name
-        """Begin a test, when it is this client's turn. Its own maximum counts, where the official server has one."""
+        """Start a test once it is this client's turn; its own MAX_BACKOFF applies, as on the official server."""
         milliseconds = request.max_reconnect_backoff_ms
         try:
             held_to = terms_for(maximum=milliseconds / 1000 or None, initial=self._initial_backoff)
@@ -120,7 +120,7 @@ class _Service(ReconnectServiceServicer):
         return Empty()
 
     async def Stop(self, _request: Empty, context: Context) -> ReconnectInfo:  # noqa: N802 - the method's name
-        """End the test and tell its verdict."""
+        """End the test and return its verdict."""
         now = asyncio.get_running_loop().time()
         turn = self._turns.end(context.peer())
         if turn is None:

@@ -1,7 +1,7 @@
-"""One client at a time: the others wait in line for their turn.
+"""Turns: one client is tested at a time, and the others wait in line.
 
-As with the official server, a turn ends when its client says so. Unlike there, a client that went away without saying
-so does not hold up the others for ever: a turn that has lasted for the limit passes to the next in line.
+As with the official server, a turn ends when its client calls Stop. Unlike there, a client that leaves without calling
+Stop does not block the others forever: a turn that reaches the limit passes to the next in line.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Turn:
-    """One client's test. Times are the event loop's.
+    """One client's test. Times are on the event loop's clock.
 
     Attributes:
         client: the client's end of its control connection, as grpc names it.
-        terms: what the client is held to.
-        began: when it began.
+        terms: the terms by which the client is judged.
+        began: when the test started.
         attempts: when the client dialled.
-        over: set once the client has ended it.
+        over: set once the client has ended the test.
     """
 
     client: str
@@ -37,21 +37,21 @@ class Turn:
 
 
 class Turns:
-    """Gives out turns, one after the other, first come, first served.
+    """Gives out turns one after another, first come, first served.
 
     Attributes:
-        current: the turn that runs; None between two.
+        current: the running turn; None between turns.
     """
 
     def __init__(self, limit: float) -> None:
-        """End a turn that lasts for more than `limit` seconds while another client waits."""
+        """Limit turns to `limit` seconds while another client waits."""
         self._limit = limit
         self._line = asyncio.Lock()  # the client that holds it is first in line; asyncio's locks are fair
         self._too_late: set[str] = set()
         self.current: Turn | None = None
 
     async def take(self, client: str, terms: Terms) -> Turn:
-        """Begin a turn, once all that were asked for before it are over."""
+        """Start a turn, once all turns requested earlier have ended."""
         async with self._line:
             if self.current is not None:
                 await self._until_over(self.current)
@@ -60,10 +60,10 @@ class Turns:
             return self.current
 
     def end(self, client: str) -> Turn | None:
-        """End the turn that runs, if there is one, and return it.
+        """End the running turn, if there is one, and return it.
 
-        Clients are not known by name, and any of them may end the turn, as with the official server; but for one
-        whose own turn was taken away: it would end another's.
+        Clients are anonymous, so any client may end the turn, as with the official server; except one whose own turn
+        timed out, since it would end another client's.
         """
         if client in self._too_late:
             self._too_late.discard(client)

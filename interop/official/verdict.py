@@ -1,8 +1,8 @@
-"""The verdict of the official reconnect test on one client: its gaps in, what is wrong with them out. No I/O.
+"""The verdict of the official reconnect test on one client, computed from its gaps. No I/O.
 
-What a gap may be is the official server's rule, [0.8 E - 100 ms, 1.2 E + 100 ms]. Two things are not: E does not pass
-the client's maximum in the first gap either, and a client has to make attempts, where the official server passes one
-that never dials (IO-2).
+The allowed range of a gap is the official server's, [0.8 E - 100 ms, 1.2 E + 100 ms]. Two rules differ: E is limited to
+the client's maximum in the first gap too, and a client must make attempts, while the official server passes one that
+never dials (IO-2).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from interop.conformance.verdict import Measure, Unit
 __all__ = ["STARTUP", "OfficialVerdict", "judge", "terms_for"]
 
 STARTUP = 1.0
-"""How long a client may take from the beginning of the test to its first attempt, in seconds."""
+"""How long a client may take from the start of the test to its first attempt, in seconds."""
 
 _TOO_SHORT = TRANSMISSION / (1 - JITTER)
-"""A backoff of which nothing is left at the lower edge."""
+"""The backoff whose lower bound is zero."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfficialVerdict:
-    """What was seen of one client, each figure beside what is allowed.
+    """What was seen of one client, each figure with its allowed range.
 
     Attributes:
         gaps: the times between the starts of its attempts, in order.
@@ -40,20 +40,20 @@ class OfficialVerdict:
 
     @property
     def passed(self) -> bool:
-        """Whether all is as it has to be."""
+        """Whether there are no faults."""
         return not self.faults
 
     @property
     def faults(self) -> tuple[Measure, ...]:
-        """The figures that are not what is allowed, in order."""
+        """The figures outside their allowed ranges, in order."""
         return tuple(each for each in (*self.gaps, self.attempts) if each.missed_by)
 
 
 def terms_for(*, maximum: float | None = None, initial: float | None = None) -> Terms:
-    """Return what a client is held to that was told this MAX_BACKOFF and this INITIAL_BACKOFF; None for the protocol's.
+    """Return the terms for a client with this MAX_BACKOFF and INITIAL_BACKOFF, in seconds; None for the protocol's.
 
     Raises:
-        ValueError: one of them is so short that what the network may do to a gap would hide it.
+        ValueError: one of them is so short that the tolerance for network delay would hide it.
     """
     cap = PROTOCOL.cap if maximum is None else maximum
     first = PROTOCOL.initial if initial is None else initial
@@ -65,8 +65,8 @@ def terms_for(*, maximum: float | None = None, initial: float | None = None) -> 
 def judge(gaps: Sequence[float], *, attempts: int, seconds: float, terms: Terms) -> OfficialVerdict:
     """Return the verdict on a client that made these gaps while it was watched for this many seconds.
 
-    The fewest attempts are those of a client all of whose gaps are the longest that are allowed; and at least two,
-    since without a gap there is nothing to judge.
+    The minimum number of attempts is that of a client whose gaps are all as long as allowed, and at least two, since
+    without a gap there is nothing to judge.
     """
     fewest = max(2, terms.fewest_starts(max(0.0, seconds - STARTUP)))
     return OfficialVerdict(

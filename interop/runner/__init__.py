@@ -1,1 +1,1 @@
-"""What every run of the suite needs, whatever client it judges: manifests, builds, processes and views."""
+"""What all commands of the suite share: manifests, builds, processes and terminal output."""

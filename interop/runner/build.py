@@ -1,4 +1,4 @@
-"""Builds peers and servers, few at a time, and says what took how long."""
+"""Builds peers and servers, a few at a time, and reports how long each took."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from interop.runner.program import BuildError, Program, build
 __all__ = ["REQUIRE_PEERS", "Built", "build_all", "peers_required"]
 
 REQUIRE_PEERS: Final = "GRPC_BACKOFF_REQUIRE_PEERS"
-"""The environment variable that makes a missing peer a failure, if it is 1."""
+"""The environment variable that makes a missing peer a failure if it is set to 1."""
 
 _AT_ONCE = 2
-"""Compilers take all the cores that they find."""
+"""How many builds run at a time: compilers use all cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What became of the building of one program.
+    """The result of building one program.
 
     Attributes:
-        program: which.
-        seconds: how long it took.
-        missing: why it is not here, in words; empty if it is.
+        program: the program.
+        seconds: how long the build took.
+        missing: why the program is not available, in words; empty if it is.
     """
 
     program: Program
@@ -35,7 +35,7 @@ class Built:
     missing: str = ""
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return the result in one line."""
         if self.missing:
             return f"{self.program.name}: not there, since {self.missing}"
         return f"{self.program.name}: " + (
@@ -49,7 +49,7 @@ def peers_required() -> bool:
 
 
 async def build_all(programs: Iterable[Program], told: Callable[[Built], None] = lambda _: None) -> list[Built]:
-    """Build them all, and return what became of each, in their order; `told` is called with each as it is done."""
+    """Build all programs and return the results in the same order; `told` is called with each result as it is ready."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def one(program: Program) -> Built:

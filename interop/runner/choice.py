@@ -1,4 +1,4 @@
-"""What a command line asks for: which programs, by name."""
+"""Selects programs by the names given on the command line."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ AnyProgram = TypeVar("AnyProgram", bound=Program)
 
 
 def choose(programs: Sequence[AnyProgram], flag: str, given: Iterable[str]) -> list[AnyProgram]:
-    """Return the programs of these names, or of these folders; without any, all that do not wait to be named.
+    """Return the programs with these names or folders; if none are given, all except those marked `only_by_name`.
 
     Args:
-        programs: those that there are.
-        flag: the option of the command line that was given, for the error.
-        given: what the option was given; commas separate names too.
+        programs: the available programs.
+        flag: the command-line option, for the error message.
+        given: the values of the option; each may hold several names, separated by commas.
 
     Raises:
         ValueError: there is no such program.
@@ -33,5 +33,5 @@ def choose(programs: Sequence[AnyProgram], flag: str, given: Iterable[str]) -> l
 
 
 def split(given: Iterable[str]) -> set[str]:
-    """Return the names in what an option was given, which may hold several between commas."""
+    """Return the names in the values of an option; each value may hold several, separated by commas."""
     return {name.strip() for each in given for name in each.split(",") if name.strip()}

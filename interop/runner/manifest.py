@@ -1,4 +1,4 @@
-"""Reads the manifests of clients and of servers: what is the same in both, and each kind of value."""
+"""Reads the manifests of clients and servers: their common keys, and each kind of value."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _NEEDS = {"modules", "programs"}
 
 
 class ManifestError(ValueError):
-    """A manifest says what it cannot; names the file, the key, the value and what is allowed."""
+    """A manifest is invalid; the message names the file, the key, the value and what is allowed."""
 
 
 class Table:
-    """What stands in a manifest. All that reads it raises ManifestError for a wrong value."""
+    """The content of a manifest. All methods raise ManifestError for a wrong value."""
 
     def __init__(self, path: Path, keys: AbstractSet[str]) -> None:
-        """Read a file that may have these keys beside those that all programs have."""
+        """Read a file that may have these keys in addition to those common to all programs."""
         self._path = path
         try:
             self._found = tomllib.loads(path.read_text())
@@ -31,7 +31,7 @@ class Table:
         _check_keys(path, self._found, _COMMON | keys)
 
     def common(self) -> dict[str, Any]:
-        """Return the arguments that every Program has."""
+        """Return the keyword arguments common to all subclasses of Program."""
         needs: Mapping[str, Any] = self._found.get("needs", {})
         _check_keys(self._path, needs, _NEEDS)
         return {
@@ -44,15 +44,15 @@ class Table:
         }
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return a text."""
+        """Return a string."""
         return _text(self._path, self._found, key, default)
 
     def texts(self, key: str, default: list[str] | None = None) -> tuple[str, ...]:
-        """Return a list of texts."""
+        """Return a list of strings as a tuple."""
         return _texts(self._path, key, self._found.get(key, default))
 
     def flag(self, key: str, *, default: bool = False) -> bool:
-        """Return whether something is so."""
+        """Return a boolean."""
         value = self._found.get(key, default)
         if not isinstance(value, bool):
             raise ManifestError(f"{self._path}: {key}={value!r}: expected true or false")

@@ -1,4 +1,4 @@
-"""A program as a process: lines of JSON come out of it, its last words are kept, and it never outlives its context."""
+"""Runs a program as a process: reads JSON lines from its output, keeps its stderr, and ends it with its context."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Said = TypeVar("Said")
 
 _LAST_WORDS = 400
 _LOOK = 0.02
-"""How often a process is looked at that may have ended, in seconds."""
+"""The interval at which to check whether a process has ended, in seconds."""
 
 
 class ProgramError(Exception):
-    """A program did not do what it has to; says what, and what it wrote last."""
+    """A program did not do what its contract requires; the message says what is wrong, with its last output."""
 
 
 @contextlib.asynccontextmanager
 async def limited(seconds: float) -> AsyncIterator[None]:
-    """Raise ProgramError if the block, which is a trial, is not over after so many seconds."""
+    """Raise ProgramError if the block, which runs a trial, takes longer than this."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -39,19 +39,19 @@ async def limited(seconds: float) -> AsyncIterator[None]:
 class ProgramProcess(Generic[Said]):
     """One run of a program, from entering to leaving the context, whatever happens.
 
-    What it says in JSON goes to `heard`, line by line; what that makes of it all is the result of `_reading`.
+    Each line of JSON that it prints is passed to `_heard`; the last value that returns is the result of `_reading`.
     """
 
     error: ClassVar[type[ProgramError]] = ProgramError
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Run this command line, with these variables beside our own."""
+        """Run this command line once entered, with these environment variables in addition to our own."""
         self._name = name
         self._command = list(command)
         self._environment = _environment() | dict(environment or {})
 
     async def __aenter__(self) -> Self:
-        """Start it.
+        """Start the program.
 
         Raises:
             ProgramError: it cannot be run.
@@ -75,13 +75,13 @@ class ProgramProcess(Generic[Said]):
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # a command may start others, and all of them have to end
+            start_new_session=True,  # a command may start others, and all of them must be ended
         )
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """End it, if it has not ended."""
+        """End the program if it is still running."""
         await self._end()
         await asyncio.gather(self._reading, self._complaints, return_exceptions=True)
 
@@ -89,10 +89,10 @@ class ProgramProcess(Generic[Said]):
         await self._stop(0.0)
 
     async def _be_ready(self, limit: float) -> None:
-        """Wait until it says that it is ready.
+        """Wait until the program reports that it is ready.
 
         Raises:
-            ProgramError: it ended instead, or took too long.
+            ProgramError: it ended before that, or took too long.
         """
         ready = asyncio.create_task(self._ready.wait())
         await asyncio.wait({ready, self._reading}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
@@ -108,18 +108,18 @@ class ProgramProcess(Generic[Said]):
         return result
 
     def _heard(self, said: Mapping[str, Any]) -> Said | None:
-        """Hear a line: set `_ready` if that is what it says, and return what is to be kept of it."""
+        """Handle a line: set `_ready` if it says so, and return a value to keep, or None."""
         raise NotImplementedError
 
     async def _stop(self, patience: float) -> None:
-        """End the process and all that it started, if it does not end by itself."""
+        """End the process and everything it started, if it does not end by itself in `patience` seconds."""
         await asyncio.wait({self._ended}, timeout=patience)
         if not self._ended.done():
             self._kill()
         await self._ended
 
     async def _end_what_is_left(self) -> None:
-        """Once the process has ended, end what it started: that would go on, and keep our pipes open."""
+        """Once the process has ended, end what it started, which would otherwise keep our pipes open."""
         while self._process.returncode is None:  # noqa: ASYNC110 - in Python 3.11, `wait` waits for the pipes too
             await asyncio.sleep(_LOOK)
         self._kill()
@@ -129,7 +129,7 @@ class ProgramProcess(Generic[Said]):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     async def _fault(self, what: str) -> ProgramError:
-        """Return the error that says so, or how the program ended, with its last words."""
+        """Return an error with this text, or with how the program ended, and its last stderr output."""
         silent = self._reading.done() and self._reading.exception() is None
         await self._stop(1.0 if silent else 0.0)
         words = (await self._complaints).decode(errors="replace").strip()[-_LAST_WORDS:]
@@ -138,7 +138,7 @@ class ProgramProcess(Generic[Said]):
 
 
 def _environment() -> dict[str, str]:
-    """Return ours without proxies, which grpc would use even for this machine's own address."""
+    """Return our environment without proxies, which grpc would use even for this machine's own address."""
     kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     return kept | {"GRPC_VERBOSITY": "NONE"}
 
@@ -147,5 +147,5 @@ def _parse(line: bytes) -> Mapping[str, Any]:
     try:
         said = json.loads(line)
     except ValueError:
-        return {}  # a runtime that greets
+        return {}  # such as the greeting of a runtime
     return said if isinstance(said, dict) else {}

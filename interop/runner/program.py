@@ -1,4 +1,4 @@
-"""What a client's and a server's program have in common: what it needs, how it is built, and how it is run."""
+"""The programs of clients and servers: what they need, how they are built, and how they are run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pathlib import Path
 __all__ = ["ROOT", "BuildError", "Program", "build", "finish"]
 
 ROOT = Path(__file__).parents[2]
-"""Where commands are run."""
+"""The working directory of commands."""
 
 _BUILD_LIMIT = 600.0
 
 
 class BuildError(Exception):
-    """A program could not be built; says the last line that its tools wrote."""
+    """A program could not be built; the message has the last line that its tools wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +30,13 @@ class Program:
     """One program, as its manifest describes it.
 
     Attributes:
-        name: as it stands in tables.
-        folder: where its program is.
-        command: how to run it.
+        name: the name shown in tables.
+        folder: the folder of the program.
+        command: the command that runs it.
         modules: the Python modules that it needs.
         programs: the programs that it needs.
-        build: how to build it.
-        only_by_name: whether it takes part only where it is asked for by name.
+        build: the commands that build it.
+        only_by_name: whether it takes part only if requested by name.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Program:
 
     @property
     def missing(self) -> str:
-        """What it needs and is not here, in words; empty if nothing is missing."""
+        """The modules and programs that it needs and that are missing, in words; empty if there are none."""
         lacking = [f"the Python module {name}" for name in self.modules if not importlib.util.find_spec(name)]
         lacking += [f"the program {name}" for name in self.programs if shutil.which(name) is None]
         return " and ".join(lacking)
@@ -63,7 +63,7 @@ async def build(program: Program) -> None:
     """Run the program's build commands, in its folder.
 
     Raises:
-        BuildError: one of them could not be run, failed, or took too long.
+        BuildError: a command could not be run, failed, or took too long.
     """
     for command in program.build:
         try:
@@ -78,10 +78,10 @@ async def build(program: Program) -> None:
 
 
 async def finish(command: Sequence[str], folder: Path, limit: float) -> tuple[int | None, str]:
-    """Run a command to its end in a folder; return its exit status and what it wrote.
+    """Run a command to its end in a folder; return its exit status and output.
 
-    The status is None if the command took longer than `limit` seconds. It is killed then, with all that it started, as
-    it is when this is cancelled.
+    If it takes longer than `limit` seconds, or if this is cancelled, the command is killed with everything it started.
+    The status is None after a timeout.
 
     Raises:
         OSError: it could not be run.

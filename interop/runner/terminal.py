@@ -1,4 +1,4 @@
-"""What the views of all runs have in common: the console, the words for an outcome, and the look of a table."""
+"""What the terminal views of all commands share: the console, the words for outcomes, and the style of tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WIDE = 200
 
 
 def wide_console() -> Console:
-    """Return standard output, wide enough for a table where it is no terminal."""
+    """Return standard output, wide enough for a table if it is not a terminal."""
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = _WIDE
@@ -31,7 +31,7 @@ def wide_console() -> Console:
 
 
 def plain_table(*columns: str) -> Table:
-    """Return a table whose first columns have these headings and are not wrapped."""
+    """Return a table whose first columns have these headings and do not wrap."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, no_wrap=True)

@@ -1,4 +1,4 @@
-"""Running something until it ends, or until Ctrl-C or SIGTERM: it is cancelled then, and cleans up behind itself."""
+"""Runs a coroutine until it ends, or until Ctrl-C or SIGTERM, which cancel it so that it can clean up."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Result = TypeVar("Result")
 
 
 def run_until_told(work: Coroutine[Any, Any, Result]) -> Result | None:
-    """Run something to its end; return None if it was told to stop before."""
+    """Run a coroutine and return its result, or None if Ctrl-C or SIGTERM stopped it."""
     return asyncio.run(_until_told(work))
 
 
 def run_to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run something that returns anything but None to its end.
+    """Run a coroutine, which must not return None, and return its result.
 
     Raises:
-        click.Abort: it was told to stop before.
+        click.Abort: Ctrl-C or SIGTERM stopped it.
     """
     result = run_until_told(work)
     if result is None:

@@ -1,4 +1,4 @@
-"""What the results of all runs have in common as JSON: verdicts, plain values, and the machine."""
+"""What the JSON results of all commands share: verdicts, plain values, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _IN_A_LIST = re.compile(r"\},\{(?=\"(clause|name|server)\")")
 
 
 def write(value: Mapping[str, Any], path: Path) -> None:
-    """Write what JSON can say to a file, with a line for each verdict: short, and a change shows where it is."""
+    """Write a value as JSON, with one line for each verdict: compact, and readable as a diff."""
     text = json.dumps(value, separators=(",", ":"))
     path.write_text(_IN_A_LIST.sub("},\n{", text) + "\n")
 
 
 def machine() -> str:
-    """Return what a run is made on, in a line."""
+    """Return a description of the machine, in one line."""
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
@@ -44,12 +44,12 @@ def summary(verdict: Verdict) -> dict[str, Any]:
 
 
 def whole(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict with all that was measured for it."""
+    """Return a verdict with everything that was measured for it."""
     return plain(asdict(verdict)) | summary(verdict)  # type: ignore[no-any-return]
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON can say, with None for what has no bound."""
+    """Convert a value to types that JSON supports, with None for infinity."""
     match value:
         case Enum():
             return value.value

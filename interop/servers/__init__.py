@@ -1,5 +1,5 @@
-"""Servers of others, against which this project's channel is tested, and what happens to them.
+"""Tests this project's channel against other servers while these are killed, drained, aged, frozen and reloaded.
 
-`README.md` beside this file tells what a server's program has to do. `manifest.py` finds and reads the folders,
-`happenings.py` has what is done to a server, `case.py` does it, and `demands.py` says what must hold.
+`README.md` beside this file documents what a server's program has to do. `server.py` finds the folders and reads their
+manifests, `happenings.py` lists what can happen to a server, `case.py` makes it happen, and `demands.py` judges.
 """

@@ -1,4 +1,4 @@
-"""One server, one happening: the server is started, our channel calls it, it happens, and what was seen is returned."""
+"""Runs one case: starts a server, calls it with our channel, lets something happen to it, and returns what was seen."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["Case"]
 
 TERMS = COMPRESSED
 _BEFORE = 1.0
-"""How long there are calls before anything happens, in seconds."""
+"""How long calls are made before anything happens, in seconds."""
 _AFTER = 1.0
-"""How long there are calls once it is over and they are answered again."""
+"""How long calls are made once it is over and calls are answered again, in seconds."""
 _RECOVERY = 3.0
-"""How much longer than the longest backoff is waited for that."""
+"""How much longer than the longest backoff to wait for answers, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +33,9 @@ class Case:
     """One server, and what happens to it.
 
     Attributes:
-        server: which server.
-        upstream: the server behind it; None for what is no proxy.
-        happening: what happens.
+        server: the server.
+        upstream: the server behind it; None if it is not a proxy.
+        happening: what happens to it.
     """
 
     server: Server
@@ -43,10 +43,10 @@ class Case:
     happening: Happening
 
     async def perform(self, folder: str) -> Observation:
-        """Do it; temporary files go to `folder`.
+        """Run the case, with temporary files in `folder`, and return what was seen.
 
         Raises:
-            ServerError: a server did not do what a server has to.
+            ServerError: a server did not do what its contract requires.
         """
         async with AsyncExitStack() as stack:
             stage = await _Stage.set(self, folder, stack)
@@ -54,7 +54,7 @@ class Case:
 
 
 class _Stage:
-    """The servers of a case as they stand, and what is done to them."""
+    """The running servers of a case, and what is done to them."""
 
     def __init__(self, case: Case, folder: str, stack: AsyncExitStack) -> None:
         self._case, self._folder, self._stack = case, folder, stack
@@ -83,7 +83,7 @@ class _Stage:
         return process, listening.port
 
     async def play(self) -> Observation:
-        """Call the server, let it happen, and return what was seen."""
+        """Call the server, make it happen, and return what was seen."""
         case, staging, events = self._case, self._staging, list[ConnectionEvent]()
         options = [*_options(TERMS), *staging.options]
         began = self._clock()
@@ -96,7 +96,7 @@ class _Stage:
                 await traffic.answered_since(back, TERMS.cap + _RECOVERY)
                 await asyncio.sleep(_AFTER)
                 await traffic.answered_since(self._clock(), TERMS.cap + _RECOVERY)
-                state = channel.get_state()  # now, because an ageing connection may end without calls
+                state = channel.get_state()  # now, because an aging connection may end once there are no calls
             return Observation(
                 server=case.server,
                 happening=case.happening,
@@ -113,7 +113,7 @@ class _Stage:
             )
 
     async def _happen(self) -> tuple[float, float]:
-        """Let it happen; return when the server was gone, and when it was back."""
+        """Make it happen; return when the server was gone, and when it was back."""
         match self._case.happening:
             case Happening.KILLED:
                 await self._front.kill()

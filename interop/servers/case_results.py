@@ -1,4 +1,4 @@
-"""What a run has found out: values, whether that is good, and the same as JSON."""
+"""The results of a run: values, whether they pass, and conversion to JSON."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["CaseResult", "CaseResults", "to_json"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """What was found out by one case.
+    """The results of one case.
 
     Attributes:
-        server: in front of which server.
+        server: the server.
         happening: what happened to it.
-        verdicts: what is said of our channel.
-        observation: what was seen; None if the case did not come to its end.
-        fault: why it did not; otherwise empty.
+        verdicts: the verdicts on our channel.
+        observation: what was seen; None if the case could not be completed.
+        fault: why it could not be completed; otherwise empty.
     """
 
     server: Server
@@ -39,12 +39,12 @@ class CaseResult:
 
     @property
     def passed(self) -> bool:
-        """Whether it came to its end, and nothing fails that has to hold there."""
+        """Whether the case was completed, and no demand fails."""
         return not self.fault and not self.failed
 
     @property
     def outcome(self) -> Outcome:
-        """The same as one verdict."""
+        """The result as one outcome."""
         return Outcome.PASS if self.passed else Outcome.FAIL
 
     @property
@@ -60,14 +60,14 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResults:
-    """All that a run has found out.
+    """The results of a run.
 
     Attributes:
-        began: when it began.
+        began: when the run started.
         short: whether it was a short run.
         upstream: the name of the server behind the proxies.
-        cases: each server and each happening, in order.
-        missing: by server, what it needs and is not here.
+        cases: the results of each case, in order.
+        missing: the missing requirements of each server that was left out, by name.
     """
 
     began: datetime
@@ -78,25 +78,25 @@ class CaseResults:
 
     @property
     def servers(self) -> tuple[Server, ...]:
-        """The servers that were there."""
+        """The servers that were run."""
         return tuple({case.server.name: case.server for case in self.cases}.values())
 
     def cases_of(self, server: Server) -> Sequence[CaseResult]:
-        """Return what was found out in front of this server."""
+        """Return the results of this server's cases."""
         return [case for case in self.cases if case.server == server]
 
     def versions_of(self, server: Server) -> Mapping[str, str]:
-        """Return what a server uses; nothing if it never came to its end."""
+        """Return the versions that a server uses; empty if none of its cases was completed."""
         found = (case.observation.versions for case in self.cases_of(server) if case.observation is not None)
         return next(found, {})
 
     def passed(self, *, require_all: bool) -> bool:
-        """Return whether everything holds; with `require_all`, and no server is missing."""
+        """Return whether all cases pass; with `require_all`, also whether no server is missing."""
         return all(case.passed for case in self.cases) and not (require_all and self.missing)
 
 
 def to_json(results: CaseResults) -> dict[str, Any]:
-    """Return everything, with None for what has no bound; times are seconds since the calls began."""
+    """Return all results as JSON, with None for infinite bounds; times are seconds since the calls began."""
     return {
         "began": results.began.isoformat(timespec="seconds"),
         "short": results.short,

@@ -1,4 +1,4 @@
-"""What a run shows on the terminal: how far it is, the table of servers and happenings, and what was missed."""
+"""The terminal output of a run: its progress, the table of servers and happenings, and the failures."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["CaseView"]
 
 
 class CaseView:
-    """The terminal, or what is there in its place."""
+    """Prints the progress and results of a run."""
 
     def __init__(self, console: Console | None = None) -> None:
         """Write to `console`; None is standard output."""
         self.console = console or wide_console()
 
     def ended(self, case: CaseResult, number: int, of: int) -> None:
-        """Show that a case is over, with its number."""
+        """Print the outcome of a case, with its number."""
         said = f"{number} of {of}: {case.server.name} {case.happening.value}: "
         self.console.print(Text.assemble(said, WORDS[case.outcome]))
 
     def show(self, results: CaseResults) -> None:
-        """Print the table, and below it what was missed and by how much."""
+        """Print the table, and below it the failures."""
         self.console.print()
         self.console.print(_table(results))
         for name, reason in results.missing.items():

@@ -1,4 +1,4 @@
-"""`python -m interop servers`: our channel before every server, through everything that happens to it."""
+"""`python -m interop servers`: tests our channel against every server, through everything that can happen to it."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from interop.servers.server import Server, find_servers
 __all__ = ["UPSTREAM", "cases", "run_all", "servers"]
 
 UPSTREAM = "grpc_python"
-"""The folder of the server that stands behind proxies."""
+"""The folder of the server behind the proxies."""
 
 _AT_ONCE = 2 * (os.cpu_count() or 1)
-"""How many cases are performed side by side. All of them call all the time."""
+"""How many cases run side by side. All of them make calls all the time."""
 
 _LIMIT = 180.0
-"""How long a case may take, in seconds: the slowest start twice, and the calls between."""
+"""How long a case may take, in seconds: two of the slowest starts, and the calls between."""
 
 
 @click.command()
-@click.option("--servers", "names", multiple=True, metavar="NAME", help="Only this server; may be given again.")
-@click.option("--short", is_flag=True, help="Two happenings for each server.")
-@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write everything here.")
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a page in Markdown here.")
-@click.option("--at-once", type=click.IntRange(min=1), default=_AT_ONCE, help="How many cases, side by side.")
+@click.option("--servers", "names", multiple=True, metavar="NAME", help="Test only this server; may be repeated.")
+@click.option("--short", is_flag=True, help="Test two happenings for each server.")
+@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all results here.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a Markdown page here.")
+@click.option("--at-once", type=click.IntRange(min=1), default=_AT_ONCE, help="How many cases run side by side.")
 @click.pass_context
 def servers(
     context: click.Context, names: tuple[str, ...], short: bool, file: Path | None, report: Path | None, at_once: int
 ) -> None:
-    """Put grpc_backoff before servers that are killed, drained, aged, frozen and reloaded.
+    """Test grpc_backoff against servers that are killed, drained, aged, frozen and reloaded.
 
-    The exit status is 0 if all that has to hold does, else 1. A server that is missing on this machine is left out,
-    which is an error only if the environment has GRPC_BACKOFF_REQUIRE_PEERS=1.
+    The exit status is 0 if every case passes, else 1. Servers that are missing on this machine are left out, which is
+    an error only if the environment has GRPC_BACKOFF_REQUIRE_PEERS=1.
     """
     try:
         every = find_servers()
@@ -73,7 +73,7 @@ def _upstream(every: Iterable[Server]) -> Server:
 
 
 def cases(chosen: Iterable[Server], upstream: Server, *, short: bool) -> list[Case]:
-    """Return what is to be performed."""
+    """Return the cases to run."""
     return [
         Case(server=server, upstream=upstream if server.proxy else None, happening=happening)
         for server in chosen
@@ -85,7 +85,7 @@ def cases(chosen: Iterable[Server], upstream: Server, *, short: bool) -> list[Ca
 async def run_all(
     chosen: Sequence[Server], upstream: Server, view: CaseView, *, short: bool = False, at_once: int = _AT_ONCE
 ) -> CaseResults:
-    """Let everything happen to every server, and judge our channel."""
+    """Run every case, and judge our channel in each."""
     began = datetime.now(UTC).astimezone()
     built = await build_all(chosen)
     missing = {each.program.name: each.missing for each in built if each.missing}

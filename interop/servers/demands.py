@@ -1,6 +1,6 @@
-"""What must hold of our channel, whatever happens to its server: each demand, where it applies, and how it is measured.
+"""What must hold for our channel, whatever happens to its server: demands, where they apply, and how to measure them.
 
-All of it is arithmetic on observations; nothing here calls anything or reads a clock.
+Everything here computes on observations; nothing makes calls or reads a clock.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from interop.servers.traffic import Call, Ended
 __all__ = ["DEMANDS", "Demand", "judge", "recovery"]
 
 _LATE = 0.5
-"""How much later than its deadline a call may end, and how much later than the backoff's a call may be answered, in
+"""How much later than its deadline a call may end, and how much later than the backoff allows it may be answered, in
 seconds: the machine may be busy."""
 
 _AT_DEADLINE = 0.1
-"""How far from its deadline a call may be that the server ended for its deadline, in seconds."""
+"""How close to its deadline a call must be, in seconds, to have been ended by the server because of it."""
 
 _NONE = Range(0, 0)
 _ALL = frozenset(Happening)
@@ -37,14 +37,14 @@ _RESTARTED = frozenset({Happening.KILLED, Happening.DRAINED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """One thing that has to hold.
+    """One requirement on our channel.
 
     Attributes:
-        name: what it is called in tables.
-        rule: the rule that it stands for.
-        says: what it demands, in one sentence.
-        measure: yields what is to be held against what is allowed; nothing is no evidence, and fails.
-        happenings: where it applies.
+        name: its name in tables.
+        rule: the rule that it represents.
+        says: what it requires, in one sentence.
+        measure: yields figures with their allowed ranges; yielding none counts as a failure.
+        happenings: the happenings to which it applies.
     """
 
     name: str
@@ -64,7 +64,7 @@ def judge(observation: Observation) -> tuple[Verdict, ...]:
 
 
 def recovery(observation: Observation) -> float | None:
-    """Return how long after the server was back a call was answered that had been made, or was still waiting, then."""
+    """Return the time from the server's return to the first answer after it, in seconds; None if there was none."""
     answers = (call.ended.at for call in observation.calls if call.answered and call.ended is not None)
     first = min((at for at in answers if at >= observation.back), default=None)
     return None if first is None else first - observation.back
@@ -95,8 +95,8 @@ def _may_end_so(call: Call, ended: Ended, observation: Observation) -> bool:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return observation.happening in _FROZEN
         case grpc.StatusCode.CANCELLED if observation.happening in _FROZEN:
-            # Servers in Go and Java reset a call whose deadline passes; the core reads that as CANCELLED if its own
-            # clock is behind by a moment, on any channel.
+            # Servers in Go and Java reset a call whose deadline passes. The core reports that as CANCELLED, on any
+            # channel, if its own deadline timer has not fired yet.
             return abs(ended.at - call.deadline) <= _AT_DEADLINE
         case grpc.StatusCode.CANCELLED:
             return observation.happening is Happening.DRAINED and not observation.server.graceful
@@ -107,7 +107,7 @@ def _lost(observation: Observation) -> Iterator[Measure]:
     if observation.happening is Happening.DRAINED and not observation.server.graceful:
         raise NotApplicableError("the server loses calls of any client when it is told to end")
     yield _calls("calls lost", sum(call.lost for call in observation.calls))
-    if observation.happening is not Happening.DRAINED:  # fail-fast calls find no server once it has ended
+    if observation.happening is not Happening.DRAINED:  # fail-fast calls fail once the server has ended
         yield _calls("calls that failed", sum(not call.answered for call in observation.calls))
     elif observation.server.delays:
         yield _calls("calls in its midst that were answered", len(observation.survivors), Range(1, math.inf))
@@ -124,7 +124,7 @@ def _waiting(observation: Observation) -> Iterator[Measure]:
 
 
 def _recovers(observation: Observation) -> Iterator[Measure]:
-    """Count in the longest gap that can have been in progress."""
+    """Allow for the longest gap that can have been in progress."""
     seconds = recovery(observation)
     yield _calls("answers since it was back", 0 if seconds is None else 1, Range(1, math.inf))
     if seconds is None:
@@ -251,4 +251,4 @@ DEMANDS = (
     ),
     Demand(name="ready", rule="CH-2", says="At the end the channel is READY.", measure=_ready),
 )
-"""All of them."""
+"""All demands."""

@@ -1,4 +1,4 @@
-"""What happens to a server while it is called: the names, and how long each part takes. `case.py` makes it happen."""
+"""What can happen to a server while it is called: names, and how long each part takes. `case.py` makes it happen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["COURSES", "SHORT", "Course", "Happening"]
 
 
 class Happening(enum.Enum):
-    """What happens. The value is its name in manifests and on the command line."""
+    """What can happen to a server. The value is its name in manifests and on the command line."""
 
     KILLED = "killed"
     DRAINED = "drained"
@@ -27,20 +27,20 @@ class Happening(enum.Enum):
 
 
 SHORT: Final = frozenset({Happening.KILLED, Happening.DRAINED, Happening.RELOADED, Happening.UPSTREAM_DOWN})
-"""What a short run has of them; of a proxy, only what can happen to nothing else."""
+"""The happenings of a short run; for proxies, only those that are specific to proxies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """How something is made to happen. Times are seconds.
+    """How something is made to happen. Times are in seconds.
 
     Attributes:
         says: what happens, in a sentence.
-        lasts: how long the server is gone, frozen or being aged, or how long after a reload the next one comes.
-        deadline: what fail-fast calls have; and the wait-for-ready ones too where `everybody`.
-        everybody: whether wait-for-ready calls have no longer deadline.
-        settings: what the server is told beside its port, in milliseconds.
-        options: what the channel is told beside its backoff.
+        lasts: how long the server is gone, frozen or aging, or the time between reloads.
+        deadline: the deadline of fail-fast calls, and with `everybody` also of wait-for-ready calls.
+        everybody: whether wait-for-ready calls have the same deadline instead of a longer one.
+        settings: further settings of the server, in milliseconds.
+        options: further options of the channel.
     """
 
     says: str
@@ -52,11 +52,11 @@ class Course:
 
 
 AGE: Final = 1.0
-"""How old connections get where they age, in seconds; a server may take a tenth of it more or less (gRFC A9)."""
+"""MAX_CONNECTION_AGE where connections age, in seconds; servers add jitter of up to a tenth either way (gRFC A9)."""
 RELOADS: Final = 2
 """How often a proxy is reloaded."""
 KEEPALIVE: Final = 1.0
-"""After how many seconds of silence the channel sends a PING, and how long it waits for the answer."""
+"""After how much silence the channel sends a PING, and how long it waits for the answer, in seconds."""
 
 _KEEPALIVE: Final = (
     ("grpc.keepalive_time_ms", round(1000 * KEEPALIVE)),
@@ -96,4 +96,4 @@ COURSES: Final = {
         deadline=8.0,
     ),
 }
-"""How each of them is staged."""
+"""The course of each happening."""

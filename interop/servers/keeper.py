@@ -1,7 +1,7 @@
-"""Programs that have a command line of their own, such as etcd's or nginx's, as servers by the contract.
+"""Adapts programs with a command line of their own, such as etcd or nginx, to the contract of servers.
 
-A keeper stands in front of the program: it starts it, says when the program takes connections, hands on signals under
-the names that the program has for them, and ends with all that it started when its standard input ends.
+A keeper starts the program, reports when it accepts connections, forwards signals as the ones that the program
+expects, and ends with everything it started when its standard input ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from interop.servers.server_program import HOST, ServeOrder, end_with_input, say
 __all__ = ["Native", "configuration", "free_port", "keep"]
 
 _STARTUP = 30.0
-"""How long a program may take until it takes connections, in seconds."""
+"""How long a program may take until it accepts connections, in seconds."""
 _LOOK = 0.01
 
 
@@ -33,12 +33,12 @@ class Native:
     """A program with a command line of its own.
 
     Attributes:
-        name: what it is called, as a program and among the versions.
-        command: makes the command line from the order and a folder that the program has for itself.
-        version: what makes it tell its version.
-        drain: the signal by which it ends gracefully.
-        reload: the signal by which it reads its configuration anew, if it has one.
-        environment: what it needs beside ours.
+        name: the name of the program, also among the versions.
+        command: returns the command line, given the arguments and a folder for the program's own use.
+        version: the command that prints its version.
+        drain: the signal that ends it gracefully.
+        reload: the signal that reloads its configuration, if there is one.
+        environment: environment variables that it needs in addition to ours.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Native:
 
 
 def keep(native: Native, order: ServeOrder) -> None:
-    """Run the program until it ends, and end as it does."""
+    """Run the program until it ends, and exit with its status."""
     folder = Path(tempfile.mkdtemp(prefix=f"{native.name}-"))
     end_with_input(lambda: _end_all(folder))
     order = order if order.port else replace(order, port=free_port())
@@ -94,7 +94,7 @@ def _version(native: Native) -> str:
 
 
 def configuration(template: Path, folder: Path, **values: object) -> Path:
-    """Fill in a template, whose `{port}` and the like stand between braces of its own; return the file in `folder`."""
+    """Write a template to `folder`, with `{port}` and the like filled in, and other braces kept; return the file."""
     text = template.read_text()
     for name, value in {"folder": folder, **values}.items():
         text = text.replace(f"{{{name}}}", str(value))
@@ -104,7 +104,7 @@ def configuration(template: Path, folder: Path, **values: object) -> Path:
 
 
 def free_port() -> int:
-    """Return a port that is free at this moment; none of these programs can choose one and say which."""
+    """Return a port that is free now; none of these programs can choose one and report it."""
     with socket.socket() as sock:
         sock.bind((HOST, 0))
         port: int = sock.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What a server did, and what our channel saw of it, in plain sentences with the figures of one case."""
+"""Describes in sentences what a server did and what our channel saw of it, with the figures of one case."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def notes(observation: Observation) -> list[str]:
 
 
 def figures(observation: Observation | None) -> list[str]:
-    """Return the cells of a table's line: calls, failed ones, the time of recovery, connections and attempts."""
+    """Return the cells of a table row: calls, failed calls, time of recovery, connections and attempts."""
     if observation is None:
         return [""] * 5
     seconds = recovery(observation)
@@ -122,13 +122,13 @@ def _lost(observation: Observation) -> str:
 
 
 def _how(calls: Sequence[Call]) -> str:
-    """Say how calls ended, most frequent first: the code, and the words that came with it."""
+    """Return how calls ended, most frequent first: the code and the details."""
     words = Counter(f"{call.ended.code.name}, {_plain(call.ended.details)!r}" for call in calls if call.ended)
     return f" ({'; '.join(text for text, _ in words.most_common(2))})" if words else ""
 
 
 def _plain(details: str) -> str:
-    """Leave out what is another one each time: the target, and the attempt that is next."""
+    """Remove what differs from call to call: the target, and the next attempt."""
     return re.sub(r"; (attempt|next) [^;]*$", "", re.sub(r"(ipv4:)?127\.0\.0\.1:\d+", "the target", details))
 
 

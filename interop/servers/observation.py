@@ -1,4 +1,4 @@
-"""What was seen of our channel while something happened to its server. Values only; `demands.py` judges them."""
+"""What was seen of our channel while something happened to its server, as values; `demands.py` judges them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Observation", "Outage"]
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A time without a connection, from a loss (or the first wish for one) to READY, or to the end of what was seen."""
+    """A time without a connection: from its loss, or from the first call, to READY or to the end of the observation."""
 
     began: float
     ended: float
@@ -31,18 +31,18 @@ class Observation:
     """What was seen. Times are seconds on the event loop's clock.
 
     Attributes:
-        server: in front of which server.
+        server: the server.
         happening: what happened to it.
-        terms: the backoff that the channel was told.
+        terms: the backoff that the channel was configured with.
         calls: all calls.
-        events: all that the channel said.
+        events: all events of the channel.
         began: when the calls began.
-        struck: when it began to happen.
-        gone: when the server had ended, or had been stopped.
-        back: when it listened again, or went on.
+        struck: when the happening began.
+        gone: when the server had ended, or was frozen.
+        back: when it listened again, or resumed.
         over: when the last call had ended.
-        state: the channel's state when one of the last calls had just been answered.
-        versions: of what the server, and the one behind it, use.
+        state: the channel's state just after one of the last calls was answered.
+        versions: the versions used by the server and the one behind it.
     """
 
     server: Server
@@ -65,7 +65,7 @@ class Observation:
 
     @property
     def starts(self) -> Sequence[float]:
-        """When attempts began."""
+        """When attempts started."""
         return [event.at for event in self.events if isinstance(event, AttemptStarted)]
 
     @property
@@ -89,13 +89,13 @@ class Observation:
 
     @property
     def survivors(self) -> Sequence[Call]:
-        """The calls that were running when it began to happen, and were answered."""
+        """The calls that were running when the happening began, and were answered."""
         running = (call for call in self.calls if call.began < self.struck and call.answered)
         return [call for call in running if call.ended is not None and call.ended.at > self.struck]
 
     @property
     def meanwhile(self) -> Sequence[Call]:
-        """The calls that were made while the server was away."""
+        """The calls that were made while the server was gone."""
         return [call for call in self.calls if self.gone <= call.began < self.back]
 
     @property

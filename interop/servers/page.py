@@ -1,4 +1,4 @@
-"""The page of a run: what was done to which server, whether our channel did as it should, and what the servers do."""
+"""The page of a run: what happened to which server, the verdicts on our channel, and what the servers did."""
 
 from __future__ import annotations
 

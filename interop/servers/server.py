@@ -1,4 +1,4 @@
-"""Which servers there are: reads the manifests beside this file, which are like those of peers."""
+"""Finds the servers and reads their manifests, which are similar to those of peers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Server(Program):
     """One server, as its manifest describes it.
 
     Attributes:
-        method: what is called on it, with an empty message.
-        proxy: whether it stands in front of another server.
-        graceful: whether it loses no call when it is told to end; what it loses then is no fault of the client's.
+        method: the method that is called, with an empty message.
+        proxy: whether it is a proxy in front of another server.
+        graceful: whether it loses no calls on SIGTERM; if it does, the client is not to blame.
         happenings: what can happen to it.
     """
 
@@ -36,15 +36,15 @@ class Server(Program):
 
     @property
     def delays(self) -> bool:
-        """Whether it answers as late as it is told, so that calls can be in the midst of something."""
+        """Whether it can delay its answers, so that calls are running when something happens."""
         return self.method == EMPTY_CALL
 
 
 def find_servers(folder: Path = _FOLDER) -> list[Server]:
-    """Return the servers whose manifests are in the folders of this one: proxies last, then by name.
+    """Return the servers whose manifests are in subfolders of `folder`, ordered by name, with proxies last.
 
     Raises:
-        ManifestError: one of them cannot be read.
+        ManifestError: a manifest is invalid.
     """
     servers = [_read(path) for path in folder.glob("*/server.toml")]
     return sorted(servers, key=lambda server: (server.proxy, server.name.lower()))

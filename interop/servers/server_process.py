@@ -1,4 +1,4 @@
-"""A server as a process: started on a port, killed, drained, reloaded, frozen, and started again."""
+"""Runs a server as a process, which can be killed, drained, reloaded and frozen."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from interop.servers.server import Server
 __all__ = ["Listening", "ServerError", "ServerProcess"]
 
 _STARTUP = 60.0
-"""How long a server may take until it listens, in seconds: a virtual machine that warms up on a busy computer."""
+"""How long a server may take until it listens, in seconds: a JVM takes long to start on a busy machine."""
 _DRAIN = 20.0
-"""How long it may take to end gracefully."""
+"""How long it may take to end gracefully, in seconds."""
 _TAKES_HOLD = 0.05
-"""How long a stop takes to reach all threads and all processes of a group, at most, in seconds."""
+"""How long SIGSTOP takes at most to reach all threads and processes of a group, in seconds."""
 
 
 class ServerError(ProgramError):
-    """A server did not do what a server has to; says what, and what it wrote last."""
+    """A server did not do what its contract requires; the message says what is wrong, with its last output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """What a server says of itself when it listens.
+    """What a server reports when it listens.
 
     Attributes:
-        port: where, on 127.0.0.1.
-        versions: of what it uses.
+        port: the port, on 127.0.0.1.
+        versions: the versions of the software it uses.
     """
 
     port: int
@@ -41,21 +41,21 @@ class Listening:
 
 
 class ServerProcess(ProgramProcess[Listening]):
-    """One run of a server's program, from entering to leaving the context, which does not let it live on."""
+    """One run of a server's program; leaving the context ends it."""
 
     error = ServerError
 
     def __init__(self, server: Server, port: int, settings: Mapping[str, int], folder: str) -> None:
-        """Have it listen there (0: anywhere), with these arguments, and its temporary files in `folder`."""
+        """Run on `port` (0 for any free one) with these arguments, and with temporary files in `folder`."""
         told = {"port": port, **settings}
         arguments = [part for name, value in told.items() for part in (f"--{name}", str(value))]
         super().__init__(server.name, [*server.filled(server.command), *arguments], {"TMPDIR": folder})
 
     async def listening(self) -> Listening:
-        """Wait until it listens.
+        """Wait until the server listens.
 
         Raises:
-            ServerError: it ended instead, or took too long.
+            ServerError: it ended before that, or took too long.
         """
         await self._be_ready(_STARTUP)
         return self._said
@@ -68,15 +68,15 @@ class ServerProcess(ProgramProcess[Listening]):
         return self._said
 
     async def kill(self) -> None:
-        """End it without a goodbye; the kernel closes its sockets."""
+        """Kill the server; the kernel closes its sockets."""
         self._signal_all(signal.SIGKILL)
         await self._process.wait()
 
     async def drain(self) -> None:
-        """Have it end gracefully.
+        """End the server gracefully, with SIGTERM.
 
         Raises:
-            ServerError: it does not end.
+            ServerError: it does not end in time.
         """
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -86,17 +86,17 @@ class ServerProcess(ProgramProcess[Listening]):
             raise await self._fault(f"had not ended {_DRAIN:g} s after SIGTERM") from None
 
     def reload(self) -> None:
-        """Have it read its configuration anew."""
+        """Make the server reload its configuration, with SIGHUP."""
         self._process.send_signal(signal.SIGHUP)
 
     async def freeze(self) -> None:
-        """Stop it, so that the kernel accepts connections but nothing answers."""
+        """Stop the server's processes: the kernel still accepts connections, but nothing answers."""
         self._signal_all(signal.SIGSTOP)
         await asyncio.to_thread(os.waitid, os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
         await asyncio.sleep(_TAKES_HOLD)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume the server's processes."""
         self._signal_all(signal.SIGCONT)
 
     def _signal_all(self, number: signal.Signals) -> None:

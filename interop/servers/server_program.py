@@ -1,4 +1,4 @@
-"""What the server programs in Python share: the command line, the line of output, and the end with the input."""
+"""What the server programs in Python share: the command line, the line of output, and the exit at the end of input."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MILLISECONDS = click.IntRange(min=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOrder:
-    """What a server was told on the command line.
+    """The command-line arguments of a server.
 
     Attributes:
-        port: where to listen; 0 for any free port.
-        upstream: the port of the server that a proxy stands in front of; None for what is no proxy.
+        port: the port to listen on; 0 for any free port.
+        upstream: the port of the server behind a proxy; None if this is not a proxy.
         max_age_ms: MAX_CONNECTION_AGE; None for no limit.
-        grace_ms: what running calls have beyond that.
+        grace_ms: MAX_CONNECTION_AGE_GRACE: how long running calls may continue after that.
     """
 
     port: int
@@ -38,13 +38,13 @@ class ServeOrder:
 
 
 def say_listening(port: int, **versions: str) -> None:
-    """Write the line of output: where it listens, and the versions of what is used."""
+    """Write the line of output: the port, and the versions of the software used."""
     versions["python"] = platform.python_version()
     click.echo(json.dumps({"event": "listening", "port": port, "versions": versions}))
 
 
 def end_with_input(end: Callable[[], object] = lambda: os._exit(0)) -> None:
-    """Call `end`, from another thread, when standard input reaches its end: then the parent is gone."""
+    """Call `end`, from another thread, when standard input ends, which means that the parent is gone."""
 
     def wait() -> None:
         while os.read(sys.stdin.fileno(), 1024):
@@ -55,7 +55,7 @@ def end_with_input(end: Callable[[], object] = lambda: os._exit(0)) -> None:
 
 
 def command(run: Callable[[ServeOrder], None]) -> click.Command:
-    """Return the command line of a server that does what `run` does."""
+    """Return a command that parses the arguments of a server and calls `run` with them."""
 
     @click.command()
     @click.option("--port", type=_PORT, required=True)

@@ -1,4 +1,4 @@
-"""Calls that go on all the time on one channel, and what became of each."""
+"""Makes calls continuously on one channel, and records the outcome of each."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["Call", "Ended", "Traffic"]
 
 _PAUSE = 0.02
 _DELAY_MS = 400
-"""How late a long call's answer comes."""
+"""How long a server delays the answer to a long call."""
 _PATIENCE = 20.0
 """The deadline of wait-for-ready calls, in seconds: long enough for a server to be killed and started again."""
 _CORE_COULD_NOT_CONNECT = "failed to connect to all addresses"
 _SLACK = 2.0
-"""How long after its deadline a call is given up at the end, in seconds: it hangs."""
+"""How long after its deadline a call is considered to hang, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class Ended:
     """How a call ended.
 
     Attributes:
-        at: when.
-        code: with which status.
-        details: in words; empty for success.
-        unsent: whether it failed for lack of a connection, so that no server can have seen it. The channel says so, or
-            its core does, which dials for a call that enters a connection in the moment of its end.
+        at: when it ended.
+        code: its status code.
+        details: its status details; empty for success.
+        unsent: whether it failed for lack of a connection, so that no server can have seen it. Either the channel
+            reports that, or its core, which dials again for a call that is assigned to a connection as it ends.
     """
 
     at: float
@@ -48,11 +48,11 @@ class Call:
     """One call. Times are seconds on the event loop's clock.
 
     Attributes:
-        wait_for_ready: whether it waits for READY.
-        long: whether the server was asked to take its time.
+        wait_for_ready: whether it is a wait-for-ready call.
+        long: whether the server was asked to delay its answer.
         began: when it was made.
-        deadline: when it has to end.
-        ended: how it ended; None while it runs, and for good if it hung.
+        deadline: when it must end.
+        ended: how it ended; None while it runs, or if it hung.
     """
 
     wait_for_ready: bool
@@ -68,15 +68,15 @@ class Call:
 
     @property
     def lost(self) -> bool:
-        """Whether it failed though it had been sent, or though it was to wait for a connection."""
+        """Whether it failed although it had been sent, or although it was a wait-for-ready call."""
         return not self.answered and (self.wait_for_ready or self.ended is None or not self.ended.unsent)
 
 
 class Traffic:
-    """Workers that call in turns, from entering to leaving the context: wait-for-ready or fail-fast, short or long."""
+    """Workers that make calls while the context is open: wait-for-ready or fail-fast, short or long."""
 
     def __init__(self, channel: aio.Channel, method: str, deadline: float, *, everybody: bool) -> None:
-        """Call this method; wait-for-ready calls have this deadline only where `everybody` has."""
+        """Call this method; the deadline, in seconds, applies to wait-for-ready calls only with `everybody`."""
         self._method: Any = channel.unary_unary(method)
         self._deadlines = {False: deadline, True: deadline if everybody else _PATIENCE}
         self._calls: list[Call] = []
@@ -89,7 +89,7 @@ class Traffic:
         return self._calls
 
     async def __aenter__(self) -> Self:
-        """Begin to call."""
+        """Start making calls."""
         kinds = [(False, False), (True, False), (False, False), (True, False), (False, True), (True, True)]
         self._workers = [asyncio.create_task(self._work(wait_for_ready, long)) for wait_for_ready, long in kinds]
         return self
@@ -97,7 +97,7 @@ class Traffic:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Let running calls end, and give up those that hang."""
+        """Wait for running calls to end, and cancel those that hang."""
         self._over = True
         patience = 0.0 if exc_type else max(self._deadlines.values()) + _SLACK
         await asyncio.wait(self._workers, timeout=patience)
@@ -105,17 +105,17 @@ class Traffic:
             worker.cancel()
         for outcome in await asyncio.gather(*self._workers, return_exceptions=True):
             if isinstance(outcome, Exception) and not exc_type:
-                raise outcome  # a fault of ours, not of a call
+                raise outcome  # an error of ours, not of a call
 
     async def answered_since(self, moment: float, limit: float) -> None:
-        """Wait until a call that was made after this moment has been answered, or until so many seconds have passed."""
+        """Wait until a call that was made after `moment` is answered, or until `limit` seconds have passed."""
         try:
             async with asyncio.timeout(limit), self._answered:
                 await self._answered.wait_for(
                     lambda: any(call.began >= moment and call.answered for call in reversed(self._calls))
                 )
         except TimeoutError:
-            pass  # the verdict says so
+            pass  # the verdict will show it
 
     async def _work(self, wait_for_ready: bool, long: bool) -> None:
         while not self._over:

@@ -1,4 +1,4 @@
-// Keeps one gRPC transport of connect-node busy. What it is told and what it says stands in interop/clients/README.md.
+// Keeps one gRPC transport of connect-node busy. interop/clients/README.md documents its arguments and output.
 
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -17,7 +17,7 @@ const GRACE_MS = 1000;
 
 const PACKAGE = "grpc.testing";
 
-// As from a .proto file: service TestService { rpc EmptyCall(Empty) returns (Empty); }
+// As if generated from a .proto file: service TestService { rpc EmptyCall(Empty) returns (Empty); }
 const TestService = createFileRegistry(
   create(FileDescriptorSetSchema, {
     file: [
@@ -62,7 +62,7 @@ function readOrder() {
   };
 }
 
-// The status code's name in gRPC's spelling: Code has "DeadlineExceeded", and one L in "Canceled".
+// The name of a status code in gRPC's spelling: Code has "DeadlineExceeded" and "Canceled".
 function statusName(error) {
   const { code } = ConnectError.from(error);
   if (code === Code.Canceled) {
@@ -71,7 +71,7 @@ function statusName(error) {
   return Code[code].replaceAll(/(?<=[a-z])(?=[A-Z])/g, "_").toUpperCase();
 }
 
-// It has no way of waiting for READY: all workers' calls are alike.
+// connect-node has no wait-for-ready calls, so all workers make the same kind.
 async function keepBusy(order, client, signal) {
   const tally = { made: 0, ok: 0, failed: {} };
   const over = performance.now() + order.ms;

@@ -1,1 +1,1 @@
-"""grpcio's threaded client."""
+"""The threaded client of grpc_backoff."""

@@ -1,5 +1,5 @@
-// Keeps one channel of gRPC's C++ library busy. What it is told and what it
-// says stands in interop/clients/README.md.
+// Keeps one channel of gRPC's C++ library busy. interop/clients/README.md
+// documents its arguments and output.
 
 #include <absl/status/status.h>
 #include <getopt.h>
@@ -24,10 +24,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kMethod[] = "/grpc.testing.TestService/EmptyCall";
-// How long running calls have when the time has passed.
+// How long running calls may continue when the time has passed.
 constexpr std::chrono::seconds kGrace{1};
 
-// What the command line says: values by the names of the options.
+// The command-line arguments: values by the names of the options.
 using Told = std::map<std::string, std::string>;
 
 Told ReadCommandLine(int argc, char** argv) {
@@ -64,7 +64,7 @@ grpc::ChannelArguments ArgumentsFrom(const Told& told) {
   const std::map<std::string, std::string> names = {
       {"initial-ms", GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS},
       {"max-ms", GRPC_ARG_MAX_RECONNECT_BACKOFF_MS},
-      // Whatever it is called, this is MIN_CONNECT_TIMEOUT.
+      // Despite its name, this is MIN_CONNECT_TIMEOUT.
       {"min-connect-timeout-ms", GRPC_ARG_MIN_RECONNECT_BACKOFF_MS},
   };
   grpc::ChannelArguments arguments;
@@ -84,7 +84,7 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsFrom(const Told& told) {
   return grpc::SslCredentials(options);
 }
 
-// What became of the calls, and which of them are running.
+// The outcomes of the calls, and the running calls.
 class Tally {
  public:
   void Begin(grpc::ClientContext* context) {
@@ -104,7 +104,7 @@ class Tally {
     }
   }
 
-  // Cancels what still runs. It is unfinished, and has not failed.
+  // Cancels running calls, which count as unfinished instead of failed.
   void CutOff() {
     const std::lock_guard<std::mutex> lock(mutex_);
     cut_off_ = true;

@@ -1,4 +1,4 @@
-// Command peer keeps one channel of grpc-go busy. What it is told and what it says stands in interop/clients/README.md.
+// Command peer keeps one channel of grpc-go busy. interop/clients/README.md documents its arguments and output.
 package main
 
 import (
@@ -24,13 +24,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// grace is how long running calls have when the time has passed.
+// grace is how long running calls may continue when the time has passed.
 const grace = time.Second
 
-// defaultMinConnectTimeout is what grpc-go does untold. ConnectParams has to be given whole.
+// defaultMinConnectTimeout is grpc-go's default, since ConnectParams needs all its fields.
 const defaultMinConnectTimeout = 20 * time.Second
 
-// order is what the command line says.
+// order holds the command-line arguments.
 type order struct {
 	target  string
 	seconds time.Duration
@@ -38,7 +38,7 @@ type order struct {
 	pause   time.Duration
 	ca      string
 
-	initial, max, minConnectTimeout time.Duration // 0 for what grpc-go does untold
+	initial, max, minConnectTimeout time.Duration // 0 for grpc-go's default
 }
 
 func main() {
@@ -77,7 +77,7 @@ func readOrder() order {
 
 func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// begun waits for the line that says to begin; it reports whether there was one.
+// begun waits for the line that starts the calls; it reports whether there was one.
 func begun() bool {
 	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 	return line != ""
@@ -145,7 +145,7 @@ func keepBusy(client testpb.TestServiceClient, told order) *tally {
 	return calls
 }
 
-// tally is what became of the calls.
+// tally counts the outcomes of the calls.
 type tally struct {
 	lock     sync.Mutex
 	made, ok int

@@ -1,4 +1,4 @@
-// Keeps one channel of grpc-js busy. What it is told and what it says stands in interop/clients/README.md.
+// Keeps one channel of grpc-js busy. interop/clients/README.md documents its arguments and output.
 
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -104,5 +104,5 @@ process.stdin.destroy();
 
 const client = new grpc.Client(order.target, order.credentials, order.options);
 const tally = await keepBusy(order, client);
-client.close(); // which cancels what still runs
+client.close(); // cancels running calls
 sayDone(tally);

@@ -1,4 +1,4 @@
-//! Tells the program which versions it was built with, since it could not find out by itself.
+//! Passes the versions that the program is built with to the program, which cannot find them out by itself.
 
 use std::{env, error::Error, fs, process::Command};
 

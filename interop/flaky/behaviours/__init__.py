@@ -1,4 +1,4 @@
-"""Everything that the flaky server can do to a connection (IO-3), by name."""
+"""All behaviours of the flaky server (IO-3), by name."""
 
 from __future__ import annotations
 

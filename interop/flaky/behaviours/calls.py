@@ -1,4 +1,4 @@
-"""What a server does to calls, once it is connected: answers them, breaks them off, floods them, or takes its leave.
+"""Behaviours on established connections: answer calls, reset them, flood the client with PINGs, or drain.
 
 The resets, the PINGs and the limit on streams are those of gRPC's own HTTP/2 interop server, under its names.
 """
@@ -36,9 +36,9 @@ class Working(Behaviour):
     """Work: answer every unary call with its own message and status OK.
 
     Attributes:
-        latency: seconds that a call takes.
+        latency: how long each call takes, in seconds.
         lives: seconds from SETTINGS to the end of the connection, which comes without GOAWAY, as when a process is
-            killed; 0 is never.
+            killed; 0 for no end.
     """
 
     name: ClassVar[str] = "working"
@@ -46,11 +46,11 @@ class Working(Behaviour):
     lives: float = 0.0
 
     def service(self) -> Service:
-        """One that works."""
+        """Return a service that echoes."""
         return Echo(self.latency)
 
     async def serve(self, connection: Connection) -> None:
-        """Speak; serve."""
+        """Send SETTINGS; serve."""
         connection.send_settings()
         if not self.lives:
             await connection.until_closed()
@@ -60,12 +60,12 @@ class Working(Behaviour):
 
 @dataclass(frozen=True, slots=True)
 class RollingRestart(Behaviour):
-    """Work, then take leave as a server does that is replaced: GOAWAY(NO_ERROR), and running calls finish.
+    """Work, then shut down gracefully, as a server that is replaced: GOAWAY(NO_ERROR), and running calls finish.
 
     Attributes:
         after: seconds from SETTINGS to GOAWAY.
-        grace: seconds that running calls have from then on.
-        latency: seconds that a call takes.
+        grace: seconds that running calls have to finish after that.
+        latency: how long each call takes, in seconds.
     """
 
     name: ClassVar[str] = "rolling_restart"
@@ -74,11 +74,11 @@ class RollingRestart(Behaviour):
     latency: float = 0.0
 
     def service(self) -> Service:
-        """One that works."""
+        """Return a service that echoes."""
         return Echo(self.latency)
 
     async def serve(self, connection: Connection) -> None:
-        """Speak; serve; drain; close."""
+        """Send SETTINGS; serve; drain; close."""
         connection.send_settings()
         await asyncio.sleep(self.after)
         await connection.http2.drain(self.grace)
@@ -86,17 +86,17 @@ class RollingRestart(Behaviour):
 
 @dataclass(frozen=True, slots=True)
 class _ResetCalls(Behaviour):
-    """Begin to answer every call, then RST_STREAM.
+    """Start to answer every call, then send RST_STREAM.
 
     Attributes:
-        code: why.
+        code: the error code of RST_STREAM.
     """
 
     beginning: ClassVar[bytes]
     code: ErrorCodes = ErrorCodes.INTERNAL_ERROR
 
     def service(self) -> Service:
-        """One that breaks off."""
+        """Return a service that resets streams."""
         return BreakOff(self.beginning, self.code)
 
 
@@ -126,10 +126,10 @@ class ResetAfterData(_ResetCalls):
 
 @dataclass(frozen=True, slots=True)
 class PingFlood(Behaviour):
-    """Work, and send PINGs all the while, as many as the client takes.
+    """Work, and send PINGs all the while, as many as the client reads.
 
     Attributes:
-        burst: how many at a time.
+        burst: how many PINGs at a time.
         every: seconds between two bursts.
     """
 
@@ -138,11 +138,11 @@ class PingFlood(Behaviour):
     every: float = 0.01
 
     def service(self) -> Service:
-        """One that works."""
+        """Return a service that echoes."""
         return Echo()
 
     async def serve(self, connection: Connection) -> None:
-        """Speak; flood; serve."""
+        """Send SETTINGS; flood; serve."""
         connection.send_settings()
         while not connection.http2.over:
             for _ in range(self.burst):
@@ -155,10 +155,10 @@ class PingFlood(Behaviour):
 
 @dataclass(frozen=True, slots=True)
 class MaxStreams(Behaviour):
-    """Work, with SETTINGS that allow so many requests at a time; those that come all the same are refused.
+    """Work, with SETTINGS that limit the number of concurrent requests; those above the limit are refused.
 
     Attributes:
-        limit: how many; with 0, a client is READY and can do nothing.
+        limit: how many are allowed; with 0, a client becomes READY but can make no call.
     """
 
     name: ClassVar[str] = "max_streams"
@@ -166,9 +166,9 @@ class MaxStreams(Behaviour):
 
     @property
     def max_streams(self) -> int:
-        """The limit."""
+        """The limit in the server's SETTINGS."""
         return self.limit
 
     def service(self) -> Service:
-        """One that works."""
+        """Return a service that echoes."""
         return Echo()

@@ -1,6 +1,6 @@
-"""What can go wrong around SETTINGS, the frame that makes a client READY: late, in pieces, or followed by the end.
+"""Failures around SETTINGS, the frame that makes a client READY: late, in pieces, or followed by the end.
 
-Requests are left unanswered where the connection is to end, and are served where it turns out well.
+Requests are left unanswered if the connection is about to end, and are served otherwise.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class SlowSettings(Behaviour):
     """Hold back SETTINGS, and everything behind it; then work.
 
     Attributes:
-        delay: for how many seconds, from the accepted connection or the end of the TLS handshake.
+        delay: for how many seconds, from accepting the connection or from the end of the TLS handshake.
     """
 
     name: ClassVar[str] = "slow_settings"
     delay: float = 1.0
 
     def service(self) -> Service:
-        """One that works."""
+        """Return a service that echoes."""
         return Echo()
 
     async def serve(self, connection: Connection) -> None:
-        """Wait; speak; serve."""
+        """Wait; send SETTINGS; serve."""
         await asyncio.sleep(self.delay)
         connection.send_settings()
         await connection.until_closed()
@@ -54,11 +54,11 @@ class Trickle(Behaviour):
     lasts: float = 1.0
 
     def service(self) -> Service:
-        """One that works."""
+        """Return a service that echoes."""
         return Echo()
 
     async def serve(self, connection: Connection) -> None:
-        """Send byte by byte; serve."""
+        """Send SETTINGS byte by byte; serve."""
         first, *rest = (bytes([byte]) for byte in connection.http2.settings)
         connection.wire.write(first)
         for byte in rest:
@@ -70,7 +70,7 @@ class Trickle(Behaviour):
 
 @dataclass(frozen=True, slots=True)
 class SettingsThenClose(Behaviour):
-    """Send SETTINGS and hang up, as a proxy does whose upstream is down.
+    """Send SETTINGS and hang up, like a proxy whose upstream is down.
 
     Attributes:
         after: seconds from SETTINGS to the end.
@@ -80,7 +80,7 @@ class SettingsThenClose(Behaviour):
     after: float = 0.0
 
     async def serve(self, connection: Connection) -> None:
-        """Speak; wait; close."""
+        """Send SETTINGS; wait; close."""
         await front.settings_then_close(self.after)(connection)
 
 
@@ -89,10 +89,10 @@ class SettingsThenGoaway(Behaviour):
     """Send SETTINGS, then GOAWAY, and wait until the client leaves.
 
     Attributes:
-        code: why.
-        last_stream: the highest stream that is said to be served; none is.
+        code: the error code of GOAWAY.
+        last_stream: the last stream id in GOAWAY; no stream is actually served.
         after: seconds from SETTINGS to GOAWAY.
-        closes: whether the server closes then, and does not wait; servers do that when no call runs.
+        closes: whether the server then closes instead of waiting, as servers do when no call is running.
     """
 
     name: ClassVar[str] = "settings_then_goaway"
@@ -102,7 +102,7 @@ class SettingsThenGoaway(Behaviour):
     closes: bool = False
 
     async def serve(self, connection: Connection) -> None:
-        """Speak; wait; send GOAWAY; close, if it is to."""
+        """Send SETTINGS; wait; send GOAWAY; close, if `closes`."""
         connection.send_settings()
         await asyncio.sleep(self.after)
         connection.http2.goaway(self.code, self.last_stream)
@@ -112,7 +112,7 @@ class SettingsThenGoaway(Behaviour):
 
 @dataclass(frozen=True, slots=True)
 class EnhanceYourCalm(Behaviour):
-    """Send SETTINGS, then GOAWAY(ENHANCE_YOUR_CALM) with `too_many_pings`, and close: as servers end keepalive abuse.
+    """Send SETTINGS, then GOAWAY(ENHANCE_YOUR_CALM) with `too_many_pings`, and close, as after keepalive abuse.
 
     Attributes:
         after: seconds from SETTINGS to GOAWAY.
@@ -122,7 +122,7 @@ class EnhanceYourCalm(Behaviour):
     after: float = 0.0
 
     async def serve(self, connection: Connection) -> None:
-        """Speak; wait; send GOAWAY; close."""
+        """Send SETTINGS; wait; send GOAWAY; close."""
         connection.send_settings()
         await asyncio.sleep(self.after)
         connection.http2.goaway(ErrorCodes.ENHANCE_YOUR_CALM, 0, b"too_many_pings")

@@ -13,15 +13,15 @@ from interop.flaky.connection import Connection
 __all__ = ["AcceptClose", "AcceptReset", "Http1Answer", "Refuse", "Silent", "TlsGarbage"]
 
 _GARBAGE = b"\xff" * 64
-"""No TLS record, whose type is below 25, and no HTTP/2 frame, whose length would be beyond every limit."""
+"""Neither TLS, whose record types are below 25, nor HTTP/2: as a frame, its length would exceed every limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse(Entry):
-    """Nothing listens, so that the kernel refuses: a step that is bound by time, since nothing is accepted in it.
+    """Close the port, so that the kernel refuses dials. Only time can bound this step, since it accepts nothing.
 
     Attributes:
-        kill: whether connections that stand end as it begins, as those of a killed process; otherwise they go on.
+        kill: whether open connections end when the step starts, as for a killed process; otherwise they go on.
     """
 
     name: ClassVar[str] = "refuse"
@@ -33,8 +33,8 @@ class AcceptClose(Behaviour):
     """Accept, and close.
 
     Attributes:
-        after: seconds that it waits first.
-        tls: on a server with TLS, whether it makes the handshake before that.
+        after: seconds to wait before closing.
+        tls: on a server with TLS, whether to do the handshake first.
     """
 
     name: ClassVar[str] = "accept_close"
@@ -43,7 +43,7 @@ class AcceptClose(Behaviour):
 
     @property
     def handshake(self) -> Handshake:
-        """As `tls` says."""
+        """TLS with ALPN `h2`, or none, depending on `tls`."""
         return Handshake.H2 if self.tls else Handshake.NONE
 
     async def serve(self, connection: Connection) -> None:
@@ -57,7 +57,7 @@ class AcceptReset(Behaviour):
     """Accept, and reset: RST, by SO_LINGER 0.
 
     Attributes:
-        after: seconds that it waits first.
+        after: seconds to wait before the reset.
     """
 
     name: ClassVar[str] = "accept_reset"
@@ -65,7 +65,7 @@ class AcceptReset(Behaviour):
 
     @property
     def handshake(self) -> Handshake:
-        """None: it resets what was accepted."""
+        """None: it resets the accepted TCP connection."""
         return Handshake.NONE
 
     async def serve(self, connection: Connection) -> None:
@@ -76,10 +76,10 @@ class AcceptReset(Behaviour):
 
 @dataclass(frozen=True, slots=True)
 class Silent(Behaviour):
-    """Accept, and say nothing, no SETTINGS either, until the client leaves.
+    """Accept, and send nothing, not even SETTINGS, until the client leaves.
 
     Attributes:
-        tls: on a server with TLS, whether it makes the handshake before that.
+        tls: on a server with TLS, whether to do the handshake first.
     """
 
     name: ClassVar[str] = "silent"
@@ -87,27 +87,27 @@ class Silent(Behaviour):
 
     @property
     def handshake(self) -> Handshake:
-        """As `tls` says."""
+        """TLS with ALPN `h2`, or none, depending on `tls`."""
         return Handshake.H2 if self.tls else Handshake.NONE
 
     async def serve(self, connection: Connection) -> None:
-        """Nothing."""
+        """Wait; send nothing."""
         await front.silent(connection)
 
 
 @dataclass(frozen=True, slots=True)
 class TlsGarbage(Behaviour):
-    """Answer the client's first bytes with some that are neither TLS nor HTTP/2, and wait until it leaves."""
+    """Answer the client's first bytes with bytes that are neither TLS nor HTTP/2, and wait until it leaves."""
 
     name: ClassVar[str] = "tls_garbage"
 
     @property
     def handshake(self) -> Handshake:
-        """None: the garbage stands where the ServerHello should."""
+        """None: the garbage takes the place of the ServerHello."""
         return Handshake.NONE
 
     async def serve(self, connection: Connection) -> None:
-        """Listen; answer."""
+        """Wait for the client's first bytes; answer."""
         await connection.wire.spoken()
         connection.wire.write(_GARBAGE)
         await connection.until_closed()
@@ -115,7 +115,7 @@ class TlsGarbage(Behaviour):
 
 @dataclass(frozen=True, slots=True)
 class Http1Answer(Behaviour):
-    """Answer the client's first bytes as an HTTP/1.1 server does that cannot read them, and close.
+    """Answer the client's first bytes like an HTTP/1.1 server that cannot parse them, and close.
 
     On a server with TLS, the handshake comes before that, without ALPN.
     """
@@ -124,10 +124,10 @@ class Http1Answer(Behaviour):
 
     @property
     def handshake(self) -> Handshake:
-        """That of a server which has not heard of HTTP/2."""
+        """TLS without ALPN: the server does not support HTTP/2."""
         return Handshake.HTTP1
 
     async def serve(self, connection: Connection) -> None:
-        """Listen; answer; close."""
+        """Wait for the client's first bytes; answer; close."""
         await connection.wire.spoken()
         connection.wire.write(front.HTTP1_ANSWER)

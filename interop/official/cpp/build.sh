@@ -1,8 +1,9 @@
 #!/bin/sh
 # Builds gRPC's own server of the reconnect test, unchanged, as build/reconnect_server.
 #
-# It is in no package, but in the source package that the distribution's libgrpc++ was made of. Needs libgrpc++-dev,
-# libabsl-dev, libprotobuf-dev, protobuf-compiler-grpc and pkg-config, and no rights: apt's files are kept in build/.
+# No binary package has it; the source comes from the source package of the distribution's libgrpc++. Needs
+# libgrpc++-dev, libabsl-dev, libprotobuf-dev, protobuf-compiler-grpc and pkg-config, but not root: apt's files are kept
+# in build/.
 set -eu
 cd "$(dirname "$0")"
 mkdir -p build
@@ -11,7 +12,7 @@ cd build
 version=$(dpkg-query --showformat='${source:Version}' --show libgrpc++-dev)
 [ "$version" = "$(cat made 2>/dev/null)" ] && exit 0
 
-# Where packages come from, their sources come from too.
+# Use the source packages of the same repositories that the packages came from.
 mkdir -p apt/sources apt/lists/partial apt/cache/archives/partial
 for file in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
   grep -qsE 'debian|ubuntu' "$file" || continue

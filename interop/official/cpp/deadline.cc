@@ -1,4 +1,4 @@
-// Stands in for test/core/util/test_config.cc, of which the server needs one function.
+// Replaces test/core/util/test_config.cc, of which the server needs only this function.
 
 #include <stdint.h>
 

@@ -26,7 +26,7 @@ def main(order: ServeOrder) -> None:
         name="etcd",
         command=_command,
         version=["etcd", "--version"],
-        environment={"ETCD_UNSUPPORTED_ARCH": os.uname().machine},  # which it demands where it is not amd64
+        environment={"ETCD_UNSUPPORTED_ARCH": os.uname().machine},  # etcd requires it on other machines than amd64
     )
     keep(etcd, order)
 

@@ -1,4 +1,4 @@
-// Command server serves EmptyCall by grpc-go. What it is told and what it says stands in interop/servers/README.md.
+// Command server serves EmptyCall with grpc-go. interop/servers/README.md documents its arguments and output.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// answerAfter is the key of the request's metadata that says how long an answer takes.
+// answerAfter is the metadata key of a request that holds how long to delay the answer.
 const answerAfter = "answer-after-ms"
 
 func main() {
@@ -60,13 +60,13 @@ func main() {
 
 func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// endWithParent ends the program at the end of its standard input.
+// endWithParent exits at the end of standard input.
 func endWithParent() {
 	io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
 }
 
-// drainWhenTold lets running calls end at SIGTERM, and takes no others; the channel it returns is closed after that.
+// drainWhenTold stops the server gracefully on SIGTERM; the channel it returns is closed once running calls have ended.
 func drainWhenTold(server *grpc.Server) <-chan struct{} {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGTERM)
@@ -94,7 +94,7 @@ type service struct {
 	testpb.UnimplementedTestServiceServer
 }
 
-// EmptyCall answers after as many milliseconds as the request's metadata says.
+// EmptyCall answers after the number of milliseconds given in the request's metadata.
 func (service) EmptyCall(ctx context.Context, _ *testpb.Empty) (*testpb.Empty, error) {
 	delay, err := delayOf(ctx)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Serves EmptyCall by grpc-js. What it is told and what it says stands in interop/servers/README.md.
+// Serves EmptyCall with grpc-js. interop/servers/README.md documents its arguments and output.
 
 import { createRequire } from "node:module";
 import { parseArgs } from "node:util";

@@ -1,1 +1,1 @@
-"""A server of grpcio's."""
+"""A server built on grpcio."""

@@ -11,11 +11,11 @@ import grpc.aio
 from interop.servers.server_program import HOST, ServeOrder, command, end_with_input, say_listening
 
 _DRAIN = 15.0
-"""How long running calls have at the end, in seconds."""
+"""How long running calls may continue after SIGTERM, in seconds."""
 
 
 class _EmptyCall(grpc.GenericRpcHandler):
-    """EmptyCall, without generated code: nothing in, nothing out."""
+    """Handles EmptyCall without generated code: an empty message in, an empty message out."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         if handler_call_details.method != "/grpc.testing.TestService/EmptyCall":
@@ -52,7 +52,7 @@ async def _serve(order: ServeOrder) -> None:
 
 @command
 def main(order: ServeOrder) -> None:
-    """Answer calls."""
+    """Serve until SIGTERM."""
     end_with_input()
     asyncio.run(_serve(order))
 

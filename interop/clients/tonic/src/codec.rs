@@ -1,4 +1,4 @@
-//! Messages that are empty both ways, and need no code made for them.
+//! A codec for empty messages, which need no generated code.
 
 use tonic::{
     Status,

@@ -1,6 +1,6 @@
-//! Keeps one channel of tonic busy. What it is told and what it says stands in `interop/clients/README.md`.
+//! Keeps one channel of tonic busy. `interop/clients/README.md` documents its arguments and output.
 //!
-//! tonic has no way of waiting for READY, and no backoff that could be set.
+//! tonic has no wait-for-ready calls, and no configurable backoff.
 
 mod codec;
 mod order;
@@ -25,7 +25,7 @@ use crate::{codec::Empty, order::Order, tally::Tally};
 
 const METHOD: &str = "/grpc.testing.TestService/EmptyCall";
 
-/// How long running calls have when the time has passed.
+/// How long running calls may continue when the time has passed.
 const GRACE: Duration = Duration::from_secs(1);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -72,7 +72,7 @@ async fn work(mut client: Grpc<Channel>, number: usize, over: Instant, pause: Du
         let id = format!("{number}-{made}");
         made += 1;
         tally.begin();
-        // What is dropped when the time is up is cancelled, and so unfinished.
+        // Calls dropped when the time is up are cancelled, and count as unfinished.
         if let Ok(outcome) = timeout_at(over + GRACE, call(&mut client, &id)).await {
             tally.end(outcome);
         }

@@ -1,15 +1,15 @@
-//! What the command line says.
+//! The command-line arguments.
 
 use std::{error::Error, fs, time::Duration};
 
 use lexopt::prelude::*;
 
 pub struct Order {
-    /// Where to connect.
+    /// The target to connect to.
     pub target: String,
-    /// For how long to make calls.
+    /// How long to make calls.
     pub seconds: Duration,
-    /// How many calls are made at a time.
+    /// How many workers make calls.
     pub workers: usize,
     /// How long a worker pauses after each call.
     pub pause: Duration,

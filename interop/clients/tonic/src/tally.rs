@@ -1,4 +1,4 @@
-//! What became of the calls.
+//! The outcomes of the calls.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ impl Tally {
     }
 }
 
-/// The protocol's name of a code, which is tonic's in capitals: `DEADLINE_EXCEEDED` for `DeadlineExceeded`.
+/// Returns the protocol's name of a code: `DEADLINE_EXCEEDED` for tonic's `DeadlineExceeded`.
 fn name(code: Code) -> String {
     let mut name = String::new();
     for letter in format!("{code:?}").chars() {

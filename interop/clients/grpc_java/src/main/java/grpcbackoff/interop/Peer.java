@@ -23,8 +23,8 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Keeps one channel of grpc-java busy. What it is told and what it says stands in
- * interop/clients/README.md.
+ * Keeps one channel of grpc-java busy. interop/clients/README.md documents its arguments and
+ * output.
  */
 public final class Peer {
   private static final long GRACE_MILLIS = 1000;
@@ -54,7 +54,7 @@ public final class Peer {
     peer.run(Grpc.newChannelBuilder(order.get("target"), credentials).build());
   }
 
-  /** Loads what connecting needs, by a channel to a port of which nobody knows; it is refused. */
+  /** Loads the classes that connecting needs, by dialling a port that refuses. */
   private static void warmUp(ChannelCredentials credentials) throws IOException {
     int port;
     try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
@@ -86,7 +86,7 @@ public final class Peer {
     workers.shutdown();
     workers.awaitTermination(millis + GRACE_MILLIS, TimeUnit.MILLISECONDS);
     System.out.println(tally.done(versions()));
-    channel.shutdownNow(); // which cancels what still runs
+    channel.shutdownNow(); // cancels running calls
     System.exit(0);
   }
 

@@ -4,7 +4,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.stream.Collectors;
 
-/** What became of the calls. */
+/** The outcomes of the calls. */
 final class Tally {
   private long made;
   private long ok;
@@ -22,7 +22,7 @@ final class Tally {
     failed.merge(status, 1L, Long::sum);
   }
 
-  /** Returns the last line: the figures, and the versions of what was used. */
+  /** Returns the last line: the figures, and the versions used. */
   synchronized String done(Map<String, String> versions) {
     long unfinished = made - ok - failed.values().stream().mapToLong(Long::longValue).sum();
     String counts =

@@ -15,8 +15,7 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Serves EmptyCall by grpc-java. What it is told and what it says stands in
- * interop/servers/README.md.
+ * Serves EmptyCall with grpc-java. interop/servers/README.md documents its arguments and output.
  */
 public final class Main {
   private static final long DRAIN_SECONDS = 30;
@@ -58,7 +57,7 @@ public final class Main {
       long age = Long.parseLong(order.get("max-age-ms"));
       long grace = Long.parseLong(order.getOrDefault("grace-ms", "1000"));
       builder
-          .maxConnectionAge(age, TimeUnit.MILLISECONDS) // at least a second, whatever it is told
+          .maxConnectionAge(age, TimeUnit.MILLISECONDS) // grpc-java enforces a minimum of a second
           .maxConnectionAgeGrace(grace, TimeUnit.MILLISECONDS);
     }
     return builder.build().start();
@@ -82,7 +81,7 @@ public final class Main {
     };
   }
 
-  /** Lets running calls end, on SIGTERM; then the exit status is 0, not the signal's. */
+  /** Waits for running calls to end, on SIGTERM, and exits with status 0 instead of the signal's. */
   private static void drain(Server server) {
     try {
       server.shutdown().awaitTermination(DRAIN_SECONDS, TimeUnit.SECONDS);
