@@ -65,7 +65,7 @@ NUMBERS = count()
 TIME = Measure("time of a call", "µs")
 TIME_FAILING = Measure("time of a call that fails twice", "µs")
 CPU_FAILING = Measure("CPU of a call that fails twice", "µs")
-TIME_TOLD = Measure(f"time of a call that is told {PUSHBACK} ms", "ms")
+TIME_TOLD = Measure(f"time of a call with a pushback of {PUSHBACK} ms", "ms")
 
 Call = Callable[[Message], Awaitable[object]]
 Samples = dict[str, list[float]]

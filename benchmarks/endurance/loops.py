@@ -32,7 +32,7 @@ class Verdict:
 
 
 def run_loops(target: str, kind: str, count: int) -> Verdict:
-    """Run half of the loops one after another, and half of them in four threads."""
+    """Run half of the loops one after another, and the other half in four threads."""
     run_one = _runner(target, kind)
     run_one()
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:

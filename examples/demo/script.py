@@ -107,7 +107,7 @@ class Script:
         begins: Callable[[Scene], object] = lambda _phase: None,
         ended: Callable[[SceneRecord], object] = lambda _record: None,
     ) -> None:
-        """Play with the channel that `make_channel(target)` returns; `begins` and `ended` are called for each scene.
+        """Run the scenes on the channel that `make_channel(target)` returns; `begins` and `ended` are called for each.
 
         Orders are placed with `place(channel)`.
         """

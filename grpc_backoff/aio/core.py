@@ -278,7 +278,7 @@ class CoreConnection:
         return self._now() - self._since < self._stable_after
 
     def loss(self) -> Loss | None:
-        """Return how it ended; None while that is unknown."""
+        """Return how the connection ended; None while that is unknown."""
         if self._loss is None and not self.alive() and (self._served or not self._on_probation()):
             self._loss = self._describe()
         return self._loss
@@ -534,7 +534,7 @@ class CoreConnector:
         # READY; or IDLE, if the connection was lost before it was seen.
 
     async def _look_for_outcome(self, core: CoreChannel, pauses: Iterable[float]) -> grpc.ChannelConnectivity:
-        """Poll whether a near peer has answered or refused: each notification wakes the core's thread and the loop."""
+        """Poll for a nearby peer's outcome: each notification would wake the core's thread and the loop."""
         state = _CONNECTING
         for pause in pauses:
             await self._pause(pause)

@@ -87,11 +87,11 @@ def refuse_inherited(target: str, made_in: Generation) -> None:
 
 
 def check_core(target: str, *, asyncio: bool = False) -> None:
-    """Reject creating a channel with which grpcio's core would hang or crash, and warn once if it may (FK-2).
+    """Refuse to create a channel if grpcio's core would hang or crash in this process; warn once if it might (FK-2).
 
     Raises:
-        ForkError: a channel of this library was open when this process was forked; or, for threads, within the second
-            before.
+        ForkError: a channel of this library was open when this process was forked or, for a threaded channel, less than
+            a second earlier.
     """
     if asyncio and _now.after_asyncio:
         raise ForkError(

@@ -277,7 +277,7 @@ def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, **which
 @_filtering
 @click.pass_context
 def discard(context: click.Context, /, ids: tuple[str, ...], every: bool, **which: Any) -> None:
-    """Give up operations that have not succeeded."""
+    """Abandon operations that have not succeeded."""
 
     async def run(opened: Ledger) -> list[str]:
         return await opened.discard(*await _chosen(opened, ids, every, _filter(**which)))
@@ -354,7 +354,7 @@ def migrate(context: click.Context) -> None:
 @_JSON
 @click.pass_context
 def watch(context: click.Context, target: str | None, every: float, times: int | None, as_json: bool) -> None:
-    """Show repeatedly how many operations there are; with --json, print one line each time."""
+    """Repeatedly show the number of operations; with --json, print one line each time."""
 
     async def look(opened: Ledger) -> None:
         number = 0

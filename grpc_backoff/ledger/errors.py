@@ -29,7 +29,7 @@ class LedgerUnavailableError(LedgerError):
     """The database could not be used; the message says why.
 
     Attributes:
-        stored: False if nothing was stored for certain; None if the answer to COMMIT was lost.
+        stored: False if it is certain that nothing was stored; None if the answer to COMMIT was lost.
     """
 
     def __init__(self, message: str, *, stored: bool | None = False) -> None:

@@ -127,7 +127,7 @@ class Store(Protocol):
         ...
 
     async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
-        """Return for many operations whether they are ready (LG-5)."""
+        """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
         ...
 
     async def find(self, which: Filter, limit: int) -> list[Operation]:

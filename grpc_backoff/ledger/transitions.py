@@ -1,4 +1,6 @@
-"""How an operation's row changes when an attempt's end is reported: pure functions without clock, chance or database.
+"""How reporting the end of an attempt changes an operation's row.
+
+These are pure functions that use no clock, randomness or database.
 
 The retry rules are those of calls (`calls.decision`), with the row in place of the call's state. SQLite's store calls
 these functions; PostgreSQL's `record_failure` does the same in SQL, and tests check that both agree.

@@ -42,7 +42,7 @@ class Hooks:
         self._renewals = 0
 
     def can_refresh(self) -> bool:
-        """Return whether credentials can be renewed (RT-4); not for calls that the hook itself makes."""
+        """Return whether credentials can be renewed (RT-4); always False for calls made by the hook itself."""
         return self._hooks.refresh_credentials is not None and not getattr(self._in_renewal, "running", False)
 
     def ask(self, hook: Hook, failed: FailedCall, began: float, context: Context) -> Metadata | None:
