@@ -147,7 +147,7 @@ def _tell(line: str) -> None:
 
 
 def main() -> None:
-    """Play the scene, or the part of the process that is killed."""
+    """Run the example, or the process in it that is killed."""
     if sys.argv[1:2] == ["deliver"]:
         asyncio.run(deliver(*sys.argv[2:]))
         return

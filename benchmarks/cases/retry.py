@@ -96,7 +96,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def measure(target: str, size: Size) -> dict[Measure, Samples]:
-    """Return what a call took each subject, one sample per turn."""
+    """Return the cost of a call for each subject, one sample per turn."""
     stamina.instrumentation.set_on_retry_hooks(())
     return asyncio.run(_measure(target, size))
 

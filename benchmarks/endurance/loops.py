@@ -1,4 +1,4 @@
-"""Event loops one after another, and side by side in threads, each with a channel of its own (FK-3)."""
+"""Event loops one after another, and side by side in threads, each with its own channel (FK-3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAKERS = {"plain": grpc.aio.insecure_channel, "ours": aio.insecure_channel}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of it; `errors` are log records at ERROR, `texts` some of them."""
+    """The outcome; `errors` are log records at ERROR, `texts` some of them."""
 
     kind: str
     loops: int

@@ -81,7 +81,7 @@ class SceneRecord:
 
     @property
     def seconds(self) -> float:
-        """How long it lasted."""
+        """Its duration in seconds."""
         return self.ended - self.began
 
 
@@ -97,7 +97,7 @@ class Run:
 
 
 class Script:
-    """Plays all scenes once, against one channel."""
+    """Runs all scenes once, on one channel."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Script:
         self.channel: Any = None
 
     async def play(self) -> Run:
-        """Play it; return once every call has ended and everything is closed."""
+        """Run it; return once every call has ended and everything is closed."""
         async with self._servers, self.front:
             server = await self._serve()
             self.front.upstream = server.address
@@ -196,7 +196,7 @@ class Script:
         await self.front.listen()
 
     async def _restart(self) -> None:
-        """Let the old server's connections age and drain, then stop it.
+        """Wait until the old server's connections have aged and drained, then stop it.
 
         Drained first: a call that reaches grpcio's server between `stop` and the moment when the client sees its
         GOAWAY is cancelled there, whatever the client does.

@@ -63,7 +63,7 @@ class CallRecord:
 
 
 class Traffic:
-    """Workers that call until they are told to stop.
+    """Workers that make calls until `stop` is called.
 
     Attributes:
         made: how many calls have begun.

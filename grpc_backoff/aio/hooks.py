@@ -51,7 +51,7 @@ class Hooks:
         context: Context,
         done: Callable[[Metadata | None], None],
     ) -> None:
-        """Run a hook, and call `done` with what it renewed once it has returned; at once if there is no such hook.
+        """Run a hook, then call `done` with the renewed metadata; at once if there is no such hook.
 
         Args:
             hook: the hook to run.

@@ -38,7 +38,7 @@ class LedgerUnavailableError(LedgerError):
         self.stored = stored
 
     def __str__(self) -> str:
-        """Say what happened, and what happened to the data."""
+        """Return what happened, including what happened to the data."""
         fate = "nothing was stored" if self.stored is False else "it is not known whether it was stored"
         return f"{self.args[0]}; {fate}"
 

@@ -130,7 +130,7 @@ class Session(psycopg.AsyncConnection[tuple[Any, ...]]):
     """A connection that tracks whether a write on it may already be durable.
 
     Attributes:
-        committing: whether a statement was sent that commits a write. From then on, a missing answer means that the
+        committing: whether a statement that commits a write has been sent. After that, a missing answer means that the
             outcome is unknown.
     """
 

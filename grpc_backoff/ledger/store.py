@@ -165,7 +165,7 @@ class Store(Protocol):
         ...
 
     def listen(self, heard: Callable[[str], None]) -> None:
-        """Call `heard` with each target of which others notify, from now until `close` (LG-12)."""
+        """Call `heard` with the target of each notification from others, from now until `close` (LG-12)."""
         ...
 
     async def close(self) -> None:

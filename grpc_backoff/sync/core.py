@@ -327,7 +327,7 @@ class CoreConnector:
         policy: ConnectPolicy,
         conductor: Conductor,
     ) -> None:
-        """Store what every attempt's channel is created from; `options` are grpcio's own."""
+        """Store the arguments for every attempt's channel; `options` are grpcio's own."""
         self._how = target, credentials, tuple(options), compression
         self.policy = policy
         self.conductor = conductor

@@ -46,7 +46,7 @@ class Hooks:
         return self._hooks.refresh_credentials is not None and not getattr(self._in_renewal, "running", False)
 
     def ask(self, hook: Hook, failed: FailedCall, began: float, context: Context) -> Metadata | None:
-        """Run a hook and return what it renewed; None if it renewed nothing or raised.
+        """Run a hook and return the renewed metadata; None if it renewed nothing or raised.
 
         Args:
             hook: the hook to run.
