@@ -46,7 +46,7 @@ __all__ = ["BENCHMARK"]
 SUBJECTS = (PLAIN, OURS, GRPCLIB, THREADED_PLAIN, THREADED)
 IN_THREADS = (THREADED_PLAIN, THREADED)
 CONNECTIONS = Measure("connections", "")
-REDIALS = Measure("of these, redials of the core's", "")
+REDIALS = Measure("of these, redials by the core", "")
 CALL_FAILED = (grpc.RpcError, GRPCError, StreamTerminatedError, OSError)
 
 Call = Callable[[], Awaitable[object]]

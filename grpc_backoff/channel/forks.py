@@ -81,7 +81,7 @@ def refuse_inherited(target: str, made_in: Generation) -> None:
     """
     if made_in is not _now:
         raise ForkError(
-            f"the channel to {target} was created before a fork, and the process that created it uses it: create "
+            f"the channel to {target} was created before a fork, and belongs to the process that created it: create "
             "channels in the child, after the fork"
         )
 

@@ -321,7 +321,7 @@ def resolve(context: click.Context, id_: str, request: Path | None) -> None:
 
 @ledger.command()
 @click.option(
-    "--older-than", type=_Time(), metavar="TIME", help="Only those that ended this long ago; default: `keep`."
+    "--older-than", type=_Time(), metavar="TIME", help="Only those that ended at least this long ago; default: `keep`."
 )
 @click.option("--failed", is_flag=True, help="Delete failed operations and conflicts as well.")
 @click.pass_context
