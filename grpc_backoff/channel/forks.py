@@ -90,8 +90,8 @@ def check_core(target: str, *, asyncio: bool = False) -> None:
     """Refuse to create a channel if grpcio's core would hang or crash in this process; warn once if it might (FK-2).
 
     Raises:
-        ForkError: a channel of this library was open when this process was forked or, for a threaded channel, less than
-            a second earlier.
+        ForkError: one of this library's channels was open when this process was forked or, for threaded channels, less
+            than a second earlier.
     """
     if asyncio and _now.after_asyncio:
         raise ForkError(

@@ -221,8 +221,8 @@ class Ledger:
     ) -> Submitted:
         """Store an operation; it is durable when this returns (LG-9).
 
-        Call it either as `submit(stub.Place, order)`, with a unary-unary method of a stub on a channel of this library,
-        or as `submit(target, method, request)`, with serialized bytes.
+        Call it either as `submit(stub.Place, order)`, with a unary-unary method of a stub on one of this library's
+        channels, or as `submit(target, method, request)`, with serialized bytes.
 
         Args:
             call: the method, or the target.
