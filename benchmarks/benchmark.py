@@ -34,7 +34,7 @@ PLAIN, OURS, CONTROL = "grpc.aio", "grpc_backoff.aio", "grpc.aio, again"
 """The subjects of most benchmarks. The control is the baseline of all others, measured a second time."""
 
 THREADED_PLAIN, THREADED, THREADED_CONTROL = "grpc", "grpc_backoff", "grpc, again"
-"""The same for threads."""
+"""The subjects of most benchmarks of threads."""
 
 
 class Effort(enum.Enum):
@@ -166,7 +166,7 @@ class Goal:
         return Verdict.MET if met else Verdict.MISSED
 
     def __str__(self) -> str:
-        """Return the bounds in words."""
+        """Return the bounds as text."""
         unit = "times" if self.of is Of.RATIO else self.measure.unit
         bounds = ("at least", self.least), ("at most", self.most)
         asked = " and ".join(f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound))

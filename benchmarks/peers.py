@@ -61,7 +61,7 @@ class _FailingEcho(echo.Echo):
 
 @contextlib.asynccontextmanager
 async def failing_calls(pushback_ms: int) -> AsyncIterator[Served]:
-    """Answer calls once they have failed as often as they ask for."""
+    """Answer calls once they have failed as often as they request."""
     async with echo.serving(_FailingEcho(pushback_ms)) as port:
         yield Served(f"127.0.0.1:{port}")
 

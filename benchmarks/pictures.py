@@ -1,8 +1,8 @@
-"""A picture for each measure of a benchmark, for a person.
+"""Draws one picture for each measure of a benchmark.
 
-On the left every subject's figures: the median, or what stands for it, as a mark, the quartiles as a bar. On the right
-how it compares with the baseline: the ratio, with its 95 % interval. A goal is a dashed line. Each subject has a shape
-of its own, so that a picture can be read in grey.
+On the left are every subject's figures: a mark for the median (or the measure's other quantile), a bar for the
+quartiles. On the right is the comparison with the baseline: the ratio, with its 95 % interval. A goal is a dashed line.
+Each subject has its own shape, so that a picture can be read in greyscale.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _SHADES = ("black", "tab:orange", "0.5", "tab:blue", "tab:green", "tab:purple")
 _MARKERS = "oDsv^P"
 _WIDTH, _LINE, _MARGIN = 11.0, 0.22, 1.6  # inches
 _GAP = 1.0  # lines between two cases
-_MANY_TIMES = 20.0  # figures that are so many times others are told apart on a logarithmic axis only
+_MANY_TIMES = 20.0  # figures that differ by more than this factor need a logarithmic axis
 
 
 def draw(result: Result, folder: Path) -> list[Path]:
-    """Draw what one benchmark gave; return the files."""
+    """Draw the results of one benchmark; return the files."""
     names = list(dict.fromkeys(row.measure.name for row in result.rows))
     files = []
     for name in names:
@@ -45,7 +45,7 @@ def draw(result: Result, folder: Path) -> list[Path]:
 
 
 class _Picture:
-    """The rows of one measure, each on a line of its own, those of a case together."""
+    """The rows of one measure, each on its own line, grouped by case."""
 
     def __init__(self, benchmark: Benchmark, rows: Sequence[Row]) -> None:
         self._benchmark = benchmark
@@ -118,7 +118,7 @@ class _Picture:
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[float]:
-    """Yield the line that each row stands on."""
+    """Yield the line of each row."""
     line, case = -1.0, rows[0].case
     for row in rows:
         line += 1 if row.case == case else 1 + _GAP

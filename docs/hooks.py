@@ -1,8 +1,8 @@
 """Hooks of the documentation site's build (mkdocs.yml).
 
 - The pages beside the README (`CONTRIBUTING.md` and others) are pages of the site too.
-- A link to a file of the repository that is no page leads to the repository. One to a file that does not exist is left
-  for MkDocs to report, which fails the build.
+- A link to a file of the repository that is not a page leads to the repository. A link to a file that does not exist is
+  left for MkDocs to report, which fails the build.
 - Each rule of behaviour.md has an anchor, and each mention of a rule in text (`CB-5`) is a link to it.
 - No page may load anything from another host.
 """

@@ -62,7 +62,7 @@ def _numbers(_context: click.Context, _parameter: click.Parameter, text: str) ->
     "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the results to this file."
 )
 def main(file: Path | None, work: float, against: Sequence[str], **measured: Any) -> None:
-    """Let many clients commit to one key of an etcd, with linear retries and with the preset `contention`."""
+    """Have many clients commit to one key in etcd, with linear retries and with the preset `contention`."""
     policies = POLICIES | {policy: policy for policy in against}
     plan = Plan(work=work / 1000, policies=policies, **measured)
     console = Console(width=None if sys.stdout.isatty() else _WIDE, markup=False)
@@ -105,7 +105,7 @@ def _table(plan: Plan, results: Sequence[Result]) -> Table:
 
 
 def _check(results: Sequence[Result]) -> None:
-    """Compare what clients were told with what etcd has; fail if the two do not agree."""
+    """Compare the commits reported to clients with the counters in etcd; fail if they do not agree."""
     done, stored = sum(result.done for result in results), sum(result.counter for result in results)
     unknown = sum(result.unknown for result in results)
     found = f"{done} commits reported as done, {stored} in etcd, {unknown} attempts of unknown outcome"

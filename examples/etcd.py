@@ -22,12 +22,12 @@ _SOON = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff
 
 
 class EtcdError(Exception):
-    """There is no etcd: it is not installed, or it does not start."""
+    """No etcd is available: it is not installed, or does not start."""
 
 
 @contextlib.asynccontextmanager
 async def running() -> AsyncIterator[str]:
-    """Run etcd; yield its target once it answers. In any case, it is stopped in the end and its data are removed.
+    """Run etcd; yield its target once it answers. At the end, it is always stopped and its data are removed.
 
     Raises:
         EtcdError: says in one line why there is none.

@@ -103,7 +103,7 @@ async def _kill_again_and_again(ledger: Ledger, path: str, target: str) -> None:
         await process.wait()
         counts = (await ledger.queue()).counts
         done, running = counts.get(OperationState.SUCCEEDED, 0), counts.get(OperationState.IN_PROGRESS, 0)
-        _tell(f"kill {kill}: {done} are delivered; {running} were on their way as the process died")
+        _tell(f"kill {kill}: {done} are delivered; {running} were in flight when the process died")
     process = await _deliverer(path, target)
     await _until(ledger, _ORDERS)
     process.terminate()
@@ -147,7 +147,7 @@ def _tell(line: str) -> None:
 
 
 def main() -> None:
-    """Play the scene, or the part of the process that is killed."""
+    """Run the example, or the process in it that is killed."""
     if sys.argv[1:2] == ["deliver"]:
         asyncio.run(deliver(*sys.argv[2:]))
         return
@@ -155,8 +155,8 @@ def main() -> None:
     outcome = asyncio.run(play())
     _tell(
         f"{outcome.arrived} of {outcome.submitted} orders arrived, {outcome.unfinished} are stuck; "
-        f"{outcome.twice} arrived twice, under their own keys, "
-        f"of {outcome.lost_attempts} attempts whose end was not recorded"
+        f"{outcome.twice} arrived twice, each under its own key; "
+        f"{outcome.lost_attempts} attempts ended without a record"
     )
     _tell("ok  nothing is lost" if outcome.good else "FAILED  nothing is lost")
     sys.exit(not outcome.good)

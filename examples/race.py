@@ -139,13 +139,13 @@ async def _race(plan: Plan, number: int, policy: str, target: str, gateway: Gate
 
 
 async def _at_once(clients: Sequence[Client], times: int) -> list[Commit]:
-    """Let all commit at the same moment, and again when the last of them has finished."""
+    """Have all clients commit at the same moment, and again when the last of them has finished."""
     rounds = [await asyncio.gather(*(client.commit() for client in clients)) for _ in range(times)]
     return [commit for commits in rounds for commit in commits]
 
 
 async def _steadily(clients: Sequence[Client], times: int) -> list[Commit]:
-    """Let each client commit again as soon as its own commit has finished."""
+    """Have each client commit again as soon as its own commit has finished."""
 
     async def work(client: Client) -> list[Commit]:
         return [await client.commit() for _ in range(times)]

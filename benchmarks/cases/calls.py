@@ -148,7 +148,7 @@ async def _calls(call: Call, stub: EchoStub, times: int) -> None:
 
 
 def measure_threads(target: str, size: Size) -> dict[str, Samples]:
-    """Return the microseconds that a blocking call took each subject, one figure a turn."""
+    """Return the microseconds that a blocking call took for each subject, one figure per turn."""
     taken: dict[str, Samples] = {case: {subject: [] for subject in THREADED_SUBJECTS} for case in THREADS}
     rng = random.Random(size.sets)
     for seed in range(size.sets):

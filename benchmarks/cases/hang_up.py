@@ -46,7 +46,7 @@ __all__ = ["BENCHMARK"]
 SUBJECTS = (PLAIN, OURS, GRPCLIB, THREADED_PLAIN, THREADED)
 IN_THREADS = (THREADED_PLAIN, THREADED)
 CONNECTIONS = Measure("connections", "")
-REDIALS = Measure("of these, redials of the core's", "")
+REDIALS = Measure("of these, redials by the core", "")
 CALL_FAILED = (grpc.RpcError, GRPCError, StreamTerminatedError, OSError)
 
 Call = Callable[[], Awaitable[object]]
@@ -79,7 +79,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def keep_calling(subject: str, target: str, size: Size) -> tuple[Span, int]:
-    """Let the workers call; return start and end, on the monotonic clock, and the number of reported redials."""
+    """Have the workers make calls; return start and end, on the monotonic clock, and the number of reported redials."""
     heard: list[object] = []
     if subject in IN_THREADS:
         span = _keep_calling_in_threads(subject, target, size, heard)

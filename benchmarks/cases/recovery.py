@@ -9,7 +9,7 @@ otherwise the figures would show how an outage of exactly that length fits a sch
 subjects are its clients at the same time:
 
 * ours and plain grpc.aio, with the same options, make one wait-for-ready call;
-* ours, told, has its backoff reset when it learns through another connection, from the peer's process, of the return;
+* ours, told, resets its backoff when the peer's process announces the return through another connection;
 * two programs call again after each failure, with the same backoff: one with a new channel for each attempt, one with a
   channel of grpclib, which dials for each call and has no backoff of its own.
 
@@ -216,7 +216,7 @@ async def _client(subject: str, target: str) -> AsyncIterator[Client]:
 
 
 def _future(method: grpc.UnaryUnaryMultiCallable, request: Message) -> asyncio.Future[None]:
-    """Return what ends as a future of grpc's does, on this event loop."""
+    """Make the call; return a future of this event loop that ends as grpc's own future does."""
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
 

@@ -65,7 +65,7 @@ NUMBERS = count()
 TIME = Measure("time of a call", "µs")
 TIME_FAILING = Measure("time of a call that fails twice", "µs")
 CPU_FAILING = Measure("CPU of a call that fails twice", "µs")
-TIME_TOLD = Measure(f"time of a call that is told {PUSHBACK} ms", "ms")
+TIME_TOLD = Measure(f"time of a call with a pushback of {PUSHBACK} ms", "ms")
 
 Call = Callable[[Message], Awaitable[object]]
 Samples = dict[str, list[float]]
@@ -96,7 +96,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def measure(target: str, size: Size) -> dict[Measure, Samples]:
-    """Return what a call took each subject, one sample per turn."""
+    """Return the cost of a call for each subject, one sample per turn."""
     stamina.instrumentation.set_on_retry_hooks(())
     return asyncio.run(_measure(target, size))
 

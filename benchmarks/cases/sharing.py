@@ -291,7 +291,7 @@ async def _asked(channel: grpc.aio.Channel, end: float) -> bool:
 
 
 def _pause() -> float:
-    """Return how long to wait: workers that all waited equally long would all be without a channel at once."""
+    """Return a random wait in seconds: workers that all waited equally long would all be without a channel at once."""
     return random.uniform(0.5, 1.5) * PAUSE
 
 
@@ -389,7 +389,7 @@ def _left(size: Size) -> list[Row]:
 
 
 def make_and_close(channels: int, alive: str) -> int:
-    """Create channels with a key each, make a call on each and close it; return how much of them is left.
+    """Create channels with a key each, make a call on each and close it; return how much is left of them.
 
     Of ten calls, one is answered, one fails, and the others are in progress when their channel is closed.
     """

@@ -19,8 +19,8 @@ def main() -> None:
     parser.add_argument("what", choices=_COUNTS)
     parser.add_argument("--count", type=int, help="default: 10,000 channels, 1,000 loops, 500 forks")
     parser.add_argument("--kind", choices=["plain", "ours"], default="ours", help="whose channels; default: ours")
-    parser.add_argument("--fork-support", action="store_true", help="forks with grpcio's own support for them")
-    parser.add_argument("--dialling", action="store_true", help="forks beside a channel that goes on dialling")
+    parser.add_argument("--fork-support", action="store_true", help="fork with grpcio's own fork support")
+    parser.add_argument("--dialling", action="store_true", help="fork while a channel keeps dialling")
     chosen = parser.parse_args()
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = str(int(chosen.fork_support))
     count = chosen.count or _COUNTS[chosen.what]

@@ -1,4 +1,4 @@
-"""Threaded channels opened and closed one after another: in turn after a call, amid an attempt, and unused."""
+"""Threaded channels opened and closed one after another: by turns after a call, during an attempt, and unused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Verdict", "open_and_close"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of it."""
+    """The outcome."""
 
     channels: int
     left: dict[str, int]
@@ -22,7 +22,7 @@ class Verdict:
 
 
 def open_and_close(target: str, count: int) -> Verdict:
-    """Open and close so many channels; one comes first, which starts what a process has once."""
+    """Open and close this many channels, after a first one that starts what a process has only once."""
     _use(target, 0)
     time.sleep(1.0)  # for the conductor to end
     before, began = Open(), time.monotonic()

@@ -1,7 +1,7 @@
 """Forks of a process whose threads call, wait, dial and sleep in backoff (FK-1, FK-2).
 
-Each child uses a channel that it has inherited, closes it, and makes one of its own. A child that has not ended after
-twenty seconds hangs; one that ends in another way than by itself has crashed.
+Each child uses a channel that it has inherited, closes it, and creates a new one. A child that has not exited after
+twenty seconds counts as hung, and one that does not exit by itself as crashed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _MAKERS = {"plain": grpc.insecure_channel, "ours": grpc_backoff.insecure_channel
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of it.
+    """The outcome.
 
     Attributes:
-        dialling: whether a channel to a server that is not there went on dialling, with a call that waited.
-        outcomes: what became of a child's call on an inherited channel and on a new one, and how often.
+        dialling: whether a channel kept dialling a server that does not exist, for a call that waited.
+        outcomes: how a child's calls on an inherited channel and on a new one ended, and how often.
         calls: how many calls of the parent's threads succeeded meanwhile.
         failed: how many did not.
     """
@@ -52,7 +52,7 @@ class Verdict:
 
 
 class _Load:
-    """Threads that call without an end, and one that waits for a server that is not there."""
+    """Threads that make calls continuously, and one that waits for a server that does not exist."""
 
     def __init__(self, kind: str, target: str, *, dialling: bool) -> None:
         self.calls = self.failed = 0
@@ -86,7 +86,7 @@ class _Load:
 
 
 def fork_under_load(kind: str, target: str, count: int, dialling: bool) -> Verdict:
-    """Fork so often; in a process of its own, since what waits in there is not ended."""
+    """Fork this many times; run it in a separate process, because the call that waits is never ended."""
     load = _Load(kind, target, dialling=dialling)
     context = multiprocessing.get_context("fork")
     outcomes: Counter[str] = Counter()
@@ -115,7 +115,8 @@ def fork_under_load(kind: str, target: str, count: int, dialling: bool) -> Verdi
 
 def _use(tell, kind: str, inherited, target: str) -> None:
     faulthandler.dump_traceback_later(_HANGS_AFTER - 2, exit=False)
-    old = "-" if kind == "plain" else _outcome(inherited)  # plain's threads went with the fork, and a call would hang
+    # A call on plain grpc's inherited channel would hang: its threads do not survive a fork.
+    old = "-" if kind == "plain" else _outcome(inherited)
     inherited.close()
     try:
         with _MAKERS[kind](target, _FAST) as channel:

@@ -13,7 +13,7 @@ from pathlib import Path
 __all__ = ["Errors", "Open", "settled"]
 
 _PROCESS = Path("/proc/self")
-_SETTLES_WITHIN = 10.0  # seconds; grpcio's core closes what it had in threads of its own
+_SETTLES_WITHIN = 10.0  # seconds; grpcio's core closes everything on its own threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class Open:
     futures: int = field(default_factory=lambda: sum(isinstance(one, asyncio.Future) for one in gc.get_objects()))
 
     def beyond(self, before: Open) -> dict[str, int]:
-        """Return how much more of each there is than before, none for less."""
+        """Return how much more of each there is than before; 0 if there is less."""
         names = ("threads", "tasks", "descriptors", "futures")
         return {name: max(0, getattr(self, name) - getattr(before, name)) for name in names}
 
 
 def settled(before: Open) -> dict[str, int]:
-    """Return what is left beyond `before`, once nothing is or after ten seconds."""
+    """Return what is left beyond `before`, as soon as nothing is, or after ten seconds."""
     end = time.monotonic() + _SETTLES_WITHIN
     while True:
         gc.collect()

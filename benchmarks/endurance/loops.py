@@ -1,4 +1,4 @@
-"""Event loops one after another, and side by side in threads, each with a channel of its own (FK-3)."""
+"""Event loops one after another, and side by side in threads, each with its own channel (FK-3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAKERS = {"plain": grpc.aio.insecure_channel, "ours": aio.insecure_channel}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of it; `errors` are log records at ERROR, `texts` some of them."""
+    """The outcome; `errors` are log records at ERROR, `texts` some of them."""
 
     kind: str
     loops: int
@@ -32,7 +32,7 @@ class Verdict:
 
 
 def run_loops(target: str, kind: str, count: int) -> Verdict:
-    """Run half of the loops one after another, and half of them in four threads."""
+    """Run half of the loops one after another, and the other half in four threads."""
     run_one = _runner(target, kind)
     run_one()
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:

@@ -25,11 +25,11 @@ def main() -> None:
     parser.add_argument(
         "what", choices=["kills", "orchestrators", "unlocked", "claims", "submits", "latency", "deliveries"]
     )
-    parser.add_argument("--database", choices=KINDS, action="append", help="default: those that it is for")
+    parser.add_argument("--database", choices=KINDS, action="append", help="default: every one that WHAT applies to")
     parser.add_argument("--moments", type=int, default=1000, help="kills of each process")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--processes", type=int, help="default: 64 on PostgreSQL, 8 on SQLite")
-    parser.add_argument("--operations", type=int, help="default: 10,000 deliveries, 100,000 of all else")
+    parser.add_argument("--operations", type=int, help="default: 10,000 deliveries, 100,000 of everything else")
     parser.add_argument("--concurrency", type=int, default=16)
     chosen = parser.parse_args()
     operations = chosen.operations or (10_000 if chosen.what == "deliveries" else 100_000)

@@ -30,7 +30,7 @@ _INTRODUCTION = "Eight workers place orders; INITIAL_BACKOFF is 200 ms, MAX_BACK
 
 
 def play(*, threads: bool = False) -> bool:
-    """Play the script with our channel and with grpc's, print the figures, and return whether every check passes.
+    """Run the script on our channel and on grpc's, print the figures, and return whether every check passes.
 
     Args:
         threads: whether to use channels for threads instead of asyncio.
@@ -112,7 +112,7 @@ class _Output:
 
 
 async def _play(script: Script, view: View, status: Callable[[], ConnectionStatus | None], output: _Output) -> Run:
-    """Play the script while keeping the view up to date."""
+    """Run the script while keeping the view up to date."""
     playing = asyncio.create_task(script.play())
     try:
         while not playing.done():

@@ -1,4 +1,4 @@
-"""Which channels the demo plays with: those of asyncio, or those for threads."""
+"""The channels that the demo uses: those for asyncio, or those for threads."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _on_the_loop(heard: Listener) -> Listener:
     loop = asyncio.get_running_loop()
 
     def hear(event: ConnectionEvent) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended; the last event may come behind that
+        with contextlib.suppress(RuntimeError):  # the last event may come after the loop has ended
             loop.call_soon_threadsafe(heard, event)
 
     return hear

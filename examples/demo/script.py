@@ -81,7 +81,7 @@ class SceneRecord:
 
     @property
     def seconds(self) -> float:
-        """How long it lasted."""
+        """Its duration in seconds."""
         return self.ended - self.began
 
 
@@ -97,7 +97,7 @@ class Run:
 
 
 class Script:
-    """Plays all scenes once, against one channel."""
+    """Runs all scenes once, on one channel."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Script:
         begins: Callable[[Scene], object] = lambda _phase: None,
         ended: Callable[[SceneRecord], object] = lambda _record: None,
     ) -> None:
-        """Play with the channel that `make_channel(target)` returns; `begins` and `ended` are called for each scene.
+        """Run the scenes on the channel that `make_channel(target)` returns; `begins` and `ended` are called for each.
 
         Orders are placed with `place(channel)`.
         """
@@ -124,7 +124,7 @@ class Script:
         self.channel: Any = None
 
     async def play(self) -> Run:
-        """Play it; return once every call has ended and everything is closed."""
+        """Run it; return once every call has ended and everything is closed."""
         async with self._servers, self.front:
             server = await self._serve()
             self.front.upstream = server.address
@@ -196,7 +196,7 @@ class Script:
         await self.front.listen()
 
     async def _restart(self) -> None:
-        """Let the old server's connections age and drain, then stop it.
+        """Wait until the old server's connections have aged and drained, then stop it.
 
         Drained first: a call that reaches grpcio's server between `stop` and the moment when the client sees its
         GOAWAY is cancelled there, whatever the client does.

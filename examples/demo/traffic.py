@@ -63,7 +63,7 @@ class CallRecord:
 
 
 class Traffic:
-    """Workers that call until they are told to stop.
+    """Workers that make calls until `stop` is called.
 
     Attributes:
         made: how many calls have begun.
@@ -81,17 +81,17 @@ class Traffic:
         self.outage = False
 
     async def run(self) -> None:
-        """Work until `stop`, and until every call that has begun has ended."""
+        """Make calls until `stop` is called, then wait for the calls in flight."""
         async with asyncio.TaskGroup() as group:
             for worker in WORKERS:
                 group.create_task(self._work(worker))
 
     def stop(self) -> None:
-        """Let no further call begin."""
+        """Start no further calls."""
         self._stopping.set()
 
     async def until_answered(self, limit: float) -> float | None:
-        """Return the seconds until a call is answered that has not been yet; None if none is within `limit`."""
+        """Return the seconds until the next answer to a call; None if there is none within `limit`."""
         loop = asyncio.get_running_loop()
         start, before = loop.time(), self.answered
         while self.answered == before:

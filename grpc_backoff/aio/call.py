@@ -253,7 +253,7 @@ class Call(CallShell, Answering):
             self._attempt, self._error = None, None
 
     def _attempt_ended(self, attempt: Any) -> None:
-        """Tell the machine at once that an attempt has ended."""
+        """Notify the machine at once that an attempt has ended."""
         current: Any = self._attempt
         if attempt is not current or self._state.phase is not m.CallPhase.RUNNING:
             return

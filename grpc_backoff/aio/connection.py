@@ -13,7 +13,7 @@ __all__ = ["CallConnection", "EarlyConnection", "EarlyEntry"]
 
 
 class EarlyConnection(Protocol):
-    """On this a call can be made: a connection, or an attempt that is not yet known to have one."""
+    """Something to make calls on: a connection, or an attempt that is not yet known to have one."""
 
     @property
     def channel(self) -> grpc.aio.Channel:

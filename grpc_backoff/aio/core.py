@@ -65,7 +65,7 @@ right after its SETTINGS is gone after this time.
 _LOOKS = (0.001, 0.002)
 """The pauses before an attempt is polled, in seconds; after them, the core must notify of its outcome."""
 _LOOKS_IN_USE = (0.003, 0.007)
-"""The same for an attempt with a call on it, whose end also shows the outcome, and comes first with a near peer."""
+"""The pauses if a call is on the attempt: its end also shows the outcome, and comes first with a nearby peer."""
 _BEGINS_WITHIN = 0.25
 """How long a core that was asked to dial may be IDLE, in seconds: after that, its connection has come and gone."""
 _CALLS_BREAK_WITHIN = 0.02
@@ -278,7 +278,7 @@ class CoreConnection:
         return self._now() - self._since < self._stable_after
 
     def loss(self) -> Loss | None:
-        """Return how it ended; None while that is unknown."""
+        """Return how the connection ended; None while that is unknown."""
         if self._loss is None and not self.alive() and (self._served or not self._on_probation()):
             self._loss = self._describe()
         return self._loss
@@ -296,7 +296,7 @@ class CoreConnection:
             self.core.watch(self._state_after)  # from now on: the core may dial before the next check
 
     async def lost(self) -> Loss:
-        """Wait until the core has seen the connection end, and return how.
+        """Wait until the core has seen the connection end; return the loss.
 
         Any change away from READY is its end, even if the core, woken by a call, is READY again by the time of the
         check.
@@ -360,13 +360,13 @@ class EnteredAttempt:
     __slots__ = ("_core", "_owner", "channel")
 
     def __init__(self, core: CoreChannel, owner: CoreConnector) -> None:
-        """Let calls into this channel."""
+        """Accept calls on this channel."""
         self._core = core
         self._owner = owner
         self.channel = core.channel
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
-        """Count a call that was just made here, and whose it is."""
+        """Record a call that was just made here, and its owner."""
         core = self._core
         core.running += 1
         core.calls[call] = owner
@@ -411,7 +411,7 @@ class CoreConnector:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """Store what every attempt's channel is created from; `options` are grpcio's own."""
+        """Store the arguments for every attempt's channel; `options` are grpcio's own."""
         self._target = target
         self._credentials = credentials
         self._options = tuple(options)
@@ -455,12 +455,12 @@ class CoreConnector:
     def enter(self, limit: float) -> EnteredAttempt | None:
         """Return the attempt in flight for calls to enter; see `EarlyEntry.enter`."""
         if self.policy.stable_after or self._last_life < _SHORT_LIFE:
-            return None  # what becomes of the connection is to be seen before calls use it
+            return None  # calls may use the connection only after it has been observed
         core = self._attempt
         if core is None:
             core = self._entered = self._entered or self._dial(limit)
         elif core.state() not in (_CONNECTING, _READY):
-            return None  # IDLE is what the core is behind a connection that has ended: a call would make it dial again
+            return None  # the core is IDLE once its connection has ended: a call would make it dial again
         return EnteredAttempt(core, self)
 
     def left_early(self, core: CoreChannel) -> None:
@@ -471,7 +471,7 @@ class CoreConnector:
             _end(self._early_end)
 
     def abandon(self) -> None:
-        """Give up an attempt that a call has entered, if `connect` has not come to it."""
+        """Abandon an attempt that a call has entered, unless `connect` has taken it over."""
         core, self._entered = self._entered, None
         if core is not None:
             self.spawn(core.close())
@@ -498,7 +498,7 @@ class CoreConnector:
         self._last_life = seconds
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something to its end, unless the loop is closed: calls may end that late, as garbage."""
+        """Run something to completion, unless the loop is closed: calls may end that late, as garbage."""
         if self.loop.is_closed():
             work.close()
             return
@@ -534,7 +534,7 @@ class CoreConnector:
         # READY; or IDLE, if the connection was lost before it was seen.
 
     async def _look_for_outcome(self, core: CoreChannel, pauses: Iterable[float]) -> grpc.ChannelConnectivity:
-        """Poll whether a near peer has answered or refused: each notification wakes the core's thread and the loop."""
+        """Poll for a nearby peer's outcome: each notification would wake the core's thread and the loop."""
         state = _CONNECTING
         for pause in pauses:
             await self._pause(pause)

@@ -22,7 +22,7 @@ class CallError(GrpcBackoffError, grpc.aio.AioRpcError):
 
     @abstractmethod
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Return what it is created from: with more than its own fields, grpc's error cannot be pickled."""
+        """Return the constructor's arguments: with more than its own fields, grpc's error cannot be pickled."""
 
     def anew(self) -> Self:
         """Return the same error, not raised yet.

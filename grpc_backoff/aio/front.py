@@ -66,7 +66,7 @@ class Front:
         compression: grpc.Compression | None,
         last: Mapping[str, grpc.aio.ClientInterceptor],
     ) -> None:
-        """Store what it is created from; `last` holds our own interceptors by arity."""
+        """Store the arguments; `last` holds our own interceptors by arity."""
         self._target = target
         self._credentials = credentials
         self._options = (
@@ -105,7 +105,7 @@ class Front:
         return found
 
     def _known_as(self, make: Constructor) -> Hashable | None:
-        """Return what identifies these arguments among those that grpc checks; None if something else may check them.
+        """Return a key for these arguments among those that grpc checks; None if something else may check them.
 
         Only grpc's own constructor is known to check nothing else.
         """

@@ -38,7 +38,7 @@ class Hooks:
         self._refreshed_at = -math.inf
 
     def can_refresh(self) -> bool:
-        """Return whether credentials can be renewed (RT-4); not for calls that the hook itself makes."""
+        """Return whether credentials can be renewed (RT-4); always False for calls made by the hook itself."""
         own = _REFRESHING.get()
         own_renewal = own is not None and not own.done() and own is self._refreshing
         return self._hooks.refresh_credentials is not None and not own_renewal
@@ -51,7 +51,7 @@ class Hooks:
         context: Context,
         done: Callable[[Metadata | None], None],
     ) -> None:
-        """Run a hook, and call `done` with what it renewed once it has returned; at once if there is no such hook.
+        """Run a hook, then call `done` with the renewed metadata; at once if there is no such hook.
 
         Args:
             hook: the hook to run.

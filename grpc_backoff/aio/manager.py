@@ -279,7 +279,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             self._feed(m.SettingsReceived())
 
     def _watch_later(self, connection: ConnectionT) -> bool:
-        """Leave a connection alone for a moment; return False where it is over already."""
+        """Leave a connection alone for a moment; return False if it has already ended."""
         if self.connection is not connection:
             return False
         timer = self._loop.call_later(_UNWATCHED, self._watch_begins, connection, context=Context())

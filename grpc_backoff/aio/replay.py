@@ -26,7 +26,7 @@ Requests = AsyncIterable[Any] | Iterable[Any]
 
 
 class Replay:
-    """What one call keeps of its requests, and the tasks that send them."""
+    """The requests that one call keeps, and the tasks that send them."""
 
     def __init__(
         self,

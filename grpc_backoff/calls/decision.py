@@ -129,7 +129,7 @@ def decide(
     can_refresh: bool,
     rng: Random,
 ) -> Retry | GiveUp:
-    """Return what follows a failure.
+    """Decide what follows a failure.
 
     Args:
         policy: how the call is retried.

@@ -242,7 +242,7 @@ class CallTimerFired(NamedTuple):
 
 @record
 class HookDone(NamedTuple):
-    """The hook has returned; `metadata` is what it renewed, None if it failed or renewed nothing."""
+    """The hook has returned; `metadata` is the renewed metadata, None if it failed or renewed nothing."""
 
     metadata: Metadata | None = None
 

@@ -35,7 +35,7 @@ _FEW = range(11)
 
 @record
 class Status(NamedTuple):
-    """The end of a call, as far as it is known then: initial metadata may arrive after the status."""
+    """The end of a call, as far as it is known at that time: initial metadata may arrive after the status."""
 
     code: grpc.StatusCode
     details: str
@@ -47,7 +47,7 @@ class Status(NamedTuple):
 
 
 class CallShell:
-    """The common part of the calls: the machine, and what it has to know."""
+    """The common base of the calls: the machine, and its inputs."""
 
     exhausted_error: ClassVar[Any]
     """The `RetriesExhaustedError` of this API."""
@@ -104,7 +104,7 @@ class CallShell:
         """Return the status of an attempt that failed with this error."""
 
     def _moved(self, before: m.CallPhase, now: m.CallPhase) -> None:
-        """Let the channel know where the call waits."""
+        """Notify the channel whether the call is between two attempts, or no longer pending."""
         if before is now:
             return
         if before is m.CallPhase.WAITING:
@@ -132,7 +132,7 @@ class CallShell:
     # The error of an attempt.
 
     def _failure(self, error: Any) -> m.NonOkStatus:
-        """Return what the machine has to know about a failed attempt."""
+        """Return the machine's input for a failed attempt."""
         calls, status = self._calls, self._status(error)
         # As pairs: what a dictionary makes of grpc's Metadata differs between versions.
         initial, trailing = tuple(status.initial_metadata or ()), tuple(status.trailing_metadata or ())

@@ -38,16 +38,16 @@ class CoreUse(NamedTuple):
 
 
 class Generation:
-    """The period between two forks, in one line of processes; equal only to itself.
+    """The period between two forks in one line of descent; equal only to itself.
 
     Attributes:
         after_use: whether grpcio's core was in use at the fork with which it began, or at an earlier one.
         after_asyncio: whether asyncio channels were open then.
-        doubtful: whether the core was busy at that moment, and no warning was logged yet.
+        doubtful: whether the core was busy at that moment, and no warning has been logged yet.
     """
 
     def __init__(self, *, after_use: bool = False, after_asyncio: bool = False, doubtful: bool = False) -> None:
-        """Start a generation; by default one without a fork before."""
+        """Start a generation; by default, one with no earlier fork."""
         self.after_use = after_use
         self.after_asyncio = after_asyncio
         self.doubtful = doubtful
@@ -68,30 +68,30 @@ def at_fork(inherit: Callable[[], CoreUse]) -> None:
 
 
 def survives_forks() -> bool:
-    """Return whether grpcio does what it can for the children of forks."""
+    """Return whether grpcio's own support for forks is turned on."""
     ask = getattr(_cygrpc, "is_fork_support_enabled", None)
     return ask is not None and bool(ask())
 
 
 def refuse_inherited(target: str, made_in: Generation) -> None:
-    """Reject using a channel that was created before a fork.
+    """Reject the use of a channel that was created before a fork.
 
     Raises:
         ForkError: it was.
     """
     if made_in is not _now:
         raise ForkError(
-            f"the channel to {target} was created before a fork, and the process that created it uses it: create "
+            f"the channel to {target} was created before a fork, and belongs to the process that created it: create "
             "channels in the child, after the fork"
         )
 
 
 def check_core(target: str, *, asyncio: bool = False) -> None:
-    """Reject creating a channel with which grpcio's core would hang or crash, and warn once if it may (FK-2).
+    """Refuse to create a channel if grpcio's core would hang or crash in this process; warn once if it might (FK-2).
 
     Raises:
-        ForkError: a channel of this library was open when this process was forked; or, for threads, within the second
-            before.
+        ForkError: one of this library's channels was open when this process was forked or, for threaded channels, less
+            than a second earlier.
     """
     if asyncio and _now.after_asyncio:
         raise ForkError(

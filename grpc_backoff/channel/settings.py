@@ -28,7 +28,7 @@ __all__ = ["ChannelSettings", "ChannelSetup", "Options", "read_channel"]
 Options = Sequence[tuple[str, Any]]
 
 _MOST_READ = 256
-"""How many targets are remembered of which channels were made without any setting."""
+"""How many targets are remembered whose channels were created without any setting."""
 
 
 class ChannelSettings(TypedDict, total=False):

@@ -15,14 +15,14 @@ __all__ = ["demo"]
 
 
 @click.command()
-@click.option("--threads", is_flag=True, help="Use channels for threads, and compare with plain grpc.")
+@click.option("--threads", is_flag=True, help="Use the threaded channels, and compare them with plain grpc.")
 @click.pass_context
 def demo(context: click.Context, threads: bool) -> None:
-    """Show on real servers what this library does, and check it (needs a checkout).
+    """Demonstrate this library against real servers, and check the results.
 
-    Several workers place orders all the time, on a channel of this library, while the server refuses connections,
+    Several workers place orders continuously on one of this library's channels, while the server refuses connections,
     hangs, hangs up, runs, is killed, comes back and is restarted. Then the same happens to a plain grpc channel.
-    The exit status is 0 only if every check passes.
+    The exit status is 0 only if every check passes. Requires a source checkout.
     """
     checkout = Path(grpc_backoff.__file__).parents[1]
     if not (checkout / "examples" / "demo").is_dir():

@@ -277,7 +277,7 @@ def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, **which
 @_filtering
 @click.pass_context
 def discard(context: click.Context, /, ids: tuple[str, ...], every: bool, **which: Any) -> None:
-    """Give up operations that have not succeeded."""
+    """Abandon operations that have not succeeded."""
 
     async def run(opened: Ledger) -> list[str]:
         return await opened.discard(*await _chosen(opened, ids, every, _filter(**which)))
@@ -321,7 +321,7 @@ def resolve(context: click.Context, id_: str, request: Path | None) -> None:
 
 @ledger.command()
 @click.option(
-    "--older-than", type=_Time(), metavar="TIME", help="Only those that ended this long ago; default: `keep`."
+    "--older-than", type=_Time(), metavar="TIME", help="Only those that ended at least this long ago; default: `keep`."
 )
 @click.option("--failed", is_flag=True, help="Delete failed operations and conflicts as well.")
 @click.pass_context
@@ -354,7 +354,7 @@ def migrate(context: click.Context) -> None:
 @_JSON
 @click.pass_context
 def watch(context: click.Context, target: str | None, every: float, times: int | None, as_json: bool) -> None:
-    """Show repeatedly how many operations there are; with --json, print one line each time."""
+    """Repeatedly show the number of operations; with --json, print one line each time."""
 
     async def look(opened: Ledger) -> None:
         number = 0

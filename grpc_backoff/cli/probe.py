@@ -95,7 +95,7 @@ def _tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
         try:
             context.load_cert_chain(cert, key, password=_no_password)
         except OSError as error:
-            raise Refusal(f"--cert and --key: no certificate with its key in these files: {error}") from error
+            raise Refusal(f"--cert and --key: cannot load a certificate and its matching key: {error}") from error
     return context
 
 

@@ -63,7 +63,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _ending(named: Named, rows: list[Row]) -> str:
-    """Say when the policy gives up: no wait follows the last attempt, whatever rows are shown."""
+    """Return a line that says when the policy gives up: no wait follows the last attempt, whatever rows are shown."""
     attempts = _max_attempts(named)
     if attempts is None:
         return "Continues without end like the last row." if _settled(named, rows) else "Continues without end."

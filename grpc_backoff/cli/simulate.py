@@ -32,7 +32,14 @@ _SHARES = {"half": 0.5, "99 %": 0.99, "all": 1.0}
 
 
 @click.command()
-@click.option("--clients", type=click.IntRange(min=1), default=100_000, show_default=True, metavar="N", help="Clients.")
+@click.option(
+    "--clients",
+    type=click.IntRange(min=1),
+    default=100_000,
+    show_default=True,
+    metavar="N",
+    help="Number of clients.",
+)
 @click.option(
     "--outage",
     type=click.FloatRange(min=0, min_open=True),
@@ -63,7 +70,10 @@ _SHARES = {"half": 0.5, "99 %": 0.99, "all": 1.0}
     help="Count attempts in bins of this many seconds.  [default: 1, less for a short outage]",
 )
 @click.option(
-    "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Plot it to a .png or .svg file."
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write a plot to a .png or .svg file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document with all counts.")
 def simulate(
@@ -77,7 +87,7 @@ def simulate(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Let N clients lose one server at the same moment, and show what it sees until all of them are back.
+    """Simulate N clients that lose their server at the same moment, and show what it sees until all are back.
 
     All clients dial at once when the server goes away, and again after each gap of their policy. Times are counted from
     the server's return; the peak is the highest number of attempts per second since then. No client gives up, whatever

@@ -112,7 +112,7 @@ class LineStages:
 
 
 class TerminalStages(LineStages):
-    """The same with colours and room for long lines, and a spinner for the current stage."""
+    """The same lines with colours and room for long ones, and a spinner for the current stage."""
 
     def __init__(self, console: Console | None = None) -> None:
         """Start with name resolution, on `console`; standard output by default."""

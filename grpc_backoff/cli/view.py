@@ -38,7 +38,7 @@ class View(Protocol):
     """A display of attempts.
 
     Attributes:
-        period: the maximum number of seconds between two calls of `refresh`.
+        period: the maximum number of seconds between two calls to `refresh`.
     """
 
     period: float

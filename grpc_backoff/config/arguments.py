@@ -11,7 +11,7 @@ from grpc_backoff.errors import OptionError
 __all__ = ["Listener", "check_kind", "check_listener", "read_listeners"]
 
 Listener = Callable[[Any], object]
-"""Called with each event; what it returns is ignored and what it raises is logged."""
+"""Called with each event; its return value is ignored and its exceptions are logged."""
 
 
 def read_listeners(given: object) -> tuple[Listener, ...]:

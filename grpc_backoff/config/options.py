@@ -49,7 +49,7 @@ _CARRIED_OUT_HERE = tuple(key for key in _BY_OPTION if not key.startswith(PREFIX
 _NEAR_PREFIX = 0.9
 """How similar to ours a prefix must be, by difflib's ratio, to count as misspelt: `grpc_backoffice` does not."""
 _NEAR_KEY = 0.78
-"""The same for grpc's own keys. None of grpcio's many other options scores above 0.74 against any of these."""
+"""The same ratio for grpc's own keys. None of grpcio's many other options scores above 0.74 against any of these."""
 
 
 @record
@@ -76,7 +76,7 @@ def read_options(
     target: str = "",
     config: str | os.PathLike[str] | Config | None = None,
 ) -> Options:
-    """Return what the options describe.
+    """Read one channel's options.
 
     Options take precedence over the file, which is `config`, or else the file named by the option
     `grpc_backoff.config`, or else by the environment. An explicit `policy` overrides both, but they are still checked.

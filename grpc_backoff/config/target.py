@@ -126,7 +126,7 @@ def _refuse_url(text: str) -> None:
     if url := re.match(_URL, text):
         secure = " on a secure_channel" if url[1].lower() in {"https", "grpcs"} else ""
         meant = None if "@" in text[url.end() :] else url[2]  # otherwise it could be part of a password
-        raise OptionError("target", text, f"a target without a URL's scheme{secure}", meant)
+        raise OptionError("target", text, f"a target without a URL scheme{secure}", meant)
 
 
 def _is_port(digits: str) -> bool:

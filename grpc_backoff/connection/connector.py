@@ -42,11 +42,11 @@ class Connection(Protocol):
         ...
 
     def loss(self) -> Loss | None:
-        """Return how it ended; None while it is up or the cause is still being determined."""
+        """Return how the connection ended; None while it is up or the cause is still being determined."""
         ...
 
     async def lost(self) -> Loss:
-        """Wait until it ends, and return how."""
+        """Wait until the connection ends; return the loss."""
         ...
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:

@@ -8,7 +8,7 @@ __all__ = ["explain"]
 
 
 def explain(target: str, status: ConnectionStatus, *, waited: bool = False) -> str:
-    """Say why there is no connection; the text changes only with the cause, and figures are in the status.
+    """Return why there is no connection; the text changes only with the cause, and figures are in the status.
 
     `waited` means that the call's deadline expired while it waited for a connection.
     """

@@ -209,7 +209,7 @@ class Schedule(NamedTuple):
         return self if self.failing else self._replace(proven=now + initial_backoff)
 
     def held(self, seconds: float) -> Schedule:
-        """Delay the next start: something has redialled by itself (CB-7)."""
+        """Delay the next start after a redial that this schedule did not initiate (CB-7)."""
         deadline = self.deadline + seconds
         return self._replace(deadline=deadline, free=self.free if self.failing else deadline)
 

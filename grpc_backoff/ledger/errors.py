@@ -29,7 +29,7 @@ class LedgerUnavailableError(LedgerError):
     """The database could not be used; the message says why.
 
     Attributes:
-        stored: False if nothing was stored for certain; None if the answer to COMMIT was lost.
+        stored: False if it is certain that nothing was stored; None if the answer to COMMIT was lost.
     """
 
     def __init__(self, message: str, *, stored: bool | None = False) -> None:
@@ -38,7 +38,7 @@ class LedgerUnavailableError(LedgerError):
         self.stored = stored
 
     def __str__(self) -> str:
-        """Say what happened, and what happened to the data."""
+        """Return what happened, including what happened to the data."""
         fate = "nothing was stored" if self.stored is False else "it is not known whether it was stored"
         return f"{self.args[0]}; {fate}"
 

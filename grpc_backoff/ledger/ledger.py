@@ -221,8 +221,8 @@ class Ledger:
     ) -> Submitted:
         """Store an operation; it is durable when this returns (LG-9).
 
-        Call it either as `submit(stub.Place, order)`, with a unary-unary method of a stub on a channel of this library,
-        or as `submit(target, method, request)`, with serialized bytes.
+        Call it either as `submit(stub.Place, order)`, with a unary-unary method of a stub on one of this library's
+        channels, or as `submit(target, method, request)`, with serialized bytes.
 
         Args:
             call: the method, or the target.
@@ -446,8 +446,8 @@ class Ledger:
     async def record_failure(self, id: str, code: str, details: str = "") -> Recorded:  # noqa: A002
         """Record that an attempt of an operation has failed, under the lock of its row (LG-2).
 
-        For programs that make attempts themselves. However many record at once, none is lost. Listeners and hooks are
-        called as for a delivery; a hook has finished when this returns.
+        For programs that make attempts themselves. Concurrent reports are serialized; none is lost. Listeners and hooks
+        are called as for a delivery; a hook has finished when this returns.
 
         Raises:
             LedgerBusyError: the lock was not acquired within `lock_timeout`; nothing was written.
@@ -483,7 +483,7 @@ class Ledger:
         """Return an operation; LedgerStateError if it does not exist."""
         found = await self.store.find(Filter(ids=(_checked(id),)), 1)
         if not found:
-            raise LedgerStateError(f"id={id!r}: expected the id of an operation of this ledger")
+            raise LedgerStateError(f"id={id!r}: expected an operation id of this ledger")
         return found[0]
 
     async def find(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Operation]:
@@ -495,7 +495,7 @@ class Ledger:
         return await self.store.attempts(_checked(id))
 
     async def ready(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Readiness]:
-        """Return for many operations whether they are ready, since when or from when on, and why (LG-5)."""
+        """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
         return await self.store.ready(which or Filter(), limit, self.policy_of_any)
 
     async def queue(self, target: str | None = None) -> Queue:
@@ -581,4 +581,4 @@ def _checked(id_: str) -> str:
     try:
         return str(uuid.UUID(id_))
     except (ValueError, AttributeError, TypeError):
-        raise LedgerStateError(f"id={id_!r}: expected the id of an operation, a UUID") from None
+        raise LedgerStateError(f"id={id_!r}: expected an operation id (a UUID)") from None

@@ -17,7 +17,7 @@ _BINARY = "-bin"
 
 
 def unsendable(key: object, value: object) -> str | None:
-    """Return what gRPC expects of a key and its value, if it cannot send them; None if it can."""
+    """Return the rule of gRPC that a key or its value violates; None if gRPC can send them."""
     if not isinstance(key, str):
         return "keys that are strings"
     if key.endswith(_BINARY):

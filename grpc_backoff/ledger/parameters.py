@@ -56,7 +56,7 @@ def _growth(backoff: BackoffPolicy) -> Parameters:
             return {"strategy": Decorrelated.name, "base": _number(base), "reach": Decorrelated.reach}
         case other:
             raise TypeError(
-                f"strategy={type(other).__name__}: expected a strategy of this library, because SQL supports no others"
+                f"strategy={type(other).__name__}: expected a built-in strategy; a ledger supports no other"
             )
 
 
@@ -105,7 +105,8 @@ def _growth_words(backoff: BackoffPolicy) -> dict[str, str]:
             words["delay"] = _word(base)
         case other:
             raise TypeError(
-                f"strategy={type(other).__name__}: expected a strategy of this library, because text supports no others"
+                f"strategy={type(other).__name__}: expected a built-in strategy; a policy string cannot describe any "
+                "other"
             )
     return words
 

@@ -130,7 +130,7 @@ class Session(psycopg.AsyncConnection[tuple[Any, ...]]):
     """A connection that tracks whether a write on it may already be durable.
 
     Attributes:
-        committing: whether a statement was sent that commits a write. From then on, a missing answer means that the
+        committing: whether a statement that commits a write has been sent. After that, a missing answer means that the
             outcome is unknown.
     """
 
@@ -478,7 +478,7 @@ class PostgresStore:
     # Queries.
 
     async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
-        """Return for many operations whether they are ready (LG-5)."""
+        """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
 
         async def look(connection: Session) -> list[Readiness]:
             # The time has to be computed only for operations whose owner has died: pass in their policies.
@@ -749,7 +749,7 @@ def _name_of(url: str) -> str:
     host, port, name = (str(said.get(part) or "") for part in ("host", "port", "dbname"))
     if "@" in host[1:] + name or not (port.replace(",", "") or "0").isdecimal():  # @ begins an abstract socket's name
         raise LedgerUnavailableError(
-            "database URL: expected special characters in the password as %XX: / @ : and others"
+            "database URL: expected special characters in the password, such as '/', '@' and ':', to be percent-encoded"
         )
     return f"postgresql://{host}/{name}"
 

@@ -231,7 +231,7 @@ class Readiness(NamedTuple):
     Attributes:
         id: the operation's id.
         ready: whether it may be attempted now.
-        at: since when, or from when on; None if that is unknown.
+        at: when it became or will become ready; None if unknown.
         why: the reason in a few words.
     """
 

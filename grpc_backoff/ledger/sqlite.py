@@ -397,7 +397,7 @@ class SQLiteStore:
     # Queries.
 
     async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
-        """Return for many operations whether they are ready (LG-5)."""
+        """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
 
         def look(connection: sqlite3.Connection) -> list[Readiness]:
             now = self._now()

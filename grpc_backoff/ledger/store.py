@@ -127,7 +127,7 @@ class Store(Protocol):
         ...
 
     async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
-        """Return for many operations whether they are ready (LG-5)."""
+        """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
         ...
 
     async def find(self, which: Filter, limit: int) -> list[Operation]:
@@ -165,7 +165,7 @@ class Store(Protocol):
         ...
 
     def listen(self, heard: Callable[[str], None]) -> None:
-        """Call `heard` with each target of which others notify, from now until `close` (LG-12)."""
+        """Call `heard` with the target of each notification from others, from now until `close` (LG-12)."""
         ...
 
     async def close(self) -> None:

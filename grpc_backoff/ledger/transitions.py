@@ -1,4 +1,6 @@
-"""How an operation's row changes when an attempt's end is reported: pure functions without clock, chance or database.
+"""How reporting the end of an attempt changes an operation's row.
+
+These are pure functions that use no clock, randomness or database.
 
 The retry rules are those of calls (`calls.decision`), with the row in place of the call's state. SQLite's store calls
 these functions; PostgreSQL's `record_failure` does the same in SQL, and tests check that both agree.
@@ -142,7 +144,7 @@ def ledger_policy(policy: RetryPolicy) -> RetryPolicy:
 
 
 def after_success(standing: Standing, token: int | None) -> Change:
-    """Return what follows a success. A late success counts; a discarded operation stays discarded."""
+    """Return the change that follows a success. A late success counts; a discarded operation stays discarded."""
     discarded = standing.state is OperationState.DISCARDED
     return _unchanged(standing)._replace(
         state=OperationState.DISCARDED if discarded else OperationState.SUCCEEDED, live=standing.is_live(token)
@@ -158,14 +160,14 @@ def after_failure(
     draw: float,
     can_refresh: bool,
 ) -> Change:
-    """Return what follows a failure; a late one never changes an operation (LG-6)."""
+    """Return the change that follows a failure; a late one never changes an operation (LG-6)."""
     if not standing.is_live(token):
         return _unchanged(standing)
     return _decided(policy, standing, failure, draw, can_refresh=can_refresh)
 
 
 def after_loss(policy: RetryPolicy, standing: Standing, *, draw: float) -> Change:
-    """Return what follows when a lease has expired and its owner is gone."""
+    """Return the change that follows when a lease has expired and its owner is gone."""
     return _decided(policy, standing, _LOSS, draw, can_refresh=False)
 
 
@@ -175,7 +177,7 @@ def loss(operation: str, token: int, policy: RetryPolicy, draw: float) -> Attemp
 
 
 def classify(policy: RetryPolicy, failure: FailedAttempt, *, can_refresh: bool) -> Kind:
-    """Return what PostgreSQL's `record_failure` needs to know about a failure."""
+    """Return the properties of a failure that PostgreSQL's `record_failure` needs."""
     if failure.code == LOST:
         failure = _LOSS
     return Kind(

@@ -109,6 +109,6 @@ class BackoffPolicy:
 def check_number(n: object) -> None:
     """Check a count of failures: TypeError if it is not a whole number, ValueError if it is less than 1."""
     if type(n) is not int and (isinstance(n, bool) or not isinstance(n, SupportsIndex)):  # the protocol's check is slow
-        raise TypeError(f"n={n!r}: expected a whole number, since failures are counted")
+        raise TypeError(f"n={n!r}: expected a whole number: the count of failures so far")
     if index(n) < 1:
         raise ValueError(f"n={n!r}: expected at least 1, since failures are counted from 1")

@@ -82,9 +82,9 @@ class Unit(enum.Enum):
     MILLISECONDS = enum.auto()
     """Milliseconds, as in grpc's options: a whole number that fits in 32 bits."""
     WRITTEN = enum.auto()
-    """As written in a file or on the command line: a number of seconds, or "500ms", "1s", "2m", "1h", "1d"."""
+    """Times as written in a file or on the command line: a number of seconds, or "500ms", "1s", "2m", "1h", "1d"."""
     JSON = enum.auto()
-    """As in a service config: protobuf's Duration in JSON, such as "1.5s"."""
+    """Times as written in a service config: protobuf's Duration in JSON, such as "1.5s"."""
 
 
 def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:

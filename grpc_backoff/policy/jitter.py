@@ -164,7 +164,7 @@ class Full(_Written):
 
 @value(frozen=True, slots=True)
 class Equal(_Written):
-    """Half of the capped value, plus anything from 0 to the other half."""
+    """Half of the capped value, plus a random part of the other half."""
 
     name: ClassVar[str] = "equal"
     form: ClassVar[str] = "equal"

@@ -64,7 +64,7 @@ class LedgerSettings:
     Attributes:
         policy: the retry policy of methods that have none of their own: a name or a policy string.
         lock_timeout: how long to wait for a row lock before raising `LedgerBusyError` (LG-2).
-        timeout: how long one request to PostgreSQL may take in total; SQLite waits for nothing but its lock.
+        timeout: how long one request to PostgreSQL may take in total; SQLite only ever waits for its lock.
         lease: how long a claimed operation belongs to its deliverer unless the lease is renewed (LG-6).
         attempt_timeout: the limit of one attempt if the policy has no `timeout`.
         poll: how often the database is polled when nothing wakes a deliverer (LG-12).

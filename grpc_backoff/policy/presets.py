@@ -133,7 +133,7 @@ NATIVE_JITTER = Proportional(0.2)
 
 if TYPE_CHECKING:
     CONNECT: ConnectPolicy
-    """What a channel does by default."""
+    """The connect policy of a channel that is given no other."""
     GRPC: BackoffPolicy
     """gRPC's connection backoff: INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF, JITTER."""
     RETRY: Mapping[str, RetryPolicy]

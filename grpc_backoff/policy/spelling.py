@@ -16,7 +16,7 @@ def near_miss(word: str, keys: Mapping[str, str]) -> str | None:
 
 
 def suggestion(word: str, keys: Mapping[str, str], kind: str) -> tuple[str, str | None]:
-    """Return what was expected in place of an unknown key, and the key probably meant, if any.
+    """Return a description of what was expected in place of an unknown key, and the key probably meant, if any.
 
     Args:
         word: what was written, without the prefix that all such keys share.

@@ -146,7 +146,7 @@ _UNIX = {
         "It is a Unix socket of another type.", "gRPC needs a stream socket: check which server created this one."
     ),
 }
-"""What differs if the socket is a file."""
+"""The diagnoses that differ for a Unix socket."""
 _NO_WAY = Diagnosis(
     "There is no route to the host from here.",
     "Check routes and VPN; for an IPv6 address, whether this machine has IPv6.",

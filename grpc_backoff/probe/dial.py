@@ -209,7 +209,7 @@ def _handshake_words(error: OSError) -> str:
 
 
 def in_words(error: BaseException) -> str:
-    """Return what an error of a socket says, without numbers, addresses and places in source files."""
+    """Return the text of a socket error, without numbers, addresses and places in source files."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return str(error.verify_message)
     if isinstance(error, ssl.SSLError):
@@ -217,7 +217,7 @@ def in_words(error: BaseException) -> str:
     if isinstance(error, socket.gaierror):
         return error.strerror or str(error)
     if isinstance(error, UnicodeError):  # what encoding a name for the resolver raises
-        return "this is no host name"
+        return "this is not a host name"
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

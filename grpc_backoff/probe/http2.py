@@ -90,11 +90,11 @@ class Http2Connection(asyncio.BufferedProtocol):
         return -math.inf
 
     def loss(self) -> Loss | None:
-        """Return how it ended; None while it is up."""
+        """Return how the connection ended; None while it is up."""
         return self._ended.result() if self._ended.done() else None
 
     async def lost(self) -> Loss:
-        """Wait until it ends, and return how."""
+        """Wait until the connection ends; return the loss."""
         return await asyncio.shield(self._ended)
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:

@@ -75,7 +75,7 @@ def key_of(
 
 
 def _security(credentials: grpc.ChannelCredentials) -> Hashable:
-    """Return what identifies these credentials.
+    """Return the part of a key that identifies these credentials.
 
     grpcio keeps the PEMs of `ssl_channel_credentials` in a readable, though private, attribute. If a release keeps them
     elsewhere, or the credentials are more than PEMs (such as a custom signer), their identity is used.

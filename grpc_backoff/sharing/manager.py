@@ -71,7 +71,7 @@ class SteppedManager(ABC, Generic[ConnectionT]):
 
     @abstractmethod
     def _later(self, work: Callable[[], None]) -> None:
-        """Run something soon, where the machine is stepped, but not now."""
+        """Schedule something to run soon, on the thread that steps the machine."""
 
     # For the channel.
 

@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 _LONGEST_SLEEP = 3600.0
 """The longest single wait, in seconds: the system has a limit far above, and a deadline may exceed it."""
 _LONGEST_SLEEP_OF_MAIN = 0.25
-"""The same for the main thread: a signal that arrives just as the thread falls asleep does not wake it (TH-6)."""
+"""The longest in the main thread: a signal that arrives just as the thread falls asleep does not wake it (TH-6)."""
 _OF_CONNECTIONS = (m.ConnectionReady, m.Missed, m.NoConnection)
 
 
@@ -167,7 +167,7 @@ class BlockingCall(_Life):
             del error  # its traceback refers to this frame, and so to the channel
 
     def feed(self, given: m.Input) -> None:
-        """Let the caller's thread step the machine; from any thread, and from finalizers: the queue is reentrant."""
+        """Have the caller's thread step the machine; from any thread, and from finalizers: the queue is reentrant."""
         self._mailbox.put(given)
 
     def commit(self) -> None:
@@ -370,7 +370,7 @@ class FutureCall(_Life):
             self._attempt_ended(attempt, entry)
 
     def _attempt_ended(self, attempt: Any, entry: Entry) -> None:
-        """Tell the machine at once that an attempt has ended; on grpcio's thread."""
+        """Notify the machine at once that an attempt has ended; on grpcio's thread."""
         status = status_of(attempt)
         connection, token, _ = entry
         code = status.code

@@ -104,7 +104,7 @@ class Channel(Factories, grpc.Channel):
             now=clock.now,
             rng=rng,
         )
-        """What the channel's calls share."""
+        """The environment that the channel's calls share."""
         self.closing = False
 
     # Beyond grpc's interface.
@@ -165,7 +165,7 @@ class Channel(Factories, grpc.Channel):
         self._listeners.wait(max(0.0, end - time.monotonic()))
 
     def _end(self, within: float) -> list[threading.Thread]:
-        """Let the conductor end everything; return the threads that are still closing connections."""
+        """Have the conductor end everything; return the threads that are still closing connections."""
         closing: list[threading.Thread] = []
         ended = threading.Event()
 

@@ -44,9 +44,9 @@ T = TypeVar("T")
 def take(queue: SimpleQueue[T], timeout: float | None) -> T:
     """Return the next item, after `timeout` seconds at the latest; for a queue that one thread reads.
 
-    `SimpleQueue.get` alone can wait for ever: CPython takes a wake-up that is left over from an item got without
-    waiting for a new one, works out how much time remains, and takes a negative remainder for no limit. To ask once
-    without waiting uses such a wake-up up.
+    `SimpleQueue.get` alone can wait for ever: after an item was taken without waiting, CPython mistakes the wake-up
+    that is left over for that of a new item, computes the time that remains, and treats a negative remainder as no
+    limit. Asking once without waiting consumes such a wake-up.
 
     Raises:
         Empty: there was none.

@@ -72,7 +72,7 @@ class CoreConnection:
         used: when a call last ended on it.
         retired: whether new calls must go elsewhere.
         served: whether the server has answered a call, whatever the answer (CB-8).
-        streamed: whether a call was made on it that grpcio's own thread serves.
+        streamed: whether the connection has carried a call that grpcio serves on a thread of its own.
     """
 
     def __init__(self, channel: Any, since: float, owner: CoreConnector, limit: float) -> None:
@@ -154,7 +154,7 @@ class CoreConnection:
     # The end. On the conductor.
 
     def loss(self) -> Loss | None:
-        """Return how it ended; None while it is up, or while the cause is being determined."""
+        """Return how the connection ended; None while it is up, or while the cause is being determined."""
         if self._loss is None and not self.alive():
             self._see_ended()
             now = self._owner.conductor.now()
@@ -230,7 +230,7 @@ class CoreConnection:
 
 
 class CoreAttempt:
-    """One attempt, from its start to its outcome. Only used on the conductor."""
+    """One attempt, from its start to its outcome. Only used on the conductor's thread."""
 
     def __init__(self, owner: CoreConnector, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> None:
         """Start to dial."""
@@ -327,7 +327,7 @@ class CoreConnector:
         policy: ConnectPolicy,
         conductor: Conductor,
     ) -> None:
-        """Store what every attempt's channel is created from; `options` are grpcio's own."""
+        """Store the arguments for every attempt's channel; `options` are grpcio's own."""
         self._how = target, credentials, tuple(options), compression
         self.policy = policy
         self.conductor = conductor

@@ -42,11 +42,11 @@ class Hooks:
         self._renewals = 0
 
     def can_refresh(self) -> bool:
-        """Return whether credentials can be renewed (RT-4); not for calls that the hook itself makes."""
+        """Return whether credentials can be renewed (RT-4); always False for calls made by the hook itself."""
         return self._hooks.refresh_credentials is not None and not getattr(self._in_renewal, "running", False)
 
     def ask(self, hook: Hook, failed: FailedCall, began: float, context: Context) -> Metadata | None:
-        """Run a hook and return what it renewed; None if it renewed nothing or raised.
+        """Run a hook and return the renewed metadata; None if it renewed nothing or raised.
 
         Args:
             hook: the hook to run.

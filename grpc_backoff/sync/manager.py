@@ -40,7 +40,7 @@ class LiveConnection(Protocol):
         ...
 
     def loss(self) -> Loss | None:
-        """Return how it ended; None while it is up or the cause is still being determined."""
+        """Return how the connection ended; None while it is up or the cause is still being determined."""
         ...
 
     def retire(self) -> None:

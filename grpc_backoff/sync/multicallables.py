@@ -132,7 +132,7 @@ class MultiCallable(Method):
         return made
 
     def _kept(self, arguments: Arguments, machine: CallMachine) -> tuple[MultiCallable, Arguments, Replay | None]:
-        """Return what sends the request or requests as often as necessary."""
+        """Return the multicallable and the arguments with which the requests can be sent as often as necessary."""
         if self.takes_one_request:
             sender, request = self._freeze(arguments.request)
             return sender, arguments._replace(request=request), None
@@ -321,13 +321,13 @@ class _StreamUnary(_OneResponse, grpc.StreamUnaryMultiCallable):  # type: ignore
     arity = "stream_unary"
     takes_one_request = False
 
-    def __call__(self, request_iterator: Any, *how: Any, **named: Any) -> Any:  # type: ignore[override] # grpc says it so
+    def __call__(self, request_iterator: Any, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
         return super().__call__(request_iterator, *how, **named)
 
-    def with_call(self, request_iterator: Any, *how: Any, **named: Any) -> Any:  # type: ignore[override] # grpc says it so
+    def with_call(self, request_iterator: Any, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
         return super().with_call(request_iterator, *how, **named)
 
-    def future(self, request_iterator: Any, *how: Any, **named: Any) -> Any:  # type: ignore[override] # grpc says it so
+    def future(self, request_iterator: Any, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
         return super().future(request_iterator, *how, **named)
 
 
@@ -335,7 +335,7 @@ class _StreamStream(_ManyResponses, grpc.StreamStreamMultiCallable):  # type: ig
     arity = "stream_stream"
     takes_one_request = False
 
-    def __call__(self, request_iterator: Any, *how: Any, **named: Any) -> Any:  # type: ignore[override] # grpc says it so
+    def __call__(self, request_iterator: Any, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
         return super().__call__(request_iterator, *how, **named)
 
 

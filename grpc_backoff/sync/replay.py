@@ -26,7 +26,7 @@ class _Broken:
 
 
 class Replay:
-    """What one call keeps of its requests."""
+    """The requests that one call keeps."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 Libraries that trace calls replace the constructors too: theirs create a channel with the constructor that they found,
 and put interceptors in front. If one of them was there before us, its function is still called, and grpc's own channel
-behind its interceptors is exchanged for ours.
+behind its interceptors is replaced with ours.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Fails:
 
 @dataclass(frozen=True, slots=True)
 class Hangs:
-    """Nothing ever happens."""
+    """The attempt never completes."""
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """A TCP front on loopback that fails like a server, with one scripted behaviour per connection.
 
-Put it in front of a real server, or of nothing, and connect any client to it::
+Put it in front of a real server, or use it without one, and connect any client to it::
 
     async with FlakyFront(upstream=("127.0.0.1", 50051)) as front:
         front.behaviour = silent
@@ -54,7 +54,7 @@ _CHUNK = 64 * 1024
 
 
 class Accepted(Protocol):
-    """The part of a connection that the failures below use. Other kinds of server can implement it to fail the same."""
+    """The part of a connection that the failures below use. Other servers can implement it to fail in the same ways."""
 
     async def until_closed(self) -> None:
         """Wait until the client closes."""

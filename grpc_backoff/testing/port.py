@@ -1,7 +1,7 @@
 """A TCP port that listens, refuses and listens again, without ever being released.
 
-The front uses it, and so can any server of a test that has to go away for a while. It is not an asyncio server: an
-asyncio server that is closed while it accepts a connection never closes that connection.
+The front uses it; so can any test server that must become unavailable for a while. It is not an asyncio server,
+because one that is closed while it accepts a connection never closes that connection.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def test_replay(url):
     assert run(url, "replay", "--all", "--method", "shop.Orders/Cancel").stdout == "0 replayed.\n"
     assert run(url, "replay").exit_code == run(url, "replay", "--all", ids[0]).exit_code == 2
     unknown = run(url, "replay", "nonsense")
-    assert (unknown.exit_code, "expected the id of an operation, a UUID" in unknown.output) == (1, True)
+    assert (unknown.exit_code, "expected an operation id (a UUID)" in unknown.output) == (1, True)
 
 
 def test_resolve(url, tmp_path):

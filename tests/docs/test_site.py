@@ -20,6 +20,15 @@ def test_every_page_is_in_the_navigation():
     assert {page for page in set(NAVIGATION) - pages if not (ROOT / page).is_file()} == set()
 
 
+def test_the_rows_of_a_table_have_the_cells_of_its_header():
+    """A row with too many cells renders without its last ones, and nothing else reports it."""
+    for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
+        text = re.sub(r"^```.*?^```$|`[^`\n]*`", "code", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+            cells = {len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}
+            assert len(cells) == 1, f"{path.relative_to(ROOT)}: {table.splitlines()[0]}"
+
+
 def test_the_build_is_strict():
     """MkDocs counts warnings only where it shows them: `--quiet` would let a broken link pass."""
     (command,) = re.findall(r"^\t(.*mkdocs build.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)

@@ -236,7 +236,7 @@ async def test_delivering_from_a_closed_ledger(url):
 async def test_one_that_is_not_there(ledger):
     """LG-7: an id of nothing is a clear error."""
     for id_ in ("00000000-0000-4000-8000-000000000000", "nonsense"):
-        with pytest.raises(LedgerStateError, match="expected the id of an operation"):
+        with pytest.raises(LedgerStateError, match="expected an operation id"):
             await ledger.get(id_)
     with pytest.raises(LedgerStateError, match="expected an operation in conflict"):
         await ledger.resolve((await ledger.submit("t", "/m/m", b"")).id)

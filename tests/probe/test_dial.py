@@ -73,8 +73,8 @@ async def test_families_take_turns(monkeypatch):
     ("host", "words"),
     [
         ("no-such-host.invalid", ""),
-        ("a..b", "this is no host name"),
-        ("x" * 300, "this is no host name"),
+        ("a..b", "this is not a host name"),
+        ("x" * 300, "this is not a host name"),
         ("a\0b", ""),
     ],
 )

@@ -1,4 +1,4 @@
--- Operations, and each attempt of them. All times are this database's (LG-12).
+-- Operations and their attempts. All times are this database's (LG-12).
 -- `next_attempt_at` is set while an operation may be claimed, and only then.
 CREATE TABLE grpc_backoff.operations (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

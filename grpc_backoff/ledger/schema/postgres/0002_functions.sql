@@ -1,7 +1,7 @@
--- The policy engine's twin. Every number of a policy is handed in, as is the draw from [0, 1) (LG-3):
--- `policy` is what `grpc_backoff.ledger.parameters.parameters` returns.
+-- The equivalent of the policy engine. All numbers of a policy are passed in, and so is the random number from [0, 1)
+-- (LG-3): `policy` is the result of `grpc_backoff.ledger.parameters.parameters`.
 
--- The wait after the n-th failure before cap and jitter; infinite where no float can hold it.
+-- The wait after the n-th failure before cap and jitter; infinite if no float can hold it.
 CREATE FUNCTION grpc_backoff.growth(policy jsonb, n integer) RETURNS double precision
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -31,7 +31,7 @@ EXCEPTION
         RETURN 'Infinity';
 END $$;
 
--- The largest wait that a decorrelated backoff may have had before its n-th.
+-- The largest possible wait of a decorrelated backoff before its n-th.
 CREATE FUNCTION grpc_backoff.largest_before(policy jsonb, n integer) RETURNS double precision
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -42,7 +42,7 @@ EXCEPTION
         RETURN 'Infinity';
 END $$;
 
--- The wait after the n-th failure. `previous` is the wait before, which a decorrelated backoff goes on from.
+-- The wait after the n-th failure. `previous` is the previous wait, from which a decorrelated backoff continues.
 CREATE FUNCTION grpc_backoff.delay(
     policy jsonb, n integer, previous double precision, draw double precision
 ) RETURNS double precision
@@ -92,8 +92,8 @@ BEGIN
     RETURN least(low + width * draw, bound);
 END $$;
 
--- When an operation may be attempted again (seed 001). Primary: what was recorded, both parts at once. Where the owner
--- died before that: the failure's time and min(growth, cap), and no less than the wait of this draw. Else NULL.
+-- When an operation may be attempted again: the recorded time plus the recorded backoff, which are written together. If
+-- the owner died before that: the failure's time plus min(growth, cap), and at least the wait of this draw. Else NULL.
 CREATE FUNCTION grpc_backoff.next_attempt_at(
     backoff_request_seconds double precision,
     last_attempted_at timestamptz,
@@ -118,8 +118,8 @@ LANGUAGE sql IMMUTABLE AS $$
     END
 $$;
 
--- Whether operations are ready, since when or from when on, and why. `policies` has the parameters by the text that
--- operations keep; only those whose owner is gone need them.
+-- Whether operations are ready, when they became or will become ready, and why. `policies` has the parameters by the
+-- text that operations store; only operations whose owner is gone need them.
 CREATE FUNCTION grpc_backoff.ready(ids uuid[], policies jsonb, draw double precision)
 RETURNS TABLE (id uuid, ready boolean, at timestamptz, why text)
 LANGUAGE sql STABLE AS $$
@@ -153,7 +153,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY o.seq
 $$;
 
--- Write a backoff and its timestamp at once (seed 001); true if there was such an operation, and it waited.
+-- Write a backoff and its timestamp together; true if there was such an operation and it was waiting.
 CREATE FUNCTION grpc_backoff.set_backoff(operation uuid, seconds double precision) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -165,7 +165,7 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Add an attempt's row, or complete that of an attempt which was taken for lost; true if it was added.
+-- Add an attempt's row, or complete that of an attempt recorded as lost; true if it was added.
 CREATE FUNCTION grpc_backoff.add_attempt(
     operation uuid, row_number integer, its_token bigint, began_at timestamptz, ended_at timestamptz, its_code text,
     its_delay double precision, its_source text
@@ -221,8 +221,8 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Record one failure under the row's lock (LG-2): the same questions in the same order as `transitions.after_failure`.
--- `kind` is what of the failure does not depend on the row, and the words in which the answer is given.
+-- Record one failure under the row's lock (LG-2), by the checks of `transitions.after_failure` in their order.
+-- `kind` has the properties of the failure that do not depend on the row, and the names used in the result.
 CREATE FUNCTION grpc_backoff.record_failure(
     operation uuid, its_token bigint, its_code text, its_details text, kind jsonb, policy jsonb, draw double precision
 ) RETURNS TABLE (

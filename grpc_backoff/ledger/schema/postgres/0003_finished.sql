@@ -1,2 +1,2 @@
--- For pruning: what finished long ago in one of some states.
+-- For pruning: operations in some states that finished long ago.
 CREATE INDEX operations_finished ON grpc_backoff.operations (state, finished) WHERE finished IS NOT NULL;

@@ -1,4 +1,4 @@
--- Operations, and each attempt of them. Times are seconds since the epoch on this host's clock (LG-12).
+-- Operations and their attempts. Times are seconds since the epoch on this host's clock (LG-12).
 -- `next_attempt_at` is set while an operation may be claimed, and only then.
 CREATE TABLE ledger_operations (
     seq INTEGER PRIMARY KEY,
