@@ -128,8 +128,10 @@ def test_an_outage(face, server):
             peer.refuse()
             peer.break_all()
             assert stream.outcome().code is CODE.UNAVAILABLE
-            waiting = channel.begin("Down", ["hello"], **WAITS)
+            # Not before the loss is known: a call that enters the old connection as it breaks fails with it (CH-7).
             until(lambda: "failed to connect to all addresses" in channel.begin(timeout=20).outcome().details)
+            waiting = channel.begin("Down", ["hello"], **WAITS)
+            assert "failed to connect to all addresses" in channel.begin(timeout=20).outcome().details
             assert not waiting.done()
             peer.listen()
             assert waiting.outcome(30).texts == ["hello"]
