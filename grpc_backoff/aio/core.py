@@ -4,10 +4,10 @@ The core is a capable dialler with its own ideas, and most of this module limits
 
 * `grpc.use_local_subchannel_pool` keeps it from sharing a subchannel, and so a backoff, with other channels.
 * After a failure the core dials again on its own schedule. The schedule is set past the attempt's limit, so that the
-machine has long dropped the channel by then.
+  machine has long dropped the channel by then.
 * A dropped channel closes its sockets at once, except while it waits for SETTINGS: then only the core's own limit
-closes them. That limit is set a little past ours, so that the socket is closed soon after the attempt is abandoned
-(CB-3), and never before, because at its own limit the core would dial again immediately.
+  closes them. That limit is set a little past ours, so that the socket is closed soon after the attempt is abandoned
+  (CB-3), and never before, because at its own limit the core would dial again immediately.
 
 Inner channels come from the real constructors, not from the public names that tracing libraries replace: tracing
 belongs in front of pending calls, where it sees each call once and as a whole (`front.py`).

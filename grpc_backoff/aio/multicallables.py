@@ -3,12 +3,12 @@
 A call goes one of three ways:
 
 * the channel is READY, the call is fail-fast, and there are no interceptors or retries: straight to grpc's
-multicallable on the connection (CH-5);
+  multicallable on the connection (CH-5);
 * it has to wait, or may be repeated: one of our calls (`call.py`), whose attempts go the way above;
 * there are interceptors, which may be added and removed at any time: through grpc's interceptor machinery on a channel
-that never connects, the interceptor channel (`front.py`). Its last interceptor is one of ours and makes the call in one
-of the ways above. So interceptors run at once, as on a plain channel, see the wait and its failures, can answer without
-a connection, and cannot make a dead connection redial.
+  that never connects, the interceptor channel (`front.py`). Its last interceptor is one of ours and makes the call in
+  one of the ways above. So interceptors run at once, as on a plain channel, see the wait and its failures, can answer
+  without a connection, and cannot make a dead connection redial.
 """
 
 from __future__ import annotations

@@ -87,9 +87,7 @@ class Wire:
         length = int.from_bytes(self._unread[:3])
         if self.settings is None and not _begins_with_settings(self._unread):
             self._break_off(describe(self.head), ErrorCodes.PROTOCOL_ERROR)
-        elif (
-            length > self._h2.max_inbound_frame_size
-        ):  # checked before it has fully arrived, so that it cannot fill our memory
+        elif length > self._h2.max_inbound_frame_size:  # before it has fully arrived, so that it cannot fill our memory
             self._break_off(f"it announced a frame of {length} bytes", ErrorCodes.FRAME_SIZE_ERROR)
         elif len(self._unread) >= _FRAME_HEADER + length:
             frame = bytes(self._unread[: _FRAME_HEADER + length])

@@ -3,9 +3,9 @@
 They execute the machine's effects and feed it inputs; all decisions are the machine's. There are two:
 
 * a blocking call does everything in its caller's thread, and sleeps there. Other threads put their notifications into
-its mailbox, for example that there is a connection.
+  its mailbox, for example that there is a connection.
 * a future or a response stream can be used by any thread at any time. Each thread that notifies it steps the machine,
-one at a time, and its timer is run by the conductor.
+  one at a time, and its timer is run by the conductor.
 
 To its caller, the latter is one of grpcio's own rendezvous objects (`rendezvous.py`).
 """
@@ -251,9 +251,7 @@ class BlockingCall(_Life):
     def _finish(self, effect: m.Finish) -> None:
         if effect.ending is m.Ending.EXHAUSTED:
             self._error = self._exhausted(effect)
-        elif (
-            effect.ending is m.Ending.CANCELLED
-        ):  # because the channel was closed: nothing else can cancel a blocking call
+        elif effect.ending is m.Ending.CANCELLED:  # by the channel's close: nothing else cancels a blocking call
             self._error = InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, CLOSED_DETAILS, (), ()))
 
 

@@ -128,7 +128,7 @@ class Conductor:
             self._start()
 
     def call_at(self, when: float, callback: Work) -> Timer:
-        """Call back once on the thread, at `when` or soon after, in seconds; from any thread."""
+        """Call back once on the conductor's thread, when the clock reads `when` or soon after; from any thread."""
         timer = Timer(callback)
         if self.is_here():
             self._keep(when, timer)
@@ -227,7 +227,7 @@ class Conductor:
     # The end of the process, and forks.
 
     def stop(self) -> None:
-        """End the thread for good: the interpreter is exiting, and a running thread would meet a half-destroyed one."""
+        """End the thread for good: the interpreter is exiting, and is torn down under any thread that still runs."""
         self._stopping = True
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():

@@ -3,7 +3,7 @@
 A call goes one of two ways:
 
 * the channel is READY, the call is fail-fast, and there are no retries: straight to grpc's multicallable on the
-connection, in the caller's thread (TH-2);
+  connection, in the caller's thread (TH-2);
 * it has to wait, or may be repeated: one of our calls (`call.py`), whose attempts go the way above.
 
 Interceptors need no support here: `grpc.intercept_channel` puts them in front.

@@ -9,8 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grpc
 import pytest
 
+import grpc_backoff
+from grpc_backoff import ForkError, aio
+from grpc_backoff.channel import forks
 from grpc_backoff.sync.pump import needs_pump
 from tests.echo import serving
 
@@ -40,3 +44,14 @@ async def test_children(phase):
     assert inherited == ["ForkError", *(["UsageError"] * 2 if phase == "closed" else ["ForkError"] * 2)]
     assert made == ("new" if phase == "closed" else "ForkError")
     assert child == 0
+
+
+async def test_what_is_refused_with_fork_support(monkeypatch):
+    """FK-1: grpcio's fork support does not help asyncio channels where others were open at the fork."""
+    monkeypatch.setattr(forks, "_now", forks.Generation(after_asyncio=True))
+    monkeypatch.setattr(forks, "survives_forks", lambda: True)
+    for credentials in ((), (grpc.ssl_channel_credentials(),)):
+        make = aio.secure_channel if credentials else aio.insecure_channel
+        with pytest.raises(ForkError, match="asyncio channels open"):
+            make("127.0.0.1:1", *credentials)
+    grpc_backoff.insecure_channel("127.0.0.1:1").close()

@@ -169,8 +169,8 @@ def over_a_loss(channel, text):
         try:
             return channel.unary(text, wait_for_ready=True, timeout=20)
         except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.UNAVAILABLE:
-                raise
+            if error.code() is not grpc.StatusCode.UNAVAILABLE or isinstance(error, NoConnectionError):
+                raise  # it was to wait for a connection
     return None
 
 
