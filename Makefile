@@ -1,4 +1,4 @@
-# The commands of a newcomer and of CI. Each sets up what it needs in .venv; only Python 3.11 or newer is taken for granted.
+# The commands that contributors and CI run. Each target creates the environment it needs; only Python 3.11 or newer must be installed.
 PYTHON ?= python3
 PYTHONS ?= 3.12 3.13 3.14
 OLDEST_GRPCIO ?= 1.63.0
@@ -6,7 +6,7 @@ ACTIONLINT = v1.7.12
 BIN = .venv/bin
 OLDEST = .venv-oldest/bin
 CLIENTS = .venv-clients/bin
-# Most tests wait for real time to pass, so that more of them run at a time than there are cores.
+# Most tests wait for real time to pass, so they run with more workers than there are cores.
 PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile
 SHORT = tests/aio tests/faces tests/connection tests/interop -m "not slow"
 BESIDE = tests/aio tests/sync tests/faces tests/connection tests/calls tests/policy -m "not slow"
@@ -16,29 +16,29 @@ LEDGER = kills orchestrators unlocked claims submits latency deliveries
 .PHONY: help demo test test-modes test-oldest test-pythons test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full endurance wheel clean
 
 help:
-	@echo "make demo        a channel against a server that fails in every way, with figures; then the ledger"
-	@echo "make test        all tests"
-	@echo "make test-modes  the short tests under uvloop, Python's development mode and without asserts (-O)"
-	@echo "make test-oldest the short tests on the oldest grpcio that is supported ($(OLDEST_GRPCIO))"
-	@echo "make test-pythons  the short tests on Python $(PYTHONS); needs uv, which gets what is missing"
-	@echo "make test-clients  client libraries and tracers of others, on our channels"
-	@echo "make check       format, lint, types, layers, words"
-	@echo "make check-workflows  the GitHub workflows; needs Go"
-	@echo "make interop     gRPC clients of six languages before a server that fails, rule by rule; some minutes"
-	@echo "make interop-peers     builds them, and the servers of other languages"
-	@echo "make interop-short     two behaviours for each client and each server, as in CI; two minutes beside the builds"
-	@echo "make interop-full      the conformance matrix: writes docs/conformance; a quarter of an hour"
-	@echo "make interop-verify    the matrix again, compared with what is there; a quarter of an hour"
-	@echo "make interop-mutants   has each defect of the reference client judged, in every scenario; MUTANTS=--full for the long run"
-	@echo "make interop-mutants-short  some of them, each in its own scenarios, as in CI"
-	@echo "make interop-official  gRPC's own programs of the reconnect test; nine minutes"
-	@echo "make protos      generated code anew, from protos/"
-	@echo "make docs        the documentation site, into build/docs; fails on a broken link"
-	@echo "make recording   the demo anew, in a terminal: writes docs/images/demo.svg; needs Node.js"
-	@echo "make bench       beside plain grpc.aio and others, in a quarter of an hour; BENCH=--quick to see that it runs"
-	@echo "make ledger-full the ledger's figures: kills, races, 64 processes, rates; half an hour"
-	@echo "make endurance   10,000 channels, 1,000 event loops, 1,000 forks: what is left, what hangs; some minutes"
-	@echo "make wheel       build the sdist and the wheel, check both, and try the wheel in an environment of its own"
+	@echo "make demo        run a channel against a server that fails in many ways, then the ledger demo"
+	@echo "make test        run all tests"
+	@echo "make test-modes  run the short tests on uvloop, in Python's development mode and with -O"
+	@echo "make test-oldest run the short tests on the oldest supported grpcio ($(OLDEST_GRPCIO))"
+	@echo "make test-pythons  run the short tests on Python $(PYTHONS); needs uv, which installs missing versions"
+	@echo "make test-clients  test third-party client libraries and tracers on our channels"
+	@echo "make check       check format, lint, types, layers, spelling and wording"
+	@echo "make check-workflows  check the GitHub workflows; needs Go"
+	@echo "make interop     test gRPC clients in six languages against a failing server, rule by rule; several minutes"
+	@echo "make interop-peers     build these clients, and the servers in other languages"
+	@echo "make interop-short     test two behaviours of each client and server, as in CI; two minutes plus the builds"
+	@echo "make interop-full      run the conformance matrix and write docs/conformance; 15 minutes"
+	@echo "make interop-verify    run the matrix again and compare it with the committed results; 15 minutes"
+	@echo "make interop-mutants   test the judge with every defect of the reference client; MUTANTS=--full for the long run"
+	@echo "make interop-mutants-short  test the judge with some of the defects, as in CI"
+	@echo "make interop-official  run gRPC's own reconnect test programs; nine minutes"
+	@echo "make protos      regenerate the code from protos/"
+	@echo "make docs        build the documentation site in build/docs; fails on a broken link"
+	@echo "make recording   record the demo in a terminal and write docs/images/demo.svg; needs Node.js"
+	@echo "make bench       benchmark against plain grpc.aio and others; 15 minutes, or BENCH=--quick to try it"
+	@echo "make ledger-full stress and measure the ledger: kills, races, 64 processes, rates; 30 minutes"
+	@echo "make endurance   check 10,000 channels, 1,000 event loops and 1,000 forks for leaks and hangs; several minutes"
+	@echo "make wheel       build and check the sdist and the wheel, and try the wheel in a new environment"
 
 .venv/made: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "grpc-backoff needs Python 3.11 or newer: make PYTHON=...")'
@@ -119,7 +119,7 @@ interop-short: .venv/made
 	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop run --short
 	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop servers --short
 
-# gRPC's own programs sleep for nine minutes beside the others.
+# gRPC's own programs mostly sleep for nine minutes, so they run at the same time as the rest.
 interop-full: .venv/made
 	@export GRPC_BACKOFF_REQUIRE_PEERS=1; \
 	$(BIN)/python -m interop official & official=$$!; \

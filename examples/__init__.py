@@ -1,1 +1,1 @@
-"""Programs that show the library at work on real servers."""
+"""Programs that demonstrate the library against real servers."""

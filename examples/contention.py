@@ -1,10 +1,10 @@
-"""Many clients commit to one key of etcd at the same moment: how many succeed, and how long it takes them.
+"""Has many clients commit to one etcd key at once, and measures how many succeed and how long they take.
 
     python examples/contention.py [--clients 2,5,10,20] [--commits K] [--work MS] [--steady] [--against POLICY]
                                   [--seed S] [--json FILE]
 
-The clients are in `race.py`, the service that they call in `gateway.py`, the etcd behind it in `etcd.py`. The results
-are in `docs/contention.md`.
+`race.py` contains the clients, `gateway.py` contains the service that they call, and `etcd.py` starts the etcd server
+in which the service keeps its counters. `docs/contention.md` shows the results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where `examples` is, when this file is run by its path
+sys.path.insert(0, str(Path(__file__).parents[1]))  # finds `examples` if this file is run by its path
 
 from examples.etcd import EtcdError
 from examples.race import Plan, Result, measure
@@ -36,7 +36,7 @@ POLICIES = {
     "linear, 3 retries": "retry: 3, delay: 10ms, backoff: linear, codes: ABORTED",
     "contention": "contention",
 }
-"""Retries without jitter, and the preset that is made for this."""
+"""The policies compared by default: a linear policy without jitter, and the preset that is meant for contention."""
 
 _WIDE = 120
 
@@ -80,14 +80,14 @@ def main(file: Path | None, work: float, against: Sequence[str], **measured: Any
 
 
 async def _measure(plan: Plan, begins: Callable[[str], object]) -> list[Result]:
-    """Measure, and shut down cleanly on a signal: etcd must not outlive this process."""
+    """Measure, and stop etcd even if a signal ends the run."""
     measuring = asyncio.ensure_future(measure(plan, begins))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, measuring.cancel)
     return await measuring
 
 
 def _table(plan: Plan, results: Sequence[Result]) -> Table:
-    pace = "each by itself" if plan.steady else "all at once"
+    pace = "continuously" if plan.steady else "all at once"
     title = f"{plan.commits} commits of each client, {pace}, {plan.work * 1000:g} ms of work in each"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("clients", "retries", "done", "attempts per commit", "median", "largest"):
@@ -105,15 +105,15 @@ def _table(plan: Plan, results: Sequence[Result]) -> Table:
 
 
 def _check(results: Sequence[Result]) -> None:
-    """Compare the commits reported to clients with the counters in etcd; fail if they do not agree."""
+    """Raise an error unless the counters in etcd match the commits that were reported to the clients."""
     done, stored = sum(result.done for result in results), sum(result.counter for result in results)
     unknown = sum(result.unknown for result in results)
     found = f"{done} commits reported as done, {stored} in etcd, {unknown} attempts of unknown outcome"
     if not all(result.adds_up for result in results):
-        raise click.ClickException(f"this does not add up: {found}")
+        raise click.ClickException(f"the commits do not add up: {found}")
     click.echo(found)
 
 
 if __name__ == "__main__":
-    logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # commits that give up are counted here
+    logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # this program counts failed commits itself
     main()

@@ -1,4 +1,4 @@
-"""A private etcd: the real server, on loopback, with its data in a temporary directory."""
+"""Runs a private etcd: the real server, on a loopback port, with its data in a temporary directory."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from grpc_backoff import aio
 __all__ = ["EtcdError", "running"]
 
 _LIMIT = 30.0
-"""The most seconds that etcd may take to start."""
+"""The longest time to wait for etcd to start, in seconds."""
 
 _SOON = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200)]
-"""Options of the channel that waits for it."""
+"""The options of the channel that waits for etcd: short backoffs."""
 
 
 class EtcdError(Exception):
-    """No etcd is available: it is not installed, or does not start."""
+    """etcd is not installed or does not start."""
 
 
 @contextlib.asynccontextmanager
 async def running() -> AsyncIterator[str]:
-    """Run etcd; yield its target once it answers. At the end, it is always stopped and its data are removed.
+    """Run etcd and yield its target once it answers. On exit, etcd is stopped and its data are deleted.
 
     Raises:
-        EtcdError: says in one line why there is none.
+        EtcdError: etcd is not available; the message gives the reason in one line.
     """
     command = shutil.which("etcd")
     if command is None:
@@ -51,8 +51,8 @@ async def running() -> AsyncIterator[str]:
                 raise EtcdError(f"etcd did not start: {_last_line(log.read())}")
             yield target
         finally:
-            with contextlib.suppress(ProcessLookupError):  # it has already exited
-                process.kill()  # its data is not needed any more
+            with contextlib.suppress(ProcessLookupError):  # etcd has already exited
+                process.kill()  # the data are no longer needed
             await process.wait()
 
 
@@ -73,7 +73,7 @@ def _free_port() -> int:
 
 
 async def _is_ready(target: str, process: asyncio.subprocess.Process) -> bool:
-    """Wait until etcd accepts connections, which it does once it can answer; False if it exits, or never does."""
+    """Wait for etcd to accept connections. Return False if it exits first or takes longer than the limit."""
     async with aio.insecure_channel(target, _SOON) as channel:
         ready, ended = asyncio.ensure_future(channel.channel_ready()), asyncio.ensure_future(process.wait())
         await asyncio.wait({ready, ended}, timeout=_LIMIT, return_when=asyncio.FIRST_COMPLETED)

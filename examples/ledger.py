@@ -1,8 +1,9 @@
-"""A process is killed while it delivers orders, and started again: nothing is lost.
+"""Kills a process while it delivers orders, starts it again, and checks that no order is lost.
 
-`python -m examples.ledger` submits orders to a ledger in one SQLite file. Another process delivers them to a real
-server and is killed by SIGKILL in the middle, again and again. In the end every order has arrived; those that were in
-flight at a kill have arrived twice, under the same idempotency key. The exit status is 0 only if that is so.
+`python -m examples.ledger` submits orders to a ledger in an SQLite file. Another process delivers them to a real
+server. The delivering process is killed with SIGKILL in the middle of its work, several times. At the end, every order
+has arrived. Orders that were in flight at a kill arrive twice, with the same idempotency key. The exit status is 0 only
+if all of this holds.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ _ORDERS = 60
 _KILLS = 3
 _AT_ONCE = 8
 _TAKES = 0.1
-"""Seconds that the server takes for an order."""
+"""How long the server takes for an order, in seconds."""
 _SETTINGS = replace(
-    LedgerSettings(**LEDGER),  # type: ignore[arg-type] # the preset says every setting
+    LedgerSettings(**LEDGER),  # type: ignore[arg-type] # the preset has every setting
     policy="max_attempts: unlimited, delay: 100ms",
     lease=1.0,
     poll=0.1,
@@ -42,7 +43,7 @@ _SETTINGS = replace(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What happened to the orders."""
+    """The counts that show what happened to the orders."""
 
     submitted: int
     arrived: int
@@ -52,19 +53,19 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether every order arrived, none is stuck, and only orders in flight at a kill arrived twice."""
+        """Whether every order arrived, none is stuck, and no more arrived twice than were in flight at a kill."""
         return self.arrived == self.submitted and not self.unfinished and self.twice <= self.lost_attempts
 
 
 class Orders(grpc.GenericRpcHandler):
-    """The server: counts the keys of the orders that arrive."""
+    """The server. It counts the orders that arrive by their idempotency keys."""
 
     def __init__(self) -> None:
-        """Start with no orders."""
+        """Start with all counts at zero."""
         self.arrived: Counter[str] = Counter()
 
     def service(self, _details: grpc.HandlerCallDetails) -> Any:
-        """Handle every method alike."""
+        """Handle every method in the same way."""
         return grpc.unary_unary_rpc_method_handler(self._place)
 
     async def _place(self, request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
@@ -75,7 +76,7 @@ class Orders(grpc.GenericRpcHandler):
 
 
 async def play() -> Outcome:
-    """Submit, deliver, kill, deliver again; return the outcome."""
+    """Submit the orders, have them delivered by a process that is repeatedly killed, and return the outcome."""
     orders = Orders()
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((orders,))
@@ -88,7 +89,7 @@ async def play() -> Outcome:
                 await ledger.submit_many(
                     [ledger.prepared(target, _METHOD, b"", idempotency_key=f"order-{n}") for n in range(_ORDERS)]
                 )
-                _tell(f"{_ORDERS} orders are in {Path(path).name}; none is being delivered yet")
+                _tell(f"{_ORDERS} orders submitted to {Path(path).name}; delivery has not started")
                 await _kill_again_and_again(ledger, path, target)
                 return await _outcome(ledger, orders)
     finally:
@@ -103,7 +104,7 @@ async def _kill_again_and_again(ledger: Ledger, path: str, target: str) -> None:
         await process.wait()
         counts = (await ledger.queue()).counts
         done, running = counts.get(OperationState.SUCCEEDED, 0), counts.get(OperationState.IN_PROGRESS, 0)
-        _tell(f"kill {kill}: {done} are delivered; {running} were in flight when the process died")
+        _tell(f"kill {kill}: {done} orders delivered, {running} in flight when the process was killed")
     process = await _deliverer(path, target)
     await _until(ledger, _ORDERS)
     process.terminate()
@@ -135,7 +136,7 @@ async def _outcome(ledger: Ledger, orders: Orders) -> Outcome:
 
 
 async def deliver(path: str, target: str) -> None:
-    """Deliver until the process ends; run in the process that is killed."""
+    """Deliver orders until the process ends. This runs in the process that is killed."""
     logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # lost attempts are expected here
     async with await Ledger.open(path, settings=_SETTINGS) as ledger, aio.insecure_channel(target) as channel:
         await ledger.deliver(channel)
@@ -147,18 +148,18 @@ def _tell(line: str) -> None:
 
 
 def main() -> None:
-    """Run the example, or the process in it that is killed."""
+    """Run the example, or, with the argument `deliver`, the process that delivers and is killed."""
     if sys.argv[1:2] == ["deliver"]:
         asyncio.run(deliver(*sys.argv[2:]))
         return
-    _tell("\n== the ledger: a process is killed while it delivers, and started again")
+    _tell("\n== the ledger: a process is killed while it delivers orders, and started again")
     outcome = asyncio.run(play())
     _tell(
         f"{outcome.arrived} of {outcome.submitted} orders arrived, {outcome.unfinished} are stuck; "
-        f"{outcome.twice} arrived twice, each under its own key; "
-        f"{outcome.lost_attempts} attempts ended without a record"
+        f"{outcome.twice} arrived twice, with the same idempotency key; "
+        f"{outcome.lost_attempts} attempts were cut off by a kill"
     )
-    _tell("ok  nothing is lost" if outcome.good else "FAILED  nothing is lost")
+    _tell("ok  no order was lost" if outcome.good else "FAILED  no order was lost")
     sys.exit(not outcome.good)
 
 

@@ -1,4 +1,4 @@
-"""Clients that commit to one key of etcd at the same time, and the outcome of their commits."""
+"""Clients that commit to one etcd key at the same time, and the results of their commits."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _DONE, _LOST = grpc.StatusCode.OK.name, grpc.StatusCode.ABORTED.name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is measured.
+    """What to measure.
 
     Attributes:
-        clients: how many at a time, one number after another.
-        commits: how many each client makes.
+        clients: the numbers of concurrent clients; each number is measured separately.
+        commits: how many commits each client makes.
         work: how many seconds the gateway computes between reading and writing.
-        steady: whether a client continues as soon as its own commit has ended, instead of waiting for all others.
+        steady: whether a client continues as soon as its own commit has ended, without waiting for the other clients.
         policies: the clients' retry policies, by display name.
         seed: the seed of the jitter; None for a different one in each run.
     """
@@ -48,7 +48,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of one client: how each attempt ended, and how many seconds the call took, including its waits."""
+    """One commit by one client: the status of each attempt, and the seconds that the call took, including waits."""
 
     codes: Sequence[str]
     seconds: float
@@ -56,19 +56,19 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The outcome of the commits of this many clients with one policy.
+    """The outcome for one number of clients with one policy.
 
     Attributes:
         clients: the number of clients.
-        policy: its display name.
+        policy: the display name of the policy.
         commits: how many commits were requested.
-        done: how many were reported as done.
-        attempts: how many attempts they took in total.
-        most_attempts: how many attempts the slowest commit took.
-        unknown: how many attempts ended neither with success nor with ABORTED: whether they wrote is unknown.
+        done: how many commits were reported as done.
+        attempts: how many attempts all commits took together.
+        most_attempts: the largest number of attempts that one commit took.
+        unknown: how many attempts ended with neither success nor ABORTED, and therefore may or may not have written.
         median: the median duration of a call in seconds, done or not.
         largest: the largest duration in seconds.
-        counter: the final value in etcd.
+        counter: the counter's final value in etcd.
     """
 
     clients: int
@@ -84,22 +84,22 @@ class Result:
 
     @property
     def adds_up(self) -> bool:
-        """Whether no commit that was reported as done is missing, and none was written twice."""
+        """Whether the counter shows every commit that was reported as done, and none of them twice."""
         return self.done <= self.counter <= self.done + self.unknown
 
 
 class Client:
-    """Adds 1 to a counter, through its own channel."""
+    """A client that adds 1 to a counter, through its own channel."""
 
     def __init__(self, target: str, key: str, retry: str, rng: random.Random) -> None:
-        """Retry by this policy: the name of a preset, or a policy string."""
+        """Connect with this retry policy; `retry` is a preset name or a policy string."""
         self.channel = aio.insecure_channel(target, retry=retry, rng=rng, listeners=[self._heard])
         self._stub = counters_services.CountersStub(self.channel)
         self._request = counters.CommitRequest(key=key, change=1)
         self._codes: list[str] = []
 
     async def commit(self) -> Commit:
-        """Make one call, which the channel attempts as often as its policy says."""
+        """Make one call. The channel makes as many attempts as its policy allows."""
         self._codes = []
         began = time.perf_counter()
         try:
@@ -116,7 +116,7 @@ class Client:
 
 
 async def measure(plan: Plan, begins: Callable[[str], object]) -> list[Result]:
-    """Return the results of all numbers of clients with all policies; `begins` is called with each of them."""
+    """Measure every number of clients with every policy; `begins` is called with each pair before it starts."""
     results = []
     async with etcd.running() as store, serving(store, plan.work) as (target, gateway):
         for number in plan.clients:
@@ -139,13 +139,13 @@ async def _race(plan: Plan, number: int, policy: str, target: str, gateway: Gate
 
 
 async def _at_once(clients: Sequence[Client], times: int) -> list[Commit]:
-    """Have all clients commit at the same moment, and again when the last of them has finished."""
+    """Have all clients commit at the same moment, and wait for all of them before the next round."""
     rounds = [await asyncio.gather(*(client.commit() for client in clients)) for _ in range(times)]
     return [commit for commits in rounds for commit in commits]
 
 
 async def _steadily(clients: Sequence[Client], times: int) -> list[Commit]:
-    """Have each client commit again as soon as its own commit has finished."""
+    """Have each client commit again as soon as its previous commit has ended."""
 
     async def work(client: Client) -> list[Commit]:
         return [await client.commit() for _ in range(times)]

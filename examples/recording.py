@@ -1,7 +1,7 @@
-"""Records the demo in a terminal and draws it for README and Home: `make recording`.
+"""Records the demo in a terminal and draws the picture for the README and the home page: `make recording`.
 
-asciinema records, svg-term-cli draws. In between, what the terminal showed within a quarter of a second becomes one
-frame, which keeps the picture small.
+asciinema records the demo, and svg-term-cli draws it. To keep the picture small, this program first merges all output
+within a quarter of a second into one frame.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _CAST = ROOT / "build" / "demo.cast"
 _COLUMNS, _ROWS = 120, 30
 _COMMAND = "grpc-backoff demo"
 _FRAME = 0.25  # seconds
-_LAST = 8.0  # seconds for which the final frame stays, before the picture begins again
+_LAST = 8.0  # seconds that the final frame stays before the picture starts over
 _SVG_TERM = "svg-term-cli@2.1.1"
 
 
 def main() -> None:
-    """Record the demo, and draw it if all of its checks hold."""
+    """Record the demo, and draw the picture if all of the demo's checks pass."""
     programs = Path(sys.executable).parent
     _CAST.parent.mkdir(exist_ok=True)
     size = ["--cols", str(_COLUMNS), "--rows", str(_ROWS)]
@@ -41,7 +41,7 @@ def _run(*command: str | Path) -> None:
 
 
 def thin(cast: str) -> str:
-    """Return an asciicast of version 2 with one event for each frame, and nothing about the machine."""
+    """Return an asciicast (version 2) with one event for each frame and without any information about the machine."""
     first, *events = [json.loads(line) for line in cast.splitlines()]
     header = {"version": 2, "width": first["width"], "height": first["height"]}
     frames: dict[int, str] = {}

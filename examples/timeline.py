@@ -1,7 +1,7 @@
-"""Draws a timeline of attempts to connect for docs/concepts/protocol.md: `python -m examples.timeline`.
+"""Draws the timeline of attempts to connect in docs/concepts/protocol.md: `python -m examples.timeline`.
 
-The channel is a real one. Its attempts follow a script, on a fake clock, so the picture is always the same: two
-attempts that fail, one that hangs until its limit, and one that succeeds.
+The channel is real. Its attempts follow a script on a fake clock, so the picture is always the same: two attempts fail,
+one hangs until its limit, and one succeeds.
 """
 
 from __future__ import annotations

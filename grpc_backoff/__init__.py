@@ -1,12 +1,13 @@
 """Resilient gRPC channels for Python: connection backoff that can be set, seen, reset and proven.
 
-For asyncio, replace `grpc.aio.insecure_channel(target)` with `aio.insecure_channel(target)` after `from grpc_backoff
-import aio`; for threads, replace `grpc.insecure_channel(target)` with `grpc_backoff.insecure_channel(target)`; or call
-`grpc_backoff.install()` once, for every channel that the process creates.
+For asyncio, import `aio` from this package and replace `grpc.aio.insecure_channel(target)` with
+`aio.insecure_channel(target)`. For threads, replace `grpc.insecure_channel(target)` with
+`grpc_backoff.insecure_channel(target)`. Or call `grpc_backoff.install()` once, so that every channel that the process
+creates afterwards is one of this library's.
 
-A module that says "Internal" in its docstring, or whose package does, may change in any version. The public names are
-listed in `names.py` and are imported on first use, so that the command line can report Ctrl-C or a missing extra
-before anything heavy is loaded.
+Modules marked "Internal", in their own docstring or in that of their package, may change in any version. The public
+names are listed in `names.py`. They are imported on first use, so that the command line can handle Ctrl-C and report a
+missing extra before it loads anything large.
 """
 
 from __future__ import annotations
@@ -33,5 +34,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """List the public names as well."""
-    return sorted({*globals(), *__getattr__("__all__")})  # type: ignore[misc] # of strings
+    """Return the names in this module, including public names that have not been imported yet."""
+    return sorted({*globals(), *__getattr__("__all__")})  # type: ignore[misc] # a list of strings

@@ -1,4 +1,4 @@
-"""Effects that the connection machine and the call machine share, with the same meaning in both.
+"""Effects that the connection machine and the call machine share; they mean the same in both.
 
 Internal: programs import from `grpc_backoff`.
 """
@@ -16,12 +16,12 @@ EventT_co = TypeVar("EventT_co", covariant=True)
 
 @record
 class AbandonAttempt(NamedTuple):
-    """Abandon the attempt in flight: its result is no longer needed."""
+    """Abandon the attempt in flight, because its result is no longer needed."""
 
 
 @record
 class ArmTimer(NamedTuple):
-    """Send the machine its timer input at this moment; replaces a timer that is already armed."""
+    """Arm a timer that sends the machine its timer input at the time `at`; replaces a timer that is already armed."""
 
     at: float
 

@@ -3,10 +3,10 @@
 ::
 
     GrpcBackoffError
-    ├── OptionError (also ValueError)           a channel option or argument has a wrong value
-    ├── ConfigError (also ValueError)           the configuration file cannot be read or has a wrong value
-    ├── ConnectError                            one attempt to connect failed; says at which stage
-    ├── IllegalTransition (also RuntimeError)   the state machine got an input it has no transition for: a bug
+    ├── OptionError (also ValueError)           a channel option or argument has an invalid value
+    ├── ConfigError (also ValueError)           the configuration file cannot be read or has an invalid value
+    ├── ConnectError                            an attempt to connect failed; says at which stage
+    ├── IllegalTransition (also RuntimeError)   a state machine got an input without a transition, which is a bug
     ├── ForkError (also RuntimeError)           a channel cannot be used or created in the child of a fork
     ├── MissingExtra (also ImportError)         a feature needs optional packages that are not installed
     ├── NoConnectionError                       a call got no connection, with either API
@@ -20,7 +20,7 @@
     │   ├── grpc_backoff.ledger.LedgerSchemaError
     │   │   the tables belong to another version of this library
     │   ├── grpc_backoff.ledger.LedgerStateError
-    │   │   the operation does not exist, or its state does not allow this
+    │   │   the operation does not exist, or its state does not allow the request
     │   └── grpc_backoff.ledger.LedgerUnavailableError
     │       the database cannot be used
     ├── grpc_backoff.aio.errors.CallError (also grpc.aio.AioRpcError)
@@ -36,13 +36,13 @@
 
 There is one warning::
 
-    PolicyWarning (a UserWarning)               a policy has a setting without effect, or a risky one
+    PolicyWarning (a UserWarning)               a policy has a setting that has no effect or is risky
 
-`NoConnectionError` and `RetriesExhaustedError` catch the errors of both APIs under these names; what is raised is also
-an instance of grpc's own error class for that API.
+To handle errors from both APIs, catch `NoConnectionError` and `RetriesExhaustedError` from this module. The errors that
+are raised are instances of these classes, and also of grpc's own error class for the API.
 
-Misusing a channel raises what grpc raises: after `close`, for example, `grpc.aio.UsageError` from the asyncio API and
-`ValueError` from the synchronous one.
+Misusing a channel raises the same error as in grpc. For example, a call on a closed channel raises
+`grpc.aio.UsageError` in the asyncio API and `ValueError` in the synchronous one.
 """
 
 from __future__ import annotations
@@ -74,25 +74,25 @@ _BEFORE_HOST = r":(?!//)\S*@"
 
 
 class GrpcBackoffError(Exception):
-    """The base class of all errors of this library."""
+    """The base class of all of this library's errors."""
 
 
 class OptionError(GrpcBackoffError, ValueError):
-    """A channel option or argument has a wrong value or an unknown name.
+    """A channel option or argument has an invalid value or an unknown name.
 
-    The message reads `grpc_backoff.jitter=1.5: expected a number from 0 to below 1`, followed by a suggestion if there
-    is one: `; did you mean 'grpc_backoff.jitter'?`. Long values are truncated, and a password in a URL is shown as
-    `***`.
+    The message reads `grpc_backoff.multiplier=0.5: expected a finite number of at least 1`, followed by a suggestion if
+    there is one: `; did you mean 'grpc_backoff.jitter'?`. Long values are truncated, and a password in a URL is shown
+    as `***`.
 
     Attributes:
         key: the option's full name.
         value: the value as given, neither truncated nor masked.
-        allowed: what was expected, as a noun phrase.
+        allowed: a noun phrase that says what was expected.
         meant: the likely intended key or value, if one was misspelt; None if there is no suggestion.
     """
 
     def __init__(self, key: str, value: object, allowed: str, meant: str | None = None) -> None:
-        """Store the parts; the message is built from them."""
+        """Store the parts from which the message is built."""
         super().__init__(key, value, allowed, meant)
         self.key = key
         self.value = value
@@ -100,29 +100,29 @@ class OptionError(GrpcBackoffError, ValueError):
         self.meant = meant
 
     def __str__(self) -> str:
-        """Name the key, the value and what was expected (CH-10)."""
+        """Return the message: the key, the value and what was expected (CH-10)."""
         hint = "" if self.meant is None else f"; did you mean {_masked(repr(self.meant))}?"
         return f"{self.key}={shown(self.value)}: expected {self.allowed}{hint}"
 
 
 class ConfigError(GrpcBackoffError, ValueError):
-    """The configuration file cannot be read or has a wrong value.
+    """The configuration file cannot be read or has an invalid value.
 
     Attributes:
-        path: the file, as named by the caller; if it is a URL by mistake, the message shows its password as `***`.
-        problem: what is wrong with it, in words; includes the line where the file is not valid TOML.
-        key: the path of the key whose value is wrong, such as `connection.jitter`; None for the whole file.
+        path: the file, as named by the caller. If it is a URL, the message masks the password.
+        problem: a description of the error, with the line if the file is not valid TOML.
+        key: the path of the invalid key, such as `connection.jitter`; None if the error does not concern one key.
     """
 
     def __init__(self, path: str, problem: str, key: str | None = None) -> None:
-        """Store the three parts; the message is built from them."""
+        """Store the parts from which the message is built."""
         super().__init__(path, problem, key)
         self.path = path
         self.problem = problem
         self.key = key
 
     def __str__(self) -> str:
-        """Name the file and what is wrong with it (BP-4)."""
+        """Return the message: the file and what is wrong with it (BP-4)."""
         path = _masked(self.path) if "://" in self.path else self.path  # a file name may contain a colon and an @
         return f"{path}: {self.problem}"
 
@@ -135,43 +135,43 @@ class ConnectError(GrpcBackoffError):
     """
 
     def __init__(self, failure: Failure) -> None:
-        """Store the failure; the message is built from it."""
+        """Store the failure, whose text is the message."""
         super().__init__(failure)
         self.failure = failure
 
     def __str__(self) -> str:
-        """Name the stage and the reason."""
+        """Return the message: the stage and the reason."""
         return str(self.failure)
 
 
 class IllegalTransition(GrpcBackoffError, RuntimeError):  # noqa: N818 - the established term
-    """The state machine received an input that has no transition from its current phase."""
+    """A state machine received an input for which its current phase has no transition, which is a bug."""
 
 
 class ForkError(GrpcBackoffError, RuntimeError):
-    """A channel was created before a fork and used in the child, or cannot work there; the message says what to do."""
+    """A channel cannot be used or created in the child of a fork; the message says what to do."""
 
 
 class MissingExtra(GrpcBackoffError, ImportError):  # noqa: N818 - named after what is missing
-    """A feature was used whose optional packages are not installed."""
+    """A feature needs optional packages that are not installed."""
 
     def __init__(self, extra: str) -> None:
-        """Name the extra; the message says what to install."""
+        """Store the name of the extra, and build a message that says how to install it."""
         super().__init__(
             f"this needs optional packages: pip install 'grpc-backoff[{extra}]', or '.[{extra}]' in a checkout"
         )
         self.extra = extra
 
     def __reduce__(self) -> tuple[type[Self], tuple[str]]:
-        """Support pickling: the constructor takes the extra, not the message."""
+        """Support pickling, because the constructor takes the name of the extra instead of the message."""
         return type(self), (self.extra,)
 
 
 class NoConnectionError(GrpcBackoffError):
-    """A call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED if it was waiting for one.
+    """A call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED if it was still waiting at its deadline.
 
     Attributes:
-        status: what the channel was doing when the call failed.
+        status: the channel's status when the call failed.
     """
 
     status: ConnectionStatus
@@ -182,10 +182,10 @@ class RetriesExhaustedError(GrpcBackoffError):
 
     Attributes:
         attempts: how many attempts were made.
-        took: how long they and the waits between them took, in seconds.
+        took: how long the attempts and the waits between them took, in seconds.
         reason: why no further attempt was made.
         wait: the wait, in seconds, that did not fit before the deadline; None if that was not the reason.
-        left: how many seconds were left at that point.
+        left: how many seconds were left until the deadline; None if `wait` is None.
     """
 
     attempts: int
@@ -196,23 +196,23 @@ class RetriesExhaustedError(GrpcBackoffError):
 
 
 class WrongLoopError(GrpcBackoffError, RuntimeError):
-    """A channel was used on a different event loop than the one it was created on; the message says what to do."""
+    """A channel was used on an event loop other than its own; the message says what to do."""
 
 
 class PolicyWarning(UserWarning):
-    """A policy has a setting without effect, such as `backoff` without `delay`, or retries without end (BP-2)."""
+    """A policy has a setting that has no effect, such as `backoff` without `delay`, or may retry endlessly (BP-2)."""
 
 
 def shown(value: object) -> str:
-    """Return a value's repr for a message: truncated if it is long, and with `***` for a password in a URL."""
+    """Return a value's repr for a message: truncated if it is long, and with any password in a URL shown as `***`."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - the value is the user's; an int of 5,000 digits raises too
+    except Exception:  # noqa: BLE001 - any repr may raise, even that of an int with 5,000 digits
         text = f"<{type(value).__name__}>"
     text = _masked(text)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 
 def _masked(text: str) -> str:
-    """Replace what may be a password with `***`: `scheme://user:password@host`, with or without the scheme."""
+    """Replace anything that may be a password in a URL with `***`; the URL may lack its scheme."""
     return re.sub(_BEFORE_HOST, ":***@", text[:_LONGEST_SEARCHED])

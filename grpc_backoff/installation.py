@@ -1,6 +1,7 @@
-"""Installation: from here on, `grpc` and `grpc.aio` create this library's channels for the whole process.
+"""Makes `grpc` and `grpc.aio` create this library's channels throughout the process.
 
-For programs and client libraries that create their own channels. `docs/clients.md` covers those that accept a channel.
+This is for programs and client libraries that create their own channels. For client libraries that accept a channel,
+see `docs/clients.md`.
 
 Internal: programs import from `grpc_backoff`.
 """
@@ -13,28 +14,28 @@ from typing import Any
 
 __all__ = ["install", "installed", "uninstall"]
 
-# grpc is imported on use: a program that only configures policies does not load it.
+# grpc is imported only when it is used, so that a program that only configures policies does not load it.
 
 
 def install() -> None:
-    """Make `insecure_channel` and `secure_channel` of `grpc` and `grpc.aio` create this library's channels.
+    """Make `insecure_channel` and `secure_channel` in `grpc` and `grpc.aio` create this library's channels.
 
-    The same applies to these names in `grpc.experimental.aio`. The channels take their options from the caller and from
-    the file named by the environment variable `GRPC_BACKOFF_CONFIG`. Calling this more than once is harmless. Tracing
-    libraries may be set up before or after: each call is traced once.
+    The same functions in `grpc.experimental.aio` are replaced as well. The channels take their options from the caller
+    and from the file named by the environment variable `GRPC_BACKOFF_CONFIG`. Calling this more than once is harmless.
+    Tracing libraries may be set up before or after; either way they see each call once.
 
-    Existing channels are not affected. Neither are names that a module has already imported with
-    `from grpc.aio import insecure_channel`: call `install` before such modules are imported.
+    Existing channels are not affected. Nor are names that a module has already imported, for example with
+    `from grpc.aio import insecure_channel`; call `install` before importing such modules.
     """
     for face in _faces():
         face.substitute()
 
 
 def uninstall() -> None:
-    """Make the functions of `grpc` and `grpc.aio` create grpc's own channels again.
+    """Make the functions in `grpc` and `grpc.aio` create grpc's own channels again.
 
     If another library, such as a tracer, has wrapped these functions since, its wrapper stays and our function passes
-    calls through to grpc. Channels created in the meantime are not affected.
+    calls through to grpc. Channels that already exist are not affected.
     """
     for face in _faces():
         face.restore()
@@ -42,7 +43,7 @@ def uninstall() -> None:
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """Install for the duration of the `with` block; does nothing if the process has already installed."""
+    """Install for the duration of a `with` block; if `install` was called before, it stays in effect afterwards."""
     before = all(face.is_substituted() for face in _faces())
     install()
     try:

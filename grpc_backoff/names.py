@@ -1,6 +1,7 @@
 """The public names of `grpc_backoff`, which imports this module when the first of them is used.
 
-The names of the synchronous API are imported on first use: a program that only configures does not load grpc.
+The names of the synchronous API are themselves imported on first use, so that a program that only configures policies
+does not load grpc.
 
 Internal: programs import from `grpc_backoff`.
 """

@@ -1,13 +1,13 @@
-"""Frozen records and values that are cheap to define, because every import of the library pays for the definition.
+"""Frozen records and values whose classes are cheap to define, which keeps importing this library fast.
 
-`record` is for internal types: the states, inputs and effects of the machines are named tuples, which are also cheaper
-to create, and every call creates several. A plain named tuple equals any other tuple with the same content; a record
-does not. A record also replaces fields in half the time.
+`record` is for internal types. The states, inputs and effects of the machines are named tuples, because these are also
+cheaper to create, and every call creates several. A plain named tuple equals any tuple with the same content, but a
+record equals only records of its own type. Replacing the fields of a record also takes half the time.
 
-`value` is for public types. It behaves like a dataclass, but compiles nothing when it is defined, and does not import
-`dataclasses`: compiling the methods is most of the cost of a dataclass, and most programs create values of only a few
-kinds. The constructor is compiled when the first value is created; the other methods are closures. What `dataclasses`
-stores on a dataclass is built when a program first reads it.
+`value` is for public types. It behaves like `dataclass`, but defining a class compiles nothing and does not import
+`dataclasses`. Compiling the methods is most of the cost of a dataclass, and most programs create instances of only a
+few of these classes. The constructor is compiled when the first instance is created; the other methods are closures.
+The attributes that `dataclasses` sets on a class are built when a program first reads them.
 
 Internal: programs import from `grpc_backoff`.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple
 
     def names_of(kept: object) -> tuple[str, ...]:
-        """Return the names of the fields of a value, or of a kind of values."""
+        """Return the field names of a value or of a value class."""
         ...
 
 else:
@@ -46,9 +46,9 @@ else:
 
     @cache
     def _code(count: int) -> CodeType:
-        """Return code that makes a tuple of this many arguments; each class puts the names of its fields into it."""
+        """Return the code of a `__new__` with this many arguments; each class renames them to its own fields."""
         names = "".join(f"_{at}, " for at in range(count))
-        return eval(f"lambda _cls, {names}: new(_cls, ({names}))").__code__  # noqa: S307 - of numbers alone
+        return eval(f"lambda _cls, {names}: new(_cls, ({names}))").__code__  # noqa: S307 - built from numbers only
 
     def _maker(name: str, fields: tuple[str, ...], defaults: tuple[object, ...]) -> Callable[..., tuple[object, ...]]:
         code = _code(len(fields)).replace(
@@ -57,23 +57,23 @@ else:
         return FunctionType(code, {"new": tuple.__new__}, "__new__", defaults)
 
     class NamedTuple(tuple, metaclass=_Kind):
-        """A `typing.NamedTuple` that is ten times as fast to define."""
+        """A replacement for `typing.NamedTuple` whose subclasses are ten times as fast to define."""
 
         __slots__ = ()
 
         def __repr__(self) -> str:
-            """Return the text of a named tuple: its name and its fields."""
+            """Return the name of the class, and the name and value of each field."""
             return f"{type(self).__name__}({', '.join(map('{}={!r}'.format, self._fields, self))})"
 
         def __getnewargs__(self) -> tuple[object, ...]:
-            """Return the arguments from which copies are made."""
+            """Return the arguments of `__new__`, for copying and pickling."""
             return tuple(self)
 
         def _asdict(self) -> dict[str, object]:
             return dict(zip(self._fields, self, strict=True))
 
     class _Part:
-        """The options of a field, for `dataclasses.field`."""
+        """The options of a field, as passed to `field`."""
 
         __slots__ = ("said",)
 
@@ -81,21 +81,21 @@ else:
             self.said = said
 
     def field(**said: object) -> _Part:
-        """Set options of a field; the arguments are those of `dataclasses.field`."""
+        """Set the options of a field, which are those of `dataclasses.field`."""
         return _Part(said)
 
     def value(*, frozen: bool, slots: bool, kw_only: bool = False) -> Callable[[type], type]:
-        """Make a frozen dataclass with slots; the options are those of `dataclasses.dataclass`."""
+        """Return a decorator that makes a class a frozen dataclass with slots; the options are those of `dataclass`."""
         assert frozen, "values are always frozen"
         assert slots, "values always have slots"
         return lambda kind: _made(kind, {"kw_only": True} if kw_only else {})
 
     def names_of(kept: object) -> tuple[str, ...]:
-        """Return the names of the fields of a value, or of a kind of values."""
+        """Return the field names of a value or of a value class."""
         return tuple(kept.__parts__)
 
     def replace(kept: object, **changes: object) -> object:
-        """Return a value with these fields changed, as `dataclasses.replace` does."""
+        """Return a copy of a value with these fields changed, like `dataclasses.replace`."""
         same = {name: getattr(kept, name) for name, said in kept.__parts__.items() if said.get("init", True)}
         return type(kept)(**{**same, **changes})
 
@@ -121,13 +121,13 @@ else:
         return made
 
     class _Late:
-        """What `dataclasses` stores on a class, built on first use: most programs never read it."""
+        """A class attribute that `dataclasses` would set, built when it is first read; most programs never read it."""
 
         def __init__(self, kind: type, how: dict[str, object], name: str) -> None:
             self._kind, self._how, self._name = kind, how, name
 
         def __get__(self, _instance: object, _owner: type) -> object:
-            from dataclasses import dataclass, field  # noqa: PLC0415 - a millisecond that most programs need not pay
+            from dataclasses import dataclass, field  # noqa: PLC0415 - it takes a millisecond, and few programs need it
 
             kind = self._kind
             hints = vars(kind).get("__annotations__", {})
@@ -168,7 +168,7 @@ else:
         return FrozenInstanceError(text)
 
     def _all_names(kept: object) -> list[str]:
-        """Return the names of all fields, including those that a program's own subclass adds."""
+        """Return the names of all fields, including those that a dataclass derived from the value class adds."""
         if "__parts__" in vars(type(kept)):
             return [*kept.__parts__]
         from dataclasses import fields  # noqa: PLC0415 - as above
@@ -183,13 +183,13 @@ else:
             object.__setattr__(self, name, of_it)
 
     def _first_init(self: object, *arguments: object, **named: object) -> None:
-        """Compile the real constructor on first use, and let it replace this one."""
+        """Compile the real constructor, replace this one with it, and call it."""
         _compiled(type(self)).__init__(self, *arguments, **named)
 
     def _compiled(kind: type) -> type:
-        """Return the value class that a class is or inherits from, with its constructor compiled."""
+        """Compile the constructor of the value class that this class is or derives from, and return that class."""
         kind = next(base for base in kind.__mro__ if "__parts__" in vars(base))
-        if kind.__init__ is _first_init:  # another thread may have been here
+        if kind.__init__ is _first_init:  # another thread may have compiled it
             _compile_init(kind)
         return kind
 
@@ -208,7 +208,7 @@ else:
         if hasattr(kind, "__post_init__"):
             lines.append("self.__post_init__()")
         head = ", ".join([*placed, "*", *named] if named else placed)
-        exec(f"def __init__({head}):\n " + "\n ".join([*lines, "return"]), names)  # noqa: S102 - of our own names
+        exec(f"def __init__({head}):\n " + "\n ".join([*lines, "return"]), names)  # noqa: S102 - built from our own names
         init = names["__init__"]
         init.__qualname__, init.__module__ = f"{kind.__qualname__}.__init__", kind.__module__
         hints = {
@@ -219,16 +219,16 @@ else:
         kind.__init__ = init
 
     class _Made:
-        """Marks a default in a signature that is created for each instance, as `dataclasses` does."""
+        """Stands in a signature for a default that is created for each instance, as in `dataclasses`."""
 
         def __repr__(self) -> str:
             return "<factory>"
 
     class _Signature:
-        """Gives `inspect.signature` the constructor of a kind, compiled or not."""
+        """The `__signature__` of a value class, which compiles the constructor if necessary."""
 
         def __get__(self, _instance: object, owner: type) -> Signature:
-            from inspect import signature  # noqa: PLC0415 - for editors and tests
+            from inspect import signature  # noqa: PLC0415 - only editors and tests need it
 
             if owner.__init__ is _first_init:
                 _compiled(owner)
@@ -247,7 +247,7 @@ RecordT = TypeVar("RecordT", bound=type[tuple[Any, ...]])
 
 
 def record(kind: RecordT) -> RecordT:
-    """Make a class of named tuples unequal to other kinds, and make replacing its fields faster."""
+    """Make the tuples of this class unequal to tuples of other classes, and make `_replace` faster."""
     kind.__eq__ = _equal  # type: ignore[method-assign]
     kind.__ne__ = _unequal  # type: ignore[method-assign, assignment]
     kind.__hash__ = _hash  # type: ignore[method-assign]
@@ -272,7 +272,7 @@ def _replacing(kind: RecordT) -> Callable[..., tuple[Any, ...]]:
     new = tuple.__new__
 
     def replace(self: tuple[Any, ...], /, **changes: Any) -> tuple[Any, ...]:
-        """Return the record with these fields changed; KeyError names a field that it does not have."""
+        """Return a copy of the record with these fields changed; KeyError if it lacks one of them."""
         fields = [*self]
         for name, content in changes.items():
             fields[place[name]] = content

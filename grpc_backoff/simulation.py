@@ -1,9 +1,9 @@
-"""Simulates a fleet: many clients lose one server at the same moment and reconnect by the same policy.
+"""Simulates a fleet: many clients lose one server at the same moment and reconnect under the same policy.
 
-Every client dials at once when the server goes down, and again after each gap of its policy, until it reaches the
-server again. The gaps are drawn from the policy's own windows (`ConnectPolicy.window`), for all clients at once
-(`draw_gaps`), so the simulation does what a channel does. The server accepts every connection: the simulation shows how
-large a flood is, not what it does to the server. All times are in seconds. Needs numpy, from the extra `simulate`.
+Every client dials at once when the server goes down, and again after each gap in its policy, until it reaches the
+server again. The gaps are drawn from the same windows that a channel uses (`ConnectPolicy.window`), but for all clients
+at once (`draw_gaps`). The simulated server accepts every connection, so the simulation shows how large the flood of
+attempts is, but not what it does to a server. All times are in seconds. Needs numpy, from the extra `simulate`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ except ImportError as error:
 __all__ = ["Draw", "Outage", "Recovery", "draw_gaps", "limits", "simulate"]
 
 _BLOCK = 1 << 16  # this many clients' numbers fit in a core's cache, which accounts for most of the speed
-_BINS = 50  # a plot with fewer shows little
+_BINS = 50  # fewer would show too little in a plot
 _RESOLUTIONS = (1.0, 0.1, 0.01, 0.001)
 _MOST_CLIENTS = 100_000_000
 _MOST_BINS = 10_000_000
@@ -36,18 +36,18 @@ _MOST_ATTEMPTS = 1_000_000
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[Array], Array]
-"""Returns the next random number, from 0 to below 1, for each of these clients (numbered from 0)."""
+"""A function that takes an array of client indices (from 0) and returns a random number in [0, 1) for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """An outage: one server goes down with clients connected, and comes back.
+    """An outage of one server: it goes down while clients are connected, and comes back.
 
     Attributes:
-        clients: how many clients are connected.
-        seconds: how long the server is away.
-        attempt_lasts: how long an attempt made during the outage lasts, in seconds, up to its limit (CB-3): 0 if
-            connections are refused, infinite if packets are dropped.
+        clients: how many clients are connected when the server goes down.
+        seconds: how long the outage lasts, in seconds.
+        attempt_lasts: how many seconds an attempt takes to fail during the outage: 0 if connections are refused,
+            infinity if packets are dropped. The attempt's time limit applies in any case (CB-3).
     """
 
     clients: int
@@ -55,7 +55,7 @@ class Outage:
     attempt_lasts: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check the values; OptionError names the wrong one."""
+        """Check the values; OptionError if one is invalid."""
         if type(self.clients) is not int or not 1 <= self.clients <= _MOST_CLIENTS:
             raise OptionError("Outage.clients", self.clients, f"a whole number from 1 to {_MOST_CLIENTS}")
         checks.duration("Outage.seconds", self.seconds)
@@ -64,19 +64,19 @@ class Outage:
 
     @property
     def resolution(self) -> float:
-        """A sensible bin width, in seconds, for counting the attempts of this outage."""
+        """The default width of a bin for this outage, in seconds."""
         return next((width for width in _RESOLUTIONS if self.seconds >= _BINS * width), _RESOLUTIONS[-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Recovery:
-    """What the server saw. It went down at time 0.
+    """The attempts that the server saw, and when its clients reconnected. The server went down at time 0.
 
     Attributes:
-        outage: the outage.
+        outage: the outage that was simulated.
         resolution: the width of a bin in seconds.
         attempts: how many attempts started in each bin.
-        back_after: how many seconds after the server's return each client was connected, in ascending order.
+        back_after: the seconds from the server's return until each client reconnected, in ascending order.
     """
 
     outage: Outage
@@ -91,16 +91,16 @@ class Recovery:
 
     @property
     def peak(self) -> float:
-        """The highest rate of attempts after the server's return, per second, in bins that begin with its return."""
-        # After the return, each attempt is the last one of its client.
+        """The highest rate of attempts since the server's return, per second, in bins that start at the return."""
+        # After the server's return, each client makes one more attempt, which succeeds.
         since = _Histogram(self.resolution)
         since.add(self.back_after, self.back_after[-1])
         return float(since.counts.max() / self.resolution)
 
     def until(self, share: float) -> float:
-        """Return how many seconds after its return the server had this share of its clients back.
+        """Return the time, in seconds after the server came back, by which this share of the clients had reconnected.
 
-        `share` is a number from 0 to 1; ValueError for any other.
+        `share` is a number from 0 to 1; any other number raises ValueError.
         """
         if not 0 <= share <= 1:
             raise ValueError(f"share={share!r}: expected a number from 0 to 1")
@@ -115,13 +115,13 @@ def simulate(
     resolution: float | None = None,
     draw: Draw | None = None,
 ) -> Recovery:
-    """Simulate clients with this policy and return what the server sees.
+    """Simulate an outage for clients with this policy, and return what the server sees.
 
-    The same seed gives the same result, on any number of processors.
+    The same seed always gives the same result, regardless of the number of processors.
 
     Args:
-        policy: how each client connects.
-        outage: what happens to the server.
+        policy: the connect policy of every client.
+        outage: the outage to simulate.
         seed: the seed of the random numbers.
         resolution: the width of the bins in seconds; by default one that suits the outage.
         draw: a source of random numbers for each client, used instead of the seed.
@@ -151,12 +151,12 @@ def simulate(
 
 
 def draw_gaps(policy: ConnectPolicy, attempt: int, fractions: Array, previous: Array | None = None) -> Array:
-    """Return the gaps of many clients after an attempt, in seconds: what `policy.gap` draws for each of them.
+    """Return each client's gap after an attempt, in seconds, as `policy.gap` would draw it.
 
     Args:
-        policy: how each client connects.
+        policy: the connect policy of every client.
         attempt: the attempt's number in its series, from 1.
-        fractions: the random number that each client draws, from 0 to below 1.
+        fractions: a random number in [0, 1) for each client.
         previous: each client's previous gap in seconds; None before the first. Only decorrelated backoff uses it.
     """
     window = policy.window(attempt)
@@ -169,7 +169,7 @@ def draw_gaps(policy: ConnectPolicy, attempt: int, fractions: Array, previous: A
 
 
 def limits(policy: ConnectPolicy, gaps: Array) -> Array:
-    """Apply `policy.limit` to many gaps, in seconds."""
+    """Return the time limits, in seconds, of attempts that are followed by these gaps; see `ConnectPolicy.limit`."""
     longest: Array = np.maximum(gaps, policy.min_connect_timeout)
     return longest
 
@@ -189,7 +189,7 @@ def _draw_from(seed: np.random.SeedSequence) -> Draw:
 def _run_block(
     policy: ConnectPolicy, outage: Outage, clients: Array, draw: Draw, resolution: float
 ) -> tuple[Array, Array]:
-    """Return how many attempts these clients made in each bin, and how long after its return each was connected."""
+    """Return the number of attempts in each bin, and how long after the server's return each client was connected."""
     start = np.zeros(len(clients))
     gap: Array | None = None
     seen = _Histogram(resolution)
@@ -207,16 +207,16 @@ def _run_block(
         gap = draw_gaps(policy, attempt, draw(clients), gap)
         if outage.attempt_lasts:
             lasts = np.minimum(limits(policy, gap), outage.attempt_lasts)
-            start += np.maximum(gap, lasts)  # CB-4: the next starts at the deadline, or at once if that has passed
+            start += np.maximum(gap, lasts)  # CB-4: the next attempt starts when both are over
         else:
             start += gap
     raise OptionError(
-        "Outage.seconds", outage.seconds, f"an outage of at most {_MOST_ATTEMPTS} attempts for each client"
+        "Outage.seconds", outage.seconds, f"an outage in which each client makes at most {_MOST_ATTEMPTS} attempts"
     )
 
 
 class _Histogram:
-    """Counts moments in bins, starting at 0; grows as moments are added."""
+    """Counts times in bins that start at 0; adds bins as needed."""
 
     def __init__(self, resolution: float) -> None:
         self._resolution = resolution
@@ -224,7 +224,7 @@ class _Histogram:
         self._used = 0
 
     def add(self, moments: Array, latest: float) -> None:
-        """Count these moments; `latest` is the latest of them."""
+        """Count these times, of which `latest` is the last."""
         bins = (moments / self._resolution).astype(np.intp)
         used = int(latest / self._resolution) + 1
         if used > len(self._counts):
@@ -242,7 +242,7 @@ class _Histogram:
 
 
 def _sum(counts: list[Array]) -> Array:
-    """Return the sum of histograms of different lengths."""
+    """Return the sum of histograms that may differ in length."""
     total = np.zeros(max(map(len, counts)), np.int64)
     for count in counts:
         total[: len(count)] += count

@@ -1,17 +1,29 @@
-"""Which event loop the tests run on: asyncio's, or uvloop with `--loop uvloop`."""
+"""The event loop that the tests run on: asyncio's, or uvloop with `--loop uvloop`."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import math
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
 
+from grpc_backoff.sharing.registry import SCHEDULES
+
 
 def pytest_addoption(parser):
     parser.addoption("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop of all tests")
+
+
+def pytest_configure(config):
+    """Let property tests take as long as they need: by default, Hypothesis fails an example that takes 0.2 s."""
+    if config.pluginmanager.hasplugin("hypothesispytest"):
+        from hypothesis import settings
+
+        settings.register_profile("unhurried", deadline=None)
+        settings.load_profile("unhurried")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -26,12 +38,20 @@ def pytest_asyncio_loop_factories(config, item):
 
 @pytest.fixture(scope="session", autouse=True)
 def _core_stays():
-    """Keep grpc's core from stopping between tests, and at their end.
+    """Keep grpc's core from shutting down between tests, and at their end.
 
-    grpcio stops a server and frees a channel with the interpreter locked. Was that the last, the core then waits for
-    its threads, and one that frees credentials written in Python waits for the interpreter: both without an end.
+    grpcio stops a server and frees a channel while it holds the interpreter's lock. If that server or channel was the
+    last, the core then waits for its threads, and a thread that frees credentials written in Python waits for the
+    interpreter. That is a deadlock.
     """
     server = grpc.server(ThreadPoolExecutor(1))
     server.add_insecure_port("127.0.0.1:0")
     server.start()
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server._state.server))
+
+
+@pytest.fixture(autouse=True)
+def _no_earlier_backoff():
+    """Forget what closed channels have left behind (SH-5): the kernel may assign a port of an earlier test again."""
+    with SCHEDULES.lock:
+        SCHEDULES._sweep(math.inf)

@@ -1,4 +1,4 @@
-"""Servers whose every byte a test writes, in plaintext and behind TLS, and what is left over of those who met them."""
+"""Servers whose every byte is chosen by a test, in plaintext or with TLS, and a check for what clients leave behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def goaway(code=0, words=b""):
 
 
 def says(*steps):
-    """Return what to do with a connection: bytes are sent, numbers slept, `"read"` and `"hold"` read once and on."""
+    """Return a behaviour with these steps: bytes to send, seconds to sleep, `"read"` once, or `"hold"` until EOF."""
 
     async def behave(reader, writer):
         for step in steps:
@@ -40,7 +40,7 @@ def says(*steps):
 
 @contextlib.asynccontextmanager
 async def peer(behave, *, tls=None, path=None):
-    """Serve; yield the target. A connection is closed when its behaviour is over, and all at the end."""
+    """Run a server; yield its target. Connections close when their behaviour returns, or at the end."""
     running = {}
 
     async def treat(reader, writer):
@@ -67,9 +67,9 @@ async def peer(behave, *, tls=None, path=None):
 
 @contextlib.asynccontextmanager
 async def openssl_peer(tls):
-    """Serve TLS as OpenSSL does by itself: it says why it breaks off, which asyncio's servers do not.
+    """Serve TLS with OpenSSL itself, which sends an alert when it ends a handshake; asyncio's servers do not.
 
-    Like servers of some standing it then waits for the client to hang up, so that its word is not lost in a reset.
+    Like established servers, it then waits for the client to hang up, so that the alert is not lost in a reset.
     """
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -103,7 +103,7 @@ async def openssl_peer(tls):
 
 @contextlib.contextmanager
 def deaf_port():
-    """Listen on a port that answers no more connection requests: its backlog is full."""
+    """Listen on a port that does not answer connection requests, because its backlog is full."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -116,7 +116,7 @@ def deaf_port():
 
 
 def server_tls(certificate, *, alpn=("h2",), clients=None, newest=None):
-    """Return a context for a server: whose certificate, which ALPN protocols, which clients it lets in."""
+    """Return a server's TLS context with its certificate, ALPN protocols and, optionally, the CA for clients."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
     if alpn:
@@ -130,7 +130,7 @@ def server_tls(certificate, *, alpn=("h2",), clients=None, newest=None):
 
 
 def client_tls(authority, *, certificate=None):
-    """Return a context for a client: whom it trusts, and who it is."""
+    """Return a client's TLS context with the CA that it trusts and, optionally, its own certificate."""
     context = ssl.create_default_context()
     authority.configure_trust(context)
     if certificate:
@@ -140,7 +140,7 @@ def client_tls(authority, *, certificate=None):
 
 @contextlib.asynccontextmanager
 async def nothing_left():
-    """Hold what runs inside to it that it leaves no socket and no task, half a second after its end at the latest."""
+    """Fail if a socket or a task of the block remains half a second after the block ends."""
     await _open_a_stream()
     process, tasks = psutil.Process(), asyncio.all_tasks()
     before = process.num_fds()
@@ -154,7 +154,7 @@ async def nothing_left():
 
 
 async def _open_a_stream():
-    """Have uvloop open what it keeps open once it has had a stream."""
+    """Open a stream once, because the first stream makes uvloop open descriptors that it keeps."""
     ours, theirs = socket.socketpair()
     with theirs:
         transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)

@@ -1,7 +1,8 @@
-"""Programs that tests start beside a grpc that runs.
+"""Starts programs from tests while grpc is running.
 
-Not by the event loop: uvloop's forks go through the handlers that grpc's core has for forks, and a child that hangs in
-one of them holds up its parent, the test run, without an end. `subprocess` starts programs without these handlers.
+The event loop is not used for this. uvloop's forks run the handlers that grpc's core registers for forks, and a child
+that hangs in one of them blocks its parent, the test run, for ever. `subprocess` starts programs without these
+handlers.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ import subprocess
 
 
 async def start(*command, **how):
-    """Start a program; `how` is what `subprocess.Popen` takes."""
+    """Start a program; `how` is passed on to `subprocess.Popen`."""
     return await asyncio.to_thread(subprocess.Popen, command, **how)
 
 
 async def first_line(program, within=60):
-    """Return the first line that a program writes, after `within` seconds at the latest."""
+    """Return the first line that a program writes, waiting at most `within` seconds."""
     return await asyncio.wait_for(asyncio.to_thread(program.stdout.readline), within)
 
 
 async def killed(program):
-    """Kill a program, and return once it has ended. Twice does no harm."""
+    """Kill a program, and wait until it has ended. Killing it twice does no harm."""
     program.kill()
     await asyncio.to_thread(program.wait)
     if program.stdout is not None:
@@ -29,7 +30,7 @@ async def killed(program):
 
 
 async def output(*command, within):
-    """Return the exit status of a program, and all that it says; it is killed after `within` seconds."""
+    """Return a program's exit status and all of its output; kill it after `within` seconds."""
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "timeout": within, "check": False}
     done = await asyncio.to_thread(subprocess.run, command, **how)
     return done.returncode, done.stdout

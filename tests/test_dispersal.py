@@ -1,4 +1,4 @@
-"""The page about dispersal: its tables are what its commands print, and its pictures are there."""
+"""The page about dispersal: its tables are what its commands print, and its pictures exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_page_shows_commands():
 
 @pytest.mark.parametrize(("command", "table"), SHOWN, ids=[command[9:60] for command, _ in SHOWN])
 def test_tables(command, table):
-    """BP: every figure on the page is what its command says now."""
+    """BP: every figure on the page is what its command prints now."""
     done = CliRunner().invoke(cli, shlex.split(command))
 
     assert done.exit_code == 0, done.output
@@ -31,7 +31,7 @@ def test_tables(command, table):
 
 
 def test_pictures():
-    """BP: every picture on the page exists, and no other is kept."""
+    """BP: the committed pictures are exactly those on the page."""
     named = set(re.findall(r"\]\((images/[^)]*)\)", PAGE))
 
     assert named == {f"images/{path.name}" for path in (DOCS / "images").glob("dispersal*")}

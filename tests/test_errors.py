@@ -1,4 +1,4 @@
-"""The tree of errors, what they say, and that they travel between processes."""
+"""The library's errors: their class tree, their messages, and pickling."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ FAILURE = Failure(Stage.TLS, "certificate has expired")
 
 MESSAGES = [
     (
-        OptionError("grpc_backoff.jitter", 1.5, "a number from 0 to below 1"),
-        "grpc_backoff.jitter=1.5: expected a number from 0 to below 1",
+        OptionError("grpc_backoff.jitter", 1.5, "a number between 0 (inclusive) and 1 (exclusive)"),
+        "grpc_backoff.jitter=1.5: expected a number between 0 (inclusive) and 1 (exclusive)",
     ),
     (ConfigError("a.toml", "is not TOML"), "a.toml: is not TOML"),
     (
@@ -52,7 +52,7 @@ def import_all():
 
 
 def tree(kind):
-    """Return an error's children and their children, with the foreign parents of each."""
+    """Return all descendants of an error, each with its base classes from outside the library."""
     return {
         (child.__name__, frozenset(base.__name__ for base in child.__bases__ if not issubclass(base, GrpcBackoffError)))
         for child in descendants(kind)
@@ -67,7 +67,7 @@ def descendants(kind):
 
 
 def test_tree_is_drawn():
-    """The tree in the docstring is the real one: every error, and what else it is."""
+    """The tree in the docstring matches the classes: every error, with its other base classes."""
     import_all()
     drawn = {
         (name.rpartition(".")[2], frozenset(part.rpartition(".")[2] for part in re.findall(r"[\w.]+", also or "")))
@@ -79,7 +79,7 @@ def test_tree_is_drawn():
 
 
 def test_all_listed():
-    """The module offers every error that is defined in it, and the warning."""
+    """The module exports every error that it defines, and the warning."""
     defined = {kind.__name__ for kind in descendants(GrpcBackoffError) if kind.__module__ == errors.__name__}
 
     assert defined | {"GrpcBackoffError", "PolicyWarning"} == set(errors.__all__)
@@ -88,13 +88,13 @@ def test_all_listed():
 
 @pytest.mark.parametrize(("error", "message"), MESSAGES, ids=[type(error).__name__ for error, _ in MESSAGES])
 def test_message(error, message):
-    """CH-10: an error says in one line what is wrong with what."""
+    """CH-10: an error's message says in one line what is wrong."""
     assert str(error) == message
 
 
 @pytest.mark.parametrize("error", [error for error, _ in MESSAGES], ids=lambda error: type(error).__name__)
 def test_pickle(error):
-    """An error that crosses a process boundary arrives as it was."""
+    """An error survives pickling unchanged."""
     copy = pickle.loads(pickle.dumps(error))
 
     assert type(copy) is type(error)
@@ -116,13 +116,13 @@ def test_pickle(error):
     ],
 )
 def test_caught_by_old_handlers(kind, also):
-    """`except` clauses that programs have already catch these errors."""
+    """Existing `except` clauses for built-in and grpc errors catch these errors."""
     assert issubclass(kind, also)
     assert issubclass(kind, GrpcBackoffError)
 
 
 def test_attributes():
-    """CH-10: what the message is made of can be read without parsing it."""
+    """CH-10: the parts of a message are attributes, so applications need not parse it."""
     option = OptionError("key", 1, "two")
     config = ConfigError("a.toml", "is bad", "connection.x")
 
@@ -133,11 +133,11 @@ def test_attributes():
 
 
 def test_suggestion():
-    """CH-10: what was probably meant stands at the end."""
-    error = OptionError("grpc_backoff.jiter", 0.1, "a known option", "grpc_backoff.jitter")
+    """CH-10: if a key was probably misspelt, the message ends with a suggestion."""
+    error = OptionError("grpc_backoff.jiter", 0.1, "a valid option name", "grpc_backoff.jitter")
 
     assert error.meant == "grpc_backoff.jitter"
-    assert str(error) == "grpc_backoff.jiter=0.1: expected a known option; did you mean 'grpc_backoff.jitter'?"
+    assert str(error) == "grpc_backoff.jiter=0.1: expected a valid option name; did you mean 'grpc_backoff.jitter'?"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
@@ -157,7 +157,7 @@ def test_suggestion():
     ],
 )
 def test_password(value, shown):
-    """CH-10, RT-11: a password in a URL or a target is not shown, whatever it is made of."""
+    """CH-10, RT-11: a password in a URL or a target is masked, whatever characters it has."""
     error = OptionError("key", value, "another")
 
     assert str(error) == f"key={shown}: expected another"
@@ -165,12 +165,12 @@ def test_password(value, shown):
 
 
 def test_password_suggested():
-    """CH-10: neither is it in a suggestion."""
+    """CH-10: a suggestion does not show a password either."""
     assert "hunter2" not in str(OptionError("key", 1, "another", "http://me:hunter2@proxy"))
 
 
 def test_password_in_the_place_of_a_path():
-    """BP-4, RT-11: a URL in the place of a file's path shows no password, nor does what caused the error."""
+    """BP-4, RT-11: if a URL is given as a file's path, neither the error nor its cause shows the password."""
     path = PASSWORD.join(("https://me:", "@shop/backoff.toml"))
     with pytest.raises(ConfigError) as caught:
         read_config(path)
@@ -182,10 +182,10 @@ def test_password_in_the_place_of_a_path():
 
 
 def test_a_path_is_shown_as_it_is():
-    """BP-4: a path may have a colon and an @, and is no URL for that."""
+    """BP-4: a path that contains a colon and an @ is not taken for a URL."""
     assert str(ConfigError("/srv/shop:2/me@home.toml", "is bad")) == "/srv/shop:2/me@home.toml: is bad"
 
 
 def test_long_value():
-    """CH-10: a value that fills pages does not fill the message."""
+    """CH-10: a very long value is shortened in the message."""
     assert len(str(OptionError("key", "x" * 10_000, "less"))) < 300

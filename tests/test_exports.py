@@ -1,4 +1,4 @@
-"""What each module offers, and what importing it brings along."""
+"""What each module exports, and what importing it loads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODULES = ["grpc_backoff"] + [
     if not module.name.endswith("__main__")
 ]
 EMPTY = {
-    # A package that only holds its modules offers nothing itself.
+    # A package that only contains modules exports nothing itself.
     "grpc_backoff.calls",
     "grpc_backoff.channel",
     "grpc_backoff.config",
@@ -34,7 +34,7 @@ EMPTY = {
 
 @pytest.mark.parametrize("name", sorted(set(MODULES) - EMPTY))
 def test_all(name):
-    """Every module says what it offers, each name once, and has it."""
+    """Every module that exports names lists them in `__all__`, each once, and each exists."""
     module = importlib.import_module(name)
 
     assert len(module.__all__) == len(set(module.__all__)) > 0
@@ -51,7 +51,7 @@ def test_empty(name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring(name):
-    """Every module says in a docstring what lives there."""
+    """Every module has a docstring."""
     assert importlib.import_module(name).__doc__
 
 
@@ -72,11 +72,11 @@ PUBLIC = {
     "grpc_backoff.testing.front",
     "grpc_backoff.testing.port",
 }
-"""Every module that programs import from."""
+"""Every public module, which user code may import from."""
 
 
 def is_public(name):
-    """Return whether a module is public, by its own docstring and those of the packages that it is in."""
+    """Return whether a module is public, according to its docstring and that of its package."""
     module = importlib.import_module(name)
     said = INTERNAL.search(module.__doc__)
     if hasattr(module, "__path__"):
@@ -87,7 +87,7 @@ def is_public(name):
 
 
 def test_what_is_internal_says_so():
-    """Each module says whether programs may import it, in one form, or its package does; no other word is used."""
+    """Every module that is not public says so in one fixed form, in its own docstring or its package's."""
     assert {name for name in MODULES if is_public(name)} == PUBLIC
     for name in MODULES:
         module = importlib.import_module(name)
@@ -97,14 +97,14 @@ def test_what_is_internal_says_so():
 
 
 def test_what_an_internal_package_spares_is_there():
-    """A module that a package names as public is one of its own."""
+    """An internal package's docstring names only existing, public modules as its exceptions."""
     for name in MODULES:
         for but, _ in INTERNAL.findall(importlib.import_module(name).__doc__):
             assert {f"{name}.{spared}" for spared in re.findall(r"`(\w+)`", but)} <= PUBLIC, name
 
 
 def test_pages_import_what_is_public():
-    """README and the pages show no import of an internal module; what a page says that a program imports is public."""
+    """The README and the pages import only public modules."""
     root = Path(grpc_backoff.__file__).parents[1]
     text = "\n".join(page.read_text("utf-8") for page in [root / "README.md", *(root / "docs").glob("*.md")])
     imported = set(re.findall(r"(?:from|import) (grpc_backoff[\w.]*)", text))
@@ -113,7 +113,7 @@ def test_pages_import_what_is_public():
 
 
 def test_top_is_sorted():
-    """The names at the top are in order, constants first, without the private ones."""
+    """The names at the top level are sorted, constants first, and none is private."""
     assert grpc_backoff.__all__ == sorted(grpc_backoff.__all__, key=lambda name: (not name.isupper(), name))
     assert not [name for name in grpc_backoff.__all__ if name.startswith("_")]
 
@@ -126,22 +126,22 @@ RETRYING = [
 
 @pytest.mark.parametrize("name", RETRYING)
 def test_retrying_is_at_the_top(name):
-    """RT-1: what a program writes down to have its calls retried, and to hear of it, is had at the top."""
+    """RT-1: the names with which applications configure and observe retries are at the top level."""
     assert name in grpc_backoff.__all__
 
 
 def test_retrying_calls_is_in_the_face():
-    """RT-6: what needs grpc stands beside the channel: the function for one call, and the error at the end."""
+    """RT-6: both APIs export `retrying`, for single calls, and `RetriesExhaustedError`."""
     from grpc_backoff import aio
 
     assert {"retrying", "RetriesExhaustedError"} <= set(aio.__all__)
-    assert {"retrying", "RetriesExhaustedError"} <= set(grpc_backoff.__all__)  # of the threaded face; of both
+    assert {"retrying", "RetriesExhaustedError"} <= set(grpc_backoff.__all__)  # also at the top level
     assert issubclass(aio.RetriesExhaustedError, grpc_backoff.RetriesExhaustedError)
-    assert aio.retrying is grpc_backoff.retrying  # for stubs of both faces
+    assert aio.retrying is grpc_backoff.retrying  # takes stubs of both APIs
 
 
 def test_star_import():
-    """All of the names at the top can be had."""
+    """`from grpc_backoff import *` imports every name at the top level."""
     names = {}
     exec("from grpc_backoff import *", names)
 
@@ -149,7 +149,7 @@ def test_star_import():
 
 
 def test_public_objects_have_docstrings():
-    """Every name at the top carries its own docstring, or is a union of such."""
+    """Every name at the top level, except the constants, has a docstring."""
     objects = [name for name in grpc_backoff.__all__ if not name.isupper()]
 
     assert [name for name in objects if not inspect.getdoc(getattr(grpc_backoff, name))] == []
@@ -157,7 +157,7 @@ def test_public_objects_have_docstrings():
 
 @pytest.mark.parametrize("name", ["grpc_backoff", "grpc_backoff.aio"])
 def test_light_import(name):
-    """The library needs grpcio alone; importing it loads no extra, no protobuf, and nothing that reads HTTP's dates."""
+    """Importing the library loads no optional packages, no protobuf and no parser for HTTP dates."""
     foreign = ("click", "rich", "h2", "google.protobuf", "google.rpc", "opentelemetry", "email.utils")
     code = f"import {name}, sys; print(*[name for name in {foreign} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -167,7 +167,7 @@ def test_light_import(name):
 
 
 def test_the_top_is_light():
-    """Policies, events and hooks are had without grpc: a program that only configures does not load it."""
+    """Importing only policies, events and hooks from the top level does not load grpc."""
     code = "import sys, grpc_backoff; grpc_backoff.RetryPolicy; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
@@ -175,7 +175,7 @@ def test_the_top_is_light():
 
 
 def test_the_decision_is_light():
-    """RT-3: what follows from a failed call is decided without grpc, an event loop, or a clock of its own."""
+    """RT-3: the modules that decide whether to retry load neither grpc nor asyncio."""
     modules = ["account", "budget", "core_words", "decision", "events", "machine", "replay", "server_hint"]
     imports = ", ".join(f"grpc_backoff.calls.{module}" for module in modules)
     code = f"import {imports}, sys; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
@@ -185,7 +185,7 @@ def test_the_decision_is_light():
 
 
 def test_policy_is_light():
-    """Policies are numbers: they load neither grpc nor an event loop."""
+    """The modules for policies and options load neither grpc nor asyncio."""
     code = "import grpc_backoff.config.options, sys; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
@@ -193,7 +193,7 @@ def test_policy_is_light():
 
 
 def test_the_probing_connector_is_light():
-    """It dials with asyncio and h2 alone: it loads neither grpc nor what the command line needs."""
+    """The probing connector uses only asyncio and h2: it loads neither grpc nor what the command line needs."""
     code = "import grpc_backoff.probe.http2, sys; print(*[n for n in ('grpc', 'click', 'rich') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

@@ -1,4 +1,4 @@
-"""What importing the asyncio face brings in beside grpc.aio: every program pays for that."""
+"""Which modules importing the asyncio API loads beyond those of grpc.aio; every program pays for them."""
 
 import subprocess
 import sys
@@ -31,6 +31,6 @@ LATE = [
 
 @pytest.mark.parametrize("module", LATE)
 def test_comes_late(new, module):
-    """A module that only some channels need is imported by the first of them; so is what reads settings."""
+    """Modules that only some channels need, such as those that read settings, are not loaded on import."""
     assert grpc_backoff.aio.__name__ in new
     assert module not in new

@@ -1,4 +1,4 @@
-"""`grpc_backoff.install`: from now on grpc's own names make this library's channels."""
+"""`grpc_backoff.install`: grpc's own constructors then make this library's channels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODULES = (grpc.aio, grpc.experimental.aio)
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch):
-    """Leave everything as it was, whatever a test does."""
+    """Undo any installation after each test, even if the test fails."""
     for module, name in itertools.product(MODULES, NAMES):
         monkeypatch.setattr(module, name, getattr(module, name))
     yield
@@ -40,7 +40,7 @@ def is_ours():
 
 @pytest.mark.parametrize("module", MODULES)
 async def test_both_names(module):
-    """CH-1: both constructors of both modules make our channels, which call, with positional arguments as grpc's."""
+    """CH-1: both constructors of both modules make our channels, and take grpc's positional arguments."""
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost")
     server = grpc.ssl_server_credentials(
@@ -59,7 +59,7 @@ async def test_both_names(module):
 
 
 async def test_again():
-    """CH-1: installing again changes nothing, and one `uninstall` is enough."""
+    """CH-1: a second `install` changes nothing, and one `uninstall` is enough."""
     before = [getattr(module, name) for module in MODULES for name in NAMES]
     grpc_backoff.install()
     once = [getattr(module, name) for module in MODULES for name in NAMES]
@@ -74,7 +74,7 @@ async def test_again():
 
 
 async def test_for_a_while():
-    """CH-1: `installed` installs for a block; it leaves installed what was."""
+    """CH-1: `installed` installs for a block, and keeps an earlier `install` in place."""
     with grpc_backoff.installed():
         assert is_ours()
     assert not is_ours()
@@ -85,7 +85,7 @@ async def test_for_a_while():
 
 
 async def test_from_the_environment(monkeypatch, tmp_path):
-    """BP-3: the channels take the options of the file that the environment names, behind those of the caller."""
+    """BP-3: channels use the file that the environment names; the caller's options take precedence."""
     file = tmp_path / "backoff.toml"
     file.write_text("[connection]\ninitial_backoff = '3s'\nmax_backoff = '7s'\n")
     monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(file))
@@ -95,7 +95,7 @@ async def test_from_the_environment(monkeypatch, tmp_path):
 
 
 def test_a_name_taken_before():
-    """CH-1: a name that a module took before stays grpc's; one taken while installed follows `uninstall`."""
+    """CH-1: names imported before `install` make grpc's channels; those imported later do so after `uninstall`."""
     code = """if True:
         import asyncio
         from grpc.aio import insecure_channel as before

@@ -1,4 +1,4 @@
-"""The tests mirror the code: one test module for each module."""
+"""The structure of code and tests: each module has a test module, and each test has a docstring."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def modules():
     return {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
-        if path.name not in ("__init__.py", "__main__.py")  # `__init__` is what test_exports.py looks at
+        if path.name not in ("__init__.py", "__main__.py")  # test_exports.py tests `__init__`
     }
 
 
@@ -56,18 +56,18 @@ def counterpart(module):
 
 @pytest.mark.parametrize("module", sorted(modules() - set(WITHOUT)))
 def test_module_has_tests(module):
-    """Tests mirror the code: `grpc_backoff/x/y.py` is tested by `tests/x/test_y.py`."""
+    """Every module has tests: `grpc_backoff/x/y.py` is tested by `tests/x/test_y.py`."""
     assert counterpart(module).is_file()
 
 
 def test_exceptions_are_needed():
-    """An exception goes when its module does, or when it gets tests."""
+    """Every exemption above is for an existing module without a test module."""
     assert set(WITHOUT) <= modules()
     assert [module for module in WITHOUT if counterpart(module).exists()] == []
 
 
 def test_no_two_classes_share_a_name():
-    """One name is one class: only the twin rooms `aio` and `sync` may have a class of the same name each."""
+    """Class names are unique, except that `aio` and `sync` may each have a class of the same name."""
     rooms = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         module = path.relative_to(PACKAGE).as_posix()
@@ -88,11 +88,11 @@ def test_no_two_classes_share_a_name():
 NOT_THE_FIELDS = re.compile(
     r"\b(?:im)?patient\b|\b(?:a|the|each|every|first|last|next|one|no|another) try\b|\b(?:no|many|all|five|two) tries\b"
 )
-"""Words that stood for wait-for-ready, fail-fast and attempt."""
+"""Former words for wait-for-ready, fail-fast and attempt."""
 
 
 def test_the_fields_words():
-    """The field's words stand everywhere: wait-for-ready and fail-fast, and attempt for a try."""
+    """Code and docs use the field's terms: wait-for-ready, fail-fast and attempt."""
     root = PACKAGE.parent
     pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
     code = [
@@ -101,7 +101,7 @@ def test_the_fields_words():
     found = [
         f"{path.relative_to(root)}: {match[0]}"
         for path in pages + code
-        if path.name != "CHANGELOG.md"  # what an older version said it said
+        if path.name != "CHANGELOG.md"  # quotes older versions
         for match in NOT_THE_FIELDS.finditer(path.read_text("utf-8"))
     ]
 
@@ -109,7 +109,7 @@ def test_the_fields_words():
 
 
 def test_every_test_says_what_it_holds_to():
-    """Every test has a docstring that is its specification."""
+    """Every test has a docstring, which is its specification."""
     silent = [
         f"{path.relative_to(TESTS).as_posix()}:{node.lineno} {node.name}"
         for path in TESTS.rglob("test_*.py")

@@ -18,7 +18,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)]+)\)")
 
 
 def rendered():
-    """Return the README as it is put into the wheel's metadata."""
+    """Return the README as the wheel's metadata has it."""
     text = (ROOT / "README.md").read_text("utf-8")
     for rule in PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
         text = re.sub(rule["pattern"], rule["replacement"], text)
@@ -30,13 +30,13 @@ def number(version):
 
 
 def commands(recipe):
-    """Return the commands of a target of the Makefile."""
+    """Return the commands of a target in the Makefile."""
     (found,) = re.findall(rf"^{recipe}:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     return [line.strip() for line in found.splitlines()]
 
 
 def test_every_link_of_the_readme_is_absolute_on_pypi():
-    """PyPI shows the README alone, so that a relative link would lead nowhere."""
+    """Every link of the README is absolute on PyPI, where a relative link would lead nowhere."""
     relative = LINK.findall((ROOT / "README.md").read_text("utf-8"))
 
     assert any(not link.startswith("http") for link in relative)
@@ -44,7 +44,7 @@ def test_every_link_of_the_readme_is_absolute_on_pypi():
 
 
 def test_every_link_of_the_readme_leads_to_a_file():
-    """What PyPI's readers are sent to is in the repository."""
+    """Every link of the README on PyPI into the repository leads to an existing file."""
     paths = [link.removeprefix(BLOB).partition("#")[0] for link in LINK.findall(rendered()) if link.startswith(BLOB)]
 
     assert paths
@@ -52,7 +52,7 @@ def test_every_link_of_the_readme_leads_to_a_file():
 
 
 def test_every_anchor_of_the_readme_is_a_heading():
-    """A reader who follows a link into a page lands where it says. `make docs` checks those of the pages themselves."""
+    """Every anchor that the README links to is a heading. `make docs` checks the anchors within the pages."""
     anchors = re.findall(r"\]\(([\w/.-]+\.md)#([\w-]+)\)", (ROOT / "README.md").read_text("utf-8"))
 
     assert anchors
@@ -66,14 +66,14 @@ def slugs(page):
 
 
 def test_pages_for_contributors_link_to_files():
-    """The same for the pages that the code host shows beside it."""
+    """On the pages for contributors, links lead to existing files or to the project's site."""
     for page in ("CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md"):
         links = LINK.findall((ROOT / page).read_text("utf-8"))
         assert [link for link in links if not (link.startswith(f"{HOME}/") or (ROOT / link).is_file())] == []
 
 
 def test_the_workflow_tests_every_python_that_is_classified():
-    """A classifier is a promise; the matrix of the workflow keeps it."""
+    """The workflow tests exactly the Python versions of the classifiers."""
     (matrix,) = re.findall(r"^ +python: \[(.*)\]$", TESTS, re.MULTILINE)
 
     assert number(CLASSIFIED[0]) == number(PYPROJECT["project"]["requires-python"].removeprefix(">="))
@@ -81,7 +81,7 @@ def test_the_workflow_tests_every_python_that_is_classified():
 
 
 def test_the_workflow_tests_the_oldest_grpcio():
-    """The oldest grpcio of the dependency is tested; a Python that it has no wheels for has a newer one."""
+    """The workflow tests the oldest supported grpcio; a Python without wheels for it gets a newer one."""
     oldest = dict(re.findall(r'- python: "([\d.]+)"\n +oldest: ([\d.]+)', TESTS))
     (needed,) = [each for each in PYPROJECT["project"]["dependencies"] if each.startswith("grpcio")]
 
@@ -90,14 +90,14 @@ def test_the_workflow_tests_the_oldest_grpcio():
 
 
 def test_commit_hooks_run_what_make_check_runs():
-    """Whoever uses the hooks finds what `make check` would find: the commands are the same, in the same order."""
+    """The commit hooks run the same commands as `make check`, in the same order."""
     hooks = re.findall(r"^ +entry: (.+)$", (ROOT / ".pre-commit-config.yaml").read_text("utf-8"), re.MULTILINE)
 
     assert hooks == [command.replace("$(BIN)", ".venv/bin") for command in commands("check")]
 
 
 def test_the_changelog_is_dated():
-    """Every version but the unreleased one has a date, and the newest of them is the code's."""
+    """Every version in the changelog but the unreleased one has a date, and the newest is the code's version."""
     unreleased, *released = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
 
     assert unreleased == "Unreleased"

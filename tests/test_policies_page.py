@@ -1,4 +1,4 @@
-"""The page about policies: its code runs, its file is good, its tables are the code's."""
+"""The page about policies: its code runs, its file is valid, and its tables match the code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def section(title):
 
 
 def rows(title):
-    """Return the cells of a section's table, without its head."""
+    """Return the cells of a section's table, without its header."""
     lines = [line for line in section(title).splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
 
@@ -32,14 +32,14 @@ def names(cell):
 
 
 def test_code_runs():
-    """BP: what a user copies runs as it stands."""
+    """BP: the code on the page runs unchanged."""
     code = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
 
     exec(compile(code, "policies.md", "exec"), {})
 
 
 def test_file_is_good(tmp_path):
-    """BP-3: the file on the page is taken, and means what its comments say."""
+    """BP-3: the file on the page is valid, and means what its comments say."""
     file = tmp_path / "backoff.toml"
     file.write_text(re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)[1])
 
@@ -52,7 +52,7 @@ def test_file_is_good(tmp_path):
 
 
 def test_strategies_and_jitters():
-    """BP: the tables have every strategy and every jitter; what is written there is read as the class beside it."""
+    """BP: the tables list every strategy and jitter, and each jitter's text means the class shown next to it."""
     assert [names(row[0])[0] for row in rows("Strategies")] == [strategy.name for strategy in STRATEGIES]
     numbers = {"f": "0.25", "low": "0.5", "high": "1.5"}
     shown = set()
@@ -68,7 +68,7 @@ def test_strategies_and_jitters():
 
 @pytest.mark.parametrize("row", rows("Presets"), ids=lambda row: row[0])
 def test_presets(row):
-    """BP-1: each row of the table of presets, as words, is the preset."""
+    """BP-1: each row of the presets table, written as a policy string, is equal to the preset."""
     name, strategy, delay, multiplier, cap, jitter, attempts = row
     if len(names(name)) > 1:
         assert all(PRESETS[each]["max_delay"] == 30.0 for each in names(name))
@@ -92,12 +92,12 @@ def test_presets(row):
 
 
 def test_presets_are_all_there():
-    """BP: the table has every preset."""
+    """BP: the table lists every preset."""
     assert [name for row in rows("Presets") for name in names(row[0])] == list(PRESETS)
 
 
 def test_words_are_all_there():
-    """BP-2: the table has every word, and the list every setting of connections."""
+    """BP-2: the page lists every setting of policy strings, and every setting of connections."""
     assert {word for row in rows("Policy strings") for word in names(row[0])} == {setting.name for setting in RETRYING}
-    keys = section("The file").partition("The keys of")[2].partition("Those of")[0]
+    keys = section("The file").partition("The keys of")[2].partition("The keys of")[0]
     assert {name for name in names(keys) if "[" not in name} == {setting.name for setting in CONNECTING}

@@ -1,4 +1,4 @@
-"""The README's code is run, and its options table is the code's."""
+"""The README: its code is run, and its options table matches the code."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def block(saying):
-    """Return the one block of code that has these words, wherever it stands."""
+    """Return the one code block that contains this text, wherever on the page it is."""
     (found,) = [block for block in BLOCKS if saying in block]
     return found
 
 
 async def test_the_ten_lines(capsys):
-    """CH-1: what a user copies runs as it stands; only the address is another."""
+    """CH-1: the README's first program runs unchanged, except for the address."""
     async with serving() as port:
         code = (
             block("async def main()")
@@ -43,7 +43,7 @@ async def test_the_ten_lines(capsys):
 
 
 async def test_retry_calls():
-    """RT-1: the channel and the call that are retried run as they are shown."""
+    """RT-1: the README's channel and call with retries work as shown."""
     async with serving() as port:
         code = block("aio.retrying(").replace("localhost:50051", f"127.0.0.1:{port}")
         channel, call = code.splitlines()
@@ -56,7 +56,7 @@ async def test_retry_calls():
 
 
 async def test_see_and_steer(capsys):
-    """CH-11, CB-9: the calls beside grpc's own exist as they are shown."""
+    """CH-11, CB-9: the methods that this library adds to grpc's channel work as the README shows."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         exec(compile(block("channel.add_listener("), "README.md", "exec"), {"channel": channel})
         await asyncio.wait_for(channel.channel_ready(), 30)
@@ -64,7 +64,7 @@ async def test_see_and_steer(capsys):
 
 
 def test_every_block_is_run():
-    """CH-1: whatever the README shows in Python, a test here runs."""
+    """CH-1: the tests here run every Python block of the README."""
     run = ["async def main()", "channel.add_listener(", "aio.retrying("]
     assert [block(saying) for saying in run] == BLOCKS
 
@@ -73,19 +73,19 @@ def test_every_block_is_run():
     "page", [README, OPTIONS.partition("## Connecting")[2].partition("\n## ")[0]], ids=["README", "options"]
 )
 def test_the_options_table_is_complete(page):
-    """CH-9: every option that means something to this library is in the table, and no other."""
+    """CH-9: the tables list exactly the options that this library uses."""
     listed = re.findall(r"^\| `([a-z_.]+)` \|", page, re.MULTILINE)
-    unlisted = {"grpc.testing.fixed_reconnect_backoff_ms"}  # for tests, as its name says
+    unlisted = {"grpc.testing.fixed_reconnect_backoff_ms"}  # for tests only
     assert set(listed) == set(OPTION_KEYS) - unlisted
 
 
 def test_it_is_short():
-    """A newcomer reads all of it: at most 120 lines."""
+    """The README has at most 120 lines, so that newcomers read all of it."""
     assert len(README.splitlines()) <= 120
 
 
 def test_its_figures_are_measured():
-    """The flood is the table's of performance.md, and so are the others that the README repeats."""
+    """The figures for a flood in the README and on Home match the table in performance.md."""
     performance = (Path(__file__).parents[1] / "docs" / "performance.md").read_text("utf-8")
     (row,) = [line for line in README.splitlines() if line.startswith("| connections in 10 s to a peer")]
     plain, ours = [cell.strip() for cell in row.split("|")[2:4]]

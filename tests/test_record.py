@@ -1,4 +1,4 @@
-"""What records and values promise: cheap to define, frozen, and in use like any other."""
+"""Records and values: they are cheap to define, immutable, and used like named tuples and dataclasses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grpc_backoff.record import NamedTuple, field, record, value
 def point(make, field):
     @make(frozen=True, slots=True, kw_only=True)
     class Point:
-        """A place."""
+        """A point, made with `value` or with `dataclass`."""
 
         x: float
         y: float = 0.0
@@ -33,19 +33,19 @@ OURS, PYTHONS = point(value, field), point(dataclass, dataclasses.field)
 
 @value(frozen=True, slots=True)
 class One:
-    """A value of one part, at the module's top for pickle."""
+    """A value with one field, at module level for pickle."""
 
     part: object
 
 
 @value(frozen=True, slots=True)
 class Nothing:
-    """A value of no part."""
+    """A value without fields."""
 
 
 @value(frozen=True, slots=True)
 class Shown:
-    """A value with a text of its own."""
+    """A value with its own `__repr__`."""
 
     part: int
 
@@ -55,7 +55,7 @@ class Shown:
 
 @value(frozen=True, slots=True)
 class Kept:
-    """A value that checks its part, and keeps something beside it."""
+    """A value that validates its field, and has another field that its constructor does not take."""
 
     part: int
     noted: list[str] = field(init=False, default_factory=list)
@@ -66,7 +66,7 @@ class Kept:
 
 
 def test_value_is_a_dataclass():
-    """A value has fields, is frozen, and can be replaced, taken apart and pickled."""
+    """A value has fields, is frozen, and can be replaced, converted to a dictionary and pickled."""
     here = OURS(x=1.0)
     assert [part.name for part in fields(here)] == ["x", "y", "tag"]
     assert asdict(replace(here, y=2.0)) == {"x": 1.0, "y": 2.0, "tag": ""}
@@ -77,7 +77,7 @@ def test_value_is_a_dataclass():
 
 @pytest.mark.parametrize("other", [{"x": 1.0}, {"x": 2.0}, {"x": 1.0, "y": 1.0}, {"x": 1.0, "tag": "b"}])
 def test_value_compares_as_a_dataclass(other):
-    """Equality, hash and text are those that `dataclasses.dataclass` makes, with what fields say of both."""
+    """Equality, hash and repr are those of a dataclass, and obey the `compare` and `repr` of fields."""
     ours, pythons = (kind(x=1.0, tag="a") for kind in (OURS, PYTHONS))
     assert (ours == OURS(**other)) is (pythons == PYTHONS(**other))
     assert hash(ours) == hash(pythons) == hash(OURS(x=1.0))
@@ -86,7 +86,7 @@ def test_value_compares_as_a_dataclass(other):
 
 
 def test_value_of_few_parts():
-    """One part and none are values too, and another kind's or a tuple are not equal to them."""
+    """Values with one field or none compare and hash correctly, and never equal a tuple or another class."""
     assert One((1, 2)) == One((1, 2)) != One(1)
     assert Nothing() == Nothing() != One(())
     assert (repr(Nothing()), repr(One(1)), repr(Shown(1))) == ("Nothing()", "One(part=1)", "<1>")
@@ -97,7 +97,7 @@ def test_value_of_few_parts():
 
 
 def test_value_is_made_as_a_dataclass():
-    """The constructor takes, refuses and tells what a dataclass's does, before the first value is made and after."""
+    """The constructor has a dataclass's signature and errors, before and after the first value is made."""
     ours, pythons = point(value, field), point(dataclass, dataclasses.field)
     assert str(inspect.signature(ours)) == str(inspect.signature(pythons))
     for kind in (ours, pythons):
@@ -109,7 +109,7 @@ def test_value_is_made_as_a_dataclass():
 
 
 def test_nothing_is_compiled_before_the_first():
-    """Defining a value compiles nothing, which is most of what a dataclass costs; the first one compiles the rest."""
+    """Defining a value compiles nothing, unlike a dataclass; making the first one compiles its methods."""
     compiled = []
     sys.setprofile(lambda _frame, event, what: event == "c_call" and what is exec and compiled.append(1))
     try:
@@ -125,7 +125,7 @@ def test_nothing_is_compiled_before_the_first():
 
 
 def test_a_second_thread_may_make_the_first_value_too():
-    """A constructor that was looked up before another thread compiled the real one makes a value all the same."""
+    """A constructor that was looked up before another thread compiled the real one still works."""
     kind = point(value, field)
     early = kind.__init__
     kind(x=1.0)
@@ -136,7 +136,7 @@ def test_a_second_thread_may_make_the_first_value_too():
 
 
 def test_value_is_frozen_and_copied():
-    """A value is not changed nor emptied; it is copied, with what its constructor does not take."""
+    """A value cannot be changed, and a copy keeps the fields that its constructor does not take."""
     one = Kept(3)
     for change in (lambda: setattr(one, "part", 4), lambda: delattr(one, "part"), lambda: setattr(one, "new", 4)):
         with pytest.raises(FrozenInstanceError):
@@ -149,7 +149,7 @@ def test_value_is_frozen_and_copied():
 
 
 def test_values_are_inherited_from():
-    """A class of a program's own may be a value too, frozen or with more to it, as of any frozen dataclass."""
+    """A value class can be subclassed like any frozen dataclass, and the subclass may be a dataclass."""
 
     @dataclass(frozen=True)
     class More(Kept):
@@ -170,38 +170,38 @@ def test_values_are_inherited_from():
 
 @record
 class Moved(NamedTuple):
-    """A record."""
+    """A record with one field."""
 
     by: float = 0.0
 
 
 @record
 class Waited(NamedTuple):
-    """Another with the same content."""
+    """Another record with the same field."""
 
     by: float = 0.0
 
 
 @record
 class Stopped(NamedTuple):
-    """One without any content."""
+    """A record without fields."""
 
 
 @record
 class Ended(NamedTuple):
-    """Another without any content."""
+    """Another record without fields."""
 
 
 def leg(base):
     class Leg(base):
-        """A way."""
+        """A leg of a journey."""
 
         start: str
         end: str | None
         miles: float = 0.0
 
         def back(self):
-            """The other way round."""
+            """Return the leg's ends in reverse order."""
             return self.end, self.start
 
     return Leg
@@ -223,12 +223,12 @@ def told(kind):
 
 
 def test_named_tuples_are_pythons():
-    """A record is made, shown, copied and refused as a class of `typing.NamedTuple` is, at a tenth of its cost."""
+    """Records behave like classes of `typing.NamedTuple`: their construction, errors, repr and copies are the same."""
     assert told(leg(NamedTuple)) == told(leg(TypingNamedTuple))
 
 
 def test_named_tuples_may_be_generic():
-    """A record may have a parameter for type checkers."""
+    """A record may be generic, for type checkers."""
     kind = TypeVar("kind")
 
     class Box(NamedTuple, Generic[kind]):
@@ -238,7 +238,7 @@ def test_named_tuples_may_be_generic():
 
 
 def test_equal_to_its_own_kind():
-    """CH-7: a record equals another of its kind with the same content, and no other."""
+    """CH-7: records are equal if they have the same class and the same content."""
     assert Moved(1.0) == Moved(1.0)
     assert Moved(1.0) != Moved(2.0)
     assert Stopped() == Stopped()
@@ -246,13 +246,13 @@ def test_equal_to_its_own_kind():
 
 @pytest.mark.parametrize("other", [Waited(1.0), (1.0,), [1.0], 1.0, None, Stopped()], ids=repr)
 def test_kinds_are_told_apart(other):
-    """CH-7: another kind of the same content is another input or effect; so is a plain tuple, on either side."""
+    """CH-7: a record differs from one of another class with the same content, and from a plain tuple."""
     assert (Moved(1.0) == other, other == Moved(1.0)) == (False, False)
     assert (Moved(1.0) != other, other != Moved(1.0)) == (True, True)
 
 
 def test_records_without_content():
-    """CH-7: kinds without content differ too, though all of them are empty tuples."""
+    """CH-7: records without content differ by class, although all of them are empty tuples."""
     assert Stopped() != Ended()
     assert Stopped() != ()
     assert {Stopped(), Ended(), ()} == {Ended(), (), Stopped()}
@@ -260,14 +260,14 @@ def test_records_without_content():
 
 
 def test_hash():
-    """CH-7: equal records are one key, and kinds with the same content are two."""
+    """CH-7: equal records are the same dictionary key; records of different classes are different keys."""
     assert hash(Moved(1.0)) == hash(Moved(1.0))
     assert {Moved(1.0): "moved", Waited(1.0): "waited"}[Moved(1.0)] == "moved"
     assert hash(Moved(1.0)) != hash(Waited(1.0))
 
 
 def test_replaced():
-    """CH-7: a record with a field changed is one of its kind; a field that it does not have is an error."""
+    """CH-7: replacing a field returns a record of the same class; an unknown field is an error."""
     moved = Moved(1.0)._replace(by=2.0)
     assert (moved, type(moved)) == (Moved(2.0), Moved)
     assert Stopped()._replace() == Stopped()
@@ -276,7 +276,7 @@ def test_replaced():
 
 
 def test_frozen():
-    """CH-7: a record is a value: it cannot be changed, only replaced."""
+    """CH-7: a record is immutable: it can be replaced, but not changed."""
     moved = Moved(1.0)
     with pytest.raises(AttributeError):
         moved.by = 2.0
@@ -288,14 +288,14 @@ def test_frozen():
 
 
 def test_pickle():
-    """CH-11: a record that is sent elsewhere arrives as the record that it was."""
+    """CH-11: a record keeps its class and content when it is pickled."""
     copy = pickle.loads(pickle.dumps(Moved(1.0)))
     assert copy == Moved(1.0)
     assert type(copy) is Moved
 
 
 def test_matched_by_place_and_name():
-    """CH-7: shells take effects apart by pattern."""
+    """CH-7: a `match` statement tells records apart by class, and unpacks their fields."""
     match Moved(1.0):
         case Waited():
             raise AssertionError("another kind")

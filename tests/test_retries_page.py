@@ -1,4 +1,4 @@
-"""The page on retries: its code runs as it stands, but for the address."""
+"""The page on retries: its code runs unchanged, except for the address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 class FailsFirst(Echo):
-    """Fails the first attempt of each kind, and notes with what authorization it was called."""
+    """Fails the first attempt, and records the authorization of every attempt."""
 
     def __init__(self):
         super().__init__()
@@ -39,7 +39,7 @@ async def new_token():
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if "channel = " in block])
 async def test_channel(block):
-    """RT-1, RT-4, RT-9: every channel that the page makes calls; the one with hooks logs in again first."""
+    """RT-1, RT-4, RT-9: every channel on the page makes calls, and the one with hooks logs in again and retries."""
     service = FailsFirst()
     if "log_in" not in block:
         service.codes.clear()
@@ -53,7 +53,7 @@ async def test_channel(block):
 
 
 async def test_one_call():
-    """BP-2: the one call that is retried differently is retried so."""
+    """BP-2: the page's single call with its own policy is retried."""
     (block,) = [block for block in BLOCKS if "aio.retrying" in block]
     service = FailsFirst()
     service.codes = [grpc.StatusCode.UNAVAILABLE]
@@ -70,7 +70,7 @@ async def test_one_call():
 
 
 def test_words():
-    """BP-2: all words of the page are words."""
+    """BP-2: every policy string on the page is valid."""
     texts = re.findall(r'"((?:retry|preset): [^"]+)"', PAGE)
     assert len(texts) >= 3
     assert all(read_string(text, RETRYING) for text in texts)

@@ -1,4 +1,4 @@
-"""A fleet against one server: what the simulator draws is what the channel's state machine does."""
+"""A fleet against one server: the simulator starts attempts as the channel's state machine does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ POLICIES = {
 
 
 def starts_of_machine(policy, outage, rng):
-    """Drive the real machine through an outage; return when its attempts start, up to the one that finds the server."""
+    """Drive the real machine through an outage; return the start times of its attempts, up to the first success."""
     machine = Machine("target", policy)
     state, starts, now = MachineState(), [], 0.0
     given = ConnectionWanted()
@@ -68,7 +68,7 @@ def generators(clients):
 @pytest.mark.parametrize("attempt_lasts", [0.0, 0.3, 7.0, math.inf])
 @pytest.mark.parametrize("name", POLICIES)
 def test_same_as_the_machine(name, attempt_lasts):
-    """BP: under the same random numbers each simulated client starts its attempts when the real machine does."""
+    """BP: with the same random numbers, each simulated client starts its attempts when the real machine does."""
     outage = Outage(clients=40, seconds=90.0, attempt_lasts=attempt_lasts)
     policy = POLICIES[name]
     rngs = generators(outage.clients)
@@ -93,7 +93,7 @@ FRACTIONS = [0.0, 0.25, 0.5, 0.75, 1 - 2**-53]
     shares=st.none() | st.lists(st.floats(0, 1), min_size=len(FRACTIONS), max_size=len(FRACTIONS)),
 )
 def test_gaps_of_many_are_the_gaps_of_each(backoff, attempt, jitter_first, shares):
-    """BP: what a whole fleet draws at once is, to the last bit, what each client draws by itself."""
+    """BP: the gaps drawn for a whole fleet at once equal, to the last bit, the gaps that each client draws."""
     policy = replace(CONNECT, backoff=backoff, jitter_first=jitter_first)
     low, high = policy.bounds(max(1, attempt - 1))
     before = None if shares is None else [min(low + (high - low) * share, high) for share in shares]
@@ -109,7 +109,7 @@ def test_gaps_of_many_are_the_gaps_of_each(backoff, attempt, jitter_first, share
 @unhurried
 @given(gaps=st.lists(times, min_size=1), least=times)
 def test_limits_of_many_are_the_limits_of_each(gaps, least):
-    """CB-3: the time limits of a whole fleet's attempts are those of each."""
+    """CB-3: the time limits computed for a whole fleet at once equal those computed for each client."""
     policy = replace(CONNECT, min_connect_timeout=least)
 
     assert limits(policy, np.array(gaps)).tolist() == [policy.limit(gap) for gap in gaps]
@@ -124,7 +124,7 @@ def test_limits_of_many_are_the_limits_of_each(gaps, least):
     seconds=st.floats(0.01, 30),
 )
 def test_invariants(base, multiplier, jitter, cap, seconds):
-    """BP: every client comes back, none before the server and none later than one gap after it."""
+    """BP: every client reconnects, no earlier than the server's return and no later than one gap after it."""
     policy = replace(CONNECT, backoff=BackoffPolicy(Exponential(base, multiplier), cap, Proportional(jitter)))
 
     recovery = simulate(policy, Outage(clients=100, seconds=seconds))
@@ -136,7 +136,7 @@ def test_invariants(base, multiplier, jitter, cap, seconds):
 
 
 def test_blocks_do_not_matter(monkeypatch):
-    """BP: how the clients are divided over processors changes chance, not what comes of it; no client is lost."""
+    """BP: splitting the clients across processors loses none of them, and changes the result only by chance."""
     outage = Outage(clients=10_001, seconds=20.0)
     whole = simulate(CONNECT, outage)
     monkeypatch.setattr("grpc_backoff.simulation._BLOCK", 1000)
@@ -148,7 +148,7 @@ def test_blocks_do_not_matter(monkeypatch):
 
 
 def test_same_seed_same_result():
-    """CB-11: all chance comes from the seed."""
+    """CB-11: the same seed gives the same result, and another seed gives another."""
     outage = Outage(clients=200_000, seconds=5.0)
     one, same, other = (simulate(CONNECT, outage, seed=seed).back_after for seed in (1, 1, 2))
 
@@ -157,7 +157,7 @@ def test_same_seed_same_result():
 
 
 def test_without_jitter_all_come_at_once():
-    """CB-11: what jitter is for: without it the fleet's every attempt is one burst."""
+    """CB-11: without jitter, the whole fleet makes every attempt in one burst."""
     in_step = replace(CONNECT, backoff=replace(GRPC, jitter=NoJitter()))
 
     recovery = simulate(in_step, Outage(clients=1000, seconds=60.0))
@@ -168,7 +168,7 @@ def test_without_jitter_all_come_at_once():
 
 
 def test_first_gap():
-    """CB-2: the first gap has no jitter, so a fleet's second attempt is a burst; with `jitter_first` it is none."""
+    """CB-2: the first gap has no jitter, so a fleet's second attempts are a burst; `jitter_first` spreads them."""
     restart = Outage(clients=1000, seconds=0.5)
 
     burst = simulate(CONNECT, restart)
@@ -180,7 +180,7 @@ def test_first_gap():
 
 
 def test_peak_counts_from_the_return():
-    """BP: the bursts during the outage are not the peak after it, also where a bin holds some of both."""
+    """BP: the peak counts only attempts after the server's return, even if earlier attempts share their bin."""
     recovery = simulate(CONNECT, Outage(clients=1000, seconds=0.95), resolution=10.0)
 
     assert recovery.attempts.tolist() == [2000]
@@ -191,7 +191,7 @@ def test_peak_counts_from_the_return():
     ("seconds", "resolution"), [(1800.0, 1.0), (50.0, 1.0), (49.0, 0.1), (1.0, 0.01), (0.1, 0.001), (1e-6, 0.001)]
 )
 def test_resolution(seconds, resolution):
-    """BP: a short outage is counted in shorter steps."""
+    """BP: shorter outages are counted in shorter bins."""
     assert Outage(clients=1, seconds=seconds).resolution == resolution
 
 
@@ -211,7 +211,7 @@ def test_resolution(seconds, resolution):
     ],
 )
 def test_no_outage(given, message):
-    """BP-4: what is no outage is refused with what would be."""
+    """BP-4: an invalid outage is rejected, and the error says what is expected."""
     with pytest.raises(OptionError) as caught:
         Outage(**{"clients": 1, "seconds": 1.0, **given})
 
@@ -228,7 +228,7 @@ def test_no_outage(given, message):
     ],
 )
 def test_refused(how, message):
-    """BP-4: what would need more memory than there is, or means nothing, is refused before anything is done."""
+    """BP-4: arguments that are invalid or would need too much memory are rejected before the simulation starts."""
     with pytest.raises(OptionError) as caught:
         simulate(CONNECT, Outage(clients=10, seconds=20.0), **how)
 
@@ -236,17 +236,19 @@ def test_refused(how, message):
 
 
 def test_no_end(monkeypatch):
-    """BP-4: clients that would dial for ever are told from those that come back."""
+    """BP-4: an outage is rejected if it is so long that each client would make too many attempts."""
     monkeypatch.setattr("grpc_backoff.simulation._MOST_ATTEMPTS", 100)
     busy = replace(CONNECT, backoff=BackoffPolicy(Exponential(0.125, 1.0), 0.125, NoJitter()))
 
     assert simulate(busy, Outage(clients=2, seconds=8.0)).total == 2 * 65
-    with pytest.raises(OptionError, match=r"Outage.seconds=90.0: expected an outage of at most 100 attempts"):
+    with pytest.raises(
+        OptionError, match=r"Outage.seconds=90.0: expected an outage in which each client makes at most 100 attempts"
+    ):
         simulate(busy, Outage(clients=2, seconds=90.0))
 
 
 def test_few_clients_and_many_bins():
-    """BP: a bin holds what started in it, however few clients there are for how many bins."""
+    """BP: each bin holds the attempts that started in it, even if there are many more bins than clients."""
     recovery = simulate(CONNECT, Outage(clients=1, seconds=1000.0), resolution=0.01)
     starts = np.flatnonzero(recovery.attempts) * 0.01
 
@@ -256,7 +258,7 @@ def test_few_clients_and_many_bins():
 
 
 def test_share():
-    """BP: a share of the clients is from none to all of them."""
+    """BP: `until` takes a share of the clients from 0 to 1."""
     recovery = simulate(CONNECT, Outage(clients=10, seconds=5.0))
 
     assert recovery.until(0.0) == recovery.until(0.1) <= recovery.until(0.11)

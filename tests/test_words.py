@@ -1,4 +1,4 @@
-"""The check of words, which `make check` runs: it finds each phrase, says where, and finds none in what people read."""
+"""The word check that `make check` runs: it finds each phrase and its line, and finds none in the project's text."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ BAD = [
 
 @pytest.mark.parametrize(("text", "phrase"), BAD)
 def test_it_finds(text, phrase):
-    """Each phrase is found, at its line, also across the end of a line."""
+    """Each phrase is found at its line, even across a line break."""
     found = findings(f"one\ntwo\n{text}\n")
 
     assert [(line, at) for line, at, _ in found] == [(3, phrase)]
 
 
 def test_every_phrase_is_tried():
-    """No phrase of the list is without an example above."""
+    """Every phrase in the list has an example above."""
     assert {better for text, _ in BAD for _, _, better in findings(text)} == set(BETTER.values())
 
 
 def test_questions_are_no_findings():
-    """Who as a question is English."""
+    """A question that begins with "who" is not reported."""
     assert findings("Who waits for whom? Who said it is the next question: who asks for it?") == []
 
 
 def test_nothing_is_found():
-    """What people read has none of them, except generated files and the changelog."""
+    """The project's text has none of the phrases, except in generated files and the changelog."""
     assert len(pages()) > 200
     assert {path.name: findings(path.read_text("utf-8")) for path in pages() if findings(path.read_text("utf-8"))} == {}
     assert ROOT / "README.md" in pages()

@@ -1,6 +1,6 @@
-"""Holds the text to the glossary (docs/reference/glossary.md): phrases that are no English, or not the field's words.
+"""Checks the text against the glossary (docs/reference/glossary.md) for unidiomatic phrases and outdated terms.
 
-`make check` runs it over the pages, and over docstrings, comments and messages in the code.
+`make check` runs it on the pages, and on docstrings, comments and messages in the code.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ BETTER = {
 }
 ROOMS = ("grpc_backoff", "interop", "examples", "benchmarks", "docs")
 SPARED = ("interop/generated/", "docs/conformance/README.md", "docs/conformance/servers.md", "CHANGELOG.md")
-"""Generated code and pages, and what an older version said."""
+"""Generated code and pages, and the changelog, which has the words of older versions."""
 
 
 def pages() -> list[Path]:
-    """Return every file with text that people read."""
+    """Return every file whose text is checked."""
     found = [*ROOT.glob("*.md")]
     for room in ROOMS:
         found += [path for path in (ROOT / room).rglob("*") if path.suffix in {".md", ".py"}]
@@ -47,7 +47,7 @@ def pages() -> list[Path]:
 
 
 def findings(text: str) -> list[tuple[int, str, str]]:
-    """Return the line, the phrase and what is better for each phrase that is found; line ends count as spaces."""
+    """Return each finding as its line, phrase and better wording. Phrases are also found across line breaks."""
     flat = re.sub(r"\n *(?:# )?", lambda end: "\n" + " " * (len(end[0]) - 1), text)
     found = []
     for phrase, better in BETTER.items():
@@ -59,7 +59,7 @@ def findings(text: str) -> list[tuple[int, str, str]]:
 
 
 def main() -> int:
-    """Print every finding; return 1 if there is one."""
+    """Print every finding; return 1 if there are any."""
     found = [
         f"{path.relative_to(ROOT)}:{line}: {phrase!r}: better: {better}"
         for path in pages()

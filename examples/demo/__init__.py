@@ -1,8 +1,8 @@
-"""The demo: real servers, half a minute, checks at the end. `make demo`, or `grpc-backoff demo [--threads]`.
+"""The demo: half a minute with real servers, and checks at the end. Run `make demo` or `grpc-backoff demo [--threads]`.
 
-This module starts it; the service is in `orders.py`, the traffic in `traffic.py`, what happens to the servers in
-`script.py`, the channels in `channels.py`, and the report at the end in `report.py`. Those need packages, which this
-module checks for first.
+This module starts the demo. `orders.py` contains the service, `traffic.py` the traffic, `script.py` what happens to the
+servers, `channels.py` the channels, and `report.py` the report at the end. Those modules need extra packages, so this
+module first checks that they are installed.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _INTRODUCTION = "Eight workers place orders; INITIAL_BACKOFF is 200 ms, MAX_BACK
 
 
 def play(*, threads: bool = False) -> bool:
-    """Run the script on our channel and on grpc's, print the figures, and return whether every check passes.
+    """Run the script on our channel and on grpc's, print the figures, and return whether all checks pass.
 
     Args:
-        threads: whether to use channels for threads instead of asyncio.
+        threads: whether to use threaded channels instead of asyncio channels.
 
     Raises:
-        MissingExtra: a package that it needs is not installed.
+        MissingExtra: a package that the demo needs is not installed.
     """
     require("cli", ("rich", "h2"))
-    from rich.console import Console  # noqa: PLC0415 - as the next
+    from rich.console import Console  # noqa: PLC0415 - needs rich
 
-    from .channels import ASYNCIO, THREADS  # noqa: PLC0415 - needs what was just looked for
+    from .channels import ASYNCIO, THREADS  # noqa: PLC0415 - checked above
     from .report import check, print_report  # noqa: PLC0415
 
     channels = THREADS if threads else ASYNCIO
@@ -87,13 +87,13 @@ async def _play_plain(view: View, channels: Channels) -> Run:
         output.show(view.remark, f"{plural(record.connections, 'connection'):>17}  {record.scene.value}")
 
     output = _Output()
-    view.heading(f"now the same with plain {channels.plain}, which reports no attempts")
+    view.heading(f"the same script with plain {channels.plain}, which does not report its attempts")
     script = Script(channels.make_plain, channels.place, ended=tell)
     return await _play(script, view, lambda: None, output)
 
 
 class _Output:
-    """Keeps an exception from a view, usually a closed pipe, raised where it could not be caught: in a listener."""
+    """Shows events in a view. Stores an exception, usually from a closed pipe, until `check` can raise it."""
 
     def __init__(self) -> None:
         self._error: Exception | None = None
@@ -102,17 +102,17 @@ class _Output:
         if self._error is None:
             try:
                 show(what)
-            except Exception as error:  # noqa: BLE001 - raised by `check`
+            except Exception as error:  # noqa: BLE001 - `check` raises it
                 self._error = error
 
     def check(self) -> None:
-        """Raise it, if there is one."""
+        """Raise the exception, if there was one."""
         if self._error is not None:
             raise self._error
 
 
 async def _play(script: Script, view: View, status: Callable[[], ConnectionStatus | None], output: _Output) -> Run:
-    """Run the script while keeping the view up to date."""
+    """Run the script and keep the view up to date meanwhile."""
     playing = asyncio.create_task(script.play())
     try:
         while not playing.done():

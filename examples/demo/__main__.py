@@ -1,4 +1,4 @@
-"""`python -m examples.demo` in a checkout; `python -m demo` in the directory `examples`, with the library installed."""
+"""Runs the demo: `python -m examples.demo` in a checkout, or `python -m demo` in `examples` if it is installed."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def _run() -> None:
 
 if __name__ == "__main__":
     end_on_interrupt()
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # grpc's core writes across the table; it reads this when imported
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or grpc's core logs across the table
     sys.exit(guarded(_run))

@@ -1,4 +1,4 @@
-"""The channels that the demo uses: those for asyncio, or those for threads."""
+"""The asyncio channels and the threaded channels that the demo uses."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Listener = Callable[[ConnectionEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """A kind of channels, ours and grpc's.
+    """Our channels and grpc's, either asyncio or threaded.
 
     Attributes:
         ours: the name of our module.
-        plain: that of grpc's.
-        make_ours: returns a channel to a target with a listener, which is called on the event loop.
-        make_plain: returns a channel to a target.
-        place: returns the function that places an order on a channel.
+        plain: the name of grpc's module.
+        make_ours: returns our channel to a target; its listener is called on the event loop.
+        make_plain: returns grpc's channel to a target.
+        place: returns the function that places orders on a channel.
     """
 
     ours: str
@@ -48,7 +48,7 @@ class Channels:
 
 
 def _on_the_loop(heard: Listener) -> Listener:
-    """Return a listener for another thread."""
+    """Return a listener that may be called on any thread, and that forwards each event to the event loop."""
     loop = asyncio.get_running_loop()
 
     def hear(event: ConnectionEvent) -> None:
@@ -67,7 +67,7 @@ async def _closing(channel: grpc.Channel) -> AsyncIterator[grpc.Channel]:
 
 
 def _place_in_threads(channel: grpc.Channel) -> Place:
-    """Return a function that makes a blocking call in a thread; each worker has one."""
+    """Return a function that makes the blocking call in a pool with one thread per worker."""
     call, pool = place_on(channel), ThreadPoolExecutor(len(WORKERS))
 
     async def place(order: str, **arguments: Any) -> str:

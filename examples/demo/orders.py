@@ -1,6 +1,6 @@
-"""The demo's service, on real servers: an order is placed once, and its receipt is the proof.
+"""The demo's service, on real servers. It executes orders and returns the name of each as its receipt.
 
-A message is an order's name, as text. So no code has to be generated.
+A message is the name of an order, as text, so no generated code is needed.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _SERVICE = "grpc_backoff.demo.v1.Orders"
 _METHOD = "Place"
 
 _WORK = 0.01
-"""How long a server works on an order, so that there are calls in flight when a connection ends."""
+"""How long a server works on an order, in seconds. Calls are therefore in flight when a connection ends."""
 
 
 def place_on(channel: grpc.aio.Channel | grpc.Channel) -> Any:
-    """Return a function that makes the `Place` call on this channel: `call(id, timeout=..., wait_for_ready=...)`."""
+    """Return a function that calls `Place` on this channel: `call(id, timeout=..., wait_for_ready=...)`."""
     method: Any = channel.unary_unary(f"/{_SERVICE}/{_METHOD}", response_deserializer=bytes.decode)
 
     def call(order: str, **arguments: Any) -> Any:
-        return method(order.encode(), **arguments)  # grpc encodes a str before its serializer could
+        return method(order.encode(), **arguments)  # grpc would encode a str before the serializer sees it
 
     return call
 
 
 @dataclass(frozen=True, slots=True)
 class OrderBook:
-    """How often each order was executed, by whatever server: "exactly once" is checked against this."""
+    """Counts how often each order was executed by any of the servers, to check that none is executed twice."""
 
     executed: Counter[str] = field(default_factory=Counter)
 
@@ -58,14 +58,14 @@ class Server:
     """A real server on loopback."""
 
     def __init__(self, server: grpc.aio.Server, port: int) -> None:
-        """See `running`."""
+        """Wrap a server that is already running; `running` creates one."""
         self._server = server
         self.address = ("127.0.0.1", port)
 
     @classmethod
     @contextlib.asynccontextmanager
     async def running(cls, book: OrderBook, max_connection_age: float | None = None) -> AsyncIterator[Server]:
-        """Run a server; with `max_connection_age` it sends GOAWAY on connections of about that age, in seconds."""
+        """Run a server. With `max_connection_age`, it sends GOAWAY on connections of about that age, in seconds."""
         options = [("grpc.so_reuseport", 0)]
         if max_connection_age is not None:
             options.append(("grpc.max_connection_age_ms", round(max_connection_age * 1000)))
@@ -79,5 +79,5 @@ class Server:
             await server.stop(None)
 
     async def stop(self, grace: float) -> None:
-        """Stop; running calls have `grace` seconds to finish."""
+        """Stop the server; running calls have `grace` seconds to finish."""
         await self._server.stop(grace)

@@ -1,4 +1,4 @@
-"""The demo's report: the figures of both runs side by side, and the checks."""
+"""The demo's report: the figures of both runs compared, and the checks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .traffic import CallRecord
 __all__ = ["Check", "check", "print_report"]
 
 _SLACK = 2
-"""Additional connections that the limit on floods allows: one at each end of the scene."""
+"""How many more connections than expected the check for floods allows: one at each end of the scene."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A statement that should be true, whether it is, and the figures behind it."""
+    """A claim about a run, whether it holds, and the figures that show it."""
 
     claim: str
     holds: bool
@@ -30,10 +30,10 @@ class Check:
 
 
 def check(run: Run) -> list[Check]:
-    """Return the checks of a run."""
+    """Return all checks of a run."""
     return [
         Check("no call was lost", lost(run) == 0, f"{run.made} made, {len(run.records)} ended"),
-        Check("no order was executed twice", run.twice == 0, f"{run.twice} were"),
+        Check("no order was executed twice", run.twice == 0, f"{run.twice} orders"),
         _no_flood(run),
         _patience_is_rewarded(run),
         *(_recovered(record) for record in run.scenes if record.scene in RECOVERIES),
@@ -42,7 +42,7 @@ def check(run: Run) -> list[Check]:
 
 
 def lost(run: Run) -> int:
-    """Return how many calls ended with neither an answer nor an error."""
+    """Return how many calls have neither an answer nor an error."""
     return run.made - len(run.records)
 
 
@@ -50,16 +50,17 @@ def _no_flood(run: Run) -> Check:
     record = _scene(run, Scene.HANGING_UP)
     allowed = record.seconds / INITIAL_BACKOFF + _SLACK
     return Check(
-        "a peer that hangs up sees one connection for each initial backoff",
+        "a peer that hangs up sees at most one connection per INITIAL_BACKOFF",
         record.connections <= allowed,
         f"{record.connections} in {record.seconds:.1f} s, at most {allowed:.0f} allowed",
     )
 
 
 def _patience_is_rewarded(run: Run) -> Check:
-    """Check the calls that were pending during an outage.
+    """Check that wait-for-ready calls made during an outage were answered.
 
-    A call that is on a connection can break with it, as on every gRPC channel; the calls here had none.
+    A call that is already on a connection can fail when the connection breaks, as on every gRPC channel. The calls
+    checked here had no connection.
     """
     waited = [record for record in run.records if record.worker.wait_for_ready and _met_outage(record, run)]
     wait_for_ready = [record for record in waited if not record.worker.hasty]
@@ -80,7 +81,7 @@ def _met_outage(record: CallRecord, run: Run) -> bool:
 
 
 def _recovered(record: SceneRecord) -> Check:
-    found = "not at all" if record.recovered_in is None else f"first answer after {record.recovered_in:.2f} s"
+    found = "no answer" if record.recovered_in is None else f"first answer after {record.recovered_in:.2f} s"
     return Check(f"calls were answered again when {record.scene.value}", record.recovered_in is not None, found)
 
 
@@ -100,7 +101,7 @@ def _scene(run: Run, scene: Scene) -> SceneRecord:
 
 
 def print_report(console: Console, names: tuple[str, str], ours: Run, plain: Run, checks: Sequence[Check]) -> None:
-    """Print the figures of both runs, whose channels have these names, and the checks of ours."""
+    """Print the figures of both runs under these channel names, and the checks of our run."""
     console.print()
     console.print(_figures(names, ours, plain))
     console.print()

@@ -1,4 +1,4 @@
-"""The demo's script: what happens to the servers, in which order, while the traffic continues."""
+"""The demo's script: the sequence of things that happen to the servers while the traffic continues."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", round(INITIAL_BACKOFF * 1000)),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.min_reconnect_backoff_ms", 1000),
-    ("grpc.use_local_subchannel_pool", 1),  # the two runs of the demo share nothing
+    ("grpc.use_local_subchannel_pool", 1),  # the two runs of the demo must not share connections
 )
-"""The channel options of both runs: gRPC's rules with small numbers."""
+"""The channel options of both runs: gRPC's usual options, with short backoffs."""
 
 _RECOVERY_LIMIT = 10.0
 _CONNECTION_AGE = 3.0
-"""When the server that is to be replaced sends GOAWAY, give or take a tenth; the scene before is shorter."""
+"""The age in seconds, plus or minus a tenth, at which the old server sends GOAWAY. The scene before it is shorter."""
 _GRACE = 2.0
 _POLL = 0.02
 
 
 class Scene(enum.Enum):
-    """The scenes of the script, in order, with their titles."""
+    """The scenes of the script in order; the values are their titles."""
 
     REFUSED = "the server is down: connections are refused"
-    SILENT = "the server hangs: connections are accepted, and then nothing"
-    HANGING_UP = "a proxy without its server: SETTINGS, then it hangs up"
+    SILENT = "the server hangs: it accepts connections but sends nothing"
+    HANGING_UP = "a proxy whose server is down: it sends SETTINGS and hangs up"
     HEALTHY = "the server is up"
-    KILLED = "the server is killed in mid-traffic"
+    KILLED = "the server is killed while it serves traffic"
     BACK = "the server is back"
-    RESTART = "rolling restart: a new server takes over, the old one says GOAWAY"
+    RESTART = "rolling restart: a new server takes over, the old one sends GOAWAY"
 
 
 _SECONDS = {
@@ -55,7 +55,7 @@ _SECONDS = {
     Scene.BACK: 1.0,
     Scene.RESTART: 0.5,
 }
-"""How long each scene lasts, after whatever it waits for at its start, in seconds."""
+"""How long each scene lasts, in seconds, after its action and any wait for a first answer."""
 
 OUTAGES = frozenset({Scene.REFUSED, Scene.SILENT, Scene.HANGING_UP, Scene.KILLED})
 RECOVERIES = frozenset({Scene.HEALTHY, Scene.BACK})
@@ -81,13 +81,13 @@ class SceneRecord:
 
     @property
     def seconds(self) -> float:
-        """Its duration in seconds."""
+        """How long the scene lasted, in seconds."""
         return self.ended - self.began
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The results of the script with one kind of channel."""
+    """The results of running the script with one kind of channel."""
 
     made: int
     records: Sequence[CallRecord]
@@ -97,7 +97,7 @@ class Run:
 
 
 class Script:
-    """Runs all scenes once, on one channel."""
+    """Runs all scenes once on one channel."""
 
     def __init__(
         self,
@@ -107,9 +107,10 @@ class Script:
         begins: Callable[[Scene], object] = lambda _phase: None,
         ended: Callable[[SceneRecord], object] = lambda _record: None,
     ) -> None:
-        """Run the scenes on the channel that `make_channel(target)` returns; `begins` and `ended` are called for each.
+        """Prepare to run the scenes on the channel that `make_channel(target)` returns.
 
-        Orders are placed with `place(channel)`.
+        Orders are placed with `place(channel)`. `begins` is called with each scene before it starts, and `ended` with
+        the record of each scene that has ended.
         """
         self._make_channel = make_channel
         self._place = place
@@ -124,7 +125,7 @@ class Script:
         self.channel: Any = None
 
     async def play(self) -> Run:
-        """Run it; return once every call has ended and everything is closed."""
+        """Run all scenes; return once every call has ended and everything is closed."""
         async with self._servers, self.front:
             server = await self._serve()
             self.front.upstream = server.address
@@ -181,7 +182,7 @@ class Script:
 
     async def _hang_up(self) -> None:
         self.front.behaviour = settings_then_close()
-        await self.front.break_all()  # close hanging connections, so that the scene shows only the new behaviour
+        await self.front.break_all()  # end the connections of the previous scene
 
     async def _be_healthy(self) -> None:
         self.front.behaviour = healthy
@@ -196,17 +197,17 @@ class Script:
         await self.front.listen()
 
     async def _restart(self) -> None:
-        """Wait until the old server's connections have aged and drained, then stop it.
+        """Wait until the old server's connections have aged and drained, then stop that server.
 
-        Drained first: a call that reaches grpcio's server between `stop` and the moment when the client sees its
-        GOAWAY is cancelled there, whatever the client does.
+        The connections must drain first: grpcio's server cancels any call that reaches it after `stop` but before the
+        client has seen the GOAWAY, and the client cannot prevent that.
         """
         old = list(self.front.visits)
         new = await self._serve()
         self.front.upstream = new.address
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_RECOVERY_LIMIT):
-                while any(visit.ended is None for visit in old):  # noqa: ASYNC110 - a visit has no event
+                while any(visit.ended is None for visit in old):  # noqa: ASYNC110 - a visit has no event to wait for
                     await asyncio.sleep(_POLL)
         if self._old is not None:
             await self._old.stop(_GRACE)

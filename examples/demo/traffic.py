@@ -1,4 +1,4 @@
-"""The demo's traffic: workers that keep placing orders, and the record of every call they make."""
+"""The demo's traffic: workers that place orders continuously, and a record of every call."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import grpc
 __all__ = ["WORKERS", "CallRecord", "Traffic", "Worker"]
 
 _PATIENCE = 15.0
-"""A deadline that outlasts every outage of the script."""
+"""A deadline in seconds that is longer than every outage of the script."""
 _HASTE = 0.5
-"""A deadline that every outage of the script outlasts; used only during one."""
+"""A deadline in seconds that is shorter than every outage of the script. It is used only during outages."""
 _PAUSE = 0.02
 
 
@@ -22,9 +22,9 @@ class Worker:
     """How a worker makes its calls.
 
     Attributes:
-        name: tells its orders from those of the others.
+        name: the name of the worker, which is also a prefix of the names of its orders.
         wait_for_ready: whether its calls wait for a connection.
-        hasty: whether its calls made during an outage have a deadline that the outage outlasts.
+        hasty: whether its calls made during an outage have a deadline shorter than the outage.
     """
 
     name: str
@@ -44,11 +44,11 @@ class CallRecord:
     """A finished call. Times are on the event loop's clock, in seconds.
 
     Attributes:
-        worker: the worker that made it.
-        began: when it began.
-        ended: when it ended.
-        deadline: its timeout.
-        code: the status it failed with; None if it was answered.
+        worker: the worker that made the call.
+        began: when the call began.
+        ended: when the call ended.
+        deadline: the call's timeout.
+        code: the status code if the call failed; None if it was answered.
     """
 
     worker: Worker
@@ -58,7 +58,7 @@ class CallRecord:
     code: grpc.StatusCode | None
 
     def overlaps(self, start: float, end: float) -> bool:
-        """Return whether it ran at some time from `start` to `end`."""
+        """Return whether the call was running at any time between `start` and `end`."""
         return self.began < end and self.ended > start
 
 
@@ -68,11 +68,11 @@ class Traffic:
     Attributes:
         made: how many calls have begun.
         records: the calls that have ended, in order.
-        outage: whether the script says that there is no server now.
+        outage: whether the script is in a scene without a working server.
     """
 
     def __init__(self, call: Callable[..., Awaitable[str]]) -> None:
-        """Make calls with `call(order, timeout=..., wait_for_ready=...)`."""
+        """Create workers that make calls with `call(order, timeout=..., wait_for_ready=...)`."""
         self._call = call
         self._stopping = asyncio.Event()
         self.made = 0
@@ -91,7 +91,7 @@ class Traffic:
         self._stopping.set()
 
     async def until_answered(self, limit: float) -> float | None:
-        """Return the seconds until the next answer to a call; None if there is none within `limit`."""
+        """Return the seconds until the next answer to any call; None if there is none within `limit`."""
         loop = asyncio.get_running_loop()
         start, before = loop.time(), self.answered
         while self.answered == before:
@@ -118,6 +118,6 @@ class Traffic:
             code = error.code()
         else:
             if receipt != order:
-                return  # the answer to another call: this one was lost, and shows as such
+                return  # it answers another call, so this call counts as lost
             self.answered += 1
         self.records.append(CallRecord(worker=worker, began=began, ended=now(), deadline=deadline, code=code))

@@ -1,11 +1,11 @@
-"""A call with no attempt yet, a current one, or several behind it: the asyncio shell of `calls.machine`.
+"""Asyncio calls that may wait for a connection or be repeated: the asyncio shell of `calls.machine`.
 
-It executes the machine's effects and feeds it inputs; all decisions are the machine's. To its caller it is one of
-grpc's own calls. It is a class of its own instead of an interceptor's call, because grpc's intercepted calls have no
-`time_remaining`, silently allow mixed reading styles, and report a failed write with another error than a plain call.
+A call executes its machine's effects and feeds the machine inputs; the machine makes all decisions. To its caller, it
+looks like one of grpc's own calls. It is not built on grpc's intercepted calls, because these have no `time_remaining`,
+silently allow mixed reading styles, and report a failed write with a different error than a plain call does.
 
-What the caller has seen of an attempt commits the call to it: the initial metadata, or a response (RT-8). The four
-arities are at the end of this module.
+Once the caller has seen part of an attempt's response, the initial metadata or a message, the call is committed to that
+attempt (RT-8). The four arities are at the end of this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Generator
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar, Protocol
 
 import grpc
 import grpc.aio
@@ -26,72 +27,85 @@ from grpc_backoff.aio.outcome import CANCELLED, Answering, Cancelled, Outcome, n
 from grpc_backoff.aio.replay import Replay, Requests
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.aio.styles import StreamRequest, StreamResponse
+from grpc_backoff.aio.timers import CallTimer
 from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import CallShell, Status
-from grpc_backoff.connection.clock import TimerHandle
-from grpc_backoff.record import NamedTuple, record
+from grpc_backoff.channel.call import TRACKED, CallShell, Status
+from grpc_backoff.channel.method import Arguments
 
-__all__ = ["CALLS", "Call", "MakeAttempt", "MakeEarly", "Terms"]
+__all__ = ["CALLS", "Call", "Sender"]
 
-MakeEarly = Callable[[float | None], "grpc.aio.Call | None"]
-"""Makes an attempt with a timeout of this many seconds before there is a connection; None if that is not possible."""
-
-MakeAttempt = Callable[[float | None, m.Metadata], "tuple[grpc.aio.Call, CallConnection] | None"]
-"""Makes an attempt with a timeout of this many seconds, and with metadata that replaces the caller's same keys.
-
-Returns grpc's own call and the connection on which it was made; None if there is no connection.
-"""
-
-_OBSERVED, _UNOBSERVED = m.OkStatus(observed=True), m.OkStatus(observed=False)
+_BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
 _GRACE_FOR_TRAILERS = 0.02
-"""Grace period for empty initial metadata, in seconds, in case a trailers-only failure follows (RT-8)."""
+"""How long to wait after empty initial metadata, in seconds, because a trailers-only failure may follow (RT-8)."""
 
 
-@record
-class Terms(NamedTuple):
-    """The arguments that start a call.
+class Sender(Protocol):
+    """Makes the attempts of calls."""
 
-    Attributes:
-        calls: what the channel's calls share.
-        machine: the rules for this call.
-        make: makes an attempt.
-        timeout: the caller's timeout for the whole call, in seconds (RT-7).
-        limit: the service config's timeout, which bounds the whole call too, but is not part of `time_remaining`.
-        call_id: identifies the call in events and log lines; generated if None.
-        early: makes an attempt while the call is pending; None if that is not allowed.
-    """
+    @property
+    def serializer(self) -> Callable[[Any], bytes] | None:
+        """Serializes the requests of an attempt; None if they are serialized already."""
+        ...
 
-    calls: Calls
-    machine: m.CallMachine
-    make: MakeAttempt
-    timeout: float | None
-    limit: float | None
-    call_id: str | None = None
-    early: MakeEarly | None = None
+    def of_bytes(self) -> Sender:
+        """Return a sender that takes serialized requests."""
+        ...
+
+    def make_attempt(
+        self, request: Any, arguments: Arguments, seconds: float | None, instead: m.Metadata
+    ) -> tuple[grpc.aio.Call, CallConnection] | None:
+        """Make an attempt with a timeout in seconds; `instead` replaces the caller's metadata with the same keys.
+
+        Return grpc's own call and the connection on which it was made, or None if there is no connection.
+        """
+        ...
+
+    def make_early(self, request: Any, arguments: Arguments, seconds: float | None) -> grpc.aio.Call | None:
+        """Make an attempt before there is a connection; return None if that is not possible."""
+        ...
 
 
 class Call(CallShell, Answering):
-    """What the four arities share: the machine's effects and inputs, and methods that only delegate."""
+    """The base class of the four arities: it drives the machine, and delegates the caller's methods to attempts."""
 
     _calls: Calls
     exhausted_error = RetriesExhaustedError
-    # Up to 1.7x, grpcio inspects the calls of all tasks when it closes any channel, and looks up their channel.
+    # When grpcio up to 1.7x closes a channel, it inspects the calls of all tasks, and reads this attribute of each.
     _channel = None
+    _may_be_early: ClassVar[bool] = True
     _replay: Replay | None = None
     _early: grpc.aio.Call | None = None
     _attempt: grpc.aio.Call | None = None
     _outcome: Outcome | None = None
-    _timer: TimerHandle | None = None
+    _timer: CallTimer | None = None
 
-    def __init__(self, terms: Terms, request: Any = None) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        machine: m.CallMachine,
+        sender: Sender,
+        request: Any,
+        arguments: Arguments,
+        limit: float | None,
+        call_id: str | None,
+    ) -> None:
         """Start the first attempt, or wait for a connection.
 
-        `request` is the single request that the attempts send, if there is one: for hooks.
+        Args:
+            calls: the environment that the channel's calls share.
+            machine: the rules for this call.
+            sender: makes the attempts.
+            request: the request, as `sender` takes it, or the iterator over the requests; None if the caller writes
+                the requests.
+            arguments: the other arguments of the call. The timeout is that of the whole call (RT-7).
+            limit: the service config's timeout, in seconds; see `CallShell`.
+            call_id: identifies the call in events and log lines; generated if None.
         """
-        calls, machine, make, timeout, limit, call_id, early = terms
-        super().__init__(calls, machine, timeout, limit, call_id, request)
-        self._make: MakeAttempt | None = make
-        self._make_early: MakeEarly | None = early
+        super().__init__(calls, machine, arguments.timeout, limit, call_id)
+        self._sender: Sender | None = sender
+        self._request = request
+        self._arguments: Arguments | None = arguments
+        self._inputs: list[m.Input] = []
         self._awaiting: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[Any], None]] = []
         self._stepping = True
@@ -100,42 +114,36 @@ class Call(CallShell, Answering):
         finally:
             self._stepping = False
         if self._inputs:
-            self._drain()
+            self.feed(self._inputs.pop(0))
 
-    # Driving the machine.
+    # Driving the machine. All the overhead of a call that succeeds at the first attempt is in the next two sections.
 
     def feed(self, given: m.Input) -> None:
-        """Step the machine. Effects may produce further inputs, which wait until the earlier effects are done."""
-        self._inputs.append(given)
-        if not self._stepping:
-            self._drain()
-
-    def _drain(self) -> None:
-        before = self._state.phase
-        self._stepping = True
+        """Step the machine with an input. Inputs produced by its effects wait until the earlier effects are done."""
+        inputs, calls = self._inputs, self._calls
+        inputs.append(given)
+        if self._stepping:
+            return
+        before, self._stepping = self._state.phase, True
         try:
-            while self._inputs:
-                given = self._inputs.popleft()
-                if self._state.phase is m.CallPhase.DONE:
-                    continue  # the end is final; later inputs are ignored
-                try:
-                    self._step(given)
-                except Exception as error:  # from a generator or a clock supplied by the program
-                    if self._outcome is not None:
-                        raise
-                    self._break_off(error)
+            while inputs and self._state.phase is not m.CallPhase.DONE:
+                self._state, effects = self._machine.step(self._state, inputs.pop(0), calls.now(), calls)
+                for effect in effects:
+                    self._carry_out(effect)
+        except Exception as error:  # from a generator or a clock supplied by the program
+            if self._outcome is not None:
+                raise
+            self._break_off(error)
         finally:
             self._stepping = False
-            self._moved(before, self._state.phase)
-
-    def _step(self, given: m.Input) -> None:
-        calls = self._calls
-        self._state, effects = self._machine.step(self._state, given, calls.now(), calls)
-        for effect in effects:
-            self._carry_out(effect)
+            now = self._state.phase
+            if now is m.CallPhase.DONE:
+                inputs.clear()  # the end is final; later inputs are ignored
+            if before in TRACKED or now in TRACKED:
+                self._moved(before, now)
 
     def _break_off(self, error: Exception) -> None:
-        """End with this error: a step was interrupted, and nothing else would ever end the call."""
+        """End the call with the error of a step that was interrupted; otherwise, the call would never end."""
         self._state = self._state._replace(phase=m.CallPhase.DONE)
         attempt, self._attempt = self._attempt, None  # otherwise the caller would be notified of its cancellation
         self._settle(error)
@@ -144,8 +152,12 @@ class Call(CallShell, Answering):
 
     def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one line for each effect
         match effect:
+            case m.Finish(m.Ending.CANCELLED):
+                self._settle(CANCELLED)
+            case m.Finish(m.Ending.EXHAUSTED):
+                self._settle(self._exhausted(effect))
             case m.Finish():
-                self._finish(effect)
+                self._settle(self._attempt or self._error or CANCELLED)
             case m.Begin():
                 self._begin(effect)
             case m.Enqueue():
@@ -153,7 +165,7 @@ class Call(CallShell, Answering):
                 self._enter_early()
             case m.ArmTimer(at):
                 self._cancel_timer()
-                self._timer = self._calls.clock.call_at(at, self._timer_fired)
+                self._timer = self._calls.timers.call_at(at, self._timer_fired)
             case m.CancelTimer():
                 self._cancel_timer()
             case m.Emit(event):
@@ -181,55 +193,66 @@ class Call(CallShell, Answering):
 
     def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
         """Make an attempt; an error while making the first one is raised to the caller."""
-        assert self._make is not None, "a finished call starts no attempt"
-        early, self._early = self._early, None
-        if early is not None:
+        if self._early is not None:
+            early, self._early = self._early, None
             self._begun(early, None)
             return
         self._attempt = None
         if self._spans is not None:
             self._begin_span()
+        sender, arguments = self._sender, self._arguments
+        assert sender is not None, "a finished call must not start an attempt"
+        assert arguments is not None, "and has no arguments"
+        how = self._request, arguments, effect.seconds, effect.metadata
         try:
-            if in_context:
-                made = self._make(effect.seconds, effect.metadata)
-            else:
-                made = self._context.run(self._make, effect.seconds, effect.metadata)
+            made = sender.make_attempt(*how) if in_context else self._context.run(sender.make_attempt, *how)
         except Exception as error:
             self._end_span("INTERNAL")
             if in_context:
                 raise
             self._error = error  # raised when the call is awaited
-            self.feed(m.AttemptBroken())
+            self._inputs.append(m.AttemptBroken())
             return
         if made is None:
-            self.feed(self._calls.pending.not_connected())
+            self._inputs.append(self._calls.pending.not_connected())
         else:
             self._begun(*made)
 
     def _enter_early(self) -> None:
-        """CB-7: if the target is proven, make the call on the attempt in flight, as if on its connection.
+        """If the target was up a moment ago, make the call at once on the dial in flight, as on a connection (CB-7).
 
-        In no case is the call made a second time: with the connection it is the attempt of the call, and without one
-        the call fails. So only calls that do not survive a failure are made this way.
+        The call is never made twice: if the dial succeeds, this counts as the call's attempt, and if the dial fails, so
+        does the call. Therefore, only calls that would fail with the dial anyway are made in this way.
         """
-        if self._make_early is None or self._early is not None:
+        machine, sender, arguments = self._machine, self._sender, self._arguments
+        if machine.outlasts_dials or not self._may_be_early or self._early is not None:
             return
+        assert sender is not None, "a pending call has not ended"
+        assert arguments is not None, "and has its arguments"
         end, seconds = self._state.attempt_end, None
         if end is not None:
             seconds = end - self._calls.clock.now()
             if not seconds > 0:
                 return
-        with contextlib.suppress(Exception):  # raised again, and to the caller, when the call is made on the connection
-            self._early = self._make_early(seconds)
+        try:
+            early = self._early = sender.make_early(self._request, arguments, seconds)
+        except Exception:  # noqa: BLE001 - raised to the caller when the call is made on the connection
+            return
+        if early is not None:
+            # Waking the caller here saves it a turn of the loop. The attempt to connect is woken first, so the channel
+            # learns of its connection in the next turn, just before the caller continues. If there is no connection
+            # then, the caller waits again. The callback must not refer to this call, because grpc's call keeps the
+            # callback.
+            early.add_done_callback(partial(_wake, self._awaiting))
 
     @property
     def is_early(self) -> bool:
-        """Whether the call waits in an attempt to connect, and may have left with its connection."""
+        """Whether the call was made on an attempt to connect, and may have been sent on its connection already."""
         return self._early is not None
 
     @property
     def is_answered(self) -> bool:
-        """Whether such a call has its answer already, so that nothing that becomes of the attempt can fail it."""
+        """Whether a call made on an attempt to connect has succeeded, so the attempt can no longer fail it."""
         early = self._early
         return early is not None and early.done() and grpcio.is_ok(early)
 
@@ -237,7 +260,7 @@ class Call(CallShell, Answering):
         self._connection = connection
         if self._machine.handed_over:
             self._attempt = attempt
-            self.feed(m.Begun())
+            self._inputs.append(_BEGUN)
             return
         if self._replay is not None:
             attempt = StreamAttempt(attempt)
@@ -246,24 +269,25 @@ class Call(CallShell, Answering):
         if self._replay is not None:
             self._replay.begun()
         if self._awaiting:
-            self._wake()
+            _wake(self._awaiting)
 
     def _abandon(self) -> None:
         if self._attempt is not None and not self._attempt.cancel() and not self._attempt.done():
             self._attempt, self._error = None, None
 
     def _attempt_ended(self, attempt: Any) -> None:
-        """Notify the machine at once that an attempt has ended."""
+        """Notify the machine that an attempt has ended."""
         current: Any = self._attempt
         if attempt is not current or self._state.phase is not m.CallPhase.RUNNING:
             return
         stream = type(attempt) is StreamAttempt  # `isinstance` asks an abstract class, which costs a microsecond
-        if not stream and grpcio.is_ok(attempt):
-            self._succeeded()
-            return
-        error: grpc.aio.AioRpcError = attempt.status if stream else grpcio.status_of(attempt)
-        if error.code() is grpc.StatusCode.OK:
-            self._succeeded()
+        error: grpc.aio.AioRpcError | None = None
+        if stream or not grpcio.is_ok(attempt):
+            error = attempt.status if stream else grpcio.status_of(attempt)
+        if error is None or error.code() is grpc.StatusCode.OK:
+            if self._spans is not None:
+                self._end_span("OK")
+            self.feed(_OBSERVED if self._calls.listeners.given else _UNOBSERVED)
             return
         if grpcio.is_cancelled_here(attempt.call if stream else attempt):
             self.feed(m.CancelRequested())  # for example, because the channel was closed
@@ -272,13 +296,8 @@ class Call(CallShell, Answering):
         self._end_span(error.code().name)
         self.feed(self._failure(error))
 
-    def _succeeded(self) -> None:
-        if self._spans is not None:
-            self._end_span("OK")
-        self.feed(_OBSERVED if self._calls.observed else _UNOBSERVED)
-
     def _status(self, error: Any) -> Status:
-        assert isinstance(error, grpc.aio.AioRpcError), "a failed attempt has an error"
+        assert isinstance(error, grpc.aio.AioRpcError), "a failed attempt must have an error"
         metadata = error.initial_metadata(), error.trailing_metadata()
         return Status(error.code(), error.details() or "", *metadata, error.debug_error_string())
 
@@ -291,30 +310,21 @@ class Call(CallShell, Answering):
 
     # The end.
 
-    def _finish(self, effect: m.Finish) -> None:
-        ending = effect.ending
-        if ending is m.Ending.CANCELLED:
-            self._settle(CANCELLED)
-        elif ending is m.Ending.EXHAUSTED:
-            self._settle(self._exhausted(effect))
-        else:
-            self._settle(self._attempt or self._error or CANCELLED)
-
     def _settle(self, outcome: Outcome) -> None:
         self._outcome = outcome
-        self._make = self._make_early = self._connection = self._request = None  # with them goes the channel
-        early, self._early = self._early, None
-        if early is not None:
+        self._sender = self._arguments = self._connection = self._request = None  # the sender refers to the channel
+        if self._early is not None:
+            early, self._early = self._early, None
             early.cancel()
         if self._timer is not None:
             self._cancel_timer()
         if self._spans is not None:
-            self._end_span("CANCELLED")  # unless it has ended
+            self._end_span("CANCELLED")  # does nothing if the span has ended
         if self._replay is not None:
             self._replay.settled()
-            self._replay = None  # it refers back to this call, and pending writes keep it
+            self._replay = None  # pending writes keep it alive, and it refers to this call
         if self._awaiting:
-            self._wake()
+            _wake(self._awaiting)
         if not self._callbacks:
             return
         callbacks, self._callbacks = self._callbacks, []
@@ -327,12 +337,6 @@ class Call(CallShell, Answering):
 
     def _pass_on(self, call: Any, callback: Callable[[Any], None]) -> None:
         call.add_done_callback(lambda _call: callback(self))
-
-    def _wake(self) -> None:
-        awaiting, self._awaiting = self._awaiting, []
-        for changed in awaiting:
-            if not changed.done():
-                changed.set_result(None)
 
     # The caller's side.
 
@@ -354,18 +358,18 @@ class Call(CallShell, Answering):
                 self._replay.committed()
 
     async def running(self) -> Any:
-        """Wait until the attempt is on a connection, and return it; raise the error of a failed call."""
+        """Wait until an attempt is on a connection, and return it; raise the call's error if it fails before that."""
         while self._attempt is None and self._outcome is None:
             await self._change()
         if self._attempt is not None:
             return self._attempt
         self._raise_outcome()
-        raise AssertionError("a call without an attempt ends with an error")
+        raise AssertionError("a call that made no attempt must end with an error")
 
     async def follows(self, attempt: grpc.aio.Call) -> bool:
-        """Wait until it is known whether another attempt follows a failed one, and return whether it does.
+        """Wait until it is decided whether another attempt follows a failed one, and return whether it does.
 
-        Raises the error of a failed call, unless the failed attempt itself reports the outcome.
+        Raise the error of a failed call, unless the failed attempt itself reports the outcome.
         """
         await self._known(attempt)
         if self._attempt is not attempt:
@@ -383,16 +387,16 @@ class Call(CallShell, Answering):
 
     async def running_or_cancel(self) -> Any:
         """Like `running`, for methods whose cancellation cancels the RPC."""
-        if self._attempt is not None:
-            return self._attempt
-        try:
-            return await self.running()
-        except asyncio.CancelledError:
-            self.cancel()
-            raise
+        while self._attempt is None and self._outcome is None:
+            try:
+                await self._change()
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        return self._attempt or await self.running()
 
     def _cancelled_while(self, attempt: grpc.aio.Call) -> None:
-        """Cancel the call, as grpc does when awaiting is cancelled; unless a step that raised has ended it."""
+        """Cancel the call, as grpc does if awaiting it is cancelled; raise the error of a failed step that ended it."""
         outcome = self._outcome
         if attempt is not self._attempt and isinstance(outcome, Exception) and not isinstance(outcome, CallError):
             self._raise_outcome()
@@ -408,20 +412,17 @@ class Call(CallShell, Answering):
             raise self._outcome.with_traceback(None)
 
     async def _known(self, attempt: grpc.aio.Call) -> None:
-        """Wait until it is known what follows an attempt that has ended."""
+        """Wait until the attempt that follows `attempt` has begun, or until the outcome is known."""
         while self._attempt is attempt and self._outcome is None:
             await self._change()
 
-    async def _change(self) -> None:
-        """Wait for the next attempt, or the outcome."""
+    def _change(self) -> asyncio.Future[None]:
+        """Return a future that is done when another attempt begins, or when the outcome is known."""
         changed = self._calls.loop.create_future()
+        if self._awaiting:  # a caller that polls the call, and cancels its waits, must not fill the list
+            self._awaiting = [other for other in self._awaiting if not other.done()]
         self._awaiting.append(changed)
-        try:
-            await changed
-        except asyncio.CancelledError:
-            if changed in self._awaiting:  # a caller that polls the call must not fill the list
-                self._awaiting.remove(changed)
-            raise
+        return changed
 
     # grpc.aio.RpcContext
 
@@ -436,8 +437,9 @@ class Call(CallShell, Answering):
         return outcome.done() if isinstance(outcome, grpc.aio.Call) else outcome is not None
 
     def time_remaining(self) -> float | None:
-        """Return the seconds until the deadline of the whole call; None without one."""
-        return None if self._shown_end is None else max(0.0, self._shown_end - self._calls.clock.now())
+        """Return the seconds until the deadline of the whole call; None if it has no deadline."""
+        end = self._shown_end()
+        return None if end is None else max(0.0, end - self._calls.clock.now())
 
     def cancel(self) -> bool:
         """Cancel the call; return whether it was still running."""
@@ -447,7 +449,7 @@ class Call(CallShell, Answering):
         return True
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call `callback` with this call when it ends; at once if it has."""
+        """Call `callback` with this call when it ends; at once if it has already ended."""
         outcome = self._outcome
         if outcome is None:
             self._callbacks.append(callback)
@@ -459,7 +461,7 @@ class Call(CallShell, Answering):
     # grpc.aio.Call
 
     async def initial_metadata(self) -> grpc.aio.Metadata:
-        """Return the server's initial metadata; if the caller has seen any, the call is committed to the attempt."""
+        """Return the server's initial metadata; if it is not empty, commit the call to the current attempt."""
         while True:
             attempt = self._attempt
             if attempt is None:
@@ -481,7 +483,7 @@ class Call(CallShell, Answering):
                 return metadata
 
     async def _trailers_behind(self, attempt: grpc.aio.Call) -> None:
-        """Give an attempt a moment to end: a trailers-only status starts with empty metadata, which may come first."""
+        """Give an attempt a moment to end, because empty initial metadata may precede a trailers-only failure."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GRACE_FOR_TRAILERS):
                 await self._known(attempt)
@@ -492,7 +494,7 @@ class Call(CallShell, Answering):
         return self._outcome
 
     async def wait_for_connection(self) -> None:
-        """Wait until the call has been sent; raise its error if it failed before."""
+        """Wait until the call has been sent; raise its error if it fails before that."""
         while True:
             attempt = await self.running()
             try:
@@ -504,13 +506,21 @@ class Call(CallShell, Answering):
                 return
 
     def __repr__(self) -> str:
-        """Show grpc's own call, once there is one."""
+        """Return the text of grpc's own call, once it exists."""
         if self._attempt is None:
             doing = "waits for a connection" if self._outcome is None else f"ended: {self._outcome!r}"
             return f"<{type(self).__name__}, {doing}>"
         if self._machine.handed_over:
             return repr(self._attempt)
         return f"<{type(self).__name__}, attempt {self._state.progress.attempt}: {self._attempt!r}>"
+
+
+def _wake(awaiting: list[asyncio.Future[None]], _ended: object = None) -> None:
+    """Wake everything that waits for a change of a call."""
+    for changed in awaiting:
+        if not changed.done():
+            changed.set_result(None)
+    awaiting.clear()
 
 
 class _UnaryResponse(Call):
@@ -568,20 +578,24 @@ class _StreamResponse(StreamResponse, Call):
 
 
 class _StreamRequest(StreamRequest, Call):
-    def __init__(
-        self, terms: Terms, *, requests: Requests | None = None, serialize: Callable[[Any], bytes] | None = None
-    ) -> None:
-        """Start the first attempt, or wait for a connection.
+    _may_be_early = False
 
-        Args:
-            terms: the arguments of the call; if attempts may be repeated, they take serialized requests.
-            requests: the caller's iterator; None if the caller writes.
-            serialize: serializes a request.
-        """
-        self.takes_writes = requests is None
-        if not terms.machine.handed_over:
-            self._replay = Replay(self, terms.calls, serialize, requests)
-        super().__init__(terms)
+    def __init__(
+        self,
+        calls: Calls,
+        machine: m.CallMachine,
+        sender: Sender,
+        request: Requests | None,
+        arguments: Arguments,
+        limit: float | None,
+        call_id: str | None,
+    ) -> None:
+        """Start the first attempt, or wait for a connection; see `Call`."""
+        self.takes_writes = request is None
+        if not machine.handed_over:
+            self._replay = Replay(self, calls, sender.serializer, request)
+            sender, request = sender.of_bytes(), None
+        super().__init__(calls, machine, sender, request, arguments, limit, call_id)
         if self._replay is not None:
             self._replay.start(self._context)
 
@@ -621,4 +635,4 @@ CALLS: dict[str, type[Call]] = {
     "stream_unary": _StreamUnaryCall,
     "stream_stream": _StreamStreamCall,
 }
-"""The class of a call, by the name of the channel method that creates its multicallable."""
+"""Call classes, by the name of the channel method that creates the multicallable."""

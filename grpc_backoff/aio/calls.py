@@ -1,4 +1,4 @@
-"""What the calls of one channel share: time, randomness, the retry budget, hooks, and the queue of pending calls."""
+"""The environment that one channel's calls share: time, randomness, retry budget, hooks and pending calls."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
+from grpc_backoff.aio.timers import CallTimers
 from grpc_backoff.channel.calls import ChannelCalls
 from grpc_backoff.channel.settings import ChannelSetup
 from grpc_backoff.connection.clock import Clock
@@ -19,11 +20,12 @@ __all__ = ["Calls"]
 
 
 class Calls(ChannelCalls):
-    """The shared environment of one channel's calls, on its event loop.
+    """The environment that one channel's calls share, on the channel's event loop.
 
     Attributes:
         clock: the channel's clock.
         loop: the channel's event loop.
+        timers: the timers of the calls.
     """
 
     pending: PendingCalls
@@ -45,26 +47,29 @@ class Calls(ChannelCalls):
         self.emit = listeners.hear_of_call
         self.clock = clock
         self.loop = loop
+        self.timers = CallTimers(clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
-        """Run something alongside an attempt; like the attempt, it may continue in a closing channel."""
-        # A copy: an eagerly started task cannot enter the context of the task that creates it.
+        """Run a coroutine alongside an attempt; like the attempt, it may continue while the channel closes."""
+        # Use a copy, because an eagerly started task cannot enter the context of the task that creates it.
         task = self.loop.create_task(work, context=context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def close(self) -> None:
-        """Stop repeating calls: calls between two attempts end, and so do the hooks."""
+        """Make no further attempts: calls between two attempts end, and running hooks are cancelled."""
         super().close()
-        self.hooks.close()
+        if self.hooks.tasks:
+            self.hooks.close()
 
     async def closed(self) -> None:
-        """Wait until everything has ended; the attempts already have."""
-        others = self._tasks - {asyncio.current_task()}
+        """Cancel the coroutines alongside attempts, and wait until they and the hooks have ended."""
+        others = self._tasks - {asyncio.current_task()} if self._tasks else ()
         for task in others:
             task.cancel()
         if others:
             await asyncio.gather(*others, return_exceptions=True)
-        await self.hooks.closed()
+        if self.hooks.tasks:
+            await self.hooks.closed()

@@ -28,9 +28,8 @@ from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
 from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
 from grpc_backoff.channel.method import retrying
-from grpc_backoff.channel.settings import ChannelSettings, Options, read_channel
+from grpc_backoff.channel.settings import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.config.arguments import Listener, check_listener
-from grpc_backoff.config.target import shown_target
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
@@ -47,19 +46,19 @@ Interceptors = Sequence[grpc.aio.ClientInterceptor]
 
 @cache
 def _chance() -> Random:
-    """Return the default source of jitter. It has no state that a fork could copy (CB-11)."""
+    """Return the default source of jitter, which has no state that a fork could copy (CB-11)."""
     from random import SystemRandom  # noqa: PLC0415 - takes as long to import as ten modules of this library
 
     return SystemRandom()
 
 
 class Channel(Factories, grpc.aio.Channel):
-    """A `grpc.aio.Channel` that connects by gRPC's connection-backoff protocol.
+    """A `grpc.aio.Channel` that connects according to gRPC's connection-backoff protocol.
 
-    Created by `insecure_channel` and `secure_channel`. In addition to grpc's own interface it has `connection_status`,
-    `reset_connect_backoff`, `add_listener` and `remove_listener`. It belongs to the event loop on which it was created:
-    calls and waits on another loop raise `WrongLoopError`. `reset_connect_backoff`, `connection_status`, `get_state`
-    and `close` can be used from anywhere.
+    Channels are created by `insecure_channel` and `secure_channel`. In addition to grpc's own interface, they have
+    `connection_status`, `reset_connect_backoff`, `add_listener` and `remove_listener`. A channel belongs to the event
+    loop on which it was created: calls and waits on another loop raise `WrongLoopError`. The methods
+    `reset_connect_backoff`, `connection_status`, `get_state` and `close` can be used anywhere.
     """
 
     _multicallables = MULTICALLABLES
@@ -76,21 +75,21 @@ class Channel(Factories, grpc.aio.Channel):
         connector: Any = None,
         **settings: Unpack[ChannelSettings],
     ) -> None:
-        """See `insecure_channel`; `connector` is for `grpc_backoff.testing.scripted_channel`."""
+        """Create the channel; see `insecure_channel`. `connector` is for `grpc_backoff.testing.scripted_channel`."""
         setup = read_channel(target, options, settings)
         target, policy, core_options = setup.target, setup.policy, setup.core_options
         check_core(target, asyncio=True)
         self._generation = generation()
         self.call_policies = setup.call_policies
-        """The retry policies of the channel's calls, by method."""
+        """The retry policies for the channel's calls, by method."""
         self.policy = policy
-        """How the channel connects."""
+        """The channel's connect policy."""
         self.policy_values = setup.policy_values
-        """The policy's values by name, each with its source (BP-3)."""
+        """The connect policy's values by name, each with its source (BP-3)."""
         self._polling: core.Polling | None = core.Polling.shared()
         self._front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
         intercepting = self._front.open(interceptors)  # grpc itself rejects invalid arguments here
-        # Clients append to these lists and assign them, as on grpc's own channel; each call reads them again.
+        # As on grpc's own channel, clients append to these lists and replace them, so each call reads them again.
         self._unary_unary_interceptors = intercepting["unary_unary"]
         self._unary_stream_interceptors = intercepting["unary_stream"]
         self._stream_unary_interceptors = intercepting["stream_unary"]
@@ -99,7 +98,7 @@ class Channel(Factories, grpc.aio.Channel):
         self.loop = loop = _working_loop()
         """The event loop that the channel belongs to."""
         shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1
-        key = key_of(target, credentials, policy, core_options, compression) if shares else None
+        key = self._key(setup, credentials, compression) if shares else None
         self._clock = clock = setup.clock or LoopClock(loop)
         rng = setup.rng or _chance()
         how = target, credentials, core_options, compression, policy
@@ -112,9 +111,10 @@ class Channel(Factories, grpc.aio.Channel):
         self._connector: Connector[CallConnection] = shared.connector
         self._manager: ConnectionManager[CallConnection] = shared.manager
         self._listeners = Listeners(setup.listeners, loop)
-        self._pending = PendingCalls(shown_target(target), loop)
+        self._pending = PendingCalls(target, loop)
         self._share = Share(shared, self._pending, self._listeners, loop)
-        # A pending call keeps the channel alive, and the channel its share; the other way round would be a cycle.
+        # A pending call keeps the channel alive, and the channel keeps its share alive. A strong reference back to the
+        # share would complete a cycle.
         self._pending.manager = weakref.proxy(self._share)
         self._calls = Calls(
             setup,
@@ -129,32 +129,53 @@ class Channel(Factories, grpc.aio.Channel):
         self.closing = False
         forks.note(self)
 
+    @staticmethod
+    def _key(
+        setup: ChannelSetup, credentials: grpc.ChannelCredentials | None, compression: grpc.Compression | None
+    ) -> Key | None:
+        """Return the channel's key; it is derived only once for all insecure channels with the same settings."""
+        key: Key | None
+        if credentials is None and compression in setup.derived:
+            key = setup.derived[compression]
+            return key
+        key = key_of(setup.target, credentials, setup.policy, setup.core_options, compression)
+        if credentials is None:
+            setup.derived[compression] = key
+        return key
+
     # Beyond grpc's interface.
 
     def connection_status(self) -> ConnectionStatus:
-        """Return what the channel is doing: state, attempt, last error, seconds until the next attempt (CH-11)."""
+        """Return the channel's status: state, attempt, last error, and seconds until the next attempt (CH-11)."""
         return self._share.status()
 
     def reset_connect_backoff(self) -> None:
         """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
 
-        Use it when something else knows that the network or the server is back. Safe in every state, from any thread,
-        any number of times; after `close` it does nothing.
+        Use this when the program learns from another source that the network or the server is back. It may be called in
+        any state, from any thread, any number of times; after `close` it does nothing.
         """
         if not self._is_inherited:
             self._share.reset()
 
     def add_listener(self, listener: Listener) -> None:
-        """Call `listener` with every event of the connection and of retried calls from now on.
+        """Register a listener, to be called with every later event from the connection and from retried calls.
 
-        It is called on the event loop and must not block. Exceptions from it are logged and otherwise ignored (CH-11).
-        Raises OptionError if it is not a listener.
+        The listener is called on the event loop and must not block. Its exceptions are logged and otherwise ignored
+        (CH-11).
+
+        Raises:
+            OptionError: `listener` is not callable, or is a coroutine function.
         """
         check_listener("listener", listener)
         self._listeners.given.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
-        """Remove a listener; ValueError if it is not registered."""
+        """Remove a listener.
+
+        Raises:
+            ValueError: `listener` is not registered.
+        """
         self._listeners.given.remove(listener)
 
     # grpc.aio.Channel
@@ -172,8 +193,8 @@ class Channel(Factories, grpc.aio.Channel):
     async def close(self, grace: float | None = None) -> None:
         """Close the channel. Calls still running or pending after `grace` seconds are cancelled (CB-10).
 
-        Works on another event loop than the channel's too. If the channel's own loop is no longer running, or has not
-        run yet, no call can end there, and there is no grace period.
+        This also works on an event loop other than the channel's. If the channel's own loop is not running, no call can
+        end there, so there is no grace period.
 
         Raises:
             ValueError: `grace` is negative.
@@ -183,7 +204,7 @@ class Channel(Factories, grpc.aio.Channel):
         if grace is not None and grace < 0:
             raise ValueError(f"grace must be non-negative, got {grace}.")
         if self._is_inherited:
-            self.closing = True  # what it had are the parent's threads and sockets
+            self.closing = True  # its threads and sockets are the parent's
             return
         if not is_here(self.loop):
             await self._close_elsewhere(grace)
@@ -191,8 +212,8 @@ class Channel(Factories, grpc.aio.Channel):
         self.closing = True
         end = self._clock.now() + (grace or 0.0)
         self._calls.close()
-        if not grace:
-            await self._front.close(None)  # at once: interceptors that have not started yet find a closed channel
+        if not grace and self._front.is_open:
+            await self._front.close(None)  # first, so that interceptors that have not started find it closed
         try:
             if grace:
                 await self._pending.emptied(grace)
@@ -205,8 +226,8 @@ class Channel(Factories, grpc.aio.Channel):
             else:
                 await self._share.end_calls(left)
             await self._calls.closed()
-            # In the next turn: a program with one channel per request has created the next one by then, and needs it
-            # too.
+            # Release the poller in the loop's next turn: by then, a program with one channel per request has created
+            # its next channel, which needs the poller too.
             self.loop.call_soon(_let_go, self._polling)
             self._polling = None
 
@@ -229,7 +250,7 @@ class Channel(Factories, grpc.aio.Channel):
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended
             self.loop.call_soon_threadsafe(self._share.drop)  # any thread may collect the garbage
-        # Last, because a program may turn warnings into errors.
+        # This comes last, because a program may turn warnings into errors.
         warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
@@ -252,26 +273,26 @@ class Channel(Factories, grpc.aio.Channel):
         return grpc.ChannelConnectivity[self._share.state.name]
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """Wait until the state differs from the one given."""
+        """Wait until the channel's state differs from `last_observed_state`."""
         self.refuse_if_closed()
         self.refuse_elsewhere()
         self._share.look()
         await self._share.wait_for_state_change(State[last_observed_state.name])
 
     async def channel_ready(self) -> None:
-        """Wait until the channel is READY, connecting if necessary. There is no time limit: wrap it in a timeout."""
+        """Wait until the channel is READY, connecting if necessary. This has no time limit, so wrap it in a timeout."""
         state = self.get_state(try_to_connect=True)
         while state is not grpc.ChannelConnectivity.READY:
             await self.wait_for_state_change(state)
             state = self.get_state(try_to_connect=True)
 
     def refuse_elsewhere(self) -> None:
-        """Raise WrongLoopError if this is not the channel's event loop, ForkError if it was the parent's."""
+        """Raise WrongLoopError on a loop other than the channel's, or ForkError in the child of a fork."""
         refuse_inherited(self.target, self._generation)
         refuse_elsewhere(self.loop, self.target)
 
     def refuse_if_closed(self) -> None:
-        """Raise grpc's own error for a closed channel."""
+        """Raise grpc's own error if the channel is closed."""
         if self.closing:
             raise grpc.aio.UsageError("Channel is closed.")
 
@@ -290,17 +311,18 @@ def insecure_channel(
     """Create a channel without TLS, as `grpc.aio.insecure_channel` does.
 
     Args:
-        target: the server's address, as for grpc. A URL, or a port above 65535, is rejected: no core can dial it.
+        target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
+            it.
         options: channel options; the README lists those that affect the backoff.
-        compression: the compression of the channel's calls, as for grpc.
-        interceptors: as for grpc; to them, the wait for a connection is part of the call.
-        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`,
-            `retry`, `retry_budget` and `retry_hooks`; see `ChannelSettings`.
+        compression: the compression for the channel's calls, as in grpc.
+        interceptors: as in grpc. They see the wait for a connection as part of the call.
+        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
+            `retry_budget` and `retry_hooks`; see `ChannelSettings`.
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
-        grpc_backoff.ForkError: the process was forked with channels open, and grpcio would hang or crash (FK-1).
+        grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang or crash (FK-1).
     """
     if front.is_being_made():  # this function has replaced grpc's
         return cast("Channel", front.genuine(target, None, options, compression, interceptors))
@@ -325,18 +347,19 @@ def secure_channel(
     """Create a channel with credentials, as `grpc.aio.secure_channel` does.
 
     Args:
-        target: the server's address, as for grpc. A URL, or a port above 65535, is rejected: no core can dial it.
-        credentials: as for grpc.
+        target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
+            it.
+        credentials: as in grpc.
         options: channel options; the README lists those that affect the backoff.
-        compression: the compression of the channel's calls, as for grpc.
-        interceptors: as for grpc; to them, the wait for a connection is part of the call.
-        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`,
-            `retry`, `retry_budget` and `retry_hooks`; see `ChannelSettings`.
+        compression: the compression for the channel's calls, as in grpc.
+        interceptors: as in grpc. They see the wait for a connection as part of the call.
+        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
+            `retry_budget` and `retry_hooks`; see `ChannelSettings`.
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
-        grpc_backoff.ForkError: the process was forked with channels open, and grpcio would hang or crash (FK-1).
+        grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang or crash (FK-1).
         TypeError: `credentials` are not `grpc.ChannelCredentials`.
     """
     if front.is_being_made():  # this function has replaced grpc's
@@ -365,7 +388,7 @@ def _make_manager(
     loop: asyncio.AbstractEventLoop,
     key: Key | None,
 ) -> SharedManager:
-    """Return a connection manager for one or more channels, with everything that it needs."""
+    """Return a connection manager for one or more channels, with its connector and its shares."""
     entry = None
     if connector is None:
         entry = connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
@@ -378,7 +401,7 @@ def _make_manager(
 
 
 def _let_go(_held: object) -> None:
-    """Keep something alive until now."""
+    """Do nothing. Scheduling this function keeps its argument alive until it is called."""
 
 
 def _working_loop() -> asyncio.AbstractEventLoop:

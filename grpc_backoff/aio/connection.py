@@ -1,4 +1,4 @@
-"""What calls need from the connection on which they are made."""
+"""Interfaces (typing protocols) for connections that can carry calls."""
 
 from __future__ import annotations
 
@@ -13,30 +13,35 @@ __all__ = ["CallConnection", "EarlyConnection", "EarlyEntry"]
 
 
 class EarlyConnection(Protocol):
-    """Something to make calls on: a connection, or an attempt that is not yet known to have one."""
+    """Something on which calls can be made: a connection, or an attempt that may still fail."""
 
     @property
     def channel(self) -> grpc.aio.Channel:
-        """One of grpc's own channels, which has this connection, or will have it."""
+        """The grpc channel that has this connection, or that is making it."""
         ...
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
-        """Record a call that was just made on that channel, and its owner."""
+        """Record a call that was just made on `channel`, and the call's owner."""
         ...
 
 
 class EarlyEntry(Protocol):
     """A connector that accepts calls before their connection is known to be up."""
 
-    def enter(self, limit: float) -> EarlyConnection | None:
-        """Return the attempt in flight, started here if `connect` has not started it yet; None if it has failed.
+    def begin(self, limit: float) -> None:
+        """Begin to dial before `connect` is called, so that other work is done while the peer answers."""
+        ...
 
-        A call made on it is sent as soon as there is a connection; if there is none, it never leaves this process.
+    def enter(self, limit: float) -> EarlyConnection | None:
+        """Return the attempt in flight, after starting one if there is none; None if calls cannot enter the attempt.
+
+        A call made on the attempt is sent as soon as there is a connection. If the attempt fails, the call never leaves
+        this process. `limit` is the time limit of an attempt that is started here, in seconds.
         """
         ...
 
     def abandon(self) -> None:
-        """Abandon an attempt started here, if `connect` has not taken it over."""
+        """Abandon an attempt that `enter` started, unless `connect` has taken it over."""
         ...
 
 
@@ -44,5 +49,5 @@ class CallConnection(EarlyConnection, Connection, Protocol):
     """A connection on which a channel can make calls."""
 
     def link(self) -> Link:
-        """Return the state of the connection; called at the moment when a call ends."""
+        """Return the connection's state. Call this at the moment when a call ends."""
         ...

@@ -1,15 +1,15 @@
 """Dials with grpcio's C-core: each attempt is a separate C-core channel, which READY calls then use directly.
 
-The core is a capable dialler with its own ideas, and most of this module limits it to one attempt:
+The core dials on a schedule of its own, so most of this module limits each channel to one attempt:
 
-* `grpc.use_local_subchannel_pool` keeps it from sharing a subchannel, and so a backoff, with other channels.
-* After a failure the core dials again on its own schedule. The schedule is set past the attempt's limit, so that the
-  machine has long dropped the channel by then.
+* `grpc.use_local_subchannel_pool` keeps a channel from sharing a subchannel, and so a backoff, with others.
+* After a failure the core would dial again on its own schedule. The options set its next dial after the attempt's
+  limit; by then the machine has long dropped the channel.
 * A dropped channel closes its sockets at once, except while it waits for SETTINGS: then only the core's own limit
-  closes them. That limit is set a little past ours, so that the socket is closed soon after the attempt is abandoned
-  (CB-3), and never before, because at its own limit the core would dial again immediately.
+  closes them. That limit is a little later than ours. So the socket is closed soon after the attempt is abandoned
+  (CB-3), but never before that, because at its own limit the core would dial again immediately.
 
-Inner channels come from the real constructors, not from the public names that tracing libraries replace: tracing
+Inner channels come from the real constructors, not from the public names that tracing libraries replace. Tracing
 belongs in front of pending calls, where it sees each call once and as a whole (`front.py`).
 """
 
@@ -22,6 +22,7 @@ import math
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import grpc
@@ -30,9 +31,15 @@ import grpc.aio
 from grpc_backoff.aio.finished import let_go
 from grpc_backoff.calls.core_words import Link
 from grpc_backoff.config.pairs import first_values
+from grpc_backoff.config.target import core_target
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, Loss
-from grpc_backoff.connection.core_options import CORE_LIMIT_SLACK, attempt_options, spreads_calls
+from grpc_backoff.connection.core_options import (
+    CORE_LIMIT_SLACK,
+    attempt_options,
+    resolver_configures,
+    spreads_calls,
+)
 from grpc_backoff.connection.core_reason import reason_in, stage_of
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -54,41 +61,48 @@ _CONNECTING = grpc.ChannelConnectivity.CONNECTING
 _TRANSIENT_FAILURE = grpc.ChannelConnectivity.TRANSIENT_FAILURE
 _SHUTDOWN = grpc.ChannelConnectivity.SHUTDOWN
 
-# The time limits that keep the core in step; their relative order matters.
+# The time limits that coordinate this module with the core; their relative order matters.
 
 _SETTLE = 0.001
 """How long a new connection is observed before calls may use it, in seconds, if the previous one was not short-lived.
 
-If a call is assigned to a connection as it breaks, the core redials at once by itself (CB-7). A peer that hangs up
-right after its SETTINGS is gone after this time.
+If a connection breaks just as a call is assigned to it, the core redials at once by itself (CB-7). A peer that hangs up
+right after its SETTINGS has done so by the end of this time.
 """
 _LOOKS = (0.001, 0.002)
-"""The pauses before an attempt is polled, in seconds; after them, the core must notify of its outcome."""
+"""The pauses before an attempt is polled, in seconds. After the last one, polling stops, and the core must notify."""
 _LOOKS_IN_USE = (0.003, 0.007)
-"""The pauses if a call is on the attempt: its end also shows the outcome, and comes first with a nearby peer."""
+"""The pauses before an attempt is polled if a call was made on it, in seconds; the call's end also shows the outcome.
+"""
 _BEGINS_WITHIN = 0.25
-"""How long a core that was asked to dial may be IDLE, in seconds: after that, its connection has come and gone."""
+"""How long a core that was told to dial may stay IDLE, in seconds. If it is still IDLE then, it has connected and
+disconnected."""
 _CALLS_BREAK_WITHIN = 0.02
-"""How soon after a connection broke its calls have ended, in seconds: calls that still run then outlive a GOAWAY."""
+"""How soon the calls of a broken connection have ended, in seconds. Calls that run longer have survived a GOAWAY."""
 _CALLS_ARE_REFUSED_WITHIN = 0.1
-"""How soon after a connection was seen to end, on a late loop, the same GOAWAY can still end a call, in seconds."""
+"""How long a GOAWAY can still end calls after a late loop has noticed the end of the connection, in seconds."""
 _SHORT_LIFE = 0.1
-"""What counts as short-lived, and how long the connection after a short-lived one is observed, in seconds."""
+"""The lifetime below which a connection counts as short-lived, in seconds. The connection that follows a short-lived
+one is observed for this long."""
 _IDLE_SHARE = 0.9
-"""The fraction of the idle timeout that counts as all of it: a late loop notices a call's end later than the core."""
+"""The fraction of the idle timeout that counts as all of it, because a late loop notices a call's end after the core.
+"""
 _EXPLAIN_TIMEOUT = 0.25
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
 
+_MOST_DERIVED = 256
+"""The maximum number of cached entries, each with the values derived from one target and its options."""
+
 _NOWHERE, _UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
-"""The target and the options of a channel that never connects; channelz is not to show it."""
+"""The target and the options of a channel that never connects, and that channelz should not show."""
 
 _POLL, _POLLS = 0.01, 25
-"""How often, and how many times, to check for the server's status of a call whose write has failed."""
+"""How often, in seconds, and how many times to check for the server's status of a call whose write has failed."""
 
 _NO_ANSWER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
-"""The outcomes that a call can have without any answer from the server."""
-_BROKEN = "the peer closed it, or the network broke"
+"""The status codes with which a call can end without an answer from the server."""
+_BROKEN = "the peer closed it, or the network failed"
 _EXPLAIN_SERVICE = "grpc_backoff.WhyIsThereNoConnection"
 _EXPLAIN_METHOD = f"/{_EXPLAIN_SERVICE}/Ask"
 _MORE_THAN_THE_RETRY_BUFFER = bytes(256 * 1024 + 1)
@@ -97,10 +111,10 @@ with contextlib.suppress(AttributeError):  # a release of grpcio that does this 
 
 
 class CoreChannel:
-    """One C-core channel: its calls, the watch on its state, and its end.
+    """One C-core channel, with its calls and the watch on its state.
 
-    A cancelled watch would stay in the core, which would later report to a loop that may be gone. So watches are never
-    cancelled: closing the channel ends them.
+    A cancelled watch would remain in the core, which would later report to a loop that may no longer exist. So watches
+    are never cancelled; closing the channel ends them.
     """
 
     def __init__(self, channel: grpc.aio.Channel, loop: asyncio.AbstractEventLoop) -> None:
@@ -111,17 +125,17 @@ class CoreChannel:
         """Every call made on this channel that is still referenced, finished or not, with its owner."""
         self.running = 0
         self.left = -math.inf
-        """When a call last ended here."""
+        """When a call on this channel last ended, in seconds on the connector's clock."""
         self.retired = False
         self.last_state: grpc.ChannelConnectivity | None = None
-        """The state in which the channel was closed; None before."""
+        """The channel's state when it was closed; None while it is open."""
         self._loop = loop
         self._watched: grpc.ChannelConnectivity | None = None
         self._watches: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None]
 
     def watch(self, state: grpc.ChannelConnectivity) -> None:
-        """Start watching for the end of this state, unless that is already being done."""
+        """Start to watch for the end of this state, unless it is being watched already."""
         if self._watched is state:
             return
         self._watched = state
@@ -130,7 +144,7 @@ class CoreChannel:
         self._watch.add_done_callback(self._watches.discard)
 
     async def leaves(self, state: grpc.ChannelConnectivity, within: float | None = None) -> bool:
-        """Return whether the core has left this state, as soon as it has, or after `within` seconds at the latest."""
+        """Wait until the core has left this state, for `within` seconds at most; return whether it has."""
         self.watch(state)
         watch = self._watch
         await asyncio.wait([watch], timeout=within)
@@ -142,27 +156,28 @@ class CoreChannel:
         return True
 
     async def _left(self, state: grpc.ChannelConnectivity) -> None:
-        with contextlib.suppress(grpc.aio.UsageError):  # it was closed before this started
+        with contextlib.suppress(grpc.aio.UsageError):  # the channel was closed before this task started
             await self.channel.wait_for_state_change(state)
 
     async def close(self, grace: float | None = None) -> None:
-        """Close it, after `grace` seconds for its calls to finish. Nothing of it is left in the core then.
+        """Give the calls up to `grace` seconds to finish, and close the channel; nothing of it stays in the core.
 
-        Cancelling this ends the grace period but still closes: nothing else would.
+        Cancelling this ends the grace period but still closes the channel, because nothing else would close it.
         """
-        running = [call for call in self.calls if not call.done()]
+        running = [call for call in self.calls if not call.done()] if grace else []
         try:
             if grace and running:  # before 1.8x, grpcio's own grace period misses some calls
                 await _ended(running, grace, self._loop)
         finally:
             self.last_state = self.state()
             await self.channel.close()
-            await _let_go_of(self.calls)
+            if self.calls:
+                await _let_go_of(self.calls)
             if self._watches:
                 await asyncio.wait(self._watches, timeout=_LAST_NOTICE)
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
-        """End one owner's calls, after waiting up to `grace` seconds for them; the channel stays open for others."""
+        """Give one owner's calls up to `grace` seconds to finish, then cancel them; the channel stays open."""
         own = [call for call, whose in self.calls.items() if whose is owner]
         running = [call for call in own if not call.done()]
         try:
@@ -189,10 +204,10 @@ async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.Ab
 
 
 async def _let_go_of(calls: Iterable[grpc.aio.Call]) -> None:
-    """Make calls that are still referenced release the core's channel (CB-10).
+    """Make finished calls that are still referenced release the core's channel (CB-10).
 
-    A call whose write has failed has grpcio's own status: either before the server's, which is awaited, or instead of
-    it.
+    If a write to a call has failed, the call may have a status made by grpcio. The server's own status may follow, so
+    this waits a moment for it.
     """
     held = [call for call in calls if not let_go(call)]
     for _ in range(_POLLS):
@@ -208,7 +223,7 @@ class CoreConnection:
     """One connection of a C-core channel, from SETTINGS to its end."""
 
     def __init__(self, core: CoreChannel, since: float, owner: CoreConnector, limit: float) -> None:
-        """Start at `since`, when SETTINGS arrived; `limit` is the time limit that the attempt had, in seconds."""
+        """Store the arguments. SETTINGS arrived at `since`; `limit` was the attempt's time limit, in seconds."""
         self.core = core
         self._limit = limit
         self.channel = core.channel
@@ -223,11 +238,11 @@ class CoreConnection:
         self._state_after: grpc.ChannelConnectivity | None = None
 
     def alive(self) -> bool:
-        """Return whether the core has the connection right now."""
+        """Return whether the connection is up in the core right now."""
         return self._state() is _READY
 
     def just_ended(self) -> bool:
-        """Return whether it ended just now, as far as this loop can tell, and not a while ago."""
+        """Return whether the connection has ended only just now, as far as this loop can tell."""
         if self.alive():
             return False
         self._see_ended()
@@ -237,21 +252,21 @@ class CoreConnection:
         self._seen_ended = min(self._seen_ended, self._now())
 
     def redialled_in_vain(self) -> bool:
-        """Return whether the core has redialled, without success, for a call assigned to this connection as it broke.
+        """Return whether the core has redialled, without success, for a call assigned just as this connection broke.
 
-        Call it at the moment when such a call ends: a call that was answered, on whatever connection, finds another
-        state.
+        Call this at the moment when such a call ends. If the call was answered, on any connection, the core is in
+        another state.
         """
         return (self.core.last_state or self._state()) is _TRANSIENT_FAILURE
 
     def link(self) -> Link:
-        """Return its state; call it at the moment when a call ends."""
+        """Return the connection's state. Call this at the moment when a call ends."""
         if self.redialled_in_vain():
             return Link.UNREACHABLE
         return Link.BROKEN if self.just_ended() else Link.OPEN
 
     def last_used(self) -> float:
-        """Return when a call was last made or running on it, in seconds on the channel's clock."""
+        """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
         return self._now() if self.core.running else self.core.left
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
@@ -271,7 +286,7 @@ class CoreConnection:
             self._owner.drained(core)
 
     async def _judge(self, call: grpc.aio.Call) -> None:
-        """CB-8: an answer from the server, whatever it is, shows that the connection is usable."""
+        """Record whether the server answered a call: any answer shows that the connection is usable (CB-8)."""
         self._served = self._served or await call.code() not in _NO_ANSWER
 
     def _on_probation(self) -> bool:
@@ -287,7 +302,7 @@ class CoreConnection:
         self._note_state()
         unused = self._now() - max(self.last_used(), self._since)
         if unused >= _IDLE_SHARE * self._owner.policy.idle_timeout:
-            return Loss("it was unused for the idle timeout", graceful=True)  # the core closes it then (CB-14)
+            return Loss("it reached the idle timeout", graceful=True)  # the core closes it then (CB-14)
         return Loss(_BROKEN, served=self._served)
 
     def _note_state(self) -> None:
@@ -296,10 +311,10 @@ class CoreConnection:
             self.core.watch(self._state_after)  # from now on: the core may dial before the next check
 
     async def lost(self) -> Loss:
-        """Wait until the core has seen the connection end; return the loss.
+        """Wait until the core has seen the connection end; return how it ended.
 
-        Any change away from READY is its end, even if the core, woken by a call, is READY again by the time of the
-        check.
+        Any change away from READY means that it has ended, even if a call has made the core READY again by the time of
+        the check.
         """
         if self.alive():
             await self.core.leaves(_READY)
@@ -312,10 +327,11 @@ class CoreConnection:
         return loss
 
     async def _look_for_goaway(self, loss: Loss) -> Loss:
-        """CB-8: the core does not distinguish a GOAWAY from a broken connection, but calls outlive only the former.
+        """Return the loss, marked as graceful if calls are still running a moment later (CB-8).
 
-        Unless the core has left IDLE: then a call that still runs is waiting for a connection that the core dials for
-        it.
+        The core does not distinguish a GOAWAY from a broken connection, but calls survive only a GOAWAY. If the core
+        has left IDLE, running calls prove nothing, because they may be waiting for a connection that the core is
+        dialling.
         """
         await asyncio.sleep(_CALLS_BREAK_WITHIN)
         stayed_idle = self._state() is _IDLE
@@ -324,8 +340,9 @@ class CoreConnection:
     async def watch_redials(self, tell: Callable[[], None]) -> None:
         """Call `tell` each time that the core redials by itself; see `Connection.watch_redials`.
 
-        It does so for a call that was assigned to the connection as it ended, or that the core itself sends again. If
-        that fails while calls from before a GOAWAY still run, the core continues on its own schedule until they end.
+        The core redials if the connection ends just as a call is assigned to it, and for a call that the core itself
+        repeats. If that fails while calls from before a GOAWAY are still running, the core continues on its own
+        schedule until they end.
         """
         core, every = self.core, self._limit + CORE_LIMIT_SLACK
         before, state = _READY, self._state_after or self._state()
@@ -345,7 +362,7 @@ class CoreConnection:
     def retire(self) -> None:
         """Accept no new calls, and close once the running ones have ended.
 
-        Closing at once would cancel them, whereas a graceful GOAWAY lets them finish (CH-6).
+        Closing at once would cancel them, but after a graceful GOAWAY they can finish (CH-6).
         """
         core = self.core
         if not core.retired:
@@ -360,13 +377,13 @@ class EnteredAttempt:
     __slots__ = ("_core", "_owner", "channel")
 
     def __init__(self, core: CoreChannel, owner: CoreConnector) -> None:
-        """Accept calls on this channel."""
+        """Store the arguments; `core` is the attempt's channel."""
         self._core = core
         self._owner = owner
         self.channel = core.channel
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
-        """Record a call that was just made here, and its owner."""
+        """Record a call that was just made on this attempt, and its owner."""
         core = self._core
         core.running += 1
         core.calls[call] = owner
@@ -385,9 +402,10 @@ def _end(future: asyncio.Future[None]) -> None:
 
 
 def _has_dialled(before: grpc.ChannelConnectivity, after: grpc.ChannelConnectivity | None) -> bool:
-    """Return whether the core started to dial between two checks, the later made when it had left the earlier state.
+    """Return whether the core started to dial between two checks, given the state that each check found.
 
-    In TRANSIENT_FAILURE it dials unnoticed, when its own backoff is over.
+    The second check came after the core had left the first state. In TRANSIENT_FAILURE, the core dials again without a
+    change of state, when its own backoff is over.
     """
     if after is _CONNECTING:
         return True
@@ -396,6 +414,17 @@ def _has_dialled(before: grpc.ChannelConnectivity, after: grpc.ChannelConnectivi
     if after is _IDLE:
         return before is _IDLE
     return after is _TRANSIENT_FAILURE and before is not _CONNECTING
+
+
+@lru_cache(_MOST_DERIVED)
+def _derived(target: str, options: Options) -> tuple[str, bool, bool]:
+    """Return the target for the core, the result of `spreads_calls`, and whether there is a service config.
+
+    They are cached, because a program may create a channel with the same target and options for each request.
+    """
+    named = first_values(options)
+    dialled = target if resolver_configures(target, named) else core_target(target)
+    return dialled, spreads_calls(target, named), "grpc.service_config" in named
 
 
 class CoreConnector:
@@ -412,19 +441,21 @@ class CoreConnector:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         """Store the arguments for every attempt's channel; `options` are grpcio's own."""
-        self._target = target
         self._credentials = credentials
         self._options = tuple(options)
         self._compression = compression
         self.policy = policy
         self.clock = clock
         self.loop = loop
-        named = first_values(self._options)
-        self._spreads = spreads_calls(target, named)
-        self._has_service_config = "grpc.service_config" in named
+        self._target = target
+        try:
+            derived = _derived(target, self._options)
+        except TypeError:  # the value of an option is not hashable
+            derived = _derived.__wrapped__(target, self._options)
+        self._core_target, self._spreads, self._has_service_config = derived
         self._last_life = math.inf
         self._attempt: CoreChannel | None = None
-        self._entered: CoreChannel | None = None
+        self._begun: CoreChannel | None = None
         self._early_end: asyncio.Future[None] | None = None
         self._open: set[CoreChannel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -432,14 +463,14 @@ class CoreConnector:
     async def connect(self, limit: float, *, proven: bool = False) -> CoreConnection:
         """Make one attempt; see `Connector.connect`.
 
-        Uses a new channel, which is not reused once its attempt has failed or its connection is lost: after a failure,
-        a core channel dials by itself (CB-1), and to the addresses that it already knows (CH-8).
+        This uses a new channel, which is not reused once its attempt has failed or its connection is lost. After a
+        failure, a core channel would dial by itself (CB-1), and only the addresses that it already knows (CH-8).
         """
-        entered, self._entered = self._entered, None
-        core = self._attempt = entered or self._dial(limit)
+        begun, self._begun = self._begun, None
+        core = self._attempt = begun or self._dial(limit)
         end = self.clock.now() + limit
         try:
-            await self._until_connected(core, entered=entered is not None)
+            await self._until_connected(core)
             since = self.clock.now()
             if not proven or self._last_life < _SHORT_LIFE:
                 await self._look_at(core, within=end - since)
@@ -452,19 +483,24 @@ class CoreConnector:
         self._open.add(core)
         return CoreConnection(core, since, self, limit)
 
+    def begin(self, limit: float) -> None:
+        """Begin to dial before `connect` is called; see `EarlyEntry.begin`."""
+        with contextlib.suppress(Exception):  # raised again, and reported, when `connect` dials
+            self._begun = self._dial(limit)
+
     def enter(self, limit: float) -> EnteredAttempt | None:
         """Return the attempt in flight for calls to enter; see `EarlyEntry.enter`."""
         if self.policy.stable_after or self._last_life < _SHORT_LIFE:
             return None  # calls may use the connection only after it has been observed
         core = self._attempt
         if core is None:
-            core = self._entered = self._entered or self._dial(limit)
+            core = self._begun = self._begun or self._dial(limit)
         elif core.state() not in (_CONNECTING, _READY):
             return None  # the core is IDLE once its connection has ended: a call would make it dial again
         return EnteredAttempt(core, self)
 
     def left_early(self, core: CoreChannel) -> None:
-        """Handle the end of a call that was made before the connection was known."""
+        """Handle the end of a call that was made before the connection was known to be up."""
         if core.retired and not core.running:
             self.drained(core)
         elif core is self._attempt and self._early_end is not None:
@@ -472,7 +508,7 @@ class CoreConnector:
 
     def abandon(self) -> None:
         """Abandon an attempt that a call has entered, unless `connect` has taken it over."""
-        core, self._entered = self._entered, None
+        core, self._begun = self._begun, None
         if core is not None:
             self.spawn(core.close())
         self._attempt = None
@@ -482,7 +518,7 @@ class CoreConnector:
         return self._attempt is not None and self._attempt.state() is not _CONNECTING
 
     async def close(self, grace: float | None) -> None:
-        """Close every channel, after `grace` seconds for its calls to finish."""
+        """Give all calls up to `grace` seconds to finish, and close every channel."""
         channels, self._open = self._open, set()
         if len(channels) == 1 and not self._tasks:  # the usual case; a task would take turns of the loop
             await channels.pop().close(grace)
@@ -490,15 +526,15 @@ class CoreConnector:
             await asyncio.gather(*(core.close(grace) for core in channels), *self._tasks)
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
-        """End the calls of one of several channels, after `grace` seconds; the connections stay open (SH-7)."""
+        """Give one channel's calls up to `grace` seconds to finish, then cancel them; connections stay open (SH-7)."""
         await asyncio.gather(*(core.end_calls(owner, grace) for core in self._open))
 
     def note_life(self, seconds: float) -> None:
-        """Record how long the last connection lived, in seconds."""
+        """Record how many seconds the last connection lasted."""
         self._last_life = seconds
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something to completion, unless the loop is closed: calls may end that late, as garbage."""
+        """Run a coroutine to completion, unless the loop is closed: garbage-collected calls may end that late."""
         if self.loop.is_closed():
             work.close()
             return
@@ -512,16 +548,17 @@ class CoreConnector:
             self._open.discard(core)
             self.spawn(core.close())
 
-    async def _until_connected(self, core: CoreChannel, *, entered: bool) -> None:
+    async def _until_connected(self, core: CoreChannel) -> None:
         pauses: Sequence[float] = _LOOKS
-        if entered:
+        if core.running:
             first, *pauses = _LOOKS_IN_USE
             await self._pause(first)
         else:
             await asyncio.sleep(0)  # the core has almost always started by then, and need not notify
         state = core.state()
         if state is _IDLE:
-            # It has not started yet; or it has connected and lost the connection again, and will never notify.
+            # Either the core has not started yet, or it has connected and lost the connection again. In the second
+            # case, it will never notify.
             await core.leaves(_IDLE, _BEGINS_WITHIN)
             state = core.state()
         if state is _CONNECTING:
@@ -531,10 +568,10 @@ class CoreConnector:
             state = core.state()
         if state is _TRANSIENT_FAILURE:
             raise ConnectError(await self._explain(core))
-        # READY; or IDLE, if the connection was lost before it was seen.
+        # The state is READY, or IDLE if the connection was lost before this check.
 
     async def _look_for_outcome(self, core: CoreChannel, pauses: Iterable[float]) -> grpc.ChannelConnectivity:
-        """Poll for a nearby peer's outcome: each notification would wake the core's thread and the loop."""
+        """Poll for a nearby peer's outcome, because a notification would also wake the core's thread and the loop."""
         state = _CONNECTING
         for pause in pauses:
             await self._pause(pause)
@@ -544,7 +581,7 @@ class CoreConnector:
         return state
 
     async def _pause(self, seconds: float) -> None:
-        """Wait this long, or until a call made on the attempt has ended: its outcome is the attempt's too."""
+        """Wait this many seconds, or until a call made on the attempt has ended, which also shows the outcome."""
         ended = self._early_end = self.loop.create_future()
         timer = self.loop.call_later(seconds, _end, ended)
         try:
@@ -553,8 +590,8 @@ class CoreConnector:
             timer.cancel()
 
     async def _look_at(self, core: CoreChannel, within: float) -> None:
-        """Give a short-lived connection a moment to end; not so long that a success misses the limit."""
-        # After a short-lived one, long enough to see this one break as well, on a machine with any load.
+        """Give a short-lived connection a moment to end, but not so long that a success would miss the limit."""
+        # After a short-lived connection, wait long enough to see this one break too, even on a busy machine.
         look = _SHORT_LIFE if self._last_life < _SHORT_LIFE else _SETTLE
         await core.leaves(_READY, min(look, within / 2))
 
@@ -569,20 +606,20 @@ class CoreConnector:
             *attempt_options(self.policy, limit, spreads=self._spreads),
             *self._options,
         )
+        # A grpcio plugin that counts calls receives this channel's target, so it must be the target that the user gave.
+        target = self._core_target if getattr(_observability, "_OBSERVABILITY_PLUGIN", None) is None else self._target
         if self._credentials is None:
-            made = _genuine.insecure_channel(self._target, options=options, compression=self._compression)
+            made = _genuine.insecure_channel(target, options=options, compression=self._compression)
         else:
-            made = _genuine.secure_channel(
-                self._target, self._credentials, options=options, compression=self._compression
-            )
+            made = _genuine.secure_channel(target, self._credentials, options=options, compression=self._compression)
         channel: grpc.aio.Channel = made
         return channel
 
     async def _explain(self, core: CoreChannel) -> Failure:
-        """Ask a failed channel for its reason, which only a call that fails on it can reveal.
+        """Return the reason why a channel failed, which can only be read from the error of a call made on it.
 
-        The call never leaves the process, and grpcio's own metrics do not count it. A retry policy in the service
-        config would retry it, unless it is larger than the retry buffer.
+        The call never leaves the process, and grpcio's own metrics do not count it. If there is a service config, the
+        call's request is larger than the retry buffer, because a retry policy would otherwise retry the call.
         """
         request = _MORE_THAN_THE_RETRY_BUFFER if self._has_service_config else b""
         reason = "the core gave no reason"
@@ -598,7 +635,7 @@ class CoreConnector:
 
 
 class Polling:
-    """Keeps alive what grpcio starts with its first channel and ends with its last: its poller, and its core's threads.
+    """Keeps grpcio's poller and its core's threads running, which otherwise stop when the last channel is closed.
 
     Without this, a program that creates a channel for each request would start and stop them each time.
     """
@@ -608,12 +645,12 @@ class Polling:
     _kept: ClassVar[weakref.ReferenceType[Polling] | None] = None
 
     def __init__(self) -> None:
-        """Start them, unless they are running, with a channel that never connects."""
+        """Start them, unless they are running already, by creating a channel that never connects."""
         self._channel = _genuine.insecure_channel(_NOWHERE, options=_UNSEEN)
 
     @classmethod
     def shared(cls) -> Polling:
-        """Return the existing one, if it is referenced, or else a new one."""
+        """Return the existing object if it is still referenced, or else a new one."""
         kept = None if cls._kept is None else cls._kept()
         if kept is None:
             kept = cls()

@@ -1,4 +1,4 @@
-"""The errors that calls of the asyncio channel end with, in addition to grpc's own."""
+"""The errors that calls on an asyncio channel can end with, in addition to grpc's own."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class CallError(GrpcBackoffError, grpc.aio.AioRpcError):
 
     @abstractmethod
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Return the constructor's arguments: with more than its own fields, grpc's error cannot be pickled."""
+        """Return the constructor's arguments, because grpc's own method fails for errors with additional fields."""
 
     def anew(self) -> Self:
-        """Return the same error, not raised yet.
+        """Return a copy of the error that has not been raised.
 
-        A raised error refers to the frame that raised it, and so to the call that keeps it. Such a cycle would keep the
-        channel alive until the next garbage collection (CB-10).
+        A raised error refers to the frame that raised it, and so to the call that stores the error. Such a cycle would
+        keep the channel alive until the next garbage collection (CB-10).
         """
         kind, values = self.__reduce__()
         error: Self = kind(*values)
@@ -37,7 +37,7 @@ class CallError(GrpcBackoffError, grpc.aio.AioRpcError):
 
 
 class NoConnectionError(errors.NoConnectionError, CallError):
-    """A call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED if it was waiting for one.
+    """A call got no connection. The code is UNAVAILABLE, or DEADLINE_EXCEEDED if the call waited until its deadline.
 
     Attributes:
         status: what the channel was doing when the call failed.
@@ -53,7 +53,7 @@ class NoConnectionError(errors.NoConnectionError, CallError):
         *,
         status: ConnectionStatus,
     ) -> None:
-        """Take the arguments of grpc's own error, and the status."""
+        """Store the arguments of grpc's own error, and the channel's status."""
         grpc.aio.AioRpcError.__init__(
             self,
             code,
@@ -74,15 +74,15 @@ class NoConnectionError(errors.NoConnectionError, CallError):
 class RetriesExhaustedError(errors.RetriesExhaustedError, CallError):
     """A call failed with a status that its policy retries, and no further attempt was made (RT-6).
 
-    Code and metadata are those of the last attempt; the details are its details, followed by the reason why it was the
-    last. The cause is the last attempt's own error.
+    The code and the metadata are those of the last attempt. The details are those of the last attempt, followed by the
+    reason why no further attempt was made. The cause is the last attempt's own error.
 
     Attributes:
         attempts: how many attempts were made.
-        took: how long they and the waits between them took, in seconds.
+        took: how long the attempts and the waits between them took, in seconds.
         reason: why no further attempt was made.
         wait: the wait, in seconds, that did not fit before the deadline; None if that was not the reason.
-        left: how many seconds were left at that point.
+        left: how many seconds were then left before the deadline; None if that was not the reason.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class RetriesExhaustedError(errors.RetriesExhaustedError, CallError):
         wait: float | None = None,
         left: float | None = None,
     ) -> None:
-        """Take the arguments of grpc's own error, and the account of the attempts."""
+        """Store the arguments of grpc's own error, and the account of the attempts."""
         grpc.aio.AioRpcError.__init__(self, code, initial_metadata, trailing_metadata, details, debug_error_string)
         self.attempts = attempts
         self.took = took

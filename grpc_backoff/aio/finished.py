@@ -1,12 +1,13 @@
 """Makes finished calls release grpc's core.
 
-A grpc call object holds the core's call as long as it lives, and the core's call holds its channel. So an exception in
-a variable, whose traceback refers to a call, keeps a core channel alive that was closed long ago: with its connection
-if it has one, and dialling on the core's own schedule if its last attempt failed (CB-1, CB-10).
+A grpc call object keeps the core's call alive, and the core's call keeps its channel alive. So if a program stores an
+exception whose traceback refers to a call, a core channel that was closed long ago stays alive, and so does its
+connection. If the channel's last attempt to connect failed, the channel even continues to dial on the core's schedule
+(CB-1, CB-10).
 
-Everything that a program can still ask of a finished call is known when the call ends. `let_go` replaces the core's
-call with that. It needs private names of grpcio, `_cython_call` and what is behind it; if a release of grpcio has
-others, the call stays as it is.
+Everything that a program can still ask of a finished call is known when the call ends, so `let_go` replaces the core's
+call with an object that contains only that. It uses private names of grpcio for this: `_cython_call` and its
+attributes. If a release of grpcio names them differently, the call is left unchanged.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ __all__ = ["let_go"]
 
 
 class _FinishedCall:
-    """What remains of a core call at its end, under the names that grpc's call objects use."""
+    """The data of a core call that has ended, under the names that grpc's call objects use."""
 
-    _channel = None  # up to 1.7x, grpcio reads this of the calls of all tasks when it closes any channel
+    _channel = None  # grpcio up to 1.7x reads this of all tasks' calls when it closes a channel
 
     def __init__(self, ended: Any) -> None:
-        """Read everything from a finished call."""
+        """Copy all data from a finished call."""
         self._status = ended._status  # noqa: SLF001 - see above
         self._initial_metadata = ended._initial_metadata  # noqa: SLF001
         self._locally_cancelled: bool = ended.is_locally_cancelled()
@@ -54,10 +55,10 @@ class _FinishedCall:
         return self._locally_cancelled
 
     def cancel(self, _details: str) -> None:
-        """Do nothing: the call has ended."""
+        """Do nothing, because the call has ended."""
 
     def set_internal_error(self, _details: str) -> None:
-        """Do nothing: a write in progress at the end has failed, and the status says why."""
+        """Do nothing: if a write was in progress when the call ended, the status says why the write failed."""
 
     def time_remaining(self) -> float | None:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
@@ -72,15 +73,15 @@ class _FinishedCall:
         return self._initial_metadata
 
     async def receive_serialized_message(self) -> Any:
-        """Return the end: a call does not end before its messages are read, unless they were dropped."""
+        """Return EOF, because a call ends only after its messages have been read or dropped."""
         return grpc.aio.EOF
 
 
 def let_go(call: grpc.aio.Call, *, stand_in: bool = False) -> bool:
-    """Make a finished call keep its outcome and release the core; a running call is left alone.
+    """Make a finished call keep its outcome and release the core; a running call is left unchanged.
 
-    Returns False, and does nothing, if a write has failed and the server's status may still arrive; with `stand_in`,
-    grpcio's own status for that is kept.
+    Return False, and do nothing, if a write has failed and the server's status may still arrive. With `stand_in`, do
+    not wait for the server's status, but keep the status that grpcio has given the call.
     """
     held: Any = getattr(call, "_cython_call", None)
     if held is None or isinstance(held, _FinishedCall) or not held.done():

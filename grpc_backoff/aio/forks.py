@@ -1,4 +1,4 @@
-"""What happens to asyncio channels in the child of a fork (FK-1): the parent's are left as they are."""
+"""How asyncio channels behave in the child of a fork (FK-1): the child leaves the parent's channels untouched."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["note"]
 
 _channels: WeakSet[Channel] = WeakSet()
 _inherited: list[Channel] = []
-"""The parent's channels that were open. Freeing their core channels would involve the core."""
+"""The parent's open channels. They are kept, because freeing their core channels would involve the core."""
 
 
 def note(channel: Channel) -> None:
-    """Track a channel until it is closed, or dropped."""
+    """Track a channel until it is closed or garbage-collected."""
     _channels.add(channel)
 
 

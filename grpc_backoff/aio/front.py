@@ -1,12 +1,12 @@
-"""The interceptor channel: one of grpc's own that never connects, on which the interceptors run.
+"""The front, or interceptor channel: a channel of grpc's own that runs interceptors and never connects.
 
-An intercepted call is made on the front. After the channel's interceptors comes one of ours (`multicallables.py`),
-which makes the call on the real connection, so the front's core never dials.
+An intercepted call is made on the front. The channel's interceptors are followed by this library's own
+(`multicallables.py`), which makes the call on the real connection, so the front's core never dials.
 
-The first front comes from `grpc.aio`'s public names, because tracing libraries put their own functions there and add
-interceptors on the way. Those functions may lead back to this library: a program may have assigned
-`grpc_backoff.aio.insecure_channel` to that name, or called `grpc_backoff.install`. This module tracks which constructor
-is running, so that such a cycle ends at grpc's own constructor.
+The first front is created through `grpc.aio`'s public names, because tracing libraries replace these with functions
+that add interceptors. Those functions may lead back to this library: a program may have assigned
+`grpc_backoff.aio.insecure_channel` to grpc's name, or called `grpc_backoff.install`. This module tracks which
+constructor is running, and ends such a cycle at grpc's own constructor.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ LISTS: Mapping[str, str] = {
     "stream_unary": "_stream_unary_interceptors",
     "stream_stream": "_stream_stream_interceptors",
 }
-"""The lists of interceptors of a `grpc.aio.Channel`, by arity. They are private only by name: clients change them."""
+"""The names of the interceptor lists in a `grpc.aio.Channel`, by arity: private names, but clients change the lists."""
 
 _MOST_ACCEPTED = 256
 _accepted: dict[Hashable, None] = {}
-"""The arguments that grpc has accepted, most recent last: checking again would take a core channel each time."""
+"""The arguments that grpc has accepted, oldest first. Checking them again would create another core channel each time.
+"""
 
 _grpc: Any = importlib.import_module("grpc.aio._channel")
 
@@ -54,7 +55,7 @@ _making = _Making()
 
 
 class Front:
-    """The interceptor channel of one channel, created when something intercepts."""
+    """One channel's interceptor channel, created when there are interceptors to run."""
 
     __slots__ = ("_channel", "_compression", "_credentials", "_last", "_options", "_target", "always")
 
@@ -66,7 +67,7 @@ class Front:
         compression: grpc.Compression | None,
         last: Mapping[str, grpc.aio.ClientInterceptor],
     ) -> None:
-        """Store the arguments; `last` holds our own interceptors by arity."""
+        """Store the arguments; `last` has this library's own interceptors, by arity."""
         self._target = target
         self._credentials = credentials
         self._options = (
@@ -77,12 +78,13 @@ class Front:
         self._last = last
         self._channel: grpc.aio.Channel | None = None
         self.always = False
-        """Whether another library has replaced grpc's channel class with its own, which may do anything to a call."""
+        """Whether all calls use the front, because another library has replaced grpc's channel class, and may change
+        any call."""
 
     def open(self, interceptors: Interceptors | None) -> dict[str, list[Any]]:
-        """Let grpc check the arguments; return the initial interceptors, by arity.
+        """Let grpc check the arguments, and return the channel's initial interceptors, by arity.
 
-        These are the caller's, and those that tracing libraries add here.
+        These are the caller's interceptors, and those that tracing libraries add at this point.
         """
         make, _making.beneath = _making.beneath or getattr(grpc.aio, _name(self._credentials)), None
         known = None if interceptors else self._known_as(make)
@@ -90,7 +92,7 @@ class Front:
             return {arity: [] for arity in LISTS}
         outer, _making.chain = _making.chain, [*(interceptors or ()), *self._last.values()]
         try:
-            # Interceptors by keyword: this is where tracing libraries look for them.
+            # Pass the interceptors by keyword, because that is where tracing libraries look for them.
             made = self._make(make, interceptors=_making.chain)
         finally:
             _making.chain = outer
@@ -105,7 +107,7 @@ class Front:
         return found
 
     def _known_as(self, make: Constructor) -> Hashable | None:
-        """Return a key for these arguments among those that grpc checks; None if something else may check them.
+        """Return a key for the arguments that grpc checks; None if `make` may check anything else.
 
         Only grpc's own constructor is known to check nothing else.
         """
@@ -122,37 +124,38 @@ class Front:
 
     @property
     def is_open(self) -> bool:
-        """Whether the interceptor channel has been made."""
+        """Whether the interceptor channel exists."""
         return self._channel is not None
 
     @property
     def channel(self) -> grpc.aio.Channel:
-        """The interceptor channel itself, created on first use."""
+        """The interceptor channel, which is created on first use."""
         if self._channel is None:
             self._channel = self._make(getattr(_grpc, _name(self._credentials)))
         return self._channel
 
     def arrange(self, arity: str, interceptors: Sequence[Any] | None) -> None:
-        """Make the next call of this arity run through these interceptors, and then through ours.
+        """Make the next call of this arity run through these interceptors, and then through this library's own.
 
-        In place: grpc's multicallables keep the list that their channel had when they were created.
+        This changes the list in place, because grpc's multicallables keep the list that their channel had when they
+        were created.
         """
         _listed(self.channel, arity)[:] = [*(interceptors or ()), self._last[arity]]
 
     async def close(self, grace: float | None) -> None:
-        """Close it; intercepted calls still running after `grace` seconds are cancelled."""
+        """Close the interceptor channel; calls still running after `grace` seconds are cancelled."""
         if self._channel is not None:
             await self._channel.close(grace)
 
 
 def is_being_made() -> bool:
-    """Return whether this thread is creating an interceptor channel: a request for a channel then goes to grpc."""
+    """Return whether this thread is creating an interceptor channel, so a requested channel must be grpc's own."""
     return _making.chain is not None
 
 
 @contextlib.contextmanager
 def made_by(constructor: Constructor) -> Iterator[None]:
-    """Create the interceptor channel of the next channel with this constructor, not with the one in `grpc.aio`."""
+    """Create the next channel's interceptor channel with this constructor, not with the one in `grpc.aio`."""
     _making.beneath = constructor
     try:
         yield
@@ -167,10 +170,10 @@ def genuine(
     compression: grpc.Compression | None,
     interceptors: Interceptors | None,
 ) -> grpc.aio.Channel:
-    """Return grpc's own channel, for an interceptor channel whose creation has come back to this library.
+    """Return grpc's own channel, because the creation of an interceptor channel has led back to this library.
 
-    A wrapper of this library's function has already put its interceptors before those of the channel; the second copies
-    that it adds are left out.
+    If this library's function is wrapped, the wrapper has already added its interceptors to the channel's, and adds
+    them here a second time; these copies are left out.
     """
     known = {id(one) for one in _making.chain or ()}
     chain = [one for one in interceptors or () if id(one) in known]

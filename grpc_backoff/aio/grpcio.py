@@ -1,6 +1,6 @@
-"""What grpcio offers only privately or as text: the status of a finished call, and the core's messages.
+"""Access to grpcio's private parts: the status of a finished call, and the texts by which statuses are recognized.
 
-Everything that depends on grpcio's internals or wording is in this module, to be checked with each release.
+This module depends on grpcio's internals and wording, so it has to be checked with each release.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ __all__ = [
 ]
 
 CANCELLED_DETAILS = "Locally cancelled by application!"
-"""grpcio's details for a call that was cancelled by its own program."""
+"""The details that grpcio gives a call that was cancelled by its own program."""
 
 _WRITE_FAILED = 'Failed "execute_batch"'
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def is_ok(call: Any) -> bool:
-    """Return whether one of grpcio's own calls, which has ended, ended with OK."""
-    return bool(call._cython_call.is_ok())  # noqa: SLF001 - a coroutine is the public way, and this is no place for one
+    """Return whether one of grpcio's own finished calls ended with OK."""
+    return bool(call._cython_call.is_ok())  # noqa: SLF001 - the public way is a coroutine, which cannot be awaited here
 
 
 def is_cancelled_here(call: Any) -> bool:
-    """Return whether this process cancelled one of grpcio's own calls; a server may answer CANCELLED as well."""
+    """Return whether this process cancelled one of grpcio's own calls; CANCELLED may also come from a server."""
     return bool(call._cython_call.is_locally_cancelled())  # noqa: SLF001
 
 
 def status_of(call: Any) -> grpc.aio.AioRpcError:
-    """Return the status of one of grpcio's own calls, which has ended, as an error, even if it is OK."""
+    """Return the status of one of grpcio's own finished calls as an error, even if it is OK."""
     core = call._cython_call  # noqa: SLF001
     status = core._status  # noqa: SLF001
     initial = core._initial_metadata  # noqa: SLF001
@@ -50,7 +50,7 @@ def status_of(call: Any) -> grpc.aio.AioRpcError:
 
 
 def is_stand_in(error: BaseException) -> bool:
-    """Return whether it is grpcio's own status for a call whose write failed, which may hide the server's."""
+    """Return whether this is grpcio's own status for a call whose write failed; it may hide the server's status."""
     return (
         isinstance(error, grpc.aio.AioRpcError)
         and error.code() is grpc.StatusCode.INTERNAL

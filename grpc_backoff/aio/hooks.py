@@ -19,26 +19,27 @@ __all__ = ["Hooks"]
 
 _LOG = logging.getLogger(__name__)
 _REFRESHING: ContextVar[asyncio.Task[Any] | None] = ContextVar("grpc_backoff_refreshing", default=None)
-"""The renewal of credentials of which the running code is part: it must not wait for itself."""
+"""The renewal of credentials during which the current code runs. The code must not wait for that renewal."""
 
 HookT = TypeVar("HookT")
 
 
 class Hooks:
-    """The hooks of one channel, and the tasks in which they run."""
+    """One channel's hooks, and the tasks in which they run."""
 
     def __init__(self, hooks: RetryHooks, target: str, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
-        """Start with nothing running."""
+        """Start with no hook running."""
         self._hooks = hooks
         self._target = target
         self._clock = clock
         self._loop = loop
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: set[asyncio.Task[Any]] = set()
+        """The hooks that are running."""
         self._refreshing: asyncio.Task[Metadata] | None = None
         self._refreshed_at = -math.inf
 
     def can_refresh(self) -> bool:
-        """Return whether credentials can be renewed (RT-4); always False for calls made by the hook itself."""
+        """Return whether credentials can be renewed (RT-4); always False for calls that the hook itself makes."""
         own = _REFRESHING.get()
         own_renewal = own is not None and not own.done() and own is self._refreshing
         return self._hooks.refresh_credentials is not None and not own_renewal
@@ -51,12 +52,13 @@ class Hooks:
         context: Context,
         done: Callable[[Metadata | None], None],
     ) -> None:
-        """Run a hook, then call `done` with the renewed metadata; at once if there is no such hook.
+        """Run a hook, then call `done` with the renewed metadata, if any; at once if there is no such hook.
 
         Args:
             hook: the hook to run.
             failed: the argument of the hook.
-            began: when the failed attempt began, which determines the renewals of credentials that suffice.
+            began: when the failed attempt began, in seconds on the channel's clock; a renewal since then need not be
+                repeated.
             context: the call's context, in which the hook runs.
             done: called on the event loop.
         """
@@ -73,8 +75,8 @@ class Hooks:
     def _renewal(self, failed: FailedCall, began: float, context: Context) -> asyncio.Task[Metadata]:
         """Return the renewal of credentials that a call has to wait for (RT-4).
 
-        One run of the hook serves all calls whose attempts began before its end: they had the old credentials. A
-        failed run serves only the calls that waited for it; the next run may succeed.
+        One run of the hook serves all calls whose attempts began before the run ended, because those attempts used the
+        old credentials. A failed run serves only the calls that waited for it, because the next run may succeed.
         """
         renewal = self._refreshing
         if renewal is None or (renewal.done() and (_failed(renewal) or began >= self._refreshed_at)):
@@ -89,31 +91,31 @@ class Hooks:
         return renewed
 
     def _start(self, hook: Coroutine[Any, Any, HookT], context: Context) -> asyncio.Task[HookT]:
-        # A copy: an eagerly started task cannot enter the context of the task that creates it.
+        # Use a copy, because an eagerly started task cannot enter the context of the task that creates it.
         task: asyncio.Task[HookT] = self._loop.create_task(hook, context=context.copy())
-        self._tasks.add(task)
+        self.tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self.tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             _LOG.error("a hook of the channel to %s raised", self._target, exc_info=error)
 
     def close(self) -> None:
-        """Cancel running hooks, except the hook that closes the channel."""
+        """Cancel running hooks, except a hook that is itself closing the channel."""
         for task in self._others():
             task.cancel()
 
     async def closed(self) -> None:
-        """Wait until everything that was cancelled has ended."""
+        """Wait until the cancelled hooks have ended."""
         others = self._others()
         if others:
             await asyncio.gather(*others, return_exceptions=True)
 
     def _others(self) -> set[asyncio.Task[Any]]:
-        return self._tasks - {asyncio.current_task()}
+        return self.tasks - {asyncio.current_task()}
 
 
 def _failed(task: asyncio.Task[Any]) -> bool:

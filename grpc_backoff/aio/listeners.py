@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextvars import Context
-from typing import Protocol
+from typing import Any, Protocol
 
 from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.config.arguments import Listener
-from grpc_backoff.telemetry.log import log_event
+from grpc_backoff.telemetry.log import listens, log_event
 
 __all__ = ["Event", "Listeners", "tell"]
 
@@ -26,19 +26,21 @@ class Event(Protocol):
         ...
 
 
-def tell(listeners: Iterable[Listener], event: Event, loop: asyncio.AbstractEventLoop) -> None:
-    """Call some listeners with an event; none can keep it from the others (CH-11)."""
+def tell(listeners: Iterable[Listener], event: Any, loop: asyncio.AbstractEventLoop) -> None:
+    """Call each listener with an event. If one raises, the others still receive the event (CH-11)."""
     for listener in tuple(listeners):
+        if listener is log_event and not listens(event):
+            continue
         try:
             Context().run(listener, event)
         except (KeyboardInterrupt, SystemExit) as error:
-            raise_soon(error, loop)  # not from here, which would abort the rest of a step
-        except BaseException:  # noqa: BLE001 - CH-11: whatever it is, it is the listener's
+            raise_soon(error, loop)  # raising it here would abort the machine's step
+        except BaseException:  # noqa: BLE001 - CH-11: a listener may raise anything
             _LOG.exception("a listener of the channel to %s raised", event.target)
 
 
 class Listeners:
-    """The listeners of one channel. Its connection's events are logged where they occur, those of its calls here."""
+    """One channel's listeners. Events from its calls are logged here; events from its connection, by the manager."""
 
     def __init__(self, given: Iterable[Listener], loop: asyncio.AbstractEventLoop) -> None:
         """Start with these listeners."""

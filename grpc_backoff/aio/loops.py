@@ -1,7 +1,7 @@
 """The event loop that a channel belongs to, and what happens when the channel is used on another one.
 
-A channel belongs to the loop on which it was created, like grpc's own channels: calls and waits work only there.
-Closing works everywhere.
+Like grpc's own channels, a channel belongs to the loop on which it was created: calls and waits work only there.
+Closing works on any loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["ended_at_home", "is_here", "keeps_time", "raise_soon", "refuse_elsew
 _LOOK = 0.1
 """How often to check whether the other loop is still running, in seconds."""
 _LATE = 90.0
-"""How much a loop's time may lag, in seconds: uvloop keeps the time at which its turn began."""
+"""How far a loop's time may lag behind, in seconds: uvloop's clock shows the time at which the loop's turn began."""
 
 
 def is_here(home: asyncio.AbstractEventLoop) -> bool:
@@ -30,21 +30,24 @@ def is_here(home: asyncio.AbstractEventLoop) -> bool:
 
 
 def keeps_time(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether the loop's clock is the machine's monotonic clock, which loops have in common, and not its own."""
+    """Return whether the loop's clock is the machine's monotonic clock, which different loops have in common."""
     return abs(loop.time() - time.monotonic()) < _LATE
 
 
 def refuse_elsewhere(home: asyncio.AbstractEventLoop, target: str) -> None:
-    """Raise WrongLoopError if a loop other than `home` is running here; if none is, `home` may be about to run."""
+    """Raise WrongLoopError if a loop other than `home` is running here.
+
+    If no loop is running, nothing is raised, because `home` may be about to run.
+    """
     try:
         here = asyncio.get_running_loop()
     except RuntimeError:
         return
     if here is not home:
         raise WrongLoopError(
-            f"the channel to {target} was created on another event loop, which {_condition(home)}: create the channel "
-            "inside the coroutine that uses it, not before asyncio.run(), and one for each loop; or submit the call to "
-            "the channel's loop with asyncio.run_coroutine_threadsafe()"
+            f"the channel to {target} was created on another event loop, which {_condition(home)}. Create the channel "
+            "inside the coroutine that uses it, not before asyncio.run(), and create one for each loop; or submit the "
+            "call to the channel's loop with asyncio.run_coroutine_threadsafe()."
         )
 
 
@@ -55,7 +58,7 @@ def _condition(home: asyncio.AbstractEventLoop) -> str:
 
 
 def raise_soon(error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
-    """Make `loop` raise an error that should end it, from one of its own callbacks."""
+    """Raise an error that should end `loop`, from one of the loop's own callbacks."""
     loop.call_soon(_raise, error)
 
 
@@ -64,7 +67,7 @@ def _raise(error: BaseException) -> None:
 
 
 async def ended_at_home(home: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> bool:
-    """Run `work` on the loop `home` and return True once it has finished; False if that loop stops before.
+    """Run `work` on the loop `home`, and return True once it has finished, or False if that loop stops first.
 
     Raises:
         Exception: any exception raised by `work`.

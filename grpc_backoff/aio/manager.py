@@ -1,7 +1,8 @@
-"""The asyncio shell of the machine: executes its effects and feeds it inputs.
+"""The asyncio shell around the connection machine: it executes the machine's effects and feeds the machine inputs.
 
-It makes no decisions: when to dial is up to the machine, how to dial to the connector, and what happens to pending
-calls to their queue. Everything here runs on one event loop; only `reset` may be called from elsewhere.
+The shell makes no decisions: the machine decides when to dial, the connector how to dial, and the queue of pending
+calls what happens to them. Everything here runs on one event loop, except that `hear`, `reset` and `status` may be
+called from any thread.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ __all__ = ["ConnectionManager", "Pending"]
 _LOG = logging.getLogger(__name__)
 
 _UNWATCHED = 0.01
-"""How long a connection to a target that was up a moment ago is not watched, in seconds: watching is half the cost of a
-channel that is created for one request, and closed by then."""
+"""How long a new connection is left unwatched if its target was up a moment ago, in seconds. A channel that is created
+for one request is closed by then, and watching would double the channel's cost."""
 
 _MOST_NEWS = 64
-"""How many events are kept for a loop that is not running at the moment: the latest ones, which are what counts."""
+"""How many events are kept for a loop that is not running at the moment; only the latest ones matter."""
 
 
 class Pending(Protocol):
@@ -46,7 +47,7 @@ class Pending(Protocol):
         ...
 
     def release(self) -> None:
-        """Start all pending calls: there is a connection."""
+        """Start all pending calls, because there is a connection."""
         ...
 
     def fail(self) -> None:
@@ -55,7 +56,7 @@ class Pending(Protocol):
 
 
 class ConnectionManager(SteppedManager[ConnectionT]):
-    """One target's connection: made when wanted, watched, and replaced when the machine says so."""
+    """Manages one target's connection: makes it when wanted, watches it, and replaces it as the machine decides."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     ) -> None:
         """Assemble the parts; nothing happens before a connection is wanted.
 
-        Managers with the same `key` share one schedule (SH-3); with None, a manager has its own.
+        Managers with the same `key` share one schedule (SH-3); if `key` is None, the manager has its own schedule.
         """
         self.listeners: list[Listener] = list(listeners)
         self._connector = connector
@@ -97,38 +98,38 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         return self._clock.now()
 
     def want(self) -> None:
-        """Ask for a connection; harmless if there is one or one is being made."""
+        """Ask for a connection; harmless if there already is one, or if one is being made."""
         state = self._state
         if state.phase is not m.Phase.CLOSED and state.heeds_want(self._clock.now()):
             self._feed(m.ConnectionWanted())
 
     def early_connection(self) -> EarlyConnection | None:
-        """Return the attempt in flight where calls may enter it before it is known to have a connection (CB-7)."""
+        """Return the attempt in flight if calls may enter it before it is connected (CB-7); otherwise None."""
         if self._attempt is None or self._proven is None or self._entry is None:
             return None
         return self._entry.enter(self._proven.limit)
 
     def live_connection(self) -> ConnectionT | None:
-        """Return the connection if it is up right now; if it is not, tell the machine first."""
+        """Return the connection if it is up right now; if it has ended, notify the machine and return None."""
         connection = self.connection
         if connection is None or connection.alive():
             return connection
-        # The call path sees a loss before the watcher does: no call may be assigned to a dead connection, for which
-        # grpc's core would redial by itself.
+        # Calls may notice the loss before the watcher does. They must not be assigned to a dead connection, because
+        # grpc's core would redial for them by itself.
         loss = connection.loss()
         if loss is not None:
             self._lost(connection, loss)
         return None
 
     async def wait_for_state_change(self, last: State) -> None:
-        """Wait until the state is, or has been, different from `last`."""
+        """Wait until the state differs from `last`, or has differed in the meantime."""
         if self.state is not last:
             return
         while not await self.next_change():
             pass
 
     async def next_change(self) -> bool:
-        """Wait until the watchers are woken; return whether the state has changed."""
+        """Wait until the watchers are woken; return whether the manager's own state has changed."""
         changed: asyncio.Future[bool] = self._loop.create_future()
         self._watchers.append(changed)
         try:
@@ -138,7 +139,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
                 self._watchers.remove(changed)
 
     def reset(self) -> None:
-        """Reset the backoff and, if sleeping, dial at once (CB-9). From any thread, in any state."""
+        """Reset the backoff and, if sleeping, dial at once (CB-9). May be called from any thread, in any state."""
         try:
             here = asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -150,7 +151,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
                 self._loop.call_soon_threadsafe(self._feed, m.ResetRequested())
 
     def close(self) -> None:
-        """Stop for good (CB-10): no timers, attempts or events remain. Running calls are not affected."""
+        """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""
         connection = self.connection
         self._feed(m.CloseRequested(well=connection is not None and connection.alive()))
         self._leave()
@@ -164,19 +165,21 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     async def closed(self) -> None:
         """Wait until the tasks cancelled by `close` have ended."""
-        if self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        running = [task for task in self._tasks if not task.done()]
+        if running:
+            await asyncio.gather(*running, return_exceptions=True)
 
     # Driving the machine.
 
     def _changed(self, _state: State) -> None:
-        self.wake_watchers(changed=True)
+        if self._watchers:
+            self.wake_watchers(changed=True)
 
     def _later(self, work: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(work)
 
     def wake_watchers(self, *, changed: bool) -> None:
-        """Wake everything that watches the state; `changed` is whether the manager's own state changed."""
+        """Wake everything that watches the state; `changed` says whether the manager's own state changed."""
         watchers, self._watchers = self._watchers, []
         for watcher in watchers:
             if not watcher.done():
@@ -187,6 +190,8 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             case m.StartAttempt():
                 self._attempts += 1
                 self._proven = effect if effect.proven else None
+                if effect.proven and self._entry is not None:
+                    self._entry.begin(effect.limit)
                 self._attempt = self._spawn(self._run(effect, self._attempts))
             case m.AbandonAttempt():
                 self._abandon()
@@ -205,7 +210,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     # Notifications from other managers of the key (SH-3).
 
     def hear(self, news: ConnectionEvent | None) -> None:
-        """Handle a change of the schedule, and the event that caused it; from any thread.
+        """Handle a change that another manager made to the schedule, and the event that caused it. Thread-safe.
 
         Raises:
             RuntimeError: the event loop is closed.
@@ -226,14 +231,15 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._feed(m.ScheduleChanged(busy=len(self._pending) > 0))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        # In a new context: it outlives the call that happened to start it, and must not keep anything of it alive.
+        # Use a new context, because the task outlives the call that happened to start it, and must not keep the call's
+        # context alive.
         task = self._loop.create_task(work, context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def emit(self, event: Event) -> None:
-        """Notify the listeners."""
+        """Notify the listeners of an event."""
         tell(self.listeners, event, self._loop)
 
     def _timer_fired(self) -> None:
@@ -244,7 +250,8 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     # One attempt, and the lifetime of its connection.
 
     async def _run(self, attempt: m.StartAttempt, number: int) -> None:
-        # It identifies itself by a number: a task referenced by its own frame is garbage for the collector (CB-10).
+        # The task is identified by a number, because a task that its own frame refers to would be a reference cycle
+        # (CB-10).
         if self._is_running(number):
             self._feed(m.AttemptBegan())
         try:
@@ -253,8 +260,8 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             self._fail_attempt(number, error.failure)
             return
         except Exception as error:  # noqa: BLE001
-            # A bug in a connector must not leave the channel waiting for ever: treat it as a failed attempt.
-            _LOG.exception("connecting raised")
+            # A bug in a connector must not leave the channel waiting for ever, so treat it as a failed attempt.
+            _LOG.exception("an attempt to connect raised an unexpected exception")
             self._fail_attempt(number, Failure(Stage.UNKNOWN, repr(error)))
             return
         left_alone = False
@@ -279,7 +286,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             self._feed(m.SettingsReceived())
 
     def _watch_later(self, connection: ConnectionT) -> bool:
-        """Leave a connection alone for a moment; return False if it has already ended."""
+        """Begin to watch a connection after a moment; return False if it has already ended."""
         if self.connection is not connection:
             return False
         timer = self._loop.call_later(_UNWATCHED, self._watch_begins, connection, context=Context())

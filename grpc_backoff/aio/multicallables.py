@@ -1,28 +1,28 @@
 """Multicallables that outlive connections (CH-2), and the interceptors that come after a program's own.
 
-A call goes one of three ways:
+A call takes one of three paths:
 
-* the channel is READY, the call is fail-fast, and there are no interceptors or retries: straight to grpc's
-  multicallable on the connection (CH-5);
-* it has to wait, or may be repeated: one of our calls (`call.py`), whose attempts go the way above;
-* there are interceptors, which may be added and removed at any time: through grpc's interceptor machinery on a channel
-  that never connects, the interceptor channel (`front.py`). Its last interceptor is one of ours and makes the call in
-  one of the ways above. So interceptors run at once, as on a plain channel, see the wait and its failures, can answer
-  without a connection, and cannot make a dead connection redial.
+* If the channel is READY, the call is fail-fast, and there are no interceptors or retries, the call goes straight to
+  grpc's multicallable on the connection (CH-5).
+* If the call has to wait or may be repeated, it is a call of this library's own (`call.py`), whose attempts take the
+  first path.
+* If there are interceptors, which may be added and removed at any time, the call passes through grpc's interceptor
+  machinery on a channel that never connects, the interceptor channel (`front.py`). The last interceptor is this
+  library's own, and makes the call on one of the first two paths. So interceptors run at once, as on a plain channel.
+  They see the wait and its failures, can answer without a connection, and cannot make a dead connection redial.
 """
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop  # the public one raises if there is none, which is slower
+from asyncio import _get_running_loop  # the public function raises without a loop, which is slower
 from collections.abc import AsyncIterable
 from contextvars import ContextVar
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.call import CALLS, MakeEarly, Terms
+from grpc_backoff.aio.call import CALLS
 from grpc_backoff.aio.front import LISTS
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.calls.machine import Metadata
@@ -56,7 +56,7 @@ class MultiCallable(Method):
         policy: RetryPolicy | None = None,
         call_id: str | None = None,
     ) -> None:
-        """See `Method`."""
+        """Store the arguments; see `Method`."""
         super().__init__(
             channel, method, request_serializer, response_deserializer, registered, policy=policy, call_id=call_id
         )
@@ -77,10 +77,10 @@ class MultiCallable(Method):
         made = self._on_channel(connection.channel)
         return made if self.takes_one_request else _ending_requests(made)
 
-    # CH-5: the overhead of every call on a READY channel is here, in `__call__` and in `began`, and nowhere else.
+    # CH-5: all the overhead of a call on a READY channel is in the next two methods, in `__call__` and in `began`.
 
     def _ready(self) -> CallConnection | None:
-        """Return the connection that calls may use right now, with grpc's multicallable created on it."""
+        """Return the connection that calls may use right now, after creating grpc's multicallable on it; else None."""
         if _get_running_loop() is not self._loop:
             self._channel.refuse_elsewhere()
         connection = self._connection
@@ -99,21 +99,14 @@ class MultiCallable(Method):
         self._connection = connection
         return connection
 
-    # The other ways.
+    # The other paths.
 
-    def _dispatch(self, arguments: Arguments) -> Any:
-        if _get_running_loop() is not self._loop:
-            self._channel.refuse_elsewhere()
-        channel = self._channel
-        intercepted = channel._front.always or getattr(channel, self._interceptors)
-        return self._through_front(arguments) if intercepted else self._make_call(arguments)
-
-    def _through_front(self, arguments: Arguments) -> Any:
+    def _through_front(self, request: Any, arguments: Arguments) -> Any:
         front = self._channel._front
         front.arrange(self.arity, getattr(self._channel, self._interceptors))
         if self._on_front is None:
             self._on_front = self._on_channel(front.channel)
-        request, timeout, metadata, credentials, wait_for_ready, compression = arguments
+        timeout, metadata, credentials, wait_for_ready, compression = arguments
         token = _ROUTE.set(self)  # interceptors run in a task, which inherits this
         try:
             return self._on_front(
@@ -128,80 +121,87 @@ class MultiCallable(Method):
             _ROUTE.reset(token)
 
     def forward(self, details: grpc.aio.ClientCallDetails, request: Any) -> Any:
-        """Make the call that the interceptors let through, perhaps with another method's name."""
+        """Make the call that the interceptors have passed on; they may have changed its method."""
         method = details.method.decode() if isinstance(details.method, bytes) else details.method
         callee = self
         if method != self._method:
             policy = self._channel.call_policies.of(method)
             callee = type(self)(self._channel, method, *self._signature, policy=policy)
-        return callee._make_call(
-            Arguments(request, details.timeout, details.metadata, details.credentials, details.wait_for_ready, None)
-        )
+        arguments = Arguments(details.timeout, details.metadata, details.credentials, details.wait_for_ready, None)
+        return callee._make_call(request, arguments, forwarded=True)
 
-    def _make_call(self, arguments: Arguments) -> Any:
-        """Make a call that may have to wait or be repeated; or one on the connection if neither is possible."""
-        given = arguments.wait_for_ready
+    def _make_call(self, request: Any, arguments: Arguments, *, forwarded: bool = False) -> Any:
+        """Make a call through the interceptors, directly on the connection, or as one that may wait or be repeated.
+
+        `forwarded` is whether the interceptors have already passed the call on.
+        """
+        channel, given, policy = self._channel, arguments.wait_for_ready, self._policy
+        if not forwarded:
+            if _get_running_loop() is not self._loop:
+                channel.refuse_elsewhere()
+            if channel._front.always or getattr(channel, self._interceptors):
+                return self._through_front(request, arguments)
         wait_for_ready = bool(self._config.wait_for_ready if given is None else given)
-        connection = self._ready() if self._policy is None else None  # one that is retried looks when it begins
-        if connection is not None and not wait_for_ready:
-            return self._enter(connection, arguments, arguments.timeout, arguments.metadata)
-        channel = self._channel
-        channel.refuse_if_closed()
+        if policy is None and not wait_for_ready:
+            connection = self._ready()
+            if connection is not None:
+                return self._enter(connection, request, arguments, arguments.timeout, arguments.metadata)
+        if channel.closing:
+            channel.refuse_if_closed()
         if arguments.credentials is not None and not channel._secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
-        # A wait-for-ready call may be assigned to a connection as that breaks, and is then repeated. A call that has
-        # waited gets a connection that was just observed, and is spared the cost of being repeatable.
-        kept = connection is not None or self._policy is not None
-        machine = self._machine(
-            self._policy, wait_for_ready, by_config=given is None, repeatable=wait_for_ready and kept
-        )
-        # The caller may reuse both before there is a connection; a plain call would already have been sent.
+        # A wait-for-ready call is repeated if the connection breaks just as the call is assigned to it. A call that has
+        # to wait first gets a connection that was just observed, so it is spared the cost of being repeatable.
+        repeatable = wait_for_ready and (policy is not None or channel._share.connection() is not None)
+        machine = self._machine(policy, wait_for_ready, given is None, repeatable)
+        # Copy the metadata and serialize the request now, because the caller may reuse both before there is a
+        # connection. A plain call would already have been sent.
         if arguments.metadata is not None:
             arguments = arguments._replace(metadata=grpc.aio.Metadata(*arguments.metadata))
-        own: dict[str, Any]
-        early: MakeEarly | None = None
-        if self.takes_one_request:
-            sender, frozen = self._freeze(arguments.request)
-            arguments = Arguments(frozen, *arguments[1:])
-            make, own = partial(sender._make_attempt, arguments), {"request": frozen}
-            if self._policy is None and not wait_for_ready:
-                early = partial(sender._make_early, arguments)
-        elif machine.handed_over:
-            make, own = partial(self._make_attempt, arguments), {"requests": arguments.request}
-        else:
-            make = partial(self._of_bytes()._make_attempt, arguments._replace(request=None))
-            own = {"requests": arguments.request, "serialize": self._signature[0]}
-        terms = Terms(channel._calls, machine, make, arguments.timeout, self._config.timeout, self._call_id, early)
-        return CALLS[self.arity](terms, **own)
+        if policy is None and not wait_for_ready:
+            channel._share.want()  # first, so that the rest is done while the peer answers
+        sender, request = self._freeze(request) if self.takes_one_request else (self, request)
+        limit, call_id = self._config.timeout, self._call_id
+        return CALLS[self.arity](channel._calls, machine, sender, request, arguments, limit, call_id)
 
-    def _make_attempt(
-        self, arguments: Arguments, seconds: float | None, instead: Metadata
+    def make_attempt(
+        self, request: Any, arguments: Arguments, seconds: float | None, instead: Metadata
     ) -> tuple[grpc.aio.Call, CallConnection] | None:
-        """Make an attempt of a call on the current connection, even on a closing channel."""
-        connection = self._bind()
+        """Make an attempt of a call on the current connection, even on a closing channel; None without a connection."""
+        connection = self._connection
+        if connection is None or connection is not self._manager.connection or not connection.alive():
+            connection = self._bind()
         if connection is None:
             return None
-        metadata = grpc.aio.Metadata(*replaced(arguments.metadata, instead)) if instead else arguments.metadata
-        return self._enter(connection, arguments, seconds, metadata), connection
+        call = self._direct(  # as in `_enter`
+            request,
+            timeout=seconds,
+            metadata=grpc.aio.Metadata(*replaced(arguments.metadata, instead)) if instead else arguments.metadata,
+            credentials=arguments.credentials,
+            wait_for_ready=False,
+            compression=arguments.compression,
+        )
+        connection.began(call, self._owner)
+        return call, connection
 
-    def _make_early(self, arguments: Arguments, seconds: float | None) -> grpc.aio.Call | None:
-        """Make a call in the attempt in flight, if the target is proven (CB-7)."""
+    def make_early(self, request: Any, arguments: Arguments, seconds: float | None) -> grpc.aio.Call | None:
+        """Make a call on the attempt in flight if the target was up a moment ago (CB-7); None if it cannot be made."""
         attempt = self._channel._share.early_connection()
         if attempt is None:
             return None
         self._connection, self._direct = None, self._on_connection(attempt)
-        return self._enter(attempt, arguments, seconds, arguments.metadata)
+        return self._enter(attempt, request, arguments, seconds, arguments.metadata)
 
     def _enter(
-        self, connection: EarlyConnection, arguments: Arguments, timeout: float | None, metadata: Any
+        self, connection: EarlyConnection, request: Any, arguments: Arguments, timeout: float | None, metadata: Any
     ) -> grpc.aio.Call:
-        """Make grpc's own call on a connection.
+        """Make grpc's own call on a connection; in the core, it is always fail-fast.
 
-        The core must not wait a second time: a call assigned to a connection as it breaks would wait there for the
-        core's own next attempt, long after the channel is READY again.
+        If the connection breaks just as a wait-for-ready call is assigned to it, the core would keep the call waiting
+        for the core's own next attempt, long after this channel is READY again.
         """
         call = self._direct(
-            arguments.request,
+            request,
             timeout=timeout,
             metadata=metadata,
             credentials=arguments.credentials,
@@ -244,7 +244,7 @@ class _OneRequest(MultiCallable):
         roundabout = wait_for_ready or not self._plain or getattr(self._channel, self._interceptors)
         connection = None if roundabout else self._ready()
         if connection is None:
-            return self._dispatch(Arguments(request, timeout, metadata, credentials, wait_for_ready, compression))
+            return self._make_call(request, Arguments(timeout, metadata, credentials, wait_for_ready, compression))
         call = self._direct(
             request,
             timeout=timeout,
@@ -272,10 +272,10 @@ class _RequestStream(MultiCallable):
         """Call the method; see the multicallables of `grpc.aio`."""
         roundabout = wait_for_ready or not self._plain or getattr(self._channel, self._interceptors)
         connection = None if roundabout else self._ready()
-        arguments = Arguments(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)
-        return (
-            self._dispatch(arguments) if connection is None else self._enter(connection, arguments, timeout, metadata)
-        )
+        arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
+        if connection is None:
+            return self._make_call(request_iterator, arguments)
+        return self._enter(connection, request_iterator, arguments, timeout, metadata)
 
 
 class _UnaryUnary(_OneRequest, grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only
@@ -297,7 +297,7 @@ class _StreamStream(_RequestStream, grpc.aio.StreamStreamMultiCallable):  # type
 MULTICALLABLES: dict[str, type[MultiCallable]] = {
     kind.arity: kind for kind in (_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)
 }
-"""The class of a multicallable, by the name of the channel method that creates it."""
+"""Multicallable classes, by the name of the channel method that creates each."""
 
 
 class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
@@ -326,4 +326,4 @@ LAST_INTERCEPTORS: dict[str, grpc.aio.ClientInterceptor] = {
     "stream_unary": _LastStreamUnary(),
     "stream_stream": _LastStreamStream(),
 }
-"""The last interceptor of each arity: grpc registers an object under one arity only."""
+"""The last interceptor for each arity; four objects, because grpc registers each under one arity only."""

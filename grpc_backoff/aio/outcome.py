@@ -1,4 +1,4 @@
-"""How our own call objects end: with a real call, with an error, or cancelled before there was either."""
+"""How this library's call objects end: with grpc's own call, with an error, or cancelled before that call is made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CANCELLED", "Answering", "Cancelled", "Outcome", "notify"]
 
 
 class Cancelled:
-    """The outcome of a call that was cancelled while it had no real call."""
+    """The outcome of a call that was cancelled before grpc's own call was made."""
 
 
 CANCELLED = Cancelled()
@@ -25,7 +25,7 @@ Outcome = grpc.aio.Call | BaseException | Cancelled
 
 
 class Answering(grpc.aio.Call):
-    """A call that reports its outcome: from its real call if there is one, or else from an error."""
+    """A call that reports the outcome of grpc's own call, if there is one, or else its own error."""
 
     @abstractmethod
     async def _known_outcome(self) -> Outcome:
@@ -54,7 +54,7 @@ class Answering(grpc.aio.Call):
         return await self._ask("details", CANCELLED_DETAILS)  # type: ignore[no-any-return]
 
     async def debug_error_string(self) -> str | None:
-        """Return grpc's own debugging text, if it has one."""
+        """Return grpc's own debugging text, if there is any."""
         return await self._ask("debug_error_string", "")  # type: ignore[no-any-return]
 
 
@@ -63,6 +63,6 @@ def notify(call: grpc.aio.Call, callback: Callable[[Any], None], loop: asyncio.A
     try:
         callback(call)
     except (KeyboardInterrupt, SystemExit) as error:
-        raise_soon(error, loop)  # not from here, which would abort the rest of the call's end
-    except BaseException as error:  # noqa: BLE001 - it is the callback's, a CancelledError too
-        loop.call_exception_handler({"message": "a done callback of a call raised", "exception": error})
+        raise_soon(error, loop)  # raising it here would leave the call half ended
+    except BaseException as error:  # noqa: BLE001 - a callback may raise anything
+        loop.call_exception_handler({"message": "a call's done callback raised", "exception": error})

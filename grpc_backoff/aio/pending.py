@@ -9,6 +9,7 @@ import grpc
 
 from grpc_backoff.aio.errors import NoConnectionError
 from grpc_backoff.calls.machine import CancelRequested, ConnectionReady, Missed, NoConnection, NotConnected
+from grpc_backoff.config.target import shown_target
 from grpc_backoff.connection.events import ConnectionStatus, Stage, State
 from grpc_backoff.connection.no_connection import explain
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from grpc_backoff.aio.call import Call
 
 __all__ = ["PendingCalls"]
+
+_READY = ConnectionReady()
 
 
 class Manager(Protocol):
@@ -27,7 +30,7 @@ class Manager(Protocol):
         ...
 
     def status(self) -> ConnectionStatus:
-        """Return what the channel is doing."""
+        """Return the channel's status."""
         ...
 
     def want(self) -> None:
@@ -36,7 +39,7 @@ class Manager(Protocol):
 
 
 class PendingCalls:
-    """The pending calls of one channel, in order of arrival."""
+    """One channel's pending calls, in order of arrival."""
 
     def __init__(self, target: str, loop: asyncio.AbstractEventLoop) -> None:
         """Start empty; `manager` is set before the first call arrives."""
@@ -52,9 +55,9 @@ class PendingCalls:
         return len(self._waiting)
 
     def not_connected(self) -> NotConnected:
-        """Ask for a connection; return the outcome of an attempt that finds none.
+        """Ask for a connection; return the machine's input for an attempt that finds none.
 
-        A call that asks while the key is in backoff gets its failure from that moment on (SH-3).
+        If the key is in backoff, its last failure also applies to calls that ask for a connection now (SH-3).
         """
         self.manager.want()
         failing = self.manager.state is State.TRANSIENT_FAILURE
@@ -63,11 +66,11 @@ class PendingCalls:
         return NotConnected(failing=failing, resolved=self._resolved)
 
     def no_connection(self) -> NoConnection:
-        """Return the input for a pending call when a dial fails."""
+        """Return the machine's input for a pending call when a dial fails."""
         return NoConnection(resolved=self._resolved)
 
     def add(self, call: Call) -> None:
-        """Store the call, and keep it alive, until it leaves."""
+        """Store the call, and keep it alive, until it is removed."""
         self._waiting[call] = None
 
     def _note_resolved(self) -> None:
@@ -81,24 +84,24 @@ class PendingCalls:
             self._emptied.set_result(None)
 
     def release(self) -> None:
-        """Start all pending calls, as long as the connection lives."""
+        """Start all pending calls, as long as the connection stays up."""
         self._resolved = True
         waiting = tuple(self._waiting)
         for turn, call in enumerate(waiting):
-            call.feed(ConnectionReady())
-            if call in self._waiting:  # it was lost before the call could use it
+            call.feed(_READY)
+            if call in self._waiting:  # the connection was lost before the call could use it
                 for other in waiting[turn + 1 :]:
-                    other.feed(ConnectionReady() if other.is_early else Missed())
+                    other.feed(_READY if other.is_early else Missed())
                 return
 
     def fail(self) -> None:
         """Notify the pending calls of a failed dial, which only wait-for-ready calls survive (CH-3)."""
         self._note_resolved()
         for call in tuple(self._waiting):
-            call.feed(ConnectionReady() if call.is_answered else self.no_connection())
+            call.feed(_READY if call.is_answered else self.no_connection())
 
     def cancel(self) -> None:
-        """Cancel every pending call, as when a channel is closed."""
+        """Cancel every pending call, because the channel is closing."""
         for call in tuple(self._waiting):
             call.feed(CancelRequested())
 
@@ -111,5 +114,5 @@ class PendingCalls:
     def error(self, code: grpc.StatusCode) -> NoConnectionError:
         """Return the error of a call that got no connection (CH-4)."""
         status = self.manager.status()
-        details = explain(self._target, status, waited=code is grpc.StatusCode.DEADLINE_EXCEEDED)
+        details = explain(shown_target(self._target), status, waited=code is grpc.StatusCode.DEADLINE_EXCEEDED)
         return NoConnectionError(code, details=details, status=status)

@@ -1,4 +1,4 @@
-"""The requests of a stream that may have to be sent again (RT-8): each attempt gets them from the first one."""
+"""The requests of a stream that may have to be sent again (RT-8): each attempt gets all of them, from the first one."""
 
 from __future__ import annotations
 
@@ -55,26 +55,26 @@ class Replay:
         return self._buffer.closed
 
     def start(self, context: Context) -> None:
-        """Start sending the requests, if there is an iterator of them, in the context of the call."""
+        """Start to send the requests of the iterator, if there is one, in the context of the call."""
         self._context = context
         requests, self._requests = self._requests, None
         if requests is not None and not self._call.done():
             self._run(self._consume(requests))
 
     def begun(self) -> None:
-        """Send the available requests to the attempt that has begun."""
+        """Send all requests so far to the attempt that has just begun."""
         if not self._complete:
             self._call.commit()
         if self._buffer.end or self._buffer.closed:
             self._run(self._send_quietly())
 
     def committed(self) -> None:
-        """Discard what the attempt has received: it will not be sent again."""
+        """Discard the requests that the attempt has received, because they will not be sent again."""
         if self._sent_to is self._call.attempt:
             self._buffer.release(self._sent)
 
     def settled(self) -> None:
-        """Stop sending."""
+        """Stop sending requests."""
         tasks, self._tasks = self._tasks, []  # a cancelled task refers back to this object (CB-10)
         for task in tasks:
             task.cancel()
@@ -89,7 +89,7 @@ class Replay:
         if self._buffer.closed:
             raise asyncio.InvalidStateError(_HALF_CLOSED)
         if not self._buffer.add(self._serialized(request)):
-            self._complete = False  # from the next request on; so a finished attempt may be followed by one more
+            self._complete = False  # over the limit: if no attempt is running, only one more may follow
             attempt = self._call.attempt
             if attempt is not None and not attempt.done():
                 self._call.commit()
@@ -101,11 +101,11 @@ class Replay:
         else:
             try:
                 data = self._serialize(request)
-            except Exception:  # noqa: BLE001 - it is the serializer's
-                _LOG.exception("a request cannot be serialized; as in grpc, an empty one replaces it")
+            except Exception:  # noqa: BLE001 - a serializer may raise anything
+                _LOG.exception("a request could not be serialized; an empty one is sent instead, as in grpc")
                 return b""
         if data is not None and not isinstance(data, bytes):
-            raise TypeError(f"a serialized request is bytes, not {type(data).__name__}")
+            raise TypeError(f"request serializer returned {type(data).__name__}: expected bytes")
         return data or b""
 
     async def done_writing(self) -> None:
@@ -116,12 +116,12 @@ class Replay:
                 await self._deliver()
 
     async def _deliver(self) -> None:
-        """Wait until an attempt has received everything; raise the call's error if none can."""
+        """Wait until an attempt has received all requests; raise the call's error if no attempt will receive them."""
         while True:
             attempt = await self._call.running_or_cancel()
             try:
                 await self._send(attempt)
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # it has ended, or accepts no more
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the attempt accepts no more requests
                 if attempt.answered:
                     self._call.commit()
                 if self._call.committed or not await self._call.follows_or_cancel(attempt):
@@ -134,7 +134,7 @@ class Replay:
                     return
 
     async def _send(self, attempt: Any) -> None:
-        """Send an attempt everything that it has not received yet."""
+        """Send an attempt all requests that it has not received yet."""
         async with self._sending:
             if attempt is not self._call.attempt:
                 return  # another attempt has begun in the meantime, with its own task
@@ -154,7 +154,7 @@ class Replay:
             await self._send(self._call.attempt)
 
     async def _consume(self, requests: Requests) -> None:
-        """Send what an iterator yields. As in grpc, an exception from it cancels the call."""
+        """Send the requests of an iterator. As in grpc, an exception from the iterator cancels the call."""
         try:
             if isinstance(requests, AsyncIterable):
                 async for request in requests:
@@ -168,13 +168,13 @@ class Replay:
         except asyncio.CancelledError:
             self._call.cancel()
             raise
-        except Exception:  # noqa: BLE001 - it is the iterator's
-            _LOG.debug("the iterator of a call's requests raised", exc_info=True)
+        except Exception:  # noqa: BLE001 - an iterator may raise anything
+            _LOG.debug("the request iterator of a call raised", exc_info=True)
             self._call.cancel()
 
     @staticmethod
     async def _is_taken(sending: Coroutine[Any, Any, None]) -> bool:
-        """Return whether the call continues; its end is reported where its response is awaited."""
+        """Await `sending`; return False if the call has ended, because awaiting the response then raises the error."""
         try:
             await sending
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):

@@ -1,9 +1,9 @@
-"""The request iterator of a streaming call, which ends with the call.
+"""A request iterator that ends together with its streaming call.
 
 grpc reads a caller's asynchronous iterator in a separate task. When a call ends before its requests do, that task keeps
-waiting for the next one, consumes it, and keeps the call alive until then. Every stream that the server ends leaves
-such a task behind. Here the iterator is cancelled when the call ends, as grpc itself cancels it when the program
-cancels the call. A synchronous iterator never waits and needs none of this.
+waiting for the next request, consumes it, and keeps the call alive until then. Every stream that the server ends leaves
+such a task behind. Here, the iterator is cancelled when the call ends, just as grpc cancels it when the program cancels
+the call. A synchronous iterator never waits, so it is passed to grpc unchanged.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class EndingRequests(AsyncIterator[Any]):
     """A caller's requests, up to the end of their call."""
 
     def __init__(self, requests: AsyncIterable[Any]) -> None:
-        """Start with the iterator's first request."""
+        """Store the caller's iterator, without reading from it yet."""
         self._requests = aiter(requests)
         self._reader: asyncio.Task[Any] | None = None
         self._over = False
 
     def end_with(self, call: grpc.aio.Call) -> None:
-        """End when the call ends."""
+        """Make the requests end when `call` ends."""
         call.add_done_callback(self._end)
 
     def _end(self, _call: grpc.aio.Call) -> None:
@@ -36,11 +36,11 @@ class EndingRequests(AsyncIterator[Any]):
             self._reader.cancel()
 
     def __aiter__(self) -> Self:
-        """Return itself."""
+        """Return the iterator itself."""
         return self
 
     async def __anext__(self) -> Any:
-        """Return the next request; StopAsyncIteration after the last one, and when the call has ended."""
+        """Return the next request; raise StopAsyncIteration after the last one, or if the call has ended."""
         if self._over:
             raise StopAsyncIteration
         self._reader = asyncio.current_task()

@@ -1,8 +1,8 @@
-"""The channels of one connection manager (SH-2, SH-7).
+"""The channels that share one connection manager (SH-2, SH-7).
 
-Insecure channels of one event loop with the same key have one manager, and so one connection. Each of them has a share
-in it, with its own calls, listeners and state, and can be closed without affecting the others. Every other channel has
-its own manager.
+Insecure channels of one event loop with the same key have one manager, and so one connection. Each channel has a share
+in the manager, with its own calls, listeners and state, and can be closed without affecting the others. Every other
+channel has its own manager.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Share", "SharedManager", "Shares", "shared_manager"]
 
 
 class Shares:
-    """All shares of a manager, as the manager sees them: a queue of pending calls, and a listener."""
+    """All shares of a manager. To the manager, they are one queue of pending calls and one listener."""
 
     def __init__(self) -> None:
         """Start with no shares."""
@@ -42,7 +42,7 @@ class Shares:
         """The event that announced the current connection; None if there is none."""
 
     def __len__(self) -> int:
-        """Return how many calls are pending, on all channels."""
+        """Return how many calls are pending on all channels together."""
         return sum(len(share.pending) for share in self.all)
 
     def release(self) -> None:
@@ -51,12 +51,12 @@ class Shares:
             share.pending.release()
 
     def fail(self) -> None:
-        """Fail the pending calls of all channels. A channel that has never asked for a connection has none."""
+        """Fail those pending calls of all channels that do not survive a failed attempt (CH-3)."""
         for share in tuple(self.all):
             share.pending.fail()
 
     def hear(self, event: ConnectionEvent) -> None:
-        """Notify every channel's listeners, each under its channel's own key."""
+        """Notify the listeners of every channel, each with the channel's own key in the event."""
         match event:
             case Connected(elsewhere=False):
                 self.connected = event
@@ -79,14 +79,14 @@ class SharedManager:
         shares: Shares,
         key: ChannelKey,
     ) -> None:
-        """Start without a share; `key` is the channel in the manager's own events."""
+        """Start without shares; `key` identifies the channel in the manager's own events."""
         self.target = target
         self.manager = manager
         self.connector = connector
         self.shares = shares
         self.key: ChannelKey | None = key
         self.users: set[Share] = set()
-        """The shares, including those that have left but whose calls have not ended yet."""
+        """The shares; those that have left are included until their calls have ended."""
 
 
 class Share:
@@ -95,12 +95,12 @@ class Share:
     def __init__(
         self, shared: SharedManager, pending: Pending, listeners: Listeners, loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Join the other shares, on their event loop."""
+        """Join the manager's other shares, on their event loop."""
         self.pending = pending
         self.listeners = listeners
         first, shared.key = shared.key, None
         self.key = first or ChannelKey()
-        """The `channel` in the channel's events."""
+        """Identifies this channel in its events."""
         self._shared = shared
         self._manager = shared.manager
         self._asked = False
@@ -121,28 +121,28 @@ class Share:
         return state_shown(self._manager.state, asked=self._asked, closed=self._closed)
 
     def status(self) -> ConnectionStatus:
-        """Return what the channel is doing (CH-11). Safe in any thread."""
+        """Return the channel's status (CH-11). May be called from any thread."""
         return status_shown(self._manager.status(), asked=self._asked, closed=self._closed)
 
     def want(self) -> None:
-        """Ask for a connection; harmless if there is one or one is being made."""
+        """Ask for a connection; harmless if there already is one, or if one is being made."""
         if not self._closed:
             self._manager.want()
             self._ask()
 
     def connection(self) -> CallConnection | None:
-        """Return the connection for a call, if it is up right now."""
+        """Return the connection for a call, or None if it is not up right now."""
         connection = self._manager.live_connection()
         if connection is not None and not self._asked:
             self._ask()
         return connection
 
     def early_connection(self) -> EarlyConnection | None:
-        """Return the attempt in flight, where calls may enter it before it is known to have a connection."""
+        """Return the attempt in flight if calls may enter it before it is connected (CB-7); otherwise None."""
         return self._manager.early_connection()
 
     def look(self) -> None:
-        """Notify the manager of a connection that is no longer up."""
+        """Check the connection, and notify the manager if it is no longer up."""
         self._manager.live_connection()
 
     def _ask(self) -> None:
@@ -151,7 +151,7 @@ class Share:
             self._manager.wake_watchers(changed=False)
 
     async def wait_for_state_change(self, last: State) -> None:
-        """Wait until the state is, or has been, different from `last`."""
+        """Wait until the state differs from `last`, or has differed in the meantime."""
         while self.state is last:
             asked = self._asked
             if await self._manager.next_change() and asked:
@@ -164,7 +164,7 @@ class Share:
     # Leaving.
 
     def leave(self) -> None:
-        """Stop wanting a connection and receiving events; the last share closes the manager (CB-10)."""
+        """Stop asking for a connection and receiving events; the last share to leave closes the manager (CB-10)."""
         if self._closed:
             return
         shared, self._closed = self._shared, True
@@ -188,7 +188,7 @@ class Share:
         )
 
     async def end_calls(self, grace: float | None) -> None:
-        """End the channel's calls, and no others, after `grace` seconds; the last share closes the connection."""
+        """Cancel this channel's calls after up to `grace` seconds; the last share also closes the connection."""
         shared, manager = self._shared, self._manager
         connector: Any = shared.connector
         end = manager.now() + (grace or 0.0)
@@ -213,9 +213,9 @@ if hasattr(os, "register_at_fork"):
 def shared_manager(
     key: Hashable | None, loop: asyncio.AbstractEventLoop, make: Callable[[], SharedManager]
 ) -> SharedManager:
-    """Return the manager of a key on this loop, created if there is none; a separate one for None.
+    """Return the key's manager on this loop, creating one if there is none; without a key, create a separate one.
 
-    It is referenced only by its channels, and is released with the last of them.
+    Only the manager's channels refer to it, so it is released with the last of them.
     """
     if key is None:
         return make()

@@ -1,8 +1,9 @@
-"""An attempt of a call with a request stream, which ends with the server's status.
+"""An attempt of a call with a request stream, which ends only when the server's status is known.
 
-When a call ends, a write to it fails. grpcio then gives the call its own status, INTERNAL, before the server's or
-instead of it. Whether to retry depends on the server's status, so an attempt ends here when that has arrived, and
-keeps it. It follows the responses; if a write has failed and there is no reader, the next response is read ahead.
+A write to a call that has ended fails. grpcio then gives the call a status of its own, INTERNAL, before the server's
+status or instead of it. Whether to retry depends on the server's status, so the attempt ends only when that status has
+arrived, and reports it. The status follows the responses, so if a write has failed and nothing reads the responses, the
+attempt reads the next response ahead.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _POLL, _POLLS = 0.01, 100
 
 
 class StreamAttempt(grpc.aio.Call):
-    """Wraps grpc's own call, or a pending one, to which a retried call writes its requests."""
+    """Wraps grpc's own call, to which a retried call writes its requests."""
 
-    _channel = None  # as in pending calls, for grpcio, which inspects the calls of all tasks
+    _channel = None  # as in `Call`, because grpcio inspects the calls of all tasks
 
     def __init__(self, call: Any) -> None:
         """Wrap a call that has just been made."""
@@ -44,7 +45,7 @@ class StreamAttempt(grpc.aio.Call):
     # The end.
 
     def _look_at(self, call: Any) -> None:
-        """Take the status of the finished call, unless it is only grpcio's."""
+        """Take over the status of the finished call, unless it is grpcio's own."""
         if self._end is not None:
             return
         end = status_of(call)
@@ -58,9 +59,9 @@ class StreamAttempt(grpc.aio.Call):
             callback(self)
 
     async def _find_end(self) -> None:
-        """Wait for the server's status behind grpcio's, of a call whose response or last response has arrived.
+        """Wait until the server's status has replaced grpcio's own, once the last response has arrived.
 
-        Not all versions of grpcio call the done callbacks again for it, and there is nothing else to wait for.
+        This polls, because not all versions of grpcio call the done callbacks again at that point.
         """
         for _ in range(_POLLS):
             if self.call.done():
@@ -71,9 +72,9 @@ class StreamAttempt(grpc.aio.Call):
         self._ends(status_of(self.call))
 
     async def _end_or_answer(self) -> None:
-        """Wait for the end of a call that accepts no more requests, or for a response before that."""
+        """Wait until a call that accepts no more requests has ended, or has received a response."""
         if not isinstance(self.call, grpc.aio.StreamStreamCall):
-            # In a task, because a task that is cancelled while awaiting a call discards the response.
+            # Use a task, because a task that is cancelled while it awaits a call discards the response.
             await asyncio.wait([asyncio.create_task(self._find_answer())])
             return
         async with self._reading:
@@ -88,7 +89,7 @@ class StreamAttempt(grpc.aio.Call):
         await self._find_end()
 
     async def _raise_end(self) -> None:
-        """Raise the error of a call with this end; return if there is no error, or no end yet."""
+        """Raise the error with which the attempt ended; return if it succeeded, or has not ended."""
         end = self._end
         if end is None or end.code() is grpc.StatusCode.OK:
             return
@@ -99,7 +100,7 @@ class StreamAttempt(grpc.aio.Call):
     # Requests.
 
     async def write(self, request: bytes) -> None:
-        """Send one request; raise the outcome of the attempt if it accepts no more."""
+        """Send one request; if the attempt accepts no more, raise its own error or InvalidStateError."""
         if self._end is None:
             try:
                 await self.call.write(request)
@@ -112,7 +113,7 @@ class StreamAttempt(grpc.aio.Call):
         raise asyncio.InvalidStateError(_ALREADY_FINISHED)
 
     async def done_writing(self) -> None:
-        """Finish sending requests; nothing happens if the attempt has ended."""
+        """Finish sending requests; does nothing if the attempt has ended."""
         with contextlib.suppress(grpc.aio.InternalError):  # it has just ended, which the next write reports
             await self.call.done_writing()
 
@@ -148,7 +149,7 @@ class StreamAttempt(grpc.aio.Call):
         return response
 
     async def _next(self) -> Any:
-        # By iteration: after a failed write, grpc's `read` reads no more.
+        # Iterate, because grpc's `read` returns nothing more after a failed write.
         if self._responses is None:
             self._responses = aiter(self.call)
         try:
@@ -168,11 +169,11 @@ class StreamAttempt(grpc.aio.Call):
         return self._end is not None and self._end.code() is grpc.StatusCode.CANCELLED
 
     def done(self) -> bool:
-        """Return whether the end is known."""
+        """Return whether the attempt has ended, so that its status is known."""
         return self._end is not None
 
     def time_remaining(self) -> float | None:
-        """Return the seconds until the deadline; None without one."""
+        """Return the seconds until the deadline; None if there is no deadline."""
         remaining: float | None = self.call.time_remaining()
         return remaining
 
@@ -188,7 +189,7 @@ class StreamAttempt(grpc.aio.Call):
         return True
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call `callback` with this attempt when it ends; at once if it has."""
+        """Call `callback` with this attempt when it ends; at once if it has already ended."""
         if self._end is None:
             self.callbacks.append(callback)
         else:
@@ -205,7 +206,7 @@ class StreamAttempt(grpc.aio.Call):
 
     @property
     def status(self) -> grpc.aio.AioRpcError:
-        """The status of a finished attempt, even if it is OK."""
+        """The status of a finished attempt, as an error even if it is OK."""
         assert self._end is not None, "only read once it is known"
         return self._end
 
@@ -232,7 +233,7 @@ class StreamAttempt(grpc.aio.Call):
         return (await self._known_status()).debug_error_string()
 
     async def wait_for_connection(self) -> None:
-        """Wait until the call has been sent; raise its error if it failed before."""
+        """Wait until the call has been sent; raise its error if it fails before that."""
         try:
             await self.call.wait_for_connection()
         except grpc.aio.AioRpcError:
@@ -241,12 +242,12 @@ class StreamAttempt(grpc.aio.Call):
             await self._raise_end()
 
     def __repr__(self) -> str:
-        """Show grpc's own call."""
+        """Return the text of grpc's own call."""
         return repr(self.call)
 
 
 def _anew(error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
-    """Return the same error, not raised yet: a raised one refers to the attempt that keeps it (CB-10)."""
+    """Return a copy of the error, because a raised error refers to the attempt that stores it (CB-10)."""
     return grpc.aio.AioRpcError(
         error.code(),
         error.initial_metadata(),

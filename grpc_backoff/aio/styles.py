@@ -1,4 +1,4 @@
-"""How a caller reads the responses of a stream and writes its requests, and grpc's errors for mixing the styles."""
+"""The two styles in which a caller reads responses or writes requests, and grpc's errors for mixing them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALREADY_FINISHED = "RPC already finished."
 
 
 class StreamResponse(grpc.aio.Call):
-    """A call that is iterated over or read from."""
+    """A call whose responses are either iterated over or read one by one."""
 
     _responses: AsyncIterator[Any] | None = None
     _reads = False
@@ -45,19 +45,19 @@ class StreamResponse(grpc.aio.Call):
 
 
 class StreamRequest(grpc.aio.Call):
-    """A call whose caller writes requests, unless an iterator was passed."""
+    """A call whose requests are either taken from an iterator or written one by one."""
 
     takes_writes = True
 
     async def write(self, request: Any) -> None:
-        """Send one request, once there is a connection."""
+        """Send one request, after waiting for a connection if there is none."""
         self._check_style()
         if self.done():
             raise asyncio.InvalidStateError(_ALREADY_FINISHED)
         await self._write(request)
 
     async def done_writing(self) -> None:
-        """Finish sending requests; nothing happens if the call has ended."""
+        """Finish sending requests; does nothing if the call has ended."""
         self._check_style()
         if not self.done():
             await self._done_writing()

@@ -1,4 +1,4 @@
-"""The functions with which `grpc_backoff.install` replaces `grpc.aio`'s constructors, and how they are removed."""
+"""The replacement of `grpc.aio`'s constructors by `grpc_backoff.install`, and its reversal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMES = ("insecure_channel", "secure_channel")
 _MODULES = (
     "grpc.aio",
     "grpc.experimental.aio",
-)  # the latter has its own names, imported from the former with `import *`
+)  # the second one has copies of the names, made by `import *`
 
 _lock = threading.Lock()
 
@@ -27,7 +27,8 @@ _lock = threading.Lock()
 class _Substitute:
     """Replaces a constructor with one of this library's; once it is turned off, it calls the original.
 
-    A class, because an object's type is the one trait that wrappers, which copy names and attributes, do not share.
+    It is a class because its type identifies it: wrappers copy the names and attributes of the object that they wrap,
+    but not its type.
     """
 
     switched_on = False
@@ -39,8 +40,8 @@ class _Substitute:
         self.beneath = beneath
 
     def __call__(self, *args: Any, **kwargs: Any) -> grpc.aio.Channel:
-        # The creation of an interceptor channel has passed through every wrapper of this object. It belongs to grpc,
-        # and to anything that this object wraps.
+        # An interceptor channel that is being created has already passed through every wrapper around this object, so
+        # call the constructor beneath it.
         if not _Substitute.switched_on or front.is_being_made():
             return self.beneath(*args, **kwargs)
         with front.made_by(self.beneath):  # the wrappers of this object have been called already
@@ -49,12 +50,12 @@ class _Substitute:
 
 
 def is_substituted() -> bool:
-    """Return whether `substitute` was called, and `restore` was not since."""
+    """Return whether the replacements are turned on."""
     return _Substitute.switched_on
 
 
 def substitute() -> None:
-    """Replace grpc's constructors with this library's, unless that is already done."""
+    """Replace grpc's constructors with this library's, unless they are replaced already."""
     with _lock:
         _Substitute.switched_on = True
         for module in _modules():
@@ -65,7 +66,7 @@ def substitute() -> None:
 
 
 def restore() -> None:
-    """Turn the replacements off, and remove those that have not been wrapped since."""
+    """Turn the replacements off, and remove those that have not been wrapped in the meantime."""
     with _lock:
         _Substitute.switched_on = False
         for module in _modules():

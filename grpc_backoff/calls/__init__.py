@@ -1,4 +1,4 @@
-"""The life of a call, without I/O: all decisions about waiting, attempts and retries.
+"""Decides about the waits, attempts and retries of calls, without doing any I/O.
 
 Internal: programs import from `grpc_backoff`.
 """

@@ -14,11 +14,11 @@ class Account(NamedTuple):
 
     Attributes:
         attempts: how many attempts were made.
-        took: how long they and the waits between them took.
+        took: how long the attempts and the waits between them took.
         reason: why no further attempt was made.
         wait: the wait that did not fit before the deadline; None if that was not the reason.
         asked_by: how the server asked for that wait; None if it came from the policy's schedule.
-        left: how much time was left at that point.
+        left: how much time was left until the deadline; None if `wait` is None.
     """
 
     attempts: int
@@ -29,7 +29,7 @@ class Account(NamedTuple):
     left: float | None = None
 
     def __str__(self) -> str:
-        """Give the reason, always in the same words, with the figures at the end."""
+        """Return the reason in fixed words, so that errors can be grouped by it, with the figures at the end."""
         attempts = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
         figures = f"{attempts} in {self.took:.3g} s"
         if self.wait is not None and self.left is not None:

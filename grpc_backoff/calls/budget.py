@@ -1,4 +1,4 @@
-"""The remaining retry budget of a target: throttling as in gRFC A6, counted as gRPC's cores count it (RT-9)."""
+"""A target's remaining retry budget, counted as gRPC's cores count retry throttling (RT-9, gRFC A6)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DIGITS = 6  # rounds off floating-point error: 1.001 * 1000 is not quite 1001
 
 
 class RetryTokens:
-    """The tokens of one target, shared by all its channels in this process that have the same budget."""
+    """One target's tokens, shared by all channels to the target in this process that have the same budget."""
 
     def __init__(self, budget: RetryBudget) -> None:
         """Start with a full budget."""
@@ -28,15 +28,15 @@ class RetryTokens:
 
     @property
     def spent(self) -> bool:
-        """Whether no more than half is left: then there are no retries until enough calls succeed."""
+        """Whether at most half of the tokens are left, so that nothing is retried until enough calls succeed."""
         return 2 * self._left <= self._most
 
     def failed(self) -> None:
-        """Pay for a failure that is retryable, or that the server asks not to retry."""
+        """Take a token for a failure that is retryable, or that the server asks not to retry."""
         self._left = max(0, self._left - _THOUSANDTHS)
 
     def succeeded(self) -> None:
-        """Get back the tokens that a success returns."""
+        """Add the tokens for a success."""
         self._left = min(self._most, self._left + self._refund)
 
 
@@ -48,7 +48,7 @@ _shared: WeakValueDictionary[tuple[str, RetryBudget], RetryTokens] = WeakValueDi
 
 
 def tokens_of(target: str, budget: RetryBudget) -> RetryTokens:
-    """Return the tokens of a target; they are discarded with the last channel that uses them."""
+    """Return a target's tokens, which are discarded with the last channel that uses them."""
     tokens = _shared.get((target, budget))
     if tokens is None:
         tokens = _shared[target, budget] = RetryTokens(budget)

@@ -1,8 +1,8 @@
-"""Decides what follows a failed attempt: another one after a wait, or the end. Pure functions, used by the machine.
+"""Decides whether a failed attempt is followed by another, and when. Pure functions, used by the machine.
 
 The order of the checks is gRPC's (gRFC A6): whether the code is retryable and the call uncommitted, whether there is
-budget, whether attempts are left, and only then the server's hint. The deadline is last: a wait must leave time for an
-attempt.
+budget, whether attempts are left, and only then the server's hint. The deadline is checked last, because a wait must
+leave time for an attempt.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ _UNAUTHENTICATED = "UNAUTHENTICATED"
 _TIMED_OUT = "DEADLINE_EXCEEDED"
 _CONFLICTS = frozenset({"ABORTED", "ALREADY_EXISTS"})
 _LONGEST = 24 * 60 * 60.0
-"""The longest plausible wait, in seconds, that a server can ask for if nothing else bounds it."""
+"""The longest wait, in seconds, that a server can ask for if nothing else limits it (RT-3)."""
 _SCATTERED = frozenset({WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER})
-"""The server hints that many clients may receive alike; gRPC's own pushback is honoured exactly instead (RT-3)."""
+"""The server hints to which jitter is added, because many clients may receive the same one. gRPC's own pushback is
+honoured exactly (RT-3)."""
 
 
 @record
@@ -32,10 +33,10 @@ class FailedAttempt(NamedTuple):
         code: the status code's name.
         hint: the server hint, if any.
         own_timeout: whether the attempt had less time than the call, so that DEADLINE_EXCEEDED need not end the call.
-        refused: whether the server rejected the call with a GOAWAY before processing it, and the core leaves it to us.
+        refused: whether a GOAWAY rejected the call before the server processed it, and the core did not repeat it.
         committed: whether part of the response has reached the caller (RT-8).
-        oversized: whether a message exceeded a size limit: it would be no smaller next time, and the call may have been
-            executed.
+        oversized: whether a message exceeded a size limit. That is not retried, because the message would be no
+            smaller and the server may have executed the call.
     """
 
     code: str
@@ -48,11 +49,11 @@ class FailedAttempt(NamedTuple):
 
 @record
 class Progress(NamedTuple):
-    """The progress of a call.
+    """A call's progress through its attempts.
 
     Attributes:
         attempt: the number of the running or last attempt, from 1.
-        step: how many waits of the policy's sequence have been used; a pushback restarts it (RT-3).
+        step: how many waits of the policy's sequence have been used; a pushback restarts the sequence (RT-3).
         previous: the last wait of the sequence, from which decorrelated backoff continues.
         refreshed: whether the credentials have already been renewed (RT-4).
         refused: whether the call has already been repeated after a GOAWAY.
@@ -70,7 +71,7 @@ class Retry(NamedTuple):
     """Make another attempt.
 
     Attributes:
-        delay: the wait before it, in seconds.
+        delay: the wait before the attempt, in seconds.
         source: what determined the wait.
         progress: the progress at the start of the new attempt.
         asked: how many seconds the server asked for, before jitter and cap; None if it did not ask.
@@ -92,11 +93,13 @@ class GiveUp(NamedTuple):
         reason: why a retryable failure is not retried; None for any other failure.
         wait: the wait, in seconds, that does not fit before the deadline; None if that is not the reason.
         asked_by: how the server asked for that wait; None if it came from the policy's schedule.
+        left: the time until the deadline, in seconds, at the moment of this decision; None if `wait` is None.
     """
 
     reason: Reason | None = None
     wait: float | None = None
     asked_by: WaitSource | None = None
+    left: float | None = None
 
 
 def is_retryable(policy: RetryPolicy, failure: FailedAttempt) -> bool:
@@ -107,7 +110,7 @@ def is_retryable(policy: RetryPolicy, failure: FailedAttempt) -> bool:
 
 
 def is_conflict(policy: RetryPolicy, failure: FailedAttempt) -> bool:
-    """Return whether the failure is one for the `on_conflict` hook: a conflict that is not retried (RT-5)."""
+    """Return whether the failure is a conflict that is not retried, so that `on_conflict` is called (RT-5)."""
     return failure.code in _CONFLICTS and not is_retryable(policy, failure)
 
 
@@ -129,11 +132,11 @@ def decide(
     can_refresh: bool,
     rng: Random,
 ) -> Retry | GiveUp:
-    """Decide what follows a failure.
+    """Decide whether a call is retried after a failure.
 
     Args:
-        policy: how the call is retried.
-        progress: the progress of the call.
+        policy: the call's retry policy.
+        progress: the call's progress.
         failure: how its last attempt failed.
         left: the seconds until the call's deadline; None without one.
         budget_spent: whether the target's budget allows no retries after paying for this failure (RT-9).
@@ -155,9 +158,9 @@ def decide(
         retry = Retry(0.0, WaitSource.REFRESH, following._replace(refreshed=True), refresh=True)
     else:
         retry = _wait(policy, following, _heard(policy, failure.hint, left), rng)._replace(refresh=renews)
-    if left is not None and retry.delay >= left:  # RT-3: it would fail anyway, but later
+    if left is not None and retry.delay >= left:  # RT-3: a wait would only delay the failure
         asked_by = None if retry.asked is None else retry.source
-        return GiveUp(Reason.DEADLINE, retry.delay or None, asked_by)
+        return GiveUp(Reason.DEADLINE, retry.delay or None, asked_by, left if retry.delay else None)
     if retry.source in _SCATTERED:
         return retry._replace(delay=policy.scatter(retry.delay, rng, left))
     return retry
@@ -177,7 +180,7 @@ def _obstacle(policy: RetryPolicy, progress: Progress, hint: ServerHint | None, 
 
 
 def _heard(policy: RetryPolicy, hint: ServerHint | None, left: float | None) -> ServerHint | None:
-    """Return the server hint, unless it is implausibly long and nothing else bounds the wait."""
+    """Return the server hint; None if it asks for an implausibly long wait that nothing else limits."""
     boundless = left is None and policy.max_server_delay is None
     return None if boundless and hint is not None and (hint.delay or 0.0) > _LONGEST else hint
 

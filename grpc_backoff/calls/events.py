@@ -1,6 +1,6 @@
-"""Frozen records about retried calls, which listeners receive in addition to the connection's events.
+"""The events for calls with a retry policy, which listeners receive in addition to connection events.
 
-They contain no payloads, metadata or tokens (RT-11). Times are in seconds.
+Events contain no payloads, metadata or tokens (RT-11). Times are in seconds.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ class WaitSource(enum.Enum):
     PUSHBACK = "grpc-retry-pushback-ms"
     """gRPC's own trailer, `grpc-retry-pushback-ms` (gRFC A6)."""
     RETRY_INFO = "google.rpc.RetryInfo"
-    """A `google.rpc.RetryInfo` in the details of the rich status."""
+    """A `google.rpc.RetryInfo` in the status details (rich error model)."""
     RETRY_AFTER = "retry-after"
-    """The HTTP header, in seconds or as a date (RFC 9110)."""
+    """HTTP's `retry-after` header, in seconds or as a date (RFC 9110)."""
     REFRESH = "refreshed credentials"
-    """No wait: the credentials were renewed, and the retry follows at once (RT-4)."""
+    """The credentials were renewed, so the call is retried without a wait (RT-4)."""
     REFUSED = "refused stream"
-    """No wait: a GOAWAY ended the call, and it is repeated once, on the next connection."""
+    """A GOAWAY rejected the call, so it is repeated once, without a wait, on the next connection."""
 
 
 class Reason(enum.Enum):
     """Why a retryable call was not retried."""
 
     ATTEMPTS = "no attempts are left"
-    DEADLINE = "the deadline leaves no time for another"
+    DEADLINE = "the deadline leaves no time for another attempt"
     BUDGET = "the retry budget is used up"
-    STOPPED = "the server asked for no retry"
+    STOPPED = "the server asked the client not to retry"
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class CallEvent:
     Attributes:
         target: the channel's target as given.
         method: the method's path, `/package.Service/Method`.
-        at: when it happened, in seconds on the channel's monotonic clock.
+        at: the time of the event, in seconds on the channel's monotonic clock.
         attempt: the number of the attempt that the event is about, from 1.
         call_id: identifies the call in all its events, log lines and hooks.
     """
@@ -61,9 +61,9 @@ class CallEvent:
 class CallRetried(CallEvent):
     """The attempt failed with `code`; the next one follows in `delay` seconds, as determined by `source`.
 
-    `server_delay` is the wait that the server asked for, in seconds; `delay` is that wait with the policy's jitter and
-    limits (RT-3). It is None if the server did not ask, or its request was ignored. `trace_id` identifies the caller's
-    trace, as 32 hexadecimal digits; None if OpenTelemetry has no active trace.
+    `server_delay` is the wait, in seconds, that the server asked for; None if it asked for none or its request was
+    ignored. If it is set, `delay` is that wait after the policy's jitter and limits are applied (RT-3). `trace_id` is
+    the id of the caller's trace, as 32 hexadecimal digits; None if OpenTelemetry has no active trace.
     """
 
     code: str
@@ -84,7 +84,7 @@ class CallSucceeded(CallEvent):
 class CallExhausted(CallEvent):
     """The attempt failed with `code`, which the policy retries, but no further attempt followed (RT-6).
 
-    `took` is the number of seconds since the call began; `trace_id` is as in `CallRetried`.
+    `reason` says why. `took` is the number of seconds since the call began; `trace_id` is as in `CallRetried`.
     """
 
     code: str

@@ -1,4 +1,4 @@
-"""What a program can do when a call fails: renew credentials, resolve a conflict, record the failure (RT-4 to RT-6)."""
+"""Hooks: the functions with which a program renews credentials and handles failed calls (RT-4 to RT-6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEY = r"(?a)[0-9a-z_.-]+"
 
 @value(frozen=True, slots=True, kw_only=True)
 class FailedCall:
-    """A failed attempt, as a hook sees it.
+    """A failed attempt, as passed to a hook.
 
     Attributes:
         target: the channel's target as given.
@@ -28,9 +28,9 @@ class FailedCall:
         attempt: the number of the attempt, from 1.
         code: the status code.
         details: the status details, from the server or from grpc.
-        trailing_metadata: the pairs of the server's trailing metadata; not shown by `repr`.
+        trailing_metadata: the server's trailing metadata, as pairs; not shown by `repr`.
         took: the seconds since the call began.
-        reason: why there is no further attempt; None if that is not what the hook is for.
+        reason: why there is no further attempt; None except for `on_exhausted`.
         call_id: the call's identifier, as in its events and log lines.
         request: the request in its serialized form, so that a hook can store it; None for a stream of requests. Not
             shown by `repr`.
@@ -49,32 +49,34 @@ class FailedCall:
 
 
 Hook = Callable[[FailedCall], Any]
-"""A function or a coroutine function. Exceptions from it are logged and do not change the error of the call."""
+"""A function or a coroutine function. Its exceptions are logged and do not change the call's error."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class RetryHooks:
-    """The functions that a channel calls when its calls fail, in the context of the call.
+    """The functions that a channel calls when its calls fail. Each runs in the call's `contextvars` context.
 
-    In the asyncio API they run on the event loop. A coroutine is awaited up to the call's deadline, and continues to
-    run after that. In the synchronous API they are plain functions, and run in the thread of a blocking call.
+    In the asyncio API, hooks run on the event loop. If a hook is a coroutine function, the call waits for the coroutine
+    until the call's deadline; the coroutine continues to run after that. In the synchronous API, hooks are plain
+    functions, and the hooks of a blocking call run in the thread that made the call.
     """
 
     refresh_credentials: Hook | None = None
-    """Called the first time that a call fails with UNAUTHENTICATED; the call is then repeated at once (RT-4).
+    """Called when a call fails with UNAUTHENTICATED; the first time this happens in a call, the call is retried at once
+    (RT-4).
 
-    It may return metadata as pairs, which replace the call's own pairs with the same keys. While it runs, other calls
-    of the channel that fail with UNAUTHENTICATED wait for it and share the result.
+    The hook may return metadata pairs; each replaces any pair of the call that has the same key. While the hook runs,
+    other calls on the channel that fail with UNAUTHENTICATED wait for it and share the result.
     """
 
     on_conflict: Hook | None = None
-    """Called when a call fails with ABORTED or ALREADY_EXISTS and its policy does not retry that (RT-5)."""
+    """Called when a call fails with ABORTED or ALREADY_EXISTS and its policy does not retry that code (RT-5)."""
 
     on_exhausted: Hook | None = None
-    """Called when a call gives up after a failure that its policy retries (RT-6)."""
+    """Called when a call gives up after a retryable failure (RT-6)."""
 
     def __post_init__(self) -> None:
-        """Check that each hook is callable; OptionError names the wrong one."""
+        """Check that each hook is callable; OptionError if one is not."""
         for name in names_of(self):
             value = getattr(self, name)
             if value is not None and not callable(value):
@@ -82,18 +84,20 @@ class RetryHooks:
 
 
 def renewed_metadata(given: Any) -> tuple[tuple[str, str | bytes], ...]:
-    """Return the pairs from a hook; TypeError, without the values, if grpc would not accept them as metadata."""
+    """Return the metadata from a hook; TypeError, which shows no values, if grpc would not accept it."""
     try:
         pairs = tuple((key, value) for key, value in given or ())
     except (TypeError, ValueError):
         kind = type(given).__qualname__
-        raise TypeError(f"refresh_credentials returned {kind}: expected pairs of metadata, or None") from None
+        raise TypeError(f"refresh_credentials returned {kind}: expected (key, value) pairs, or None") from None
     for key, given_value in pairs:
         if not isinstance(key, str) or not re.fullmatch(_KEY, key):
-            raise TypeError(f"refresh_credentials returned key={key!r}: expected lower-case letters, digits and -_.")
+            raise TypeError(
+                f"refresh_credentials returned key={key!r}: expected only lower-case letters, digits, '-', '_' and '.'"
+            )
         if not isinstance(given_value, bytes if key.endswith("-bin") else str):
             kind = type(given_value).__qualname__
             raise TypeError(
-                f"refresh_credentials returned {kind} for {key}: expected bytes for keys in -bin, str for others"
+                f"refresh_credentials returned {kind} for {key}: expected bytes for keys in -bin, and str otherwise"
             )
     return pairs

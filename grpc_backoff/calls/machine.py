@@ -1,9 +1,9 @@
 r"""The life of one call as a pure state machine: (state, input, now, randomness) -> (state, effects).
 
 All decisions about a call that may wait for a connection or be attempted more than once are made here: when an attempt
-begins, whether it is repeated, how long to wait, which hook is called, how the call ends. Nothing here uses grpc, an
-event loop, a thread or a clock. The machine returns effects, and a shell executes them in order. The table at the end
-of this module is the machine: a pair of phase and input that is not in it raises `IllegalTransition`.
+begins, whether it is repeated, how long to wait, which hook is called, and how the call ends. Nothing here uses grpc,
+an event loop, a thread or a clock. The machine returns effects, and a shell executes them in order. The table at the
+end of this module defines all transitions: a pair of phase and input that is not in it raises `IllegalTransition`.
 
 ::
 
@@ -13,8 +13,8 @@ of this module is the machine: a pair of phase and input that is not in it raise
        |
        `- there is no connection -> WAITING ---- connected ----> RUNNING
 
-A call without a retry policy is handed over once its attempt has begun: from then on it ends as that attempt ends, and
-no decisions are left. An attempt's wait for a connection is part of the attempt (RT-7).
+A call without a retry policy is handed over once its attempt has begun. It then ends as that attempt does, and nothing
+is left to decide. An attempt's wait for a connection is part of the attempt (RT-7).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ __all__ = [
 ]
 
 Metadata = tuple[tuple[str, str | bytes], ...]
-"""Pairs of metadata."""
+"""Metadata, as pairs of a key and a value."""
 
 _UNAVAILABLE = "UNAVAILABLE"
 _TIMED_OUT = "DEADLINE_EXCEEDED"
@@ -81,12 +81,12 @@ _FIRST = Progress()
 
 
 class CallPhase(enum.Enum):
-    """The phase of a call."""
+    """A call's phase."""
 
-    __hash__ = object.__hash__  # implemented in C: every step looks up the table
+    __hash__ = object.__hash__  # implemented in C, because every step looks up the table
 
     RUNNING = enum.auto()
-    """An attempt is on a connection, or about to be."""
+    """An attempt is on a connection, or about to be sent."""
     WAITING = enum.auto()
     """The attempt waits for a connection."""
     DECIDING = enum.auto()
@@ -94,11 +94,11 @@ class CallPhase(enum.Enum):
     SLEEPING = enum.auto()
     """An attempt has failed, and the next one follows after a wait."""
     DONE = enum.auto()
-    """Final: the outcome of the call is known."""
+    """The final phase: the outcome of the call is known."""
 
 
 class Hook(enum.Enum):
-    """The program's hooks; the values are the names in `RetryHooks`."""
+    """The program's hooks; each value is the name of a field of `RetryHooks`."""
 
     REFRESH = "refresh_credentials"
     CONFLICT = "on_conflict"
@@ -109,31 +109,32 @@ class Ending(enum.Enum):
     """How a call ends."""
 
     ATTEMPT = enum.auto()
-    """With the result of its last attempt, now or later."""
+    """The call ends with the result of its last attempt, which may still be running."""
     EXHAUSTED = enum.auto()
-    """With the last attempt's failure and the account of all attempts (RT-6)."""
+    """The call ends with the failure of its last attempt, and the account of all attempts (RT-6)."""
     CANCELLED = enum.auto()
-    """Cancelled while no attempt was on a connection."""
+    """The call is cancelled while no attempt is on a connection."""
     BROKEN = enum.auto()
-    """The attempt could not be made: the exception is passed on to the caller."""
+    """The attempt could not be made, and the exception is passed on to the caller."""
 
 
 @record
 class CallState(NamedTuple):
-    """The complete state of a call. Times are in seconds on the shell's monotonic clock.
+    """A call's complete state. Times are in seconds on the shell's monotonic clock.
 
-    A named tuple, because every successful call creates two, at a third of the cost of a frozen dataclass.
+    It is a named tuple, because every successful call creates two of them, and a frozen dataclass would cost three
+    times as much.
 
     Attributes:
-        phase: the phase of the call.
-        call_id: its text identifies the call in events and log lines.
-        trace_id: the caller's trace; None if there is none.
+        phase: the call's phase.
+        call_id: an object whose text identifies the call in events and log lines.
+        trace_id: the id of the caller's trace; None if there is none.
         began: when the call began.
-        end: the deadline over all attempts and waits (RT-7); None without one.
+        end: the deadline of the whole call, with its attempts and waits (RT-7); None without one.
         attempt_began: when the latest attempt began; its wait for a connection is part of it.
         attempt_end: the deadline of that attempt; None without one.
         progress: the progress through the schedule.
-        own_timeout: whether the attempt has less time than the call, so that its end need not be the call's.
+        own_timeout: whether the attempt has less time than the call, so that its timeout need not end the call.
         waited: whether the attempt has waited for a connection.
         missed: whether a connection that it waited for was lost before the attempt could use it.
         committed: whether part of the attempt's response has reached the caller (RT-8).
@@ -177,12 +178,12 @@ class NotConnected(NamedTuple):
 
 @record
 class Begun(NamedTuple):
-    """The attempt is on a connection. Sent only if the call is `handed_over` to it."""
+    """The attempt is on a connection. The shell sends this only if the machine is `handed_over`."""
 
 
 @record
 class ConnectionReady(NamedTuple):
-    """There is a connection for the waiting attempt."""
+    """There is a connection for the attempt that waits for one."""
 
 
 @record
@@ -199,7 +200,7 @@ class NoConnection(NamedTuple):
 
 @record
 class OkStatus(NamedTuple):
-    """The attempt succeeded; `observed` is whether anything listens for successful first attempts."""
+    """The attempt succeeded; `observed` says whether any listener wants to receive successes at the first attempt."""
 
     observed: bool = False
 
@@ -212,8 +213,8 @@ class NonOkStatus(NamedTuple):
         code: the name of the status code.
         hint: the server hint, if any (RT-3).
         unsent: whether the call is known never to have left this process.
-        refused: whether the server rejected the stream with a GOAWAY, and the core leaves it to us to repeat the call.
-        oversized: whether a message exceeded the size limit of one of the two sides.
+        refused: whether the server rejected the stream with a GOAWAY, and the core did not repeat the call.
+        oversized: whether a message exceeded the size limit of the client or of the server.
         can_refresh: whether the credentials can be renewed (RT-4).
     """
 
@@ -242,7 +243,7 @@ class CallTimerFired(NamedTuple):
 
 @record
 class HookDone(NamedTuple):
-    """The hook has returned; `metadata` is the renewed metadata, None if it failed or renewed nothing."""
+    """The hook has returned; `metadata` is the renewed metadata, None if it failed or does not renew any."""
 
     metadata: Metadata | None = None
 
@@ -254,7 +255,7 @@ class CancelRequested(NamedTuple):
 
 @record
 class ChannelClosing(NamedTuple):
-    """The channel is closing: nothing is repeated from now on."""
+    """The channel is closing, so nothing is repeated any more."""
 
 
 Input = (
@@ -279,9 +280,10 @@ Input = (
 
 @record
 class Begin(NamedTuple):
-    """Make an attempt with a timeout of this many seconds, and with this metadata in place of the caller's same keys.
+    """Make an attempt with a timeout of this many seconds.
 
-    The shell answers with `NotConnected` if there is no connection for it.
+    `metadata` replaces the caller's metadata with the same keys. The shell answers with `NotConnected` if there is no
+    connection for the attempt.
     """
 
     seconds: float | None
@@ -295,12 +297,12 @@ class Enqueue(NamedTuple):
 
 @record
 class FailSoon(NamedTuple):
-    """Send `NoConnection`, but only after the caller has received the call object."""
+    """Send `NoConnection` to the machine, but only after the caller has received the call object."""
 
 
 @record
 class FailAttempt(NamedTuple):
-    """The waiting attempt has failed for lack of a connection, with this code (CH-4)."""
+    """Fail the waiting attempt with this code, for lack of a connection (CH-4)."""
 
     code: str
 
@@ -319,14 +321,14 @@ class CallHook(NamedTuple):
 
 @record
 class Finish(NamedTuple):
-    """End the call this way; `gave_up` is the decision of an exhausted call, for its account, with the time left."""
+    """End the call; if its retries are exhausted, `gave_up` is the decision to make no further attempt."""
 
     ending: Ending
     gave_up: GiveUp | None = None
-    left: float | None = None
 
 
-_AS_ATTEMPT = Finish(Ending.ATTEMPT)
+# The effects without arguments that occur in most calls.
+_AS_ATTEMPT, _CANCEL_TIMER, _ENQUEUE = Finish(Ending.ATTEMPT), CancelTimer(), Enqueue()
 
 Effect = (
     Begin
@@ -344,7 +346,7 @@ Step = tuple[CallState, list[Effect]]
 
 
 class Surroundings(Protocol):
-    """What the calls of one channel share, and what may change while they run."""
+    """The parts of a channel that its calls share and that may change while they run."""
 
     @property
     def rng(self) -> Random:
@@ -364,15 +366,15 @@ class Surroundings(Protocol):
 
 @value(frozen=True, slots=True)
 class CallMachine:
-    """The rules for the calls of one method. It holds no state: `begin` and `step` are functions of their arguments.
+    """The rules for calls to one method, without state: `begin` and `step` are functions of their arguments.
 
     Attributes:
         target: the channel's target as given.
         method: the method's path, `/package.Service/Method`.
-        policy: how a call is retried; None for no retries.
-        wait_for_ready: whether its attempts survive failures to connect (CH-3).
-        by_config: whether that comes only from the service config.
-        repeatable: whether an attempt that never left this process can be repeated: the shell keeps the requests.
+        policy: the retry policy; None for no retries.
+        wait_for_ready: whether attempts keep waiting after a failure to connect (CH-3).
+        by_config: whether `wait_for_ready` comes only from the service config.
+        repeatable: whether the shell keeps the requests, so that it can repeat an attempt that never left this process.
     """
 
     target: str
@@ -384,8 +386,13 @@ class CallMachine:
 
     @property
     def handed_over(self) -> bool:
-        """Whether a call ends as its first attempt on a connection does, with no decisions left."""
+        """Whether a call ends as its first attempt on a connection does, so that nothing is left to decide."""
         return self.policy is None and not self.repeatable
+
+    @property
+    def outlasts_dials(self) -> bool:
+        """Whether a call may survive a failed attempt to connect, by waiting longer or by making another attempt."""
+        return self.policy is not None or self.wait_for_ready
 
     def begin(
         self,
@@ -402,13 +409,12 @@ class CallMachine:
             now: the time on the shell's clock, in seconds.
             timeout: the caller's timeout for the whole call, in seconds.
             limit: the service config's timeout for the whole call, in seconds.
-            call_id: its text identifies the call in its events.
-            trace_id: the caller's trace.
+            call_id: an object whose text identifies the call in its events.
+            trace_id: the id of the caller's trace.
         """
-        policy = self.policy
-        deadline = None if policy is None else policy.deadline
-        bounded = not (timeout is None and limit is None and deadline is None)
-        end = _earliest(now, timeout, limit, deadline) if bounded else None
+        policy, end = self.policy, None if timeout is None else now + timeout
+        if limit is not None or (policy is not None and policy.deadline is not None):
+            end = _earliest(now, timeout, limit, None if policy is None else policy.deadline)
         own = policy is not None and policy.timeout is not None
         attempt_end, own_timeout = self._attempt_end(now, end) if own else (end, False)
         seconds = None if attempt_end is None else attempt_end - now
@@ -416,12 +422,13 @@ class CallMachine:
         return state, Begin(seconds, ())
 
     def shown_end(self, now: float, timeout: float | None) -> float | None:
-        """Return the deadline that `time_remaining` shows of a call that begins now: without the service config's."""
-        deadline = None if self.policy is None else self.policy.deadline
-        return None if timeout is None and deadline is None else _earliest(now, timeout, deadline)
+        """Return the deadline for `time_remaining` of a call that begins now; it ignores the service config's limit."""
+        if self.policy is None or self.policy.deadline is None:
+            return None if timeout is None else now + timeout
+        return _earliest(now, timeout, self.policy.deadline)
 
     def step(self, state: CallState, given: Input, now: float, around: Surroundings) -> Step:
-        """Return the state after `given`, and the effects that the shell must execute, in this order.
+        """Return the state after this input, and the effects that the shell must execute, in this order.
 
         Raises:
             IllegalTransition: the table has no entry for this phase and input.
@@ -431,7 +438,7 @@ class CallMachine:
             raise IllegalTransition(f"{type(given).__name__} in phase {state.phase.name}")
         return handler(self, state, given, now, around)
 
-    # The start of an attempt, up to a connection.
+    # The start of an attempt, until it has a connection.
 
     def _attempt(self, state: CallState, now: float) -> Step:
         """Start another attempt."""
@@ -455,26 +462,26 @@ class CallMachine:
         return end, False
 
     def _hand_over(self, state: CallState, _given: Begun, _now: float, _around: Surroundings) -> Step:
-        return state._replace(phase=CallPhase.DONE), [Finish(Ending.ATTEMPT)]
+        return state._replace(phase=CallPhase.DONE), [_AS_ATTEMPT]
 
     def _not_connected(self, state: CallState, given: NotConnected, now: float, _around: Surroundings) -> Step:
-        """Wait for a connection, or fail with the error of the last dial (CH-3, SH-3)."""
+        """Wait for a connection, or fail with the last dial's error (CH-3, SH-3)."""
         effects: list[Effect] = []
         if state.waited:
             state, effects = self._missed(state, Missed(), now, _around)
         if not effects and given.failing and not self._outlasts_failures(resolved=given.resolved):
             effects = [FailSoon()]
         at: list[Effect] = [] if state.attempt_end is None else [ArmTimer(_not_nan(state.attempt_end, now))]
-        return state._replace(phase=CallPhase.WAITING, waited=True), [*at, Enqueue(), *effects]
+        return state._replace(phase=CallPhase.WAITING, waited=True), [*at, _ENQUEUE, *effects]
 
     def _connected(self, state: CallState, _given: ConnectionReady, now: float, around: Surroundings) -> Step:
         if state.attempt_end is not None and not now < state.attempt_end:
-            return self._wait_is_over(state, CallTimerFired(), now, around)  # before the timer has fired
+            return self._wait_is_over(state, CallTimerFired(), now, around)  # its timer has not fired yet
         seconds = None if state.attempt_end is None else state.attempt_end - now
-        return state._replace(phase=CallPhase.RUNNING), [CancelTimer(), Begin(seconds, state.metadata)]
+        return state._replace(phase=CallPhase.RUNNING), [_CANCEL_TIMER, Begin(seconds, state.metadata)]
 
     def _missed(self, state: CallState, _given: Missed, _now: float, _around: Surroundings) -> Step:
-        """Keep waiting, once: a fail-fast call must not wait for ever on a peer that hangs up after SETTINGS (CB-7)."""
+        """Keep waiting; a fail-fast call does so only once, because the peer may hang up after each SETTINGS (CB-7)."""
         gives_up = state.missed and not self.wait_for_ready
         return state._replace(missed=True), [FailSoon()] if gives_up else []
 
@@ -486,8 +493,8 @@ class CallMachine:
     def _outlasts_failures(self, *, resolved: bool) -> bool:
         """Return whether the call keeps waiting after a failed dial (CH-3).
 
-        In grpc, a service config takes effect once the target's name has first been resolved; until then, nothing makes
-        the call wait.
+        In grpc, a service config takes effect once the target's name has first been resolved; until then, it does not
+        make calls wait.
         """
         return self.wait_for_ready and (resolved or not self.by_config)
 
@@ -496,7 +503,7 @@ class CallMachine:
 
     def _failed_waiting(self, state: CallState, code: str, now: float, around: Surroundings) -> Step:
         state, effects = self._after(state, NonOkStatus(code), now, around)
-        return state, [CancelTimer(), FailAttempt(code), *effects]
+        return state, [_CANCEL_TIMER, FailAttempt(code), *effects]
 
     # The end of an attempt.
 
@@ -514,7 +521,7 @@ class CallMachine:
             return self._after(state, given, now, around)
         if state.end is not None and not now < state.end:
             return self._failed_waiting(state, _TIMED_OUT, now, around)
-        return self._attempt(state, now)  # CH-3: it never left
+        return self._attempt(state, now)  # CH-3: the call never left
 
     def _after(self, state: CallState, given: NonOkStatus, now: float, around: Surroundings) -> Step:
         """Decide what follows a failed attempt (RT-2 to RT-9)."""
@@ -553,7 +560,7 @@ class CallMachine:
         return _finish(state, Ending.ATTEMPT)
 
     def _ran_out(self, state: CallState, code: str, now: float) -> bool:
-        """Return whether an attempt that was cancelled from outside had run out of time (RT-7).
+        """Return whether an attempt that was cancelled by the server had run out of time (RT-7).
 
         Servers in Go and Java reset such a call, and the core sees the reset before its own timer fires.
         """
@@ -580,7 +587,7 @@ class CallMachine:
     def _woken(self, state: CallState, _given: CallTimerFired, now: float, _around: Surroundings) -> Step:
         if now < state.wake:
             return state, [ArmTimer(state.wake)]
-        assert isinstance(state.following, Retry), "SLEEPING waits for a retry"
+        assert isinstance(state.following, Retry), "a call sleeps only before a retry"
         if state.end is not None and not now < state.end:  # RT-7: woken too late
             return self._give_up(state, GiveUp(Reason.DEADLINE), now)
         if state.following.refresh:  # RT-4: after the wait, so that the attempt has fresh credentials
@@ -594,8 +601,8 @@ class CallMachine:
         return self._attempt(state, now)
 
     def _give_up(self, state: CallState, decision: GiveUp, now: float) -> Step:
-        """RT-6: report it, call the hook, and end."""
-        assert decision.reason is not None, "only a call that gives up gets here"
+        """Report that the call gives up, and call the hook; the call ends when the hook has returned (RT-6)."""
+        assert decision.reason is not None, "a call that gives up must have a reason"
         exhausted = CallExhausted(
             **self._at(state, now),
             code=state.failed,
@@ -623,29 +630,29 @@ class CallMachine:
                 return self._give_up(state, GiveUp(Reason.DEADLINE), now)
             state = _with_metadata(state, given.metadata)
             state, effects = (self._next if following.delay else self._retry)(state, following, now)
-            return state, [CancelTimer(), *effects]
-        assert isinstance(following, GiveUp), "DECIDING ends in giving up"
+            return state, [_CANCEL_TIMER, *effects]
+        assert isinstance(following, GiveUp), "a decision without a retry must be to give up"
         if following.reason is None:
             return _finish(state, Ending.ATTEMPT)
-        done = Finish(Ending.EXHAUSTED, following, _left(state, now))
-        return state._replace(phase=CallPhase.DONE, following=None), [CancelTimer(), done]
+        done = Finish(Ending.EXHAUSTED, following)
+        return state._replace(phase=CallPhase.DONE, following=None), [_CANCEL_TIMER, done]
 
     def _hook_is_late(self, state: CallState, _given: CallTimerFired, now: float, around: Surroundings) -> Step:
         return self._answered(state, HookDone(), now, around)
 
-    # What the caller and the channel do.
+    # Inputs from the caller and the channel.
 
     def _commit(self, state: CallState, _given: Committed, _now: float, _around: Surroundings) -> Step:
         return state._replace(committed=True), []
 
     def _commit_to_failed(self, state: CallState, _given: Committed, _now: float, _around: Surroundings) -> Step:
-        """RT-8: the caller has seen part of the failed attempt's response, so the call ends with that failure."""
+        """End the call with the failed attempt, because its caller has seen part of that attempt's response (RT-8)."""
         if isinstance(state.following, Retry):
             return _finish(state, Ending.ATTEMPT)
         return state._replace(committed=True), []
 
     def _cancel_attempt(self, state: CallState, _given: CancelRequested, _now: float, _around: Surroundings) -> Step:
-        return state._replace(phase=CallPhase.DONE), [AbandonAttempt(), Finish(Ending.ATTEMPT)]
+        return state._replace(phase=CallPhase.DONE), [AbandonAttempt(), _AS_ATTEMPT]
 
     def _cancel(self, state: CallState, _given: CancelRequested, _now: float, _around: Surroundings) -> Step:
         return _finish(state, Ending.CANCELLED)
@@ -668,17 +675,17 @@ class CallMachine:
 
 
 def _finish(state: CallState, ending: Ending) -> Step:
-    return state._replace(phase=CallPhase.DONE, following=None), [CancelTimer(), Finish(ending)]
+    return state._replace(phase=CallPhase.DONE, following=None), [_CANCEL_TIMER, Finish(ending)]
 
 
 def _with_metadata(state: CallState, metadata: Metadata) -> CallState:
-    """Return the state with these pairs for the next attempts, replacing others with the same keys."""
+    """Return the state with these metadata pairs for the next attempts, in place of pairs with the same keys."""
     keys = {key for key, _ in metadata}
     return state._replace(metadata=(*(pair for pair in state.metadata if pair[0] not in keys), *metadata))
 
 
 def _earliest(now: float, *spans: float | None) -> float | None:
-    """Return the earliest end of these spans, which begin now; None if none of them ends."""
+    """Return when the shortest of these timeouts, which start now, expires; None if all of them are None."""
     end = None
     for span in spans:
         if span is not None and (end is None or now + span < end):
@@ -729,5 +736,5 @@ _TABLE: Mapping[tuple[CallPhase, type[Input]], _Handler] = {
 
 
 def transitions() -> frozenset[tuple[CallPhase, type[Input]]]:
-    """Return the pairs of phase and input in the table, for tests and diagrams."""
+    """Return the pairs of phase and input that the table contains, for tests and diagrams."""
     return frozenset(_TABLE)

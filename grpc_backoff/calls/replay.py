@@ -24,19 +24,19 @@ class ReplayBuffer:
         self._size = 0
 
     def add(self, request: bytes) -> bool:
-        """Add the next request; return whether all requests can still be sent again."""
+        """Add the next request; return whether the buffer is within its limit, so that all can be sent again."""
         self._kept.append(request)
         self._size += len(request)
         self.end += 1
         return self._size <= self._limit
 
     def __getitem__(self, number: int) -> bytes:
-        """Return a request by number; IndexError if it was released or has not been added yet."""
+        """Return a request by its number; IndexError if it was released or has not been added yet."""
         if number >= self.end:
             raise IndexError(number)
         return self._kept[number - self.end]
 
     def release(self, number: int) -> None:
-        """Discard the requests before this one: they will not be sent again."""
+        """Discard the requests before this number, which will not be sent again."""
         while len(self._kept) > self.end - number:
             self._size -= len(self._kept.popleft())

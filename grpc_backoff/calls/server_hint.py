@@ -1,8 +1,8 @@
-"""Server hints: what a server's metadata says about when to retry (RT-3).
+"""Reads server hints: what the metadata of a failed call says about when to retry (RT-3).
 
 There are three forms, of which the first that is present counts: gRPC's own trailer `grpc-retry-pushback-ms` (gRFC A6),
 a `google.rpc.RetryInfo` among the details of the rich status, and HTTP's `retry-after` (RFC 9110), in seconds or as a
-date. RetryInfo is a protobuf message and is read only if googleapis-common-protos is installed (the extra `status`).
+date. RetryInfo is a protobuf message, which is read only if googleapis-common-protos is installed (the extra `status`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NANOSECONDS = 1_000_000_000  # in a second
 
 @record
 class ServerHint(NamedTuple):
-    """A server hint.
+    """A server's request to retry later, or not at all.
 
     Attributes:
         delay: how many seconds to wait; None means not to retry at all.
@@ -61,7 +61,7 @@ def read_hint(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], fl
 
 
 def _read_pushback(value: str | bytes) -> float | None:
-    """Parse a pushback: seconds, or None (do not retry) for a negative number or anything but a 32-bit number."""
+    """Parse a pushback, and return its seconds; None, for no retry, if it is negative or not a 32-bit number."""
     if not isinstance(value, str) or not re.fullmatch(_MILLISECONDS, value) or len(value) > len(str(_MAX_INT32)):
         return None
     milliseconds = int(value)
@@ -72,7 +72,7 @@ def _read_pushback(value: str | bytes) -> float | None:
 def _messages() -> tuple[type[Any], type[Any], type[Exception]] | None:
     """Return the classes Status and RetryInfo, and the exception for malformed data; None if the extra is missing.
 
-    Imported late, because most programs never receive such a status and importing protobuf is slow.
+    They are imported only here, because most programs never receive such a status and importing protobuf is slow.
     """
     try:
         from google.protobuf.message import DecodeError  # noqa: PLC0415
@@ -103,7 +103,7 @@ def _read_retry_after(value: str | bytes | None, wall_clock: Callable[[], float]
         return None
     if re.fullmatch(_SECONDS, value):
         return float(value)
-    from datetime import UTC  # noqa: PLC0415 - as late as protobuf
+    from datetime import UTC  # noqa: PLC0415 - few servers send a date
     from email.utils import parsedate_to_datetime  # noqa: PLC0415
 
     try:

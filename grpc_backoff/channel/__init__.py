@@ -1,4 +1,4 @@
-"""What asyncio and threaded channels have in common: their set-up, their methods, and how their calls fail.
+"""The code that asyncio and threaded channels have in common: settings, methods, and the failures of calls.
 
 Internal: programs import from `grpc_backoff`.
 """

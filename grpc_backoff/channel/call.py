@@ -1,12 +1,11 @@
-"""What asyncio and threaded calls have in common besides their machine: its inputs, and the outcomes of calls.
+"""The base class of asyncio and threaded calls, which makes the machine's inputs and the outcomes of calls.
 
-Each API defines how it reads the status of one of grpc's attempts, and which error its calls end with.
+Each API defines how to read the status of one of grpc's attempts, and which error its calls end with.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
 from contextvars import copy_context
 from sys import modules
 from typing import Any, ClassVar
@@ -25,17 +24,19 @@ from grpc_backoff.telemetry.identity import CallId
 from grpc_backoff.telemetry.spans import CallSpans, spans_of
 from grpc_backoff.telemetry.trace import OPENTELEMETRY, current_trace_id
 
-__all__ = ["BETWEEN", "CallShell", "Status"]
+__all__ = ["BETWEEN", "TRACKED", "CallShell", "Status"]
 
 BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 """The phases of a call between two attempts."""
+TRACKED = BETWEEN | {m.CallPhase.WAITING}
+"""The phases in which the channel has a record of the call."""
 _FEW = range(11)
-"""Attempts that need no warning, whatever their policy: a closer check takes time."""
+"""The values of `max_attempts` that never cause a warning, so policies with them need no closer check."""
 
 
 @record
 class Status(NamedTuple):
-    """The end of a call, as far as it is known at that time: initial metadata may arrive after the status."""
+    """The status of a call that has ended, as far as it is known; initial metadata may arrive later."""
 
     code: grpc.StatusCode
     details: str
@@ -47,13 +48,15 @@ class Status(NamedTuple):
 
 
 class CallShell:
-    """The common base of the calls: the machine, and its inputs."""
+    """The base class for calls: it holds the machine, and makes the machine's inputs."""
 
     exhausted_error: ClassVar[Any]
     """The `RetriesExhaustedError` of this API."""
     _connection: Any = None
     _error: BaseException | None = None
     _failed: FailedCall | None = None
+    _request: Any = None
+    _spans: CallSpans | None = None
 
     def __init__(
         self,
@@ -62,49 +65,44 @@ class CallShell:
         timeout: float | None,
         limit: float | None,
         call_id: str | None,
-        request: Any,
     ) -> None:
-        """Get the first effect from the machine, without executing anything yet.
+        """Begin the call in the machine; no effects are executed yet.
 
         Args:
-            calls: what the channel's calls share.
+            calls: the environment that the channel's calls share.
             machine: the rules for this call.
-            timeout: the caller's timeout for the whole call, in seconds (RT-7), or the time left of the call being
-                served here.
-            limit: the service config's timeout, which bounds the whole call too, but is not part of `time_remaining`.
+            timeout: the caller's timeout for the whole call, in seconds (RT-7), or the time remaining on the inbound
+                call that is being served (deadline propagation).
+            limit: the service config's timeout, in seconds. It also bounds the whole call, but `time_remaining` ignores
+                it.
             call_id: identifies the call in events and log lines; generated if None.
-            request: the single request that the attempts send, if there is one: for hooks.
         """
-        policy = machine.policy
+        policy, trace_id = machine.policy, None
         self._calls: ChannelCalls = calls
         self._machine = machine
-        self._request = request
-        self._inputs: deque[m.Input] = deque()
+        self._timeout = timeout
         self._context = copy_context()  # later attempts belong to the caller's trace too
-        traced = policy is not None and OPENTELEMETRY in modules
-        self._spans: CallSpans | None = spans_of(machine.method) if traced else None
-        now = calls.now()
-        self._shown_end = machine.shown_end(now, timeout)
-        self._state, self._first = machine.begin(
-            now,
-            timeout,
-            limit,
-            call_id="" if policy is None else call_id or CallId(),
-            trace_id=current_trace_id() if traced else None,
-        )
+        if policy is not None and OPENTELEMETRY in modules:
+            self._spans, trace_id = spans_of(machine.method), current_trace_id()
+        own_id = "" if policy is None else call_id or CallId()
+        self._state, self._first = machine.begin(calls.now(), timeout, limit, call_id=own_id, trace_id=trace_id)
         if policy is not None and policy.max_attempts not in _FEW:
             calls.warn_of(machine.method, policy, bounded=self._state.end is not None)
 
+    def _shown_end(self) -> float | None:
+        """Return the deadline that `time_remaining` uses; None if there is none."""
+        return self._machine.shown_end(self._state.began, self._timeout)
+
     @abstractmethod
     def feed(self, given: m.Input) -> None:
-        """Step the machine."""
+        """Step the machine with an input."""
 
     @abstractmethod
     def _status(self, error: Any) -> Status:
         """Return the status of an attempt that failed with this error."""
 
     def _moved(self, before: m.CallPhase, now: m.CallPhase) -> None:
-        """Notify the channel whether the call is between two attempts, or no longer pending."""
+        """Update the channel's records of pending calls and of calls between two attempts."""
         if before is now:
             return
         if before is m.CallPhase.WAITING:
@@ -134,7 +132,7 @@ class CallShell:
     def _failure(self, error: Any) -> m.NonOkStatus:
         """Return the machine's input for a failed attempt."""
         calls, status = self._calls, self._status(error)
-        # As pairs: what a dictionary makes of grpc's Metadata differs between versions.
+        # Keep pairs: converting grpc's Metadata to a dictionary gives different results in different versions.
         initial, trailing = tuple(status.initial_metadata or ()), tuple(status.trailing_metadata or ())
         report = Report(
             code=status.code.name,
@@ -171,18 +169,18 @@ class CallShell:
         return failed
 
     def _exhausted(self, effect: m.Finish) -> Any:
-        """Return the error of a call that gives up: the last attempt's, with the account of all attempts (RT-6)."""
+        """Return the error of a call that gives up: the last attempt's, with an account of all attempts (RT-6)."""
         status, failed, gave_up = self._status(self._error), self._failed, effect.gave_up
-        assert failed is not None, "the hook runs first"
-        assert failed.reason is not None, "the hook is given the reason"
-        assert gave_up is not None, "and so is the account"
+        assert failed is not None, "the hook must run before the call ends"
+        assert failed.reason is not None, "the hook must have been given the reason"
+        assert gave_up is not None, "a call that gives up must have an account"
         said = Account(
             attempts=failed.attempt,
             took=failed.took,
             reason=failed.reason,
             wait=gave_up.wait,
             asked_by=gave_up.asked_by,
-            left=None if gave_up.wait is None else effect.left,
+            left=gave_up.left,
         )
         exhausted = self.exhausted_error(
             failed.code,

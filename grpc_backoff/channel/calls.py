@@ -1,4 +1,4 @@
-"""What the calls of one channel share, in both APIs."""
+"""The environment that one channel's calls share, for both APIs."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class Resting(Protocol):
     """A call between two attempts."""
 
     def feed(self, given: Input) -> None:
-        """Step the call's machine."""
+        """Step the call's machine with an input."""
         ...
 
 
 class ChannelCalls:
-    """The shared environment of one channel's calls: what their machine needs besides its inputs.
+    """The environment that one channel's calls share: everything that their machines need besides inputs.
 
     Attributes:
         pending: the pending calls.
         hooks: runs the program's hooks.
         emit: logs an event of a call, and passes it to the channel's listeners.
-        now: the channel's clock.
+        now: returns the time on the channel's clock, in seconds.
         rng: the source of jitter.
         tokens: the target's remaining retry budget; None for no limit.
         replay_limit: how many bytes of a stream's requests are buffered.
-        stands_in: whether the core leaves it to us to repeat calls that a GOAWAY rejected (RT-10).
-        wall_clock: returns the seconds since the epoch, for servers that send a date.
+        stands_in: whether this library repeats calls that a GOAWAY rejected, because the core does not (RT-10).
+        wall_clock: returns the seconds since the epoch, for server hints that are dates.
         closing: whether the channel is closing.
     """
 
@@ -66,7 +66,7 @@ class ChannelCalls:
         return len(self.listeners.given) > 0
 
     def warn_of(self, method: str, policy: RetryPolicy, *, bounded: bool) -> None:
-        """Warn, once per method, about a policy whose calls could go on without end (RT-1)."""
+        """Warn, once per method, about a policy whose calls could be retried endlessly (RT-1)."""
         found = [(method, doubt) for doubt in doubts(policy, bounded=bounded)]
         new = [doubt for doubt in found if doubt not in self._doubted]
         self._doubted.update(new)
@@ -82,7 +82,7 @@ class ChannelCalls:
         self._between.pop(call, None)
 
     def close(self) -> None:
-        """Stop repeating calls: calls between two attempts end."""
+        """Make no further attempts; calls between two attempts end."""
         self.closing = True
         for call in tuple(self._between):
             call.feed(ChannelClosing())

@@ -1,4 +1,4 @@
-"""The four factories of a channel, which differ between the APIs only in the classes that they create."""
+"""The four methods that create a channel's multicallables; the two APIs differ only in the classes that they create."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Factories"]
 
 
 class Factories:
-    """Creates the multicallables of a channel, which keep working across any number of connections (CH-2)."""
+    """Creates a channel's multicallables, which keep working across any number of connections (CH-2)."""
 
     _multicallables: ClassVar[Mapping[str, Any]]
-    """The class of a multicallable, by the name of the factory."""
+    """Multicallable classes, by the name of the method that creates each."""
     call_policies: CallPolicies
 
     def unary_unary(

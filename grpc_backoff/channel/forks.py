@@ -1,8 +1,8 @@
-"""What happens to channels in the child of a fork (FK-1, FK-2).
+"""How channels behave in the child of a fork (FK-1, FK-2).
 
-The child has the parent's objects but none of its threads, so grpcio's core no longer answers anything that its threads
-would have to answer. A channel that was created before the fork is of no use there, and a new one may not be either: it
-depends on which channels were open, and on grpcio's own support for forks.
+The child has the parent's objects but none of its threads, so nothing in grpcio's core that depends on those threads
+works any more. A channel that was created before the fork is useless in the child. Whether a new one works depends on
+which channels were open at the fork, and on grpcio's own support for forks.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class CoreUse(NamedTuple):
 
 
 class Generation:
-    """The period between two forks in one line of descent; equal only to itself.
+    """Identifies the time from one fork to the next; equal only to itself.
 
     Attributes:
-        after_use: whether grpcio's core was in use at the fork with which it began, or at an earlier one.
-        after_asyncio: whether asyncio channels were open then.
-        doubtful: whether the core was busy at that moment, and no warning has been logged yet.
+        after_use: whether grpcio's core was in use at the fork that began this generation, or at an earlier one.
+        after_asyncio: whether asyncio channels were open at one of these forks.
+        doubtful: whether the core may have been busy at that fork, and no warning has been logged yet.
     """
 
     def __init__(self, *, after_use: bool = False, after_asyncio: bool = False, doubtful: bool = False) -> None:
-        """Start a generation; by default, one with no earlier fork."""
+        """Start a generation; by default, one without an earlier fork."""
         self.after_use = after_use
         self.after_asyncio = after_asyncio
         self.doubtful = doubtful
@@ -58,12 +58,12 @@ _inherit: list[Callable[[], CoreUse]] = []
 
 
 def generation() -> Generation:
-    """Return the generation of this process's channels; a different one in the child of a fork."""
+    """Return the current generation of channels; the child of a fork has a different one."""
     return _now
 
 
 def at_fork(inherit: Callable[[], CoreUse]) -> None:
-    """Call this in the child of each fork: it leaves the parent's channels alone, and returns their use of the core."""
+    """Register a function that runs in the child of each fork, and returns how the parent's channels used the core."""
     _inherit.append(inherit)
 
 
@@ -77,7 +77,7 @@ def refuse_inherited(target: str, made_in: Generation) -> None:
     """Reject the use of a channel that was created before a fork.
 
     Raises:
-        ForkError: it was.
+        ForkError: the channel was created before this process was forked.
     """
     if made_in is not _now:
         raise ForkError(
@@ -87,23 +87,24 @@ def refuse_inherited(target: str, made_in: Generation) -> None:
 
 
 def check_core(target: str, *, asyncio: bool = False) -> None:
-    """Refuse to create a channel if grpcio's core would hang or crash in this process; warn once if it might (FK-2).
+    """Check that grpcio's core will not hang or crash in this process (FK-1); warn once if it might (FK-2).
 
     Raises:
-        ForkError: one of this library's channels was open when this process was forked or, for threaded channels, less
-            than a second earlier.
+        ForkError: the core would hang or crash, because one of this library's channels was open when this process was
+            forked or, for threaded channels, less than a second earlier.
     """
     if asyncio and _now.after_asyncio:
         raise ForkError(
             f"the asyncio channel to {target} cannot be created in this process: it was forked while its parent had "
-            "asyncio channels open, and grpcio would hang or crash, whatever GRPC_ENABLE_FORK_SUPPORT says. Close all "
+            "asyncio channels open, and grpcio would hang or crash, even with GRPC_ENABLE_FORK_SUPPORT=1. Close all "
             "asyncio channels before the fork, or start processes with spawn or forkserver"
         )
     if (_now.after_use or _now.after_asyncio) and not survives_forks():
         raise ForkError(
             f"the channel to {target} cannot be created in this process: it was forked while its parent had channels "
-            "open, or within a second of their close, and grpcio would hang. Set GRPC_ENABLE_FORK_SUPPORT=1 before "
-            "Python starts, or close all channels a second before the fork, or start processes with spawn or forkserver"
+            "open, or had closed them less than a second before, and grpcio would hang. Set "
+            "GRPC_ENABLE_FORK_SUPPORT=1 before Python starts, or close all channels a second before the fork, or start "
+            "processes with spawn or forkserver"
         )
     if _now.doubtful:
         _now.doubtful = False

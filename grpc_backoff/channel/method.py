@@ -1,4 +1,4 @@
-"""One method of a channel, in both APIs: how it is retried, and how its requests are replayed."""
+"""One of a channel's RPC methods, for both APIs: its retry policy, and the serialization of its requests."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ __all__ = ["Arguments", "Method", "replaced", "retrying"]
 
 @record
 class Arguments(NamedTuple):
-    """The arguments of a call, as in grpc."""
+    """A call's arguments besides its request, as in grpc's multicallables."""
 
-    request: Any
     timeout: float | None
     metadata: Any
     credentials: grpc.CallCredentials | None
@@ -29,7 +28,7 @@ class Arguments(NamedTuple):
 
 
 class Method:
-    """What the multicallables of both APIs have in common."""
+    """The base class for multicallables in both APIs."""
 
     arity: str
     takes_one_request: bool
@@ -45,9 +44,10 @@ class Method:
         policy: RetryPolicy | None = None,
         call_id: str | None = None,
     ) -> None:
-        """Store what grpc's own multicallable is created from; one is created for each connection.
+        """Store the arguments with which grpc's own multicallable is created on each connection.
 
-        `policy` is the retry policy of its calls, None for no retries; `call_id` identifies them in events.
+        `policy` is the retry policy for the method's calls, None for no retries; `call_id` identifies the calls in
+        events.
         """
         self._channel = channel
         self._method = method
@@ -59,12 +59,12 @@ class Method:
         self._machines: dict[tuple[bool, ...], CallMachine] = {}
 
     def retrying(self, policy: RetryPolicy | None, call_id: str | None = None) -> Self:
-        """Return a callable for the same method with another retry policy; None for no retries."""
+        """Return a callable for the same method with another retry policy, or with None for no retries."""
         return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
 
     @property
     def channel(self) -> Any:
-        """The channel that it belongs to."""
+        """The channel that the method belongs to."""
         return self._channel
 
     @property
@@ -73,14 +73,14 @@ class Method:
         return self._method
 
     def serialized(self, request: Any) -> Any:
-        """Return a request as its stub sends it; unchanged if the stub has no serializer."""
+        """Return a request as the stub would send it; unchanged if the stub has no serializer."""
         serializer = self._signature[0]
         return request if serializer is None else serializer(request)
 
     def _machine(
-        self, policy: RetryPolicy | None, wait_for_ready: bool, *, by_config: bool, repeatable: bool
+        self, policy: RetryPolicy | None, wait_for_ready: bool, by_config: bool, repeatable: bool
     ) -> CallMachine:
-        """Return the rules for a call; one machine serves all calls of the same kind."""
+        """Return the machine for a call; one machine serves all calls of the same kind."""
         key = policy is None, wait_for_ready, by_config, repeatable
         machine = self._machines.get(key)
         if machine is None:
@@ -89,8 +89,13 @@ class Method:
             )
         return machine
 
-    def _of_bytes(self) -> Self:
-        """Return the multicallable that sends the same method's requests as bytes."""
+    @property
+    def serializer(self) -> Any:
+        """The stub's serializer of requests; None if the stub passes requests that are already serialized."""
+        return self._signature[0]
+
+    def of_bytes(self) -> Self:
+        """Return a multicallable for the same method that takes serialized requests."""
         serializer, deserializer, registered = self._signature
         if serializer is None:
             return self
@@ -99,19 +104,19 @@ class Method:
         return self._sender
 
     def _freeze(self, request: Any) -> tuple[Self, Any]:
-        """Return the request serialized in its current state, and the multicallable that sends bytes."""
+        """Return a multicallable and its request, which is serialized immediately unless its serializer fails."""
         serializer = self._signature[0]
         if serializer is None:
             return self, request
         try:
             frozen = serializer(request)
-        except Exception:  # noqa: BLE001 - it will raise again in grpc's hands, which know what follows from it
+        except Exception:  # noqa: BLE001 - grpc will get the same error, and handle it
             return self, request
-        return self._sender or self._of_bytes(), frozen
+        return self._sender or self.of_bytes(), frozen
 
 
 def replaced(metadata: Any, instead: Metadata) -> tuple[Any, ...]:
-    """Return a call's metadata with these pairs replacing others with the same keys."""
+    """Return a call's metadata with these pairs in place of any pairs that have the same keys."""
     keys = {key for key, _ in instead}
     return (*(pair for pair in metadata or () if pair[0] not in keys), *instead)
 
@@ -120,21 +125,21 @@ MultiCallableT = TypeVar("MultiCallableT")
 
 
 def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None = None) -> MultiCallableT:
-    """Return a stub's method with a retry policy that differs from the channel's (BP-2).
+    """Return a stub's method with a retry policy of its own, instead of the channel's (BP-2).
 
-    For stubs on both kinds of channel; those on a threaded channel are called without `await`::
+    This works for stubs on both kinds of channel. On a threaded channel, call the method without `await`::
 
         reply = await retrying(stub.Place, "retry: 5, delay: 1s, backoff: exponential, timeout: 5s")(order)
 
     Args:
         multicallable: a method of a stub on one of this library's channels.
-        retry: a policy, the name of one, or a policy string. It replaces the channel's policy as a whole.
-        call_id: identifies its calls in events, log lines and hooks, such as an order's number; generated for each
-            call if None.
+        retry: a policy, a policy name, or a policy string. It replaces the channel's whole policy.
+        call_id: identifies the calls in events, log lines and hooks, for example by an order's number; if None, an id
+            is generated for each call.
 
     Raises:
         TypeError: `multicallable` is not such a method.
-        grpc_backoff.OptionError: a `ValueError`: there is no such policy, or it has a wrong value.
+        grpc_backoff.OptionError: a `ValueError`: the policy is unknown, or has an invalid value.
     """
     if not isinstance(multicallable, Method):
         kind = type(multicallable)

@@ -1,15 +1,17 @@
-"""The keyword arguments of this library's channels, in addition to grpc's own, and a channel's resulting settings."""
+"""The keyword arguments of this library's channels, beyond grpc's own, and the settings that result from them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from grpc_backoff.calls.hooks import RetryHooks
 from grpc_backoff.config.arguments import Listener, check_kind, read_listeners
+from grpc_backoff.config.pairs import TypedPairs, key_text, typed_pairs
+from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.target import read_target
 from grpc_backoff.errors import OptionError
 from grpc_backoff.record import NamedTuple, record
@@ -28,25 +30,29 @@ __all__ = ["ChannelSettings", "ChannelSetup", "Options", "read_channel"]
 Options = Sequence[tuple[str, Any]]
 
 _MOST_READ = 256
-"""How many targets are remembered whose channels were created without any setting."""
+"""The maximum number of cached settings, one for each target with plain options."""
+
+_NOT_CACHED = frozenset({"listeners", "rng", "clock", "retry_hooks"})
+"""The arguments that are one channel's own objects. No other setting depends on them, so they are added to the cached
+settings."""
 
 
 class ChannelSettings(TypedDict, total=False):
-    """The arguments of a channel in addition to grpc's own; all are optional.
+    """A channel's arguments in addition to grpc's own; all are optional.
 
     Attributes:
         policy: how to connect; overrides the options and the file.
         config: a TOML file, or its parsed content (`grpc_backoff.read_config`); the options override it. By default,
             the file named by the option `grpc_backoff.config` or the environment variable `GRPC_BACKOFF_CONFIG`.
-        listeners: functions called with every event of the connection and of retried calls: on the event loop, or, for
-            the threaded channel, on a thread of the channel, one after another.
+        listeners: functions that are called with every event of the connection and of retried calls, one after another:
+            on the event loop or, for the threaded channel, on one of the channel's threads.
         rng: the source of jitter; by default the operating system's (CB-11).
         clock: a monotonic clock; by default the event loop's, or `time.monotonic` for the threaded channel (CB-12).
-        retry: how calls are retried: a policy, the name of one, or a policy string; or a mapping from methods, services
-            and `*` to these. It overrides the service config and the file. By default, nothing is retried.
-        retry_budget: limits the retries of this target while most of its calls fail (RT-9).
-        retry_hooks: functions to call when calls with a policy fail (RT-4 to RT-6). For the threaded channel they must
-            not be coroutine functions.
+        retry: how calls are retried: a policy, a policy name, or a policy string; or a mapping from methods, services
+            and `*` to any of these. It overrides the service config and the file. By default, nothing is retried.
+        retry_budget: limits retries to this target while most calls to it fail (RT-9).
+        retry_hooks: functions to call when calls with a retry policy fail (RT-4 to RT-6). For the threaded channel,
+            they must not be coroutine functions.
     """
 
     policy: ConnectPolicy | None
@@ -61,18 +67,21 @@ class ChannelSettings(TypedDict, total=False):
 
 @record
 class ChannelSetup(NamedTuple):
-    """The combined arguments, options, file and environment of one channel.
+    """One channel's settings, combined from its arguments, its options, the file and the environment.
 
     Attributes:
         target: the server's address, as passed to grpcio's core.
         policy: how the channel connects.
         policy_values: the policy's values by name, each with its source (BP-3).
-        call_policies: the retry policies of calls, by method.
+        call_policies: the retry policies for calls, by method.
         core_options: the options that are passed on to grpcio.
         listeners: called with every event.
         rng: the source of jitter; None for the default.
         clock: the clock; None for the default.
-        hooks: called when calls fail.
+        hooks: the functions to call when calls fail.
+        derived: a cache of values that depend only on the target and the options. Channels whose settings were read
+            from the cache share it.
+        remarks: a warning for each of grpc's options that looks like a misspelt option of this library.
     """
 
     target: str
@@ -84,46 +93,61 @@ class ChannelSetup(NamedTuple):
     rng: Random | None
     clock: Clock | None
     hooks: RetryHooks
+    derived: dict[Any, Any]
+    remarks: tuple[str, ...]
 
 
 def read_channel(target: str, options: Options | None, settings: ChannelSettings) -> ChannelSetup:
-    """Read the settings of a channel.
+    """Read and check the settings of a channel.
+
+    If the settings depend only on the target and plain options, they are read once and cached, because a program may
+    create a channel for each request. The environment variable and any file are read for every channel.
 
     Raises:
-        OptionError: an argument or an option has a wrong value (CH-10).
-        ConfigError: the file cannot be read or has a wrong value (BP-4).
-        TypeError: there is no such argument.
-    """
-    from grpc_backoff.config.file import ENVIRONMENT_VARIABLE  # noqa: PLC0415 - for the first channel, as below
+        OptionError: an argument or an option has an invalid value (CH-10).
+        ConfigError: the file cannot be read or has an invalid value (BP-4).
+        TypeError: an argument is unknown.
 
-    if not (options or settings or os.environ.get(ENVIRONMENT_VARIABLE)) and isinstance(target, str):
-        return _read_alone(target)
-    return _read(target, options, settings)
+    Warns:
+        PolicyWarning: one of grpc's options looks like a misspelt option of this library.
+    """
+    known = _cache_key(target, options, settings)
+    setup = _read(target, options, settings) if known is None else _read_alone(target, known)
+    warn_of(setup.remarks)
+    return _with_objects(setup, settings) if settings else setup
+
+
+def _cache_key(target: str, options: Options | None, settings: ChannelSettings) -> TypedPairs | None:
+    """Return the options in hashable form; None if the settings depend on anything but the target and the options."""
+    # Imported with the first channel, because reading settings requires a dozen modules.
+    from grpc_backoff.config.file import ENVIRONMENT_VARIABLE  # noqa: PLC0415
+    from grpc_backoff.config.options import CONFIG  # noqa: PLC0415
+
+    if options is None:
+        options = ()
+    if type(target) is not str or type(options) not in (tuple, list) or not settings.keys() <= _NOT_CACHED:
+        return None
+    known = typed_pairs(options)
+    if known is None or os.environ.get(ENVIRONMENT_VARIABLE) or any(key_text(key) == CONFIG for key, _, _ in known):
+        return None
+    return known
 
 
 @lru_cache(_MOST_READ)
-def _read_alone(target: str) -> ChannelSetup:
-    """Read a target on its own; the result is the same for every channel to it, and nothing in it changes."""
-    return _read(target, None, {})
+def _read_alone(target: str, known: TypedPairs) -> ChannelSetup:
+    """Return the settings of a channel with only a target and options; channels share them, as they are immutable."""
+    return _read(target, tuple((key, value) for key, _, value in known), {})
 
 
-def _read(target: str, options: Options | None, settings: ChannelSettings) -> ChannelSetup:
-    # Imported for the first channel: reading settings takes a dozen modules.
-    from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415
+def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settings: ChannelSettings) -> ChannelSetup:
+    """Return a channel's settings without its own objects."""
+    from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415 - as above
     from grpc_backoff.config.options import read_options  # noqa: PLC0415
 
-    target = read_target(target)
     for name in settings:
         if name not in ChannelSettings.__annotations__:
             raise TypeError(f"{name}: expected one of {', '.join(ChannelSettings.__annotations__)}")
-    listeners = read_listeners(settings.get("listeners", ()))
-    rng, clock, hooks = settings.get("rng"), settings.get("clock"), settings.get("retry_hooks")
-    if rng is not None:
-        check_kind("rng", rng, "a source of random numbers such as random.Random(1)", "random")
-    if clock is not None:
-        check_kind("clock", clock, "a Clock, with now() and call_at()", "now", "call_at")
-    if hooks is not None and not isinstance(hooks, RetryHooks):
-        raise OptionError("retry_hooks", hooks, "a RetryHooks")
+    target = read_target(target)
     read = read_options(options or (), settings.get("policy"), target=target, config=settings.get("config"))
     calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read.core, read.config)
     return ChannelSetup(
@@ -132,8 +156,23 @@ def _read(target: str, options: Options | None, settings: ChannelSettings) -> Ch
         policy_values=MappingProxyType({value.part: value for value in read.effective}),
         call_policies=calls,
         core_options=calls.core,
-        listeners=listeners,
-        rng=rng,
-        clock=clock,
-        hooks=hooks or RetryHooks(),
+        listeners=(),
+        rng=None,
+        clock=None,
+        hooks=RetryHooks(),
+        derived={},
+        remarks=read.remarks,
     )
+
+
+def _with_objects(setup: ChannelSetup, settings: ChannelSettings) -> ChannelSetup:
+    """Return the settings with one channel's own objects added."""
+    listeners = read_listeners(settings.get("listeners", ()))
+    rng, clock, hooks = settings.get("rng"), settings.get("clock"), settings.get("retry_hooks")
+    if rng is not None:
+        check_kind("rng", rng, "a source of random numbers such as random.Random(1)", "random")
+    if clock is not None:
+        check_kind("clock", clock, "a Clock, with now() and call_at()", "now", "call_at")
+    if hooks is not None and not isinstance(hooks, RetryHooks):
+        raise OptionError("retry_hooks", hooks, "a RetryHooks object")
+    return setup._replace(listeners=listeners, rng=rng, clock=clock, hooks=hooks or setup.hooks)

@@ -1,6 +1,7 @@
-"""The entry point of the command line, which needs none of the optional packages.
+"""The entry point of the command line. This module needs none of the optional packages.
 
-The commands are in `commands.py`. They need the extra `cli`, which this module checks for before it imports them.
+The commands are in `commands.py`. They need the extra `cli`; this module checks that it is installed before it imports
+them.
 
 Internal: programs import from `grpc_backoff`.
 """
@@ -20,8 +21,8 @@ __all__ = ["main", "require"]
 
 
 def require(extra: str, modules: Iterable[str]) -> None:
-    """Raise `MissingExtra` if one of the modules is not installed; imports none of them."""
-    import importlib.util  # noqa: PLC0415 - as in `main`
+    """Raise `MissingExtra` if one of the modules is not installed; this imports none of them."""
+    import importlib.util  # noqa: PLC0415 - imported late, as in `main`
 
     from grpc_backoff.errors import MissingExtra  # noqa: PLC0415
 
@@ -49,10 +50,10 @@ def _run() -> None:
         require("cli", ("click", "rich"))
     except MissingExtra as missing:
         sys.exit(str(missing))
-    # grpc's core writes about failed handshakes to stderr, across the table. It reads this variable when it is
-    # imported.
+    # Without this, grpc's core writes about failed handshakes to stderr, in the middle of the table. The core reads
+    # this variable when it is imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from grpc_backoff.cli.commands import cli  # noqa: PLC0415 - needs what was just looked for
+    from grpc_backoff.cli.commands import cli  # noqa: PLC0415 - needs the extra that was just checked
 
     logging.getLogger().addHandler(logging.NullHandler())  # the commands report errors themselves, in one line
     cli(prog_name="grpc-backoff")
@@ -60,7 +61,7 @@ def _run() -> None:
 
 def _run_program(words: Sequence[str]) -> None:
     """Run the user's program, without click, which would handle its errors and signals differently."""
-    from grpc_backoff.cli import program  # noqa: PLC0415 - the other commands have no need of it
+    from grpc_backoff.cli import program  # noqa: PLC0415 - the other commands do not need it
 
     try:
         program.run(program.find(words))

@@ -1,4 +1,4 @@
-"""`python -m grpc_backoff.cli`."""
+"""`python -m grpc_backoff.cli` runs the command `grpc-backoff`."""
 
 from __future__ import annotations
 

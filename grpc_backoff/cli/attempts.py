@@ -1,7 +1,7 @@
-"""The history of a channel's connection in a form for people: one record for each attempt.
+"""The history of a channel's connections, for display: one record for each attempt.
 
-A channel's events number the attempts of one series and start again at 1 after each success. This log numbers them
-consecutively and puts them in time. Nothing here prints.
+A channel's events number the attempts of one series, and start again at 1 after each success. This log numbers all
+attempts consecutively and counts times from its own start. Nothing here prints.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ __all__ = ["AttemptLog", "LoggedAttempt", "Outcome", "Summary"]
 
 
 class Outcome(enum.Enum):
-    """The outcome of an attempt."""
+    """An attempt's outcome."""
 
     STARTED = "started"
-    """It is in flight."""
+    """The attempt is in flight."""
     FAILED = "failed"
-    """It ended without SETTINGS."""
+    """The attempt ended without SETTINGS."""
     CONNECTED = "connected"
     """SETTINGS arrived, and the connection is up."""
     DISCONNECTED = "disconnected"
@@ -35,12 +35,12 @@ class LoggedAttempt:
     Attributes:
         number: its number among all attempts, from 1.
         attempt: its number in its series, from 1, as in gRPC's backoff.
-        start: when it started, since the log began.
-        gap: the time from the start of the previous attempt to its start; None for the first.
+        start: when it started, counted from the start of the log.
+        gap: the time from the start of the previous attempt to the start of this one; None for the first.
         limit: its time limit.
         outcome: its outcome so far.
-        took: how long it lasted; None while in flight.
-        lived: how long its connection lasted; None unless that has ended.
+        took: how long it lasted; None while it is in flight.
+        lived: how long its connection lasted; None unless the connection has ended.
         failure: why it failed, or why its connection ended.
         next_in: how long after the failure or loss the next attempt may start; None if none is planned.
     """
@@ -59,7 +59,7 @@ class LoggedAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The totals of a log: its attempts and connections, the last error, and its duration in seconds."""
+    """A log's totals: its attempts and connections, the last error, and its duration in seconds."""
 
     attempts: int
     connections: int
@@ -69,18 +69,18 @@ class Summary:
 
 
 class AttemptLog:
-    """Counts the attempts of one channel.
+    """A log of one channel's attempts.
 
     Attributes:
-        attempts: how many have started.
-        ended: how many have failed or connected.
-        connections: how many have connected.
+        attempts: how many attempts have started.
+        ended: how many attempts have failed or connected.
+        connections: how many attempts have connected.
         last_error: why the last attempt failed or the last connection ended, even if there is a connection now.
         latest: the latest attempt; None before the first.
     """
 
     def __init__(self, origin: float) -> None:
-        """Count seconds from `origin`, a time on the channel's clock."""
+        """Start a log that counts seconds from `origin`, a time on the channel's clock."""
         self._origin = origin
         self.attempts = 0
         self.ended = 0
@@ -89,9 +89,10 @@ class AttemptLog:
         self.latest: LoggedAttempt | None = None
 
     def note(self, event: ConnectionEvent, next_in: float | None = None) -> LoggedAttempt | None:
-        """Record an event; return the attempt that it is about, or None if it is about none.
+        """Record an event; return the attempt that it is about, or None if it is not about an attempt.
 
-        `next_in` is the time to the next attempt from the channel's status; the event of a lost connection lacks it.
+        `next_in` is the time to the next attempt. It comes from the channel's status, because the event of a lost
+        connection lacks it.
         """
         latest = self.latest
         match event:

@@ -35,7 +35,7 @@ _SETTINGS: Mapping[type, Sequence[Setting]] = {
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The effective values of one policy, by the names of a table of settings."""
+    """The effective values of one policy, and the settings that supply their display names."""
 
     title: str
     settings: Sequence[Setting]
@@ -47,13 +47,13 @@ def config() -> None:
     """Check and show a configuration file."""
 
 
-@config.command()
+@config.command(short_help="Check FILE, and show its effective values.")
 @click.argument("file", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def check(file: str, as_json: bool) -> None:
-    """Check FILE, and show its effective values and where each of them comes from.
+    """Check FILE, and show its effective values and where each comes from.
 
-    The exit status is 0 if the file is valid, 1 if it is not, and 2 if the command line is wrong.
+    The exit status is 0 if the file is valid, 1 if it is not, and 2 for a usage error.
     """
     with refusing(status=1):
         sections = [_section(name, resolved) for name, resolved in read_config(file).sections()]
@@ -62,14 +62,14 @@ def check(file: str, as_json: bool) -> None:
         click.echo(f"{file} is valid.")
 
 
-@config.command()
+@config.command(short_help="Show the effective values for one target or method.")
 @click.argument("file", type=click.Path())
-@click.option("--target", metavar="TARGET", help="Show the settings of connections to this target.")
-@click.option("--method", metavar="SERVICE/METHOD", help="Show the settings of calls of this method.")
-@click.option("--ledger", is_flag=True, help="Show the settings of a ledger.")
+@click.option("--target", metavar="TARGET", help="Show the settings for connections to this target.")
+@click.option("--method", metavar="SERVICE/METHOD", help="Show the settings for calls to this method.")
+@click.option("--ledger", is_flag=True, help="Show the settings for the ledger.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def show(file: str, target: str | None, method: str | None, ledger: bool, as_json: bool) -> None:
-    """Show what FILE sets for one target, one method or the ledger, and where each value comes from."""
+    """Show the effective values for one target, one method or the ledger, and where each comes from."""
     with refusing():
         read = read_config(file)
         sections = []
@@ -108,7 +108,7 @@ def _document(section: Section) -> dict[str, object]:
 
 
 def _setting(section: Section, of_it: Effective) -> Setting | None:
-    """Return the setting of a part; if there are two, the one with the same name."""
+    """Return the setting for a part; if two settings set it, the one with the same name as the part."""
     saying = [setting for setting in section.settings if of_it.part in (setting.part, setting.name)]
     return next((setting for setting in saying if setting.name == of_it.part), saying[0] if saying else None)
 

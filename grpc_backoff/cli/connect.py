@@ -1,4 +1,4 @@
-"""`grpc-backoff connect`: connects to a server and shows every attempt and the connection, until told to stop."""
+"""`grpc-backoff connect`: connects to a server, and shows every attempt and connection until it is stopped."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Request", "Trust", "connect", "follow"]
 
-# Appended to the command line's options, of which the first with a key wins: replace a lost connection at once, because
-# no RPCs are sent here.
+# Appended to the options of the command line; if a key occurs twice, its first value applies. A lost connection has to
+# be replaced at once, because no RPCs are sent here.
 _EAGER = ("grpc_backoff.reconnect", "eager")
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -105,12 +105,12 @@ def _value(text: str) -> int | float | bool | str:
     callback=read_option,
     help="A channel option, such as grpc.initial_reconnect_backoff_ms=200 or grpc_backoff.multiplier=2. Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event, one per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON.")
 @click.option("--attempts", type=click.IntRange(min=1), metavar="N", help="Stop after N attempts have ended.")
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop after this many seconds."
 )
-@click.option("--once", is_flag=True, help="Stop at the first READY.")
+@click.option("--once", is_flag=True, help="Stop as soon as the channel is READY.")
 @click.option(
     "--probe",
     is_flag=True,
@@ -134,9 +134,9 @@ def connect(
 ) -> None:
     """Connect to the gRPC server at TARGET and show every attempt.
 
-    Keeps trying until the server is READY, then watches the connection and replaces it when it is lost, until Ctrl-C
-    or until --once, --attempts or --timeout ends it. The exit status is 0 if the server was READY at any time, 1 if
-    it never was, and 2 if the command line is wrong. If it never was, the last error is explained.
+    Keeps trying until the channel is READY, then watches the connection and replaces it when it is lost, until Ctrl-C
+    or until --once, --attempts or --timeout ends the command. The exit status is 0 if the channel was ever READY and
+    1 if it never was. If it never was, the last error is explained. The exit status is 2 for a usage error.
     """
     if timeout is not None and math.isnan(timeout):
         raise Refusal("--timeout=nan: expected a number of seconds")
@@ -158,7 +158,7 @@ def connect(
     )
     with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
         if names_no_port(target):
-            view.remark(f"the target names no port: dialling {DEFAULT_PORT}")
+            view.remark(f"the target specifies no port; dialling {DEFAULT_PORT}")
         summary = asyncio.run(follow(request, view))
         if not summary.connections:
             _explain(request, summary.last_error, view)
@@ -174,11 +174,11 @@ def _explain(request: Request, failure: Failure | None, view: View) -> None:
         require("probe", ("h2",))
     except MissingExtra:
         return
-    more = "connect --probe makes one attempt and shows how far it gets."
-    from grpc_backoff.probe.diagnosis import read_reason  # noqa: PLC0415 - needs what was just looked for
+    more = "Run connect --probe to see how far an attempt gets."
+    from grpc_backoff.probe.diagnosis import read_reason  # noqa: PLC0415 - needs the extra that was just checked
 
     found = read_reason(failure, tls=request.trust is not None, unix=request.target.startswith("unix"))
-    meaning = found.meaning if found else f"The connection failed at the stage {failure.stage.value}."
+    meaning = found.meaning if found else f"The attempt to connect failed at stage {failure.stage.value}."
     view.explain(meaning, f"{found.advice} {more}" if found else more)
 
 
@@ -187,7 +187,7 @@ def _probe(target: str, *, as_json: bool, **given: Any) -> bool:
         require("probe", ("h2",))
     except MissingExtra as missing:
         raise click.ClickException(str(missing)) from missing
-    from grpc_backoff.cli.probe import read_request, run_probe  # noqa: PLC0415 - needs what was just looked for
+    from grpc_backoff.cli.probe import read_request, run_probe  # noqa: PLC0415 - needs the extra that was just checked
 
     return run_probe(read_request(target, **given), as_json=as_json)
 
@@ -233,7 +233,7 @@ def _open(request: Request, watch: Watch) -> Channel:
         else:
             channel = aio.secure_channel(request.target, _credentials(request.trust), options, listeners=[watch.heard])
     except OptionError as error:
-        raise Refusal(str(error).replace("on a secure_channel", "with --tls")) from error
+        raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
     except (TypeError, ValueError, OverflowError) as error:  # raised by grpcio
         raise Refusal(f"--option: {error}") from error
     watch.channel = channel
@@ -248,11 +248,11 @@ def _credentials(trust: Trust) -> grpc.ChannelCredentials:
 
 @contextlib.contextmanager
 def _signals_say(stop: Callable[[str], None]) -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM call `stop` with a word for the summary."""
+    """Within the block, make Ctrl-C and SIGTERM call `stop` with the word that the summary shows."""
     loop = asyncio.get_running_loop()
     installed = []
     for number, word in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")):
-        # Not on Windows, and not outside the main thread: there, KeyboardInterrupt is raised as usual.
+        # This fails on Windows and outside the main thread, where KeyboardInterrupt is raised as usual.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop.add_signal_handler(number, stop, word)
             installed.append(number)
@@ -285,7 +285,7 @@ class Watch:
             attempt = self._log.note(event, self.channel.connection_status().next_attempt_in)
             if attempt is not None:
                 self._view.show(attempt)
-        except Exception as error:  # noqa: BLE001 - a closed pipe, mostly; a channel would log it and go on
+        except Exception as error:  # noqa: BLE001 - mostly a closed pipe; a channel would only log it
             self._error = error
             self.stop("failed")
         self._stop_if_enough(event)
@@ -295,8 +295,8 @@ class Watch:
             self.stop("READY")
         elif self._log.ended == self._request.attempts and isinstance(event, AttemptFailed | Connected):
             self.stop("stopped")
-            # Immediately: the machine may already have requested the next attempt, which would be one too many.
-            self.channel._share.leave()  # noqa: SLF001 - `close` of the channel waits a turn
+            # Do this at once: the machine may already have requested the next attempt, which would be one too many.
+            self.channel._share.leave()  # noqa: SLF001 - the channel's `close` is not immediate
 
     def stop(self, word: str) -> None:
         """Make `until_stopped` return; `word` is the reason shown in the summary."""

@@ -1,4 +1,4 @@
-"""`grpc-backoff demo`, for a checkout; the demo itself is in `examples/demo`, which no wheel contains."""
+"""`grpc-backoff demo`: runs the demo in `examples/demo`, which only a source checkout contains."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from grpc_backoff.errors import MissingExtra
 __all__ = ["demo"]
 
 
-@click.command()
+@click.command(short_help="Demonstrate this library against real servers.")
 @click.option("--threads", is_flag=True, help="Use the threaded channels, and compare them with plain grpc.")
 @click.pass_context
 def demo(context: click.Context, threads: bool) -> None:
     """Demonstrate this library against real servers, and check the results.
 
-    Several workers place orders continuously on one of this library's channels, while the server refuses connections,
-    hangs, hangs up, runs, is killed, comes back and is restarted. Then the same happens to a plain grpc channel.
+    Several workers place orders continuously over one of this library's channels, while the server refuses
+    connections, stalls, drops connections, recovers, is killed, comes back and is restarted. Then the same happens to a
+    plain grpc channel.
     The exit status is 0 only if every check passes. Requires a source checkout.
     """
     checkout = Path(grpc_backoff.__file__).parents[1]

@@ -1,6 +1,7 @@
 """Ends the command line cleanly if its output cannot be written: one line on standard error, and exit status 1.
 
-A closed pipe needs no line. There is never a traceback, nor the interpreter's message about streams at exit.
+If the output is a closed pipe, even that line is omitted. There is never a traceback, nor the interpreter's message
+about streams at exit.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ __all__ = ["guarded"]
 
 _FAILED = 1
 _NOT_TAKEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EPIPE}
-"""The errors of writing when the reader is gone or the disk is full."""
+"""The errors of a write whose reader is gone, or whose disk is full."""
 
 
 def guarded(run: Callable[[], object]) -> int:
-    """Run a command and return the exit status, even if its output cannot be written."""
-    if sys.stderr is None:  # closed, and a socket may soon get its file descriptor
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for as long as the process lives
+    """Run a command and return its exit status, even if its output cannot be written."""
+    if sys.stderr is None:  # it is closed, so a socket could get its file descriptor
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open until the process ends
     if sys.stdout is None:
         return _complain("standard output is closed")
     try:
@@ -51,7 +52,7 @@ def _flushed(stream: TextIO, status: int) -> int:
 
 
 def _drop(stream: TextIO) -> None:
-    """Redirect the remaining output to nowhere: the interpreter would retry at exit, and complain."""
+    """Discard the remaining output, because the interpreter would try to write it again at exit and complain."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

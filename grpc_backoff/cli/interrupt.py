@@ -1,6 +1,6 @@
 """Makes Ctrl-C end the command line without a traceback, from the very start.
 
-Imports almost nothing: until this is in place, Python handles Ctrl-C itself.
+This module imports almost nothing, because Python handles Ctrl-C itself until the handler is in place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["end_on_interrupt", "interruptible"]
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    """Exit at once: whenever this happens, even during an import, there is nothing to lose."""
+    """Exit at once. That is safe at any time, even during an import, because there is nothing to clean up."""
     try:
         os.write(2, b"\nAborted!\n")
     except OSError:  # standard error is closed
@@ -26,9 +26,9 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 
 def end_on_interrupt() -> None:
-    """Make Ctrl-C end the process at once, unless the parent process had it ignored."""
+    """Make Ctrl-C end the process at once, unless the parent process started it with Ctrl-C ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        try:  # noqa: SIM105 - contextlib takes its time
+        try:  # noqa: SIM105 - contextlib is slow to import
             signal.signal(signal.SIGINT, _end)
         except ValueError:  # not the main thread, which never receives Ctrl-C
             pass
@@ -44,6 +44,6 @@ class interruptible:  # noqa: N801 - a context manager, named as one
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def __exit__(self, *_error: object) -> None:
-        """Handle Ctrl-C again."""
+        """Restore the handler that ends the process at once."""
         if self._mine:
             signal.signal(signal.SIGINT, _end)

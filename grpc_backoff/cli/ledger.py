@@ -1,7 +1,7 @@
 """`grpc-backoff ledger`: shows what is in a ledger, and changes it on request (LG-7).
 
-Payloads are never shown, unless `--proto` says how to decode them. The exit status is 0; 1 if the database cannot be
-used or nothing was changed; and 2 if the command line is wrong.
+Payloads are never shown, unless `--proto` says how to decode them. The exit status is 0 on success, 1 if the database
+cannot be used or nothing was changed, and 2 for a usage error.
 """
 
 from __future__ import annotations
@@ -51,22 +51,36 @@ class _Time(click.ParamType):  # type: ignore[type-arg] # generic since click 8.
 
 @click.group()
 @click.option(
-    "--db", "url", required=True, metavar="URL", envvar="GRPC_BACKOFF_LEDGER", help="A path, or postgresql://..."
+    "--db",
+    "url",
+    metavar="URL",
+    envvar="GRPC_BACKOFF_LEDGER",
+    help="The database: a path, or postgresql://...  [required]",
 )
-@click.option("--config", metavar="FILE", type=click.Path(), help="The TOML file; default: GRPC_BACKOFF_CONFIG.")
+@click.option(
+    "--config", metavar="FILE", type=click.Path(), help="The TOML file; default: the file named by GRPC_BACKOFF_CONFIG."
+)
 @click.pass_context
-def ledger(context: click.Context, url: str, config: str | None) -> None:
+def ledger(context: click.Context, url: str | None, config: str | None) -> None:
     """Inspect a ledger, and replay, discard or prune operations.
 
-    URL is the path of an SQLite file or a postgresql:// URL; it can also be given by the environment variable
+    URL is the path of an SQLite file, or a postgresql:// URL. It can also be given in the environment variable
     GRPC_BACKOFF_LEDGER.
     """
     context.obj = url, config
 
 
-def _within(context: click.Context, work: Callable[[Ledger], Coroutine[Any, Any, ResultT]]) -> ResultT:
-    """Run some work on the ledger that the command names."""
+def _given(context: click.Context) -> tuple[str, str | None]:
+    """Return the database and the file; a missing --db is reported here, because --help works without it."""
     url, config = context.obj
+    if not url:
+        raise click.MissingParameter(ctx=context.parent, param_hint="'--db'", param_type="option")
+    return url, config
+
+
+def _within(context: click.Context, work: Callable[[Ledger], Coroutine[Any, Any, ResultT]]) -> ResultT:
+    """Run a function on the ledger that the command line names, and return its result."""
+    url, config = _given(context)
 
     from grpc_backoff.ledger import Ledger  # noqa: PLC0415 - after GRPC_VERBOSITY is set
 
@@ -104,10 +118,13 @@ def _filtering(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice([state.value for state in OperationState]),
             help="Only operations in this state. Repeatable.",
         ),
-        click.option("--target", metavar="TARGET", help="Only operations of this target."),
-        click.option("--method", metavar="SERVICE/METHOD", help="Only operations of this method."),
+        click.option("--target", metavar="TARGET", help="Only operations for this target."),
+        click.option("--method", metavar="SERVICE/METHOD", help="Only operations for this method."),
         click.option(
-            "--older-than", type=_Time(), metavar="TIME", help="Only those submitted at least this long ago: 10m, 7d."
+            "--older-than",
+            type=_Time(),
+            metavar="TIME",
+            help="Only operations submitted at least this long ago, such as 10m or 7d.",
         ),
     )
     for option in reversed(options):
@@ -115,8 +132,8 @@ def _filtering(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@ledger.command()
-@click.option("--target", metavar="TARGET", help="Only operations of this target.")
+@ledger.command(short_help="Count the operations in each state.")
+@click.option("--target", metavar="TARGET", help="Only operations for this target.")
 @_JSON
 @click.pass_context
 def status(context: click.Context, target: str | None, as_json: bool) -> None:
@@ -139,12 +156,14 @@ def _queue(queue: Queue) -> dict[str, Any]:
 def _show_queue(queue: Queue) -> None:
     rows = [(state.value, str(queue.counts.get(state, 0))) for state in OperationState]
     show_table("operations", ("state", "number"), rows)
-    click.echo(f"{queue.length} not finished, the oldest for {seconds(queue.oldest)}.")
+    click.echo(f"{queue.length} unfinished; the oldest is {seconds(queue.oldest)} old.")
 
 
 @ledger.command("list")
 @_filtering
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="List at most this many.")
+@click.option(
+    "--limit", default=100, show_default=True, type=click.IntRange(1), help="List at most this many operations."
+)
 @_JSON
 @click.pass_context
 def list_command(context: click.Context, /, limit: int, as_json: bool, **which: Any) -> None:
@@ -183,7 +202,9 @@ def _document(operation: Operation) -> dict[str, Any]:
 
 @ledger.command()
 @click.argument("id_", metavar="ID")
-@click.option("--proto", metavar="MODULE:MESSAGE", help="Decode the request as this generated class: shop_pb2:Order.")
+@click.option(
+    "--proto", metavar="MODULE:MESSAGE", help="Decode the request with this generated class, such as shop_pb2:Order."
+)
 @_JSON
 @click.pass_context
 def show(context: click.Context, id_: str, proto: str | None, as_json: bool) -> None:
@@ -238,7 +259,7 @@ def _moment(at: float | None) -> str:
 
 
 def _decoded(proto: str, request: bytes) -> str:
-    """Return a request as text, parsed by a generated class."""
+    """Return a request as text, after parsing it with a generated class."""
     import importlib  # noqa: PLC0415 - not needed by most commands
     import sys  # noqa: PLC0415
 
@@ -248,17 +269,21 @@ def _decoded(proto: str, request: bytes) -> str:
         message = getattr(importlib.import_module(module), name)
         return str(message.FromString(request)).strip()
     except Exception as error:
-        raise Refusal(f"--proto {proto}: expected a generated message that reads this request ({error})") from error
+        raise Refusal(
+            f"--proto {proto}: expected a generated message class that can parse this request ({error})"
+        ) from error
     finally:
         sys.path.remove("")
 
 
-@ledger.command()
+@ledger.command(short_help="Retry failed operations.")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All failed operations that match the filters.")
-@click.option("--target", metavar="TARGET", help="With --all: only operations of this target.")
-@click.option("--method", metavar="SERVICE/METHOD", help="With --all: only operations of this method.")
-@click.option("--older-than", type=_Time(), metavar="TIME", help="With --all: only those at least this old.")
+@click.option("--target", metavar="TARGET", help="With --all: only operations for this target.")
+@click.option("--method", metavar="SERVICE/METHOD", help="With --all: only operations for this method.")
+@click.option(
+    "--older-than", type=_Time(), metavar="TIME", help="With --all: only operations submitted at least this long ago."
+)
 @click.pass_context
 def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, **which: Any) -> None:
     """Retry failed operations: they get new attempts, and keep their history."""
@@ -273,7 +298,7 @@ def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, **which
 
 @ledger.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All operations that match the filters; needs --state.")
+@click.option("--all", "every", is_flag=True, help="All operations that match the filters; requires --state.")
 @_filtering
 @click.pass_context
 def discard(context: click.Context, /, ids: tuple[str, ...], every: bool, **which: Any) -> None:
@@ -284,13 +309,13 @@ def discard(context: click.Context, /, ids: tuple[str, ...], every: bool, **whic
 
     _require_choice(ids, every)
     if every and not which["state"]:
-        raise Refusal("discard --all: expected --state as well")
+        raise Refusal("discard --all requires --state")
     _say(_within(context, run), ids, "discarded")
 
 
 def _require_choice(ids: Sequence[str], every: bool) -> None:
     if bool(ids) == every:
-        raise Refusal("expected either ids or --all")
+        raise Refusal("expected either operation ids or --all")
 
 
 async def _chosen(opened: Ledger, ids: Sequence[str], every: bool, which: Filter) -> Sequence[str]:
@@ -301,10 +326,10 @@ def _say(changed: Sequence[str], asked: Sequence[str], done: str) -> None:
     click.echo(f"{len(changed)} {done}.")
     left = [id_ for id_ in asked if str(UUID(id_)) not in changed]  # in the ledger's form
     if left:
-        raise Refusal(f"not {done}, because they do not exist or their state does not allow it: {', '.join(left)}", 1)
+        raise Refusal(f"not {done} (unknown id, or not possible in its current state): {', '.join(left)}", 1)
 
 
-@ledger.command()
+@ledger.command(short_help="Resolve a conflict, and retry the operation.")
 @click.argument("id_", metavar="ID")
 @click.option(
     "--request",
@@ -321,12 +346,15 @@ def resolve(context: click.Context, id_: str, request: Path | None) -> None:
 
 @ledger.command()
 @click.option(
-    "--older-than", type=_Time(), metavar="TIME", help="Only those that ended at least this long ago; default: `keep`."
+    "--older-than",
+    type=_Time(),
+    metavar="TIME",
+    help="Only operations that ended at least this long ago; default: the setting `keep`.",
 )
 @click.option("--failed", is_flag=True, help="Delete failed operations and conflicts as well.")
 @click.pass_context
 def prune(context: click.Context, older_than: float | None, failed: bool) -> None:
-    """Delete succeeded and discarded operations that ended long ago."""
+    """Delete old operations that succeeded or were discarded."""
     click.echo(f"{_within(context, lambda opened: opened.prune(older_than, failed=failed))} pruned.")
 
 
@@ -336,7 +364,7 @@ def migrate(context: click.Context) -> None:
     """Create the tables, or upgrade them to this library's version."""
     from grpc_backoff.ledger import Ledger  # noqa: PLC0415 - after GRPC_VERBOSITY is set
 
-    url, config = context.obj
+    url, config = _given(context)
 
     async def run() -> tuple[int, int]:
         async with await Ledger.open(url, config=config) as opened:
@@ -345,16 +373,18 @@ def migrate(context: click.Context) -> None:
     click.echo(f"schema {_told(run)[1]}.")
 
 
-@ledger.command()
-@click.option("--target", metavar="TARGET", help="Only operations of this target.")
+@ledger.command(short_help="Show the operation counts repeatedly.")
+@click.option("--target", metavar="TARGET", help="Only operations for this target.")
 @click.option(
     "--every", type=_Time(), default="1", show_default=True, metavar="TIME", help="How often to query the ledger."
 )
-@click.option("--times", type=click.IntRange(1), help="Query this many times, then exit; by default until Ctrl-C.")
-@_JSON
+@click.option(
+    "--times", type=click.IntRange(1), help="Query this many times, then exit; by default, continue until Ctrl-C."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.pass_context
 def watch(context: click.Context, target: str | None, every: float, times: int | None, as_json: bool) -> None:
-    """Repeatedly show the number of operations; with --json, print one line each time."""
+    """Show the operation counts repeatedly; with --json, print one line each time."""
 
     async def look(opened: Ledger) -> None:
         number = 0

@@ -1,7 +1,7 @@
 """The view for terminals: a table that grows as attempts end, with the current activity below it.
 
-Finished rows are printed and scroll away like any output, so nothing is lost however long it takes; only the current
-attempt or connection, the countdown and the note are redrawn.
+Finished rows are printed and scroll away like any other output, so none is lost. Only the current attempt or
+connection, the countdown and the note are redrawn.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LiveView:
         self.console.print(Text(printable(text), style="bold"))
 
     def remark(self, text: str) -> None:
-        """Print a line."""
+        """Print the remark."""
         self.console.print(Text(printable(text), style="dim"))
 
     def show(self, attempt: LoggedAttempt) -> None:
@@ -76,13 +76,13 @@ class LiveView:
         self._live.update(Group(*parts), refresh=True)
 
     def explain(self, meaning: str, advice: str) -> None:
-        """Print both after an empty line."""
+        """Print the meaning and the advice after an empty line."""
         self.console.print()
         self.console.print(Text(printable(meaning), style="bold"))
         self.console.print(Text(f"-> {printable(advice)}"))
 
     def summary(self, summary: Summary) -> None:
-        """Print the last line."""
+        """Print the totals as the last line."""
         self._commit_standing()
         self.close()
         self.console.print()
@@ -165,7 +165,7 @@ def _outcome(attempt: LoggedAttempt) -> str:
 
 
 def _why(attempt: LoggedAttempt, last_reason: str) -> list[tuple[str, str]]:
-    """Return the stage and the reason of a failure; omit a reason that is the same as in the row above."""
+    """Return the stage and the reason of a failure; "as before" stands for the same reason as in the row above."""
     if attempt.failure is None or attempt.outcome is Outcome.DISCONNECTED:
         return []
     why = reason(attempt.failure)

@@ -1,6 +1,6 @@
-"""The plot of a simulation: attempts at the server over time, one row per policy, and how quickly clients come back.
+"""Plots a simulation: attempts at the server over time, one row per policy, and how quickly clients come back.
 
-Legible in print too: where lines meet, they differ by dashes and not only by colour.
+The plot is legible in print, because lines that share axes differ in their dashes as well as in colour.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OUTAGE = "#e6e6e6"
 
 
 def draw(done: Mapping[str, Recovery], file: Path) -> None:
-    """Draw what the server saw of each policy into a .png or .svg file."""
+    """Draw the attempts that the server saw under each policy, and write a .png or .svg file."""
     with mpl.rc_context({"svg.hashsalt": "grpc-backoff"}):  # the same plot produces the same file
         figure = Figure(figsize=(_WIDTH, _ROW * len(done) + _LAST), layout="constrained")
         rows: Any = figure.subplots(len(done) + 1, 1, squeeze=False, height_ratios=[_ROW] * len(done) + [_LAST])
@@ -60,7 +60,7 @@ def _share_axes(rows: list[Axes], done: Mapping[str, Recovery]) -> None:
         axes.set_ylim(least / 2, 2 * most)
         axes.tick_params(labelbottom=axes is rows[-1])
     rows[-1].set_xlabel("seconds since the server went down")
-    # Above the frame, clear of all lines.
+    # The legend is above the frame, where there are no lines.
     rows[0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, fontsize="small", frameon=False)
 
 

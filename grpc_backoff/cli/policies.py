@@ -1,6 +1,6 @@
 """How policies are named on the command line: a preset, a file, one policy of a file, or a policy string.
 
-`standard`, `backoff.toml`, `backoff.toml#careful`, `"retry: 5, delay: 1s, backoff: linear"`.
+Examples: `standard`, `backoff.toml`, `backoff.toml#careful`, `"retry: 5, delay: 1s, backoff: linear"`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SETTINGS = (
     *(setting for setting in RETRYING if setting.name in _BACKOFF),
     *(setting for setting in CONNECTING if setting.name in _CONNECTING),
 )
-"""The settings of a policy string for connections: those of a backoff in a call policy, and two more."""
+"""The settings allowed in a policy string for connections: those for a call policy's backoff, and two more."""
 
 
 @contextmanager
@@ -57,17 +57,17 @@ def refusing(prefix: str = "", status: int = 2) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A policy for connections or calls, with its name on screen."""
+    """A policy for connections or calls, with the name under which it is shown."""
 
     name: str
     policy: ConnectPolicy | RetryPolicy
 
 
 def named_policies(text: str) -> list[Named]:
-    """Return the policies that a text names; for a whole file, its `[connection]`, its targets and its policies.
+    """Return the policies that a text names; for a whole file, all its policies for connections and calls.
 
     Raises:
-        OptionError, ConfigError: it names no policy, or has a wrong value.
+        OptionError, ConfigError: the text names no policy, or has an invalid value.
     """
     path, policy = _file_of(text)
     if path:
@@ -84,17 +84,17 @@ def named_policies(text: str) -> list[Named]:
 
 
 def _told(name: str, resolved: ResolvedPolicy[RetryPolicy]) -> Named:
-    """Return a policy that was requested by name, and warn of settings that have no effect."""
+    """Return a policy that was requested by name, and warn about its settings that have no effect."""
     for remark in resolved.remarks:
         warnings.warn(remark, PolicyWarning, stacklevel=2)
     return Named(name, resolved.policy)
 
 
 def connect_policy(text: str) -> ConnectPolicy:
-    """Return the connect policy of clients whose backoff a text describes.
+    """Return the connect policy whose backoff a text describes.
 
     Raises:
-        OptionError, ConfigError: it names no policy, or has a wrong value.
+        OptionError, ConfigError: the text names no policy, or has an invalid value.
     """
     path, policy = _file_of(text)
     if path:
@@ -106,7 +106,7 @@ def connect_policy(text: str) -> ConnectPolicy:
 
 
 def _file_of(text: str) -> tuple[str, str]:
-    """Split a text into the path of a file and the name of one of its policies, as far as it has them."""
+    """Split a text into the path of a file and the name of one of its policies; either is empty if it is missing."""
     path, _, policy = text.rpartition(_OF_FILE)
     if path and not Path(text).is_file() and _is_file(path):
         return path, policy

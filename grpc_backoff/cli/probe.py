@@ -29,12 +29,13 @@ __all__ = ["ProbeRequest", "probe", "read_request", "run_probe"]
 _NAME_OVERRIDE = "grpc.ssl_target_name_override"
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _LOOK = 0.3
-"""How long a connection is watched after SETTINGS, in seconds: a proxy whose upstream is down ends it by then."""
+"""How long a connection is watched after SETTINGS, in seconds. A proxy whose upstream is down ends it within that time.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRequest:
-    """What to probe.
+    """A probe's arguments.
 
     Attributes:
         target: the server's address, in grpc's syntax.
@@ -84,18 +85,19 @@ def read_request(
 
 def _tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
     try:
-        # The file that grpc itself uses if no certificate authority is given; else the system's.
+        # Without --ca, use the file that grpc itself would use, or else the system's certificate authorities.
         context = ssl.create_default_context(cafile=ca or os.environ.get("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"))
     except OSError as error:
         raise Refusal(f"--ca: no certificate authorities in this file: {error}") from error
-    # Verify as grpc does: newer Python versions are stricter by default, older ones require the chain up to its root.
+    # Verify as grpc does: newer versions of Python are stricter by default, and older ones require the whole chain up
+    # to its root.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if cert is not None:
         try:
             context.load_cert_chain(cert, key, password=_no_password)
         except OSError as error:
-            raise Refusal(f"--cert and --key: cannot load a certificate and its matching key: {error}") from error
+            raise Refusal(f"--cert and --key: cannot load the certificate and its matching key: {error}") from error
     return context
 
 
@@ -121,9 +123,9 @@ async def probe(request: ProbeRequest, view: StagesView) -> bool:
             request.target, tls=request.tls, server_name=request.server_name, on_stage=watch.passed
         )
     except OptionError as error:
-        raise Refusal(str(error).replace("on a secure_channel", "with --tls")) from error
+        raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
     if names_no_port(request.target):
-        view.remark(f"the target names no port: dialling {DEFAULT_PORT}")
+        view.remark(f"the target specifies no port; dialling {DEFAULT_PORT}")
     for name in _PROXIES:
         if os.environ.get(name):
             view.remark(f"{name} is set: a channel would use that proxy, but this probe goes directly to the target")
@@ -191,7 +193,7 @@ class _Watch:
         if self._error is None:
             try:
                 self._view.passed(record)
-            except Exception as error:  # noqa: BLE001 - a closed pipe, mostly; a connector would log it and go on
+            except Exception as error:  # noqa: BLE001 - mostly a closed pipe; a connector would only log it
                 self._error = error
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
-"""The program of `grpc-backoff run`: finds it, and runs it in this process as `python` would.
+"""Finds the program that `grpc-backoff run` runs, and runs it in this process as `python` would.
 
-It needs none of the optional packages, because it is meant for environments that belong to other programs. The command
-and its help are in `run.py`.
+This module needs none of the optional packages, because the command is meant for environments that belong to other
+programs. The command and its help are in `run.py`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def find(words: Sequence[str]) -> Program:
 
 
 def run(program: Program) -> None:
-    """Install, and run the program as the main program of this process; its exceptions and exit status are passed on.
+    """Install this library's channels, and run the program as the main program of this process.
+
+    The program's exceptions and its exit status are passed on.
 
     Raises:
         ProgramError: there is no such module.
@@ -94,14 +96,14 @@ def run(program: Program) -> None:
 
 
 def _run_script(path: str) -> None:
-    # Not with `runpy`, which discards `__main__` after the last line: threads and exit handlers may still need it.
+    # Do not use `runpy`, which discards `__main__` after the last line: threads and exit handlers may still need it.
     main = ModuleType("__main__")
     loader = SourceFileLoader("__main__", path)
     vars(main).update(__file__=path, __loader__=loader, __builtins__=builtins, __cached__=None)
     with io.open_code(path) as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
     sys.modules["__main__"] = main
-    exec(code, vars(main))  # noqa: S102 - it is what the user has asked for
+    exec(code, vars(main))  # noqa: S102 - the user asked to run it
 
 
 def _file(name: str) -> str:
@@ -113,7 +115,7 @@ def _file(name: str) -> str:
 
 
 def _command(name: str) -> str:
-    """Return the path of a command that is a script of this Python."""
+    """Return the path of a command, which has to be a script for this Python."""
     found = shutil.which(name)
     if found is None:
         raise ProgramError(f"program={name}: expected a Python file or a command on the PATH; found neither")
@@ -127,7 +129,7 @@ def _command(name: str) -> str:
 def _interpreter(script: Path) -> str | None:
     """Return the Python interpreter that a script names, or None if it is not a Python script.
 
-    A script names it as `#!/usr/bin/python3`, as `#!/usr/bin/env python3`, or, as installers write for long paths, as
+    The script may name it as `#!/usr/bin/python3`, as `#!/usr/bin/env python3`, or, as installers do for long paths, as
     `#!/bin/sh` followed by `'''exec' "/usr/bin/python3" "$0" "$@"`.
     """
     with script.open("rb") as file:
@@ -146,15 +148,15 @@ def _refuse_another_python(name: str, interpreter: str) -> None:
     found = shutil.which(interpreter)
     if found is None or not Path(found).parent.samefile(Path(sys.executable).parent):
         raise ProgramError(
-            f"program={name}: expected a program of this Python, {sys.executable}; it is for {found or interpreter}. "
-            "Install grpc-backoff there, and use that environment's `python -m grpc_backoff run`"
+            f"program={name}: expected a program for this Python ({sys.executable}), not for {found or interpreter}. "
+            "Install grpc-backoff in that environment, and use that environment's `python -m grpc_backoff run`"
         )
 
 
 def _refuse_no_module(name: str) -> None:
     if (found := _module(name)) and (found.submodule_search_locations is None or _module(f"{name}.__main__")):
         return
-    missing = "but this package has no __main__" if found else "but there is none of this name"
+    missing = "but this package has no __main__" if found else "but no module has this name"
     raise ProgramError(f"program=-m {name}: expected a runnable module, {missing}")
 
 

@@ -1,4 +1,4 @@
-"""How a command rejects a request: one line on standard error, and exit status 2."""
+"""How a command rejects a request: one line on standard error, and usually exit status 2."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["Refusal"]
 
 
 class Refusal(click.ClickException):
-    """The command line asks for something impossible; shown as one line."""
+    """The command line asks for something that is not possible; the message is shown on one line."""
 
     def __init__(self, message: str, status: int = 2) -> None:
         super().__init__(printable(message))
-        self.exit_code = status  # type: ignore[misc] # click has it in the class
+        self.exit_code = status  # type: ignore[misc] # click declares it on the class

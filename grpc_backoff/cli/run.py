@@ -9,16 +9,19 @@ from grpc_backoff.cli import program
 __all__ = ["run"]
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    short_help="Run a Python program with this library's channels.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 @click.argument("words", metavar="PROGRAM [ARGS]...", nargs=-1, type=click.UNPROCESSED, required=True)
 def run(words: tuple[str, ...]) -> None:
-    """Run a Python program with this library's channels in place of grpc.aio's.
+    """Run a Python program with this library's channels in place of grpc's.
 
-    PROGRAM is a Python file, `-m` and a module, or a command of this Python's environment, such as uvicorn. Precede it
-    with `--`. It runs in this process as `python PROGRAM` would run it, after `grpc_backoff.install()`. Set options in
-    the file that the environment variable GRPC_BACKOFF_CONFIG names.
+    PROGRAM is a Python file, `-m` and a module, or a command installed in this Python's environment, such as uvicorn.
+    Precede it with `--`. The program runs in this process as `python PROGRAM` would run it, after
+    `grpc_backoff.install()`. Set options in the file named by the environment variable GRPC_BACKOFF_CONFIG.
 
-    Processes that it forks are covered; new interpreters that it starts are not.
+    Processes that the program forks are covered; new interpreters that it starts are not.
     """
     try:
         program.run(program.find(words))

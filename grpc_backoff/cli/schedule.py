@@ -15,19 +15,19 @@ from grpc_backoff.policy.schedule import Row, schedule, usual_length
 __all__ = ["schedule_command"]
 
 _MOST_WAITS = 10_000
-_COLUMNS = ("after failure", "wait", "smallest", "largest", "all waits so far")
+_COLUMNS = ("after failure", "wait", "smallest", "largest", "total so far")
 
 
-@click.command("schedule")
+@click.command("schedule", short_help="Show the waits in a policy.")
 @click.argument("policy")
 @click.option("--attempts", type=click.IntRange(1, _MOST_WAITS), metavar="N", help="Show this many waits.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def schedule_command(policy: str, attempts: int | None, as_json: bool) -> None:
-    """Show each wait of POLICY, its smallest and largest value, and the running total.
+    """Show each wait in POLICY, its smallest and largest values, and the running total.
 
-    POLICY is a preset (grpc, contention, steps, standard, aggressive, conservative, background), a FILE.toml, one
-    policy of a file as FILE.toml#NAME, or a policy string such as "retry: 5, delay: 1s, backoff: linear". For
-    connections, the waits are the gaps between the starts of attempts.
+    POLICY is a preset (grpc, contention, steps, standard, aggressive, conservative, background), a FILE.toml, a
+    single policy from a file, as FILE.toml#NAME, or a policy string such as "retry: 5, delay: 1s, backoff: linear".
+    For connections, the waits are the gaps between the starts of attempts.
     """
     with refusing():
         tables = [(named, _rows(named, attempts)) for named in named_policies(policy)]
@@ -48,8 +48,8 @@ def _max_attempts(named: Named) -> int | None:
 
 
 def _title(named: Named) -> str:
-    waits = "waits before retries" if isinstance(named.policy, RetryPolicy) else "gaps between starts of attempts"
-    return f"{named.name}: {waits}"
+    waits = "waits before retries" if isinstance(named.policy, RetryPolicy) else "gaps between the starts of attempts"
+    return f"{named.name!r}: {waits}" if ":" in named.name else f"{named.name}: {waits}"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -63,10 +63,10 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _ending(named: Named, rows: list[Row]) -> str:
-    """Return a line that says when the policy gives up: no wait follows the last attempt, whatever rows are shown."""
+    """Return a line that says when the policy gives up, because the table may show waits after its last attempt."""
     attempts = _max_attempts(named)
     if attempts is None:
-        return "Continues without end like the last row." if _settled(named, rows) else "Continues without end."
+        return "Continues indefinitely, like the last row." if _settled(named, rows) else "Continues indefinitely."
     if attempts == 1:
         return "One attempt, no retries."
     waits = plural(attempts - 1, "wait")
@@ -74,7 +74,10 @@ def _ending(named: Named, rows: list[Row]) -> str:
     if total is None:
         return f"Gives up after {attempts} attempts, with {waits} between them."
     whole = f"Gives up after {attempts} attempts, with {waits} between them, {span(*total)} in total."
-    return whole if len(rows) < attempts else f"{whole} Row {attempts} applies only if another attempt is made."
+    if len(rows) < attempts:
+        return whole
+    unused = "The last row is" if len(rows) == attempts else f"Rows {attempts} to {len(rows)} are"
+    return f"{whole} {unused} not used, because attempt {attempts} is the last."
 
 
 def _settled(named: Named, rows: list[Row]) -> bool:

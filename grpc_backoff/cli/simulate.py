@@ -31,7 +31,7 @@ _FLAGS = {
 _SHARES = {"half": 0.5, "99 %": 0.99, "all": 1.0}
 
 
-@click.command()
+@click.command(short_help="Simulate clients that lose their server.")
 @click.option(
     "--clients",
     type=click.IntRange(min=1),
@@ -46,22 +46,20 @@ _SHARES = {"half": 0.5, "99 %": 0.99, "all": 1.0}
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long the server is away.",
+    help="How long the server is down.",
 )
-@click.option("--policy", default="grpc", show_default=True, help="The clients' policy; named as for `schedule`.")
+@click.option("--policy", default="grpc", show_default=True, help="The clients' policy, given as for `schedule`.")
 @click.option(
     "--against", multiple=True, metavar="POLICY", help="Another policy to compare with the first. Repeatable."
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The seed of the random numbers."
-)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
 @click.option(
     "--attempt-lasts",
     type=click.FloatRange(min=0),
     default=0.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long an attempt lasts while the server is away: 0 if it is refused, inf if nothing answers.",
+    help="How long an attempt lasts while the server is down: 0 if it is refused, inf if it gets no answer.",
 )
 @click.option(
     "--resolution",
@@ -87,17 +85,17 @@ def simulate(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Simulate N clients that lose their server at the same moment, and show what it sees until all are back.
+    """Simulate N clients that lose their server, and show the attempts that the server sees until all have reconnected.
 
-    All clients dial at once when the server goes away, and again after each gap of their policy. Times are counted from
-    the server's return; the peak is the highest number of attempts per second since then. No client gives up, whatever
-    its policy says about retries.
+    All clients lose the server at the same moment. Each dials immediately, and then again after each gap that its
+    policy sets, until it has reconnected. Times are measured from the moment the server comes back; the peak is the
+    highest number of attempts per second after that. No client gives up, whatever its policy says about retries.
 
-    A policy is named as for `schedule`. A policy string may have the settings of a backoff, `jitter_first` and
-    `min_connect_timeout`: "preset: grpc, jitter_first: true".
+    A policy is given as for `schedule`. A policy string may set the backoff, `jitter_first` and `min_connect_timeout`,
+    for example "preset: grpc, jitter_first: true".
     """
     _require(plot)
-    from grpc_backoff.simulation import Outage, simulate  # noqa: PLC0415 - needs what was just looked for
+    from grpc_backoff.simulation import Outage, simulate  # noqa: PLC0415 - needs the extra that was just checked
 
     with refusing("--policy: "):
         fleets = {policy: connect_policy(policy)}
@@ -135,7 +133,7 @@ def _require(plot: Path | None) -> None:
 
 
 def _draw(done: dict[str, Recovery], file: Path) -> None:
-    from grpc_backoff.cli.plot import draw  # noqa: PLC0415 - needs matplotlib, which was looked for
+    from grpc_backoff.cli.plot import draw  # noqa: PLC0415 - needs matplotlib, which was checked
 
     try:
         draw(done, file)

@@ -58,7 +58,7 @@ class StagesView(Protocol):
 
 
 def open_stages(*, as_json: bool) -> StagesView:
-    """Return the right display for standard output."""
+    """Return the display for standard output: JSON on request, with a spinner on a terminal, plain lines elsewhere."""
     if as_json:
         return JsonStages()
     return TerminalStages() if sys.stdout.isatty() else LineStages()
@@ -68,7 +68,7 @@ class LineStages:
     """A few lines for each stage."""
 
     def remark(self, text: str) -> None:
-        """Print a line."""
+        """Print the remark."""
         self._write(text, "dim")
 
     def passed(self, record: StageRecord) -> None:
@@ -85,13 +85,13 @@ class LineStages:
         self._stage(Stage.ESTABLISHED, lived, [f"LOST: {loss.reason}"], "yellow")
 
     def explain(self, diagnosis: Diagnosis) -> None:
-        """Print both sentences after an empty line."""
+        """Print the meaning and the advice after an empty line."""
         self._write("")
         self._write(diagnosis.meaning, "bold")
         self._write(f"-> {diagnosis.advice}")
 
     def ended(self, *, ready: bool, seconds: float) -> None:
-        """Print the last line."""
+        """Print the outcome as the last line."""
         self._write("")
         if ready:
             self._write(f"READY after {duration(seconds)}", "bold green")
@@ -99,7 +99,7 @@ class LineStages:
             self._write(f"no SETTINGS after {duration(seconds)}", "bold red")
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing, because nothing is open."""
 
     def _stage(self, stage: Stage, took: float, texts: Sequence[str], _style: str) -> None:
         first, *more = texts
@@ -112,7 +112,7 @@ class LineStages:
 
 
 class TerminalStages(LineStages):
-    """The same lines with colours and room for long ones, and a spinner for the current stage."""
+    """The lines of `LineStages`, coloured and wrapped to the terminal, and a spinner for the current stage."""
 
     def __init__(self, console: Console | None = None) -> None:
         """Start with name resolution, on `console`; standard output by default."""
@@ -128,12 +128,12 @@ class TerminalStages(LineStages):
         self._status.update(_upcoming(record))
 
     def failed(self, failure: Failure, took: float) -> None:
-        """Print the failure, and say that its cause is being determined."""
+        """Print the failure, and show that its cause is being determined."""
         super().failed(failure, took)
         self._status.update("looking for the cause")
 
     def ended(self, *, ready: bool, seconds: float) -> None:
-        """Print the last line, without the spinner."""
+        """Print the outcome as the last line, without the spinner."""
         self._status.stop()
         super().ended(ready=ready, seconds=seconds)
 
@@ -162,7 +162,7 @@ class TerminalStages(LineStages):
 def _upcoming(record: StageRecord) -> str:
     match record:
         case Resolved() | PassedOver():
-            return "tcp: waiting for an answer to the connection request"
+            return "tcp: waiting for the server to accept the connection"
         case Reached():
             return "waiting for the server's first bytes"
         case Secured():
@@ -190,7 +190,7 @@ def _found(record: StageRecord) -> Sequence[str]:
         case Resolved():
             return [", ".join(map(str, record.addresses))]
         case Reached():
-            failed = [f"failed before: {address}: {reason}" for address, reason in record.failed.items()]
+            failed = [f"tried first: {address}: {reason}" for address, reason in record.failed.items()]
             return [f"connected to {record.address}", *failed]
         case Secured():
             security = record.security
@@ -217,11 +217,11 @@ class JsonStages:
     """One JSON object per line; the key `event` names its kind, and the last object is the summary."""
 
     def __init__(self) -> None:
-        """Start without a failure."""
+        """Start with no failure to include in the summary."""
         self._failure: Failure | None = None
 
     def remark(self, text: str) -> None:
-        """Print it as a remark."""
+        """Print the remark."""
         write_json_line(event="remark", text=text)
 
     def passed(self, record: StageRecord) -> None:
@@ -242,7 +242,7 @@ class JsonStages:
         write_json_line(event="lost", lived=round(lived, 6), error=loss.reason, graceful=loss.graceful)
 
     def explain(self, diagnosis: Diagnosis) -> None:
-        """Print both sentences."""
+        """Print the meaning and the advice."""
         write_json_line(event="diagnosis", meaning=diagnosis.meaning, advice=diagnosis.advice)
 
     def ended(self, *, ready: bool, seconds: float) -> None:
@@ -250,7 +250,7 @@ class JsonStages:
         write_json_line(event="summary", ready=ready, seconds=round(seconds, 6), **_failure(self._failure))
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing, because nothing is open."""
 
 
 def _failure(failure: Failure | None) -> dict[str, str | None]:

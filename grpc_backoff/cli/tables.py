@@ -1,4 +1,4 @@
-"""Prints tables and JSON: on a terminal to its width, elsewhere at their natural width."""
+"""Prints tables and JSON. Tables fit the width of a terminal, and have their natural width elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHORT, _LONG = 0.001, 1e6
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True) -> None:
-    """Print a table; with `numbers`, all columns but the first are numbers."""
+    """Print a table; with `numbers`, all columns but the first are aligned as numbers."""
     from rich import box  # noqa: PLC0415 - rich takes a while to import
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -49,7 +49,7 @@ def span(low: float, high: float) -> str:
 
 
 def write_json(value: Any) -> None:
-    """Print one JSON document; values that JSON has no number for become strings."""
+    """Print one JSON document; infinity and NaN, which JSON cannot represent, become strings."""
     click.echo(json.dumps(_plain(value), indent=2))
 
 

@@ -44,7 +44,7 @@ class View(Protocol):
     period: float
 
     def heading(self, text: str) -> None:
-        """Start a section."""
+        """Start a section with this heading."""
         ...
 
     def remark(self, text: str) -> None:
@@ -73,7 +73,7 @@ class View(Protocol):
 
 
 def open_view(*, as_json: bool) -> View:
-    """Return the right view for standard output: live on a terminal, plain lines elsewhere."""
+    """Return the view for standard output: JSON on request, live on a terminal, plain lines elsewhere."""
     if as_json:
         return JsonView()
     if sys.stdout.isatty():
@@ -86,7 +86,7 @@ def open_view(*, as_json: bool) -> View:
 def printable(text: str) -> str:
     r"""Return the text on one line, with control and formatting characters escaped, such as `\x1b`.
 
-    Text from a server or a resolver ends up in a terminal: it must not be able to move the cursor, set a title,
+    Text from a server or a resolver ends up in a terminal, where it must not be able to move the cursor, set a title,
     reverse the text or start a new line.
     """
     return "".join(_escape(char) if unicodedata.category(char) in _UNPRINTABLE else char for char in text)
@@ -111,7 +111,7 @@ def duration(seconds: float | None) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return "1 attempt", "2 attempts"."""
+    """Return a number with its noun, such as "1 attempt" or "2 attempts"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -133,28 +133,28 @@ class LineView:
         click.echo(f"\n== {printable(text)}")
 
     def remark(self, text: str) -> None:
-        """Print a line."""
+        """Print the remark."""
         click.echo(printable(text))
 
     def show(self, attempt: LoggedAttempt) -> None:
-        """Print a line once there is an outcome."""
+        """Print the attempt's line once it has an outcome."""
         if attempt.outcome is not Outcome.STARTED:
             gap = "" if attempt.gap is None else f"gap {attempt.gap:.3f} s"
             click.echo(f"#{attempt.number:<4} {attempt.start:8.3f} s  {gap:<14} {_outcome(attempt)}")
 
     def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
-        """Do nothing: a countdown is of no use in a log."""
+        """Do nothing, because a countdown is of no use in a log."""
 
     def explain(self, meaning: str, advice: str) -> None:
-        """Print two lines."""
+        """Print the meaning and the advice, on one line each."""
         click.echo(f"{printable(meaning)}\n-> {printable(advice)}")
 
     def summary(self, summary: Summary) -> None:
-        """Print the last line."""
+        """Print the totals as the last line."""
         click.echo(ending(summary))
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing; there is nothing to close."""
 
 
 def _outcome(attempt: LoggedAttempt) -> str:
@@ -171,15 +171,15 @@ def _outcome(attempt: LoggedAttempt) -> str:
 
 
 class JsonView:
-    """One JSON object per line for each event, for programs; the last one is the summary."""
+    """One line of JSON for each event, for programs; the last line is the summary."""
 
     period = 1.0
 
     def heading(self, text: str) -> None:
-        """Do nothing: only events are printed."""
+        """Do nothing, because only events are printed."""
 
     def remark(self, text: str) -> None:
-        """Do nothing: only events are printed."""
+        """Do nothing, because only events are printed."""
 
     def show(self, attempt: LoggedAttempt) -> None:
         """Print the attempt in its current state; the key `event` says what has just happened."""
@@ -197,10 +197,10 @@ class JsonView:
         )
 
     def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
-        """Do nothing: only events are printed."""
+        """Do nothing, because only events are printed."""
 
     def explain(self, meaning: str, advice: str) -> None:
-        """Print both."""
+        """Print the meaning and the advice."""
         write_json_line(event="diagnosis", meaning=meaning, advice=advice)
 
     def summary(self, summary: Summary) -> None:
@@ -215,11 +215,11 @@ class JsonView:
         )
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing; there is nothing to close."""
 
 
 def write_json_line(**fields: object) -> None:
-    """Print one JSON object in ASCII, with DEL escaped: safe for any terminal, and parsed as the same text."""
+    """Print one JSON object in ASCII, with DEL escaped; no terminal interprets it, and it parses to the same text."""
     click.echo(json.dumps(fields).replace("\x7f", "\\u007f"))
 
 

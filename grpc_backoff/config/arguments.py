@@ -1,4 +1,4 @@
-"""Checks channel arguments that are objects supplied by the program (CH-10)."""
+"""Checks the arguments of a channel that are objects supplied by the program (CH-10)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from grpc_backoff.errors import OptionError
 __all__ = ["Listener", "check_kind", "check_listener", "read_listeners"]
 
 Listener = Callable[[Any], object]
-"""Called with each event; its return value is ignored and its exceptions are logged."""
+"""A function that takes one event. Its return value is ignored, and its exceptions are logged."""
 
 
 def read_listeners(given: object) -> tuple[Listener, ...]:
-    """Return a channel's listeners; OptionError if one of them is not a listener."""
+    """Return a channel's listeners as a tuple; OptionError if one of them is not a function."""
     try:
         listeners: tuple[Any, ...] = tuple(given)  # type: ignore[arg-type]
     except TypeError as error:
@@ -26,9 +26,9 @@ def read_listeners(given: object) -> tuple[Listener, ...]:
 
 
 def check_listener(key: str, listener: object) -> None:
-    """Raise OptionError if this is not a listener."""
+    """Raise OptionError unless the listener is callable and not a coroutine function."""
     if not callable(listener) or inspect.iscoroutinefunction(listener):  # it would never be awaited
-        raise OptionError(key, listener, "a function of one event, not a coroutine function")
+        raise OptionError(key, listener, "a function that takes one event, and not a coroutine function")
 
 
 def check_kind(key: str, value: object, allowed: str, *methods: str) -> None:

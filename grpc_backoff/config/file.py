@@ -1,6 +1,6 @@
-"""The TOML file that configures everything: the single source of truth (BP-3), read and checked as a whole (BP-4).
+"""Reads the TOML file that configures connections, calls and ledgers (BP-3), and checks it as a whole (BP-4).
 
-A file looks like this. Every key is optional; a time is a number of seconds or a string such as "500ms"::
+Every key is optional. A time is a number of seconds, or a string such as "500ms". An example::
 
     [connection]                # how channels connect
     preset = "grpc"
@@ -17,15 +17,15 @@ A file looks like this. Every key is optional; a time is a number of seconds or 
     [targets."*.example:443"]   # the same settings, for targets that match this pattern
     max_backoff = "30s"
 
-    [policies.careful]          # a named policy, for others to start from: `preset = "careful"`
+    [policies.careful]          # a named policy; others start from it with `preset = "careful"`
     preset = "standard"
     max_delay = "10s"
 
-    [methods."shop.Orders"]     # retries of a service's calls; "shop.Orders/Place" is one method, "*" all of them
+    [methods."shop.Orders"]     # retries for a service; "shop.Orders/Place" is for one method, "*" for all
     preset = "careful"
     retry = 2
 
-    [retry_budget]              # limits the retries of a target whose calls mostly fail: gRPC's retryThrottling
+    [retry_budget]              # limits retries to a target while most calls to it fail: gRPC's retryThrottling
     max_tokens = 10
     token_ratio = 0.1
 
@@ -33,7 +33,7 @@ A file looks like this. Every key is optional; a time is a number of seconds or 
     policy = "careful"
     lease = "30s"
 
-Which values are allowed is defined by the tables in `settings.py`.
+The tables in `settings.py` define which keys and values are allowed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ from grpc_backoff.record import value
 __all__ = ["ENVIRONMENT_VARIABLE", "TABLES", "Config", "Section", "read_config"]
 
 ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
-"""Names a channel's file if neither an argument nor an option does."""
+"""The environment variable that names a channel's file if neither an argument nor an option does."""
 
 Section = (
     ResolvedPolicy[ConnectPolicy]
@@ -90,7 +90,7 @@ _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 
 @value(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The checked content of a file.
+    """The validated contents of a configuration file.
 
     Attributes:
         path: the file, as named by the caller.
@@ -111,32 +111,32 @@ class Config:
     ledger: Source
 
     def connecting(self, target: str) -> list[Source]:
-        """Return the file's settings for connections to a target, the most specific first."""
+        """Return the file's settings for connections to a target, with the most specific first."""
         pattern = names.nearest_pattern(self.targets, target)
         return [self.connection] if pattern is None else [self.targets[pattern], self.connection]
 
     def connect_policy(self, target: str = "") -> ResolvedPolicy[ConnectPolicy]:
-        """Return the policy for connections to a target, unless options or arguments override it."""
+        """Return the connect policy for a target, before options and arguments override it."""
         return resolve_connect(self.connecting(target), self.policies)
 
     def retry_policy(self, method: str) -> ResolvedPolicy[RetryPolicy] | None:
-        """Return the policy of a method, given as `package.Service/Method`; None if the file has none for it.
+        """Return the policy for a method, given as `package.Service/Method`; None if the file has none for it.
 
-        The most specific table applies, as a whole: the method's, else its service's, else the one for all methods.
+        Only the most specific table applies: the method's, else its service's, else the one for all methods.
         """
         entry = names.nearest_method(self.methods, method)
         return None if entry is None else resolve_retry([self.methods[entry]], self.policies)
 
     def policy(self, name: str) -> ResolvedPolicy[RetryPolicy]:
-        """Return the policy with this name: one of the file's or a preset; OptionError if there is none."""
+        """Return the retry policy with this name, from the file or the presets; OptionError if there is none."""
         return resolve_retry([begin_with(name)], self.policies)
 
     def budget(self) -> ResolvedPolicy[RetryBudget] | None:
-        """Return the retry budget of each target; None if the file sets none (RT-9)."""
+        """Return the retry budget for each target; None if the file sets none (RT-9)."""
         return resolve_budget(self.retry_budget)
 
     def ledger_settings(self) -> ResolvedPolicy[LedgerSettings]:
-        """Return the limits and times of a ledger, unless arguments override them (LG-14)."""
+        """Return a ledger's limits and times, before arguments override them (LG-14)."""
         return resolve_ledger([self.ledger], self.policies)
 
     def sections(self) -> Iterator[tuple[str, Section]]:
@@ -155,10 +155,10 @@ class Config:
 
 
 def read_config(path: str | os.PathLike[str]) -> Config:
-    """Read a file, completely or not at all; relative paths are resolved against the working directory.
+    """Read and check a configuration file; a relative path is resolved against the working directory.
 
     Raises:
-        ConfigError: the file cannot be read, is not TOML, or has a wrong value.
+        ConfigError: the file cannot be read, is not TOML, or has an invalid value.
 
     Warns:
         PolicyWarning: a setting has no effect.
@@ -175,7 +175,7 @@ def read_config(path: str | os.PathLike[str]) -> Config:
 
 def _parse(name: str) -> dict[str, Any]:
     try:
-        with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes its time to import
+        with open(name, "rb") as file:  # noqa: PTH123 - pathlib is slow to import
             content = file.read(_LARGEST + 1)
     except OSError as error:
         cause = OSError(error.errno, error.strerror)  # without the path, which may contain a password
@@ -184,7 +184,7 @@ def _parse(name: str) -> dict[str, Any]:
         raise ConfigError(name, f"cannot be read: {error}") from error
     if len(content) > _LARGEST:
         raise ConfigError(name, f"is larger than {_LARGEST} bytes")
-    import tomllib  # noqa: PLC0415 - it takes its time, and most channels have no file
+    import tomllib  # noqa: PLC0415 - it is slow to import, and most channels have no file
 
     try:
         return tomllib.loads(content.decode("utf-8-sig"))  # some editors begin a file with a byte-order mark
@@ -236,7 +236,7 @@ def _is_table(content: object) -> TypeGuard[dict[str, object]]:
 
 
 def _key(name: str) -> str:
-    """Return a key in TOML syntax: quoted unless it is a bare key."""
+    """Return a key in TOML syntax, with quotes unless it is a bare key."""
     return name if name and set(name) <= _BARE else f'"{name}"'
 
 
@@ -246,7 +246,7 @@ def _try_out(config: Config) -> Iterator[str]:
     names.check_methods("methods", config.methods)
     for name in config.policies:
         if name in PRESETS:
-            raise OptionError(f"policies.{_key(name)}", name, "a name other than a preset's")
+            raise OptionError(f"policies.{_key(name)}", name, "a name that no preset has")
     for name, resolved in config.sections():
         if not name.startswith("policies."):  # a policy that inherits from it may supply the rest
             yield from resolved.remarks

@@ -1,7 +1,7 @@
-"""Determines the retry policy of each method of a channel: from the argument, the service config or the file.
+"""Determines the retry policy of each method of a channel, from the argument, the service config or the file.
 
 The precedence is that of all settings (BP-3): the argument `retry`, then the channel option `grpc.service_config`, then
-the file. Within one source, the most specific entry applies: the method, its service, all methods.
+the file. Within a source, the most specific entry applies: the one for the method, for its service, or for all methods.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from grpc_backoff.record import field, replace, value
 __all__ = ["CallPolicies", "Retry", "read_call_policies", "read_retry"]
 
 Retry = RetryPolicy | str
-"""A policy; or its name, from the presets or the file; or a policy string, which contains a colon."""
+"""A policy, the name of a preset or of a policy in the file, or a policy string, which contains a colon."""
 
 _ENABLE_RETRIES = "grpc.enable_retries"
 _REPLAY_LIMIT = "grpc.per_rpc_retry_buffer_size"
@@ -33,13 +33,13 @@ _REPLAY_LIMIT = "grpc.per_rpc_retry_buffer_size"
 
 @value(frozen=True, slots=True)
 class CallPolicies:
-    """The retry policies of one channel's calls.
+    """The retry policies for one channel's calls.
 
     Attributes:
-        argument: the policies of the argument `retry`, by `package.Service/Method`, `package.Service` or `*`.
+        argument: the policies from the argument `retry`, by `package.Service/Method`, `package.Service` or `*`.
         service_config: the service config from the channel options.
-        config: the file; None without one.
-        budget: the limit on retries to the channel's target (RT-9); None for no limit.
+        config: the configuration file; None if there is none.
+        budget: the retry budget for the channel's target (RT-9); None for no limit.
         core: the channel options that are passed on to grpcio's core.
         replay_limit: how many bytes of a stream's requests are buffered for replay (RT-8).
     """
@@ -52,21 +52,25 @@ class CallPolicies:
     replay_limit: int = REPLAY_LIMIT
 
     def of(self, method: str) -> RetryPolicy | None:
-        """Return the policy of a method, given as `/package.Service/Method`; None if its calls are not retried."""
+        """Return the policy for a method, given as `/package.Service/Method`; None if its calls are not retried."""
+        if not (self.argument or self.service_config.methods or self.config):
+            return None
         entry = names.nearest_method(self.argument, method)
         if entry is not None:
             return self.argument[entry]
         return self.service_config.of(method).retry or self._filed(method)
 
     def named(self, retry: Retry) -> RetryPolicy:
-        """Return the policy that a call requests in place of its method's policy."""
+        """Return the policy that a single call requests instead of its method's policy."""
         return read_retry("retry", retry, self.config)
 
     def stand_in(self) -> bool:
-        """Return whether these policies retry every call that finds no server.
+        """Return whether all calls of the channel have policies that retry UNAVAILABLE.
 
         If so, the core's own retries can be turned off altogether, including transparent ones (RT-10).
         """
+        if not (self.argument or self.service_config.methods or self.config):
+            return False
         asked: list[RetryPolicy] = []
         native = {path or names.ALL: config.retry for path, config in self.service_config.methods.items()}
         filed = {entry: self._filed(entry) for entry in self.config.methods} if self.config else {}
@@ -89,10 +93,10 @@ def read_call_policies(
 ) -> CallPolicies:
     """Return the retry policies described by a channel's arguments, options and file.
 
-    The options passed to the core no longer contain the retries of the service config (`read_service_config`).
+    In the result, the options for the core no longer contain the service config's retries; see `read_service_config`.
 
     Raises:
-        OptionError: a policy is unknown or has a wrong value, or a key does not name a method.
+        OptionError: a policy is unknown or has an invalid value, or a key does not name a method.
 
     Warns:
         PolicyWarning: a setting of a policy has no effect.
@@ -116,7 +120,7 @@ def read_call_policies(
 
 
 def read_retry(key: str, retry: object, config: Config | None) -> RetryPolicy:
-    """Return the policy described by a name or a policy string; `key` names it in errors.
+    """Return a retry policy that is given as an object, by name or as a policy string; `key` names it in errors.
 
     Raises:
         OptionError: it is neither a policy, nor the name of one, nor a policy string.
@@ -127,9 +131,7 @@ def read_retry(key: str, retry: object, config: Config | None) -> RetryPolicy:
     if isinstance(retry, RetryPolicy):
         return retry
     if not isinstance(retry, str) or not retry:
-        raise OptionError(
-            key, retry, "a RetryPolicy, the name of one, or a policy string such as 'retry: 5, delay: 1s'"
-        )
+        raise OptionError(key, retry, "a RetryPolicy, a policy name, or a policy string such as 'retry: 5, delay: 1s'")
     named: Mapping[str, Source] = config.policies if config else {}
     if ":" in retry or "=" in retry:  # an "=" raises an error with a suggestion
         return parse_retry(retry, named, key).policy

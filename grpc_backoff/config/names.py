@@ -1,6 +1,6 @@
-"""Finds the best match among names: target patterns, methods of services, and corrections of misspelt names.
+"""Finds the pattern that applies to a target, and the entry that applies to a method.
 
-For patterns and methods the most specific match applies, and their order never matters.
+The most specific match applies; the order of patterns or entries does not matter.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _METHOD = r"(?a)[A-Za-z_][\w.]*(/[A-Za-z_]\w*)?"
 def nearest_pattern(patterns: Iterable[str], target: str) -> str | None:
     """Return the most specific pattern that matches a target; None if none matches.
 
-    A pattern is a target in which `*` matches any text, even none; it must match the whole target as given to the
-    channel. The pattern with the most characters besides `*` wins.
+    A pattern is a target in which `*` matches any text, including none. It must match the whole target as given to the
+    channel. The pattern with the most characters other than `*` is the most specific.
     """
     fitting = [pattern for pattern in patterns if _fits(pattern, target)]
     return max(fitting, key=_said, default=None)
@@ -31,15 +31,20 @@ def check_patterns(table: str, patterns: Iterable[str]) -> None:
     """Reject two equally specific patterns that can match the same target.
 
     Raises:
-        OptionError: names both.
+        OptionError: there are two such patterns; the error names both.
     """
     for one, other in combinations(patterns, 2):
         if _said(one) == _said(other) and _ends_fit(one, other) and _meet(one, other):
-            raise OptionError(f'{table}."{other}"', other, f"a pattern more or less specific than {one!r}")
+            raise OptionError(
+                f'{table}."{other}"', other, f"a pattern that is either more or less specific than {one!r}"
+            )
 
 
 def nearest_method(entries: Iterable[str], method: str) -> str | None:
-    """Return the entry for a method (`package.Service/Method`), for its service, or for all; None if there is none."""
+    """Return the most specific entry: for the method, its service, or the catch-all; None if none applies.
+
+    `method` is written `package.Service/Method`.
+    """
     method = method.removeprefix("/")
     service = method.partition("/")[0]
     entries = set(entries)
@@ -50,7 +55,7 @@ def check_methods(table: str, entries: Iterable[str]) -> None:
     """Reject entries that name neither a method nor a service.
 
     Raises:
-        OptionError: names the entry.
+        OptionError: there is such an entry; the error names it.
     """
     for entry in entries:
         if entry != ALL and not (isinstance(entry, str) and re.fullmatch(_METHOD, entry)):
@@ -59,7 +64,7 @@ def check_methods(table: str, entries: Iterable[str]) -> None:
 
 def _fits(pattern: str, target: str) -> bool:
     first, *others = map(re.escape, pattern.split("*"))
-    if others:  # the first match of each piece between two `*` is as good as any, so no other is tried
+    if others:  # the first match of each piece between two `*` is enough, so do not backtrack
         first += "".join(f"(?>.*?{piece})" for piece in others[:-1]) + f".*{others[-1]}"
     return re.fullmatch(first, target, re.DOTALL) is not None
 
@@ -76,7 +81,7 @@ def _ends_fit(one: str, other: str) -> bool:
 
 
 def _meet(one: str, other: str) -> bool:
-    """Return whether some target matches both patterns, by reading them side by side."""
+    """Return whether any target matches both patterns, by reading the two patterns in parallel."""
     ahead = [(0, 0)]
     seen = set(ahead)
     while ahead:
@@ -85,7 +90,7 @@ def _meet(one: str, other: str) -> bool:
             return True
         steps = []
         if one[i : i + 1] == "*":
-            steps += [(i + 1, j), (i, j + 1)]  # the `*` matches nothing more, or the other's next character
+            steps += [(i + 1, j), (i, j + 1)]  # the `*` matches nothing more, or the other pattern's next character
         if other[j : j + 1] == "*":
             steps += [(i, j + 1), (i + 1, j)]
         if i < len(one) and one[i] == other[j : j + 1]:

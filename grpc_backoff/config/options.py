@@ -1,11 +1,11 @@
-"""Turns channel options into a connect policy (CH-9), or raises an error that names the option at fault (CH-10).
+"""Turns channel options into a connect policy (CH-9), or raises an error that names the invalid option (CH-10).
 
 Milliseconds occur only here, because grpc's options use them; everywhere else times are in seconds.
 
 This library's options are the keys that begin with `grpc_backoff.`, and the few of grpc's that it implements itself. A
-key that differs from one of them only in punctuation or case (`grpc-backoff.jitter`) is an error too, because grpc
-would silently ignore it. So is a key with a misspelt prefix (`grpc_backof.jitter`). Any other key that begins with
-`grpc.` is passed on to grpc; if it looks like a misspelt key of the table, a warning says so.
+key that differs from one of them only in punctuation or case (`grpc-backoff.jitter`) is an error, because grpc would
+silently ignore it. So is a key with a misspelt prefix (`grpc_backof.jitter`). Any other key is passed on to grpc, with
+a warning if it looks like a misspelling of one of grpc's keys that this library implements.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
-from grpc_backoff.config.pairs import Pairs, TypedPairs, first_values, key_text, typed_pairs
-from grpc_backoff.config.remarks import warn_of
+from grpc_backoff.config.pairs import Pairs, first_values, key_text
 from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect, suggestion
 from grpc_backoff.config.sources import Effective, Said, Source, describe
 from grpc_backoff.errors import ConfigError, OptionError
@@ -28,7 +27,7 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.record import NamedTuple, record
 
-__all__ = ["OPTION_KEYS", "Options", "read_options"]
+__all__ = ["CONFIG", "OPTION_KEYS", "Options", "read_options"]
 
 CONFIG = PREFIX + "config"
 FIXED_BACKOFF_MS = "grpc.testing.fixed_reconnect_backoff_ms"
@@ -37,7 +36,7 @@ IDLE_TIMEOUT_MS = "grpc.client_idle_timeout_ms"
 _BY_OPTION = {setting.option: setting for setting in CONNECTING if setting.option is not None}
 
 OPTION_KEYS = (*_BY_OPTION, CONFIG, FIXED_BACKOFF_MS)
-"""All options that this library interprets."""
+"""The keys of all options that this library interprets."""
 
 _OWN_KEYS = tuple(key for key in OPTION_KEYS if key.startswith(PREFIX))
 _WORDS = {setting.name: option for option, setting in _BY_OPTION.items()} | {
@@ -47,9 +46,9 @@ _MAX_INT32 = 2**31 - 1
 _MEANT_FOR_US = r"(?i)(?!grpc\.)grpc[^a-z]*backoff[^a-z]+"
 _CARRIED_OUT_HERE = tuple(key for key in _BY_OPTION if not key.startswith(PREFIX))
 _NEAR_PREFIX = 0.9
-"""How similar to ours a prefix must be, by difflib's ratio, to count as misspelt: `grpc_backoffice` does not."""
+"""The lowest difflib ratio at which a prefix counts as a misspelling of ours; `grpc_backoffice` is below it."""
 _NEAR_KEY = 0.78
-"""The same ratio for grpc's own keys. None of grpcio's many other options scores above 0.74 against any of these."""
+"""The same ratio for grpc's keys that this library implements. None of grpcio's other options scores above 0.74."""
 
 
 @record
@@ -60,13 +59,15 @@ class Options(NamedTuple):
         policy: the connect policy.
         effective: the policy's values, each with its source.
         core: the options that are passed on to grpcio.
-        config: the file; None without one.
+        config: the configuration file; None if there is none.
+        remarks: a sentence for each of grpc's options that looks like a misspelt option of this library.
     """
 
     policy: ConnectPolicy
     effective: tuple[Effective, ...]
     core: Pairs
     config: Config | None
+    remarks: tuple[str, ...]
 
 
 def read_options(
@@ -78,55 +79,31 @@ def read_options(
 ) -> Options:
     """Read one channel's options.
 
-    Options take precedence over the file, which is `config`, or else the file named by the option
-    `grpc_backoff.config`, or else by the environment. An explicit `policy` overrides both, but they are still checked.
-    grpcio's options are passed on unchanged and in order, except that the last one sets the resulting idle timeout,
-    because grpcio itself closes unused connections (CB-14).
+    Options take precedence over the file. The file is `config`, or else the one named by the option
+    `grpc_backoff.config`, or else the one named by the environment. An explicit `policy` overrides options and file,
+    but they are still checked. grpcio's options are passed on unchanged and in order. An option for the resulting idle
+    timeout is appended, because grpcio itself closes unused connections (CB-14).
 
     Raises:
-        OptionError: an option of this library is unknown or has a wrong value.
-        ConfigError: the file cannot be read or has a wrong value.
-
-    Warns:
-        PolicyWarning: one of grpc's options looks like a misspelt option of this library.
+        OptionError: an option of this library is unknown or has an invalid value.
+        ConfigError: the file cannot be read or has an invalid value.
     """
-    options = tuple(options)
-    alone = policy is None and config is None and not os.environ.get(ENVIRONMENT_VARIABLE)
-    known = typed_pairs(options) if alone else None
-    if known is not None and CONFIG not in (key_text(key) for key, _, _ in known):
-        read, remarks = _read_alone(known)
-        warn_of(remarks)
-        return read
     given, core, remarks = _sort(options)
-    warn_of(remarks)
-    return _resolve(given, core, _file(given, config), policy, target)
-
-
-@lru_cache(maxsize=128)
-def _read_alone(known: TypedPairs) -> tuple[Options, tuple[str, ...]]:
-    """Read options on their own, and return warnings; the result is the same for every channel with these options."""
-    given, core, remarks = _sort((key, value) for key, _, value in known)
-    return _resolve(given, core, None, None, ""), remarks
-
-
-def _resolve(
-    given: dict[str, object], core: Pairs, file: Config | None, policy: ConnectPolicy | None, target: str
-) -> Options:
-    described = resolve_connect(
-        [_source(given), *(file.connecting(target) if file else ())], file.policies if file else {}
-    )
-    effective = described.effective
+    file = _file(given, config)
+    sources = [_source(given), *(file.connecting(target) if file else ())]
+    resolved = resolve_connect(sources, file.policies if file else {})
     if policy is None:
-        policy = described.policy
-    elif not isinstance(policy, ConnectPolicy):
-        raise OptionError("policy", policy, "a ConnectPolicy")
-    else:
+        policy, effective = resolved.policy, resolved.effective
+    elif isinstance(policy, ConnectPolicy):
         effective = describe(policy, "argument")
-    return Options(policy, effective, (*core, (IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout))), file)
+    else:
+        raise OptionError("policy", policy, "a ConnectPolicy")
+    idle = IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout)
+    return Options(policy, effective, (*core, idle), file, remarks)
 
 
 def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, ...]]:
-    """Separate this library's options from grpcio's; return both, and warnings."""
+    """Separate this library's options from grpcio's; return both, and remarks."""
     ours: list[tuple[str, object]] = []
     remarks: dict[str, None] = {}
     core = []
@@ -150,7 +127,7 @@ def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, 
 
 @lru_cache(maxsize=1024)
 def _near(word: str, right: tuple[str, ...], cutoff: float) -> str | None:
-    """Return the word probably meant by a misspelt one; None if none is similar."""
+    """Return the word that a misspelt one probably means; None if none is similar."""
     import difflib  # noqa: PLC0415 - many channels have no options
 
     return next(iter(difflib.get_close_matches(word, right, n=1, cutoff=cutoff)), None)

@@ -1,4 +1,4 @@
-"""A channel's options in grpcio's form: pairs of a key and a value, where the first pair with a key wins (CH-9)."""
+"""A channel's options in grpcio's form: pairs of a key and a value, with the first pair for a key in effect (CH-9)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["Pairs", "TypedPairs", "first_values", "key_text", "typed_pairs"]
 
 Pairs = tuple[tuple[Any, Any], ...]
 TypedPairs = tuple[tuple[str | bytes, type, str | bytes | int], ...]
-"""Options with the types of their values: 1, 1.0 and True compare equal, but not every reader treats them alike."""
+"""Options with the types of their values, because 1, 1.0 and True compare equal but may be read differently."""
 
 _PLAIN = (str, bytes, int, bool, float)
 
 
 def first_values(options: Iterable[tuple[str | bytes, Any]]) -> dict[str, Any]:
-    """Return the effective value of each key."""
+    """Return the value that applies to each key: the one in its first pair."""
     values: dict[str, Any] = {}
     for key, value in options:
         values.setdefault(key_text(key), value)
@@ -23,7 +23,7 @@ def first_values(options: Iterable[tuple[str | bytes, Any]]) -> dict[str, Any]:
 
 
 def typed_pairs(options: Iterable[Any]) -> TypedPairs | None:
-    """Return options in hashable form; None if one is not a plain value or not a pair in a tuple."""
+    """Return options in hashable form; None if one of them is not a tuple of a key and a plain value."""
     typed = []
     for pair in options:
         if type(pair) is not tuple or len(pair) != 2:  # noqa: PLR2004 - a pair

@@ -1,7 +1,8 @@
-"""Policies as one line of text: `retry: 5, delay: 500ms, backoff: exponential, timeout: 5s` (BP-2).
+"""Parses policies written as one line of text: `retry: 5, delay: 500ms, backoff: exponential, timeout: 5s` (BP-2).
 
 The settings are those of `settings.RETRYING`, which are also the keys of the file's tables for calls. A value is a
-number, a time such as `500ms`, a name, or a jitter such as `scaled(0.5, 1.5)`; list items are separated by spaces.
+number, a time such as `500ms`, a name, or a jitter such as `scaled(0.5, 1.5)`. The items of a list are separated by
+spaces.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ __all__ = ["parse_retry", "read_string"]
 _COMMA = r",(?![^()]*\))"
 _EQUALS = r"\s*=\s*"
 _SIGNS = r"^\s*$|[:=,]"
-"""The character that distinguishes a policy string from a name."""
+"""Matches a text that is not a name: either a policy string, or an empty text, which is an error."""
 _WHOLE = r"(?a)[+-]?\d+"
 
 
 def parse_retry(
     text: str, policies: Mapping[str, Source] = MappingProxyType({}), key: str = "policy"
 ) -> ResolvedPolicy[RetryPolicy]:
-    """Return the retry policy that a text describes.
+    """Parse a retry policy.
 
     Args:
         text: a policy string, or the name of a policy.
-        policies: the policies that it may name besides the presets.
+        policies: the policies that the text may name in addition to the presets.
         key: the name of the text in errors.
 
     Raises:
-        OptionError: the text is neither a policy string nor a name, a setting is unknown, or its value is wrong.
+        OptionError: the text is neither a policy string nor a name, a setting is unknown, or its value is invalid.
 
     Warns:
         PolicyWarning: a setting has no effect.
@@ -49,23 +50,23 @@ def parse_retry(
 
 
 def read_string(text: str, table: Sequence[Setting], key: str = "policy") -> Source:
-    """Read a policy string by a table of settings; `key` is the name of the text in errors."""
+    """Parse a policy string with the settings of a table; `key` is the name of the string in errors."""
     given: dict[str, tuple[str, object]] = {}
     for part in re.split(_COMMA, text):
         name, colon, value = (piece.strip() for piece in part.partition(":"))
         if not colon and "=" in part:
             meant = re.sub(_EQUALS, ": ", text)
-            raise OptionError(key, text, "a policy string with colons", meant)
+            raise OptionError(key, text, "a policy string with a colon after each setting", meant)
         if not colon or not name or not value:
             raise OptionError(key, text, "a policy string such as 'retry: 5, delay: 1s, backoff: linear'")
         if name in given:
-            raise OptionError(name, value, "each setting once")
+            raise OptionError(name, value, "each setting at most once")
         given[name] = (name, _scalar(value))
     return read_source(table, given, "policy string", Unit.WRITTEN)
 
 
 def _scalar(text: str) -> object:
-    """Return a number if the text is one, as the file's parser would."""
+    """Return the boolean or number that the text represents, as TOML would read it; otherwise the text itself."""
     if text in ("true", "false"):
         return text == "true"
     try:

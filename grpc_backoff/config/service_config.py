@@ -1,8 +1,8 @@
-"""gRPC's service config: reads a channel's config, and converts retry policies to and from JSON (BP-5, gRFC A6).
+"""Reads a channel's service config, and converts retry policies to and from its JSON (BP-5, gRFC A6).
 
-A channel's service config is read once, into a `ServiceConfig`. A `retryPolicy` supports one backoff: exponential, with
-gRPC's own jitter. Parts of a policy that do not fit are reported, never silently dropped. JSON is represented by dicts
-and lists here, except in `read_json`.
+A channel's service config is read once, into a `ServiceConfig`. A `retryPolicy` supports only one kind of backoff:
+exponential, with gRPC's own jitter. Parts of a policy that do not fit are reported, never silently dropped. In this
+module, JSON is represented by dicts and lists, except as the input of `read_json`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 MOST_ATTEMPTS = 5
-"""gRPC's cores never make more attempts than this, whatever a service config says (gRFC A6)."""
+"""The most attempts that gRPC's cores make, even if a service config asks for more (gRFC A6)."""
 
 _SERVICE_CONFIG = "grpc.service_config"
 _ENABLE_RETRIES = "grpc.enable_retries"
@@ -48,11 +48,11 @@ _MOST = 315_576_000_000  # 10,000 years, the largest Duration
 
 @record
 class MethodConfig(NamedTuple):
-    """Defaults from a service config for the calls of a method.
+    """A service config's settings for the calls to a method.
 
     Attributes:
         wait_for_ready: whether calls wait for a connection; None if the config does not say.
-        timeout: the maximum duration of a call in seconds, whatever its own timeout; None for no limit.
+        timeout: a call's maximum duration in seconds, even if the caller's timeout is longer; None for no limit.
         retry: how calls are retried; None if the config does not say, or leaves retries to grpc's core.
     """
 
@@ -66,15 +66,15 @@ _NOTHING = MethodConfig()
 
 @value(frozen=True, slots=True)
 class ServiceConfig:
-    """The content of a channel's service config.
+    """The contents of a channel's service config.
 
-    Once a call has a connection it is an ordinary grpc call: grpc's core applies the config to it, except for retries
-    (RT-10). This class applies what matters before there is a connection.
+    Once a call has a connection, it is an ordinary grpc call, to which grpc's core applies the config, except for
+    retries (RT-10). This class is for retries, and for calls that do not have a connection yet.
 
     Attributes:
-        methods: by path: `/service/method`, `/service/` for a whole service, or an empty path for all.
+        methods: the settings by path: `/service/method`, `/service/` for a whole service, or an empty path for all.
         budget: the retry budget from `retryThrottling` (RT-9); None for no limit.
-        left_to_core: whether it has retries that this library's policies cannot express, so that the core makes them.
+        left_to_core: whether the config has retries that this library cannot apply, so that the core performs them.
     """
 
     methods: Mapping[str, MethodConfig] = field(default_factory=dict)
@@ -82,7 +82,9 @@ class ServiceConfig:
     left_to_core: bool = False
 
     def of(self, method: str) -> MethodConfig:
-        """Return the most specific config of a method, given as `/service/method`; others are not merged into it."""
+        """Return the most specific entry for a method, given as `/service/method`; entries are not merged."""
+        if not self.methods:
+            return _NOTHING
         service = method[: method.rfind("/") + 1]
         for path in (method, service, ""):
             if path in self.methods:
@@ -93,10 +95,10 @@ class ServiceConfig:
 def read_service_config(options: Pairs) -> tuple[ServiceConfig, Pairs]:
     """Read the service config among a channel's options; return it, and the options left for the core.
 
-    Retries are removed from the latter, because the core's retries would multiply with this library's (RT-10). A
-    config whose retries have a wrong value is left unchanged, for the core to reject. So is a config with a multiplier
-    below 1, which this library's policies do not allow: the core applies it. Nothing else is checked: the core rejects
-    other errors itself, at the first attempt.
+    Retries are removed from the core's options, because the core's retries would multiply with this library's (RT-10).
+    If a value for retries is invalid, the config is left unchanged, so that the core rejects it. It is also left
+    unchanged if a multiplier is below 1: this library's policies do not allow that, so the core performs these retries.
+    Nothing else is checked here, because the core rejects any other error at the first attempt.
     """
     given = first_values(options)
     parsed = read_json(given.get(_SERVICE_CONFIG))
@@ -138,11 +140,11 @@ def _without_retries(options: Pairs, parsed: dict[str, Any], entries: Sequence[d
 
 @record
 class Conversion(NamedTuple):
-    """A policy in the form of a service config.
+    """A retry policy converted to a service config.
 
     Attributes:
         retry_policy: the value of `retryPolicy`; None if gRPC would not retry at all.
-        misfits: the parts of the policy that it cannot express, one sentence each.
+        misfits: what the `retryPolicy` cannot express, one sentence for each part of the policy.
     """
 
     retry_policy: dict[str, Any] | None
@@ -150,7 +152,7 @@ class Conversion(NamedTuple):
 
 
 def to_service_config(policy: RetryPolicy) -> Conversion:
-    """Return the `retryPolicy` closest to a policy, and what the conversion loses."""
+    """Return the `retryPolicy` that is closest to a policy, and what the conversion loses."""
     misfits = tuple(_misfits(policy))
     if policy.max_attempts == 1:
         return Conversion(None, misfits)
@@ -171,11 +173,11 @@ def to_service_config(policy: RetryPolicy) -> Conversion:
 def _misfits(policy: RetryPolicy) -> Iterator[str]:
     if policy.max_attempts is None or policy.max_attempts > MOST_ATTEMPTS:
         wanted = policy.max_attempts or "unlimited"
-        yield f"max_attempts = {wanted}: gRPC makes {MOST_ATTEMPTS} at most"
+        yield f"max_attempts = {wanted}: gRPC makes at most {MOST_ATTEMPTS} attempts"
     yield from _misfits_of(policy.backoff)
     for name in ("timeout", "deadline", "max_server_delay"):
         if getattr(policy, name) is not None:
-            yield f"{name} = {getattr(policy, name):g} s: a retryPolicy has none"
+            yield f"{name} = {getattr(policy, name):g} s: a retryPolicy has no such setting"
     if policy.server_delay_jitter:
         yield f"server_delay_jitter = {policy.server_delay_jitter:g} s: gRPC waits exactly as long as the server asks"
 
@@ -188,21 +190,21 @@ def _misfits_of(backoff: BackoffPolicy) -> Iterator[str]:
         yield f"max_exponent = {strategy.max_exponent}: gRPC limits growth only by max_delay"
     for name, seconds in (("delay", backoff.nominal(1)), ("max_delay", backoff.cap)):
         if seconds < _LEAST:
-            yield f"{name} = {seconds:g} s: gRPC's cores support no wait below {_LEAST:g} s"
+            yield f"{name} = {seconds:g} s: gRPC does not support waits below {_LEAST:g} s"
         elif seconds > _MOST:
-            yield f"{name} = {seconds:g} s: gRPC supports no time above {_MOST:d} s"
+            yield f"{name} = {seconds:g} s: gRPC does not support times above {_MOST:d} s"
     if backoff.jitter != NATIVE_JITTER:
         yield f"jitter = {backoff.jitter}: gRPC always uses {NATIVE_JITTER}"
 
 
 def from_service_config(retry_policy: Mapping[str, Any]) -> RetryPolicy:
-    """Return the policy described by a service config's `retryPolicy`, with gRPC's jitter and defaults for the rest.
+    """Convert a service config's `retryPolicy` to a policy, with gRPC's jitter and defaults for everything else.
 
-    More than five attempts are taken literally, unlike in gRPC.
+    Unlike gRPC, this does not cap `maxAttempts` at five.
 
     Raises:
-        OptionError: a key is missing, or has a value that gRPC would reject or that this library does not allow: a
-            multiplier below 1.
+        OptionError: a key is missing or has a value that gRPC would reject, or the multiplier is below 1, which this
+            library does not allow.
     """
     if not isinstance(retry_policy, Mapping):
         raise OptionError("retryPolicy", retry_policy, "an object")
@@ -222,7 +224,7 @@ def from_service_config(retry_policy: Mapping[str, Any]) -> RetryPolicy:
 
 
 def _attempts(key: str, value: object) -> int:
-    # Whole numbers in JSON may be written as 3.0; protobuf's own parsers read that as 3.
+    # JSON may write a whole number as 3.0, which protobuf's own parsers read as 3.
     if isinstance(value, int | float) and not isinstance(value, bool) and value > 1 and value % 1 == 0:
         return int(value)
     raise OptionError(key, value, "a whole number above 1")
@@ -252,7 +254,7 @@ def read_throttling(config: Mapping[str, Any]) -> RetryBudget | None:
     """Return the retry budget described by a service config's `retryThrottling`; None if it has none.
 
     Raises:
-        OptionError: a value that gRPC would reject.
+        OptionError: gRPC would reject one of the values.
     """
     throttling = config.get("retryThrottling")
     if throttling is None:
@@ -266,7 +268,7 @@ def read_throttling(config: Mapping[str, Any]) -> RetryBudget | None:
 def read_json(text: object) -> Any:
     """Parse the text of a service config; return None if gRPC's cores would not accept it as JSON.
 
-    They are stricter than Python: UTF-8 only, no duplicate keys in an object, and no NaN or Infinity.
+    The cores are stricter than Python: UTF-8 only, no duplicate keys in an object, and no NaN or Infinity.
     """
     if not isinstance(text, str | bytes):
         return None
@@ -297,7 +299,7 @@ def method_configs(config: object) -> list[dict[str, Any]]:
 
 
 def method_paths(entry: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the paths of a `methodConfig`: `/service/method`, `/service/` for a whole service, empty for all."""
+    """Yield the paths of a `methodConfig`: `/service/method`, `/service/` for a service, or an empty path for all."""
     listed = entry.get("name")
     for name in listed if isinstance(listed, list) else ():
         if not isinstance(name, dict):

@@ -1,9 +1,9 @@
-"""The settings: the name of each part of a policy in each source, and how written values become a source.
+"""The settings of policies: their names in each source, and how their values are read and combined.
 
 There are four tables. `CONNECTING` covers connections: the channel options and the file's `[connection]` and
-`[targets]`. `RETRYING` covers calls: the file's `[policies]` and `[methods]`, and policy strings. `BUDGETING` is the
-file's `[retry_budget]`, and `KEEPING` its `[ledger]`. This module reads no input and defines no defaults: those are in
-the presets.
+`[targets]`. `RETRYING` covers calls: the file's `[policies]` and `[methods]`, and policy strings. `BUDGETING` covers
+the file's `[retry_budget]`, and `KEEPING` its `[ledger]`. This module reads no input and defines no defaults; these are
+in the presets.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Setting(NamedTuple):
         option: its key among the channel options; None if it has none.
         unit: the unit of the channel option, if it is a time.
         part: the part of a policy that it sets; if None, the part called `name`.
-        checks: the checks of values, by name.
+        checks: the table of checks that contains its own.
     """
 
     name: str
@@ -97,18 +97,18 @@ class Setting(NamedTuple):
 
     @property
     def check(self) -> Check:
-        """The check of its values: from the table for numbers, or a separate one for anything else."""
+        """The check for its values; settings that take names, and jitter, have checks of their own."""
         return _NAMES.get(self.name) or self.checks.get(self.name) or self.checks[self.part or self.name]
 
 
 _NAMES: Mapping[str, Check] = {"preset": _name, "backoff": _strategy, "jitter": _jitter, "reconnect": _reconnect}
-"""The settings whose values are, or may be, names."""
+"""The checks for settings whose values are, or may be, names."""
 
 CONNECTING = (
     Setting("preset", PREFIX + "preset"),
     Setting("initial_backoff", "grpc.initial_reconnect_backoff_ms", Unit.MILLISECONDS, "delay"),
     Setting("max_backoff", "grpc.max_reconnect_backoff_ms", Unit.MILLISECONDS, "max_delay"),
-    # A timeout, despite the option's name, as in C-core.
+    # Despite its name, this option is a timeout, as in C-core.
     Setting("min_connect_timeout", "grpc.min_reconnect_backoff_ms", Unit.MILLISECONDS),
     Setting("idle_timeout", "grpc.client_idle_timeout_ms", Unit.MILLISECONDS),
     Setting("multiplier", PREFIX + "multiplier"),
@@ -117,7 +117,7 @@ CONNECTING = (
     Setting("stable_after", PREFIX + "stable_after"),
     Setting("reconnect", PREFIX + "reconnect"),
 )
-"""All settings for connecting: the one table for options and file."""
+"""All settings for a connect policy, in both options and files."""
 
 RETRYING = (
     Setting("preset"),
@@ -136,31 +136,31 @@ RETRYING = (
     Setting("server_delay_jitter"),
     Setting("max_server_delay"),
 )
-"""All settings for retrying a call: the one table for the file and policy strings (BP-2)."""
+"""All settings for a retry policy, in both files and policy strings (BP-2)."""
 
 BUDGETING = (
     Setting("max_tokens"),
     Setting("token_ratio"),
 )
-"""All settings of a target's retry budget (RT-9)."""
+"""All settings for a target's retry budget (RT-9)."""
 
 KEEPING = tuple(Setting(name, checks=LEDGER_CHECKS) for name in LEDGER_CHECKS)
-"""All settings of a ledger (LG-14)."""
+"""All settings for a ledger (LG-14)."""
 
 
 def read_source(
     table: Sequence[Setting], given: Mapping[str, tuple[str, object]], origin: str, unit: Unit | None = None
 ) -> Source:
-    """Read and check the settings from one place.
+    """Check the settings from one source, and return the source.
 
     Args:
         table: the settings that are allowed.
         given: for each setting's name, the key as the user knows it, and the value.
-        origin: a description of the place.
+        origin: a description of the source.
         unit: the unit of times; None for the unit of each setting's option.
 
     Raises:
-        OptionError: a value is wrong, two values contradict each other, or a name is unknown.
+        OptionError: a value is invalid, two values contradict each other, or a name is unknown.
     """
     settings = {setting.name: setting for setting in table}
     source: dict[str, Said] = {}
@@ -178,7 +178,7 @@ def read_source(
 
 
 def _check_order(source: Source) -> None:
-    """Reject a maximum below the first wait if both come from the same place (CH-10)."""
+    """Reject a maximum below the first wait if both come from the same source (CH-10)."""
     if "delay" in source and "max_delay" in source:
         least, most = source["delay"], source["max_delay"]
         if most.value < least.value:
@@ -186,7 +186,7 @@ def _check_order(source: Source) -> None:
 
 
 def _words(table: Sequence[Setting], prefix: str) -> dict[str, str]:
-    """Map each word that may have been meant to its correct key; some options have different names."""
+    """Map every word that may be meant as a setting to the setting's key: its name, its option and its part."""
     options = {setting.option.partition(".")[2]: setting.name for setting in table if setting.option}
     parts = {setting.part: setting.name for setting in table if setting.part}
     words = {setting.name: setting.name for setting in table}  # added first: suggestions list all names in this order
@@ -195,7 +195,7 @@ def _words(table: Sequence[Setting], prefix: str) -> dict[str, str]:
 
 
 def begin_with(name: str, key: str = "policy") -> Source:
-    """Return a source that only names the policy to start from; `key` is its name in errors."""
+    """Return a source that only names the policy to start from; errors refer to the name as `key`."""
     return {"preset": Said(name, key, name, "name")}
 
 
@@ -203,11 +203,11 @@ def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -
     """Return the connect policy described by these sources, highest precedence first (BP-3).
 
     Args:
-        sources: the sources, without the policy that they start from; that is gRPC's if they name none.
-        policies: the policies that may be named besides the presets.
+        sources: the sources, excluding the values of their base preset, which is `grpc` if they name none.
+        policies: the policies that the sources may name in addition to the presets.
 
     Raises:
-        OptionError: there is no policy of that name, or the sources contradict each other.
+        OptionError: a named policy does not exist, or the sources contradict each other.
     """
     return compose(ConnectPolicy, _chain(sources, policies, CONNECT_PRESET))
 
@@ -215,15 +215,16 @@ def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -
 def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[RetryPolicy]:
     """Return the retry policy described by these sources, highest precedence first (BP-3).
 
-    Without a delay, retries follow at once and settings of growth and jitter have no effect. Without a number of
-    retries, there are none and settings of delays have no effect. The policy's `remarks` report this (BP-2).
+    If they set no delay, retries follow at once, and settings of growth and jitter have no effect. If they set no
+    number of retries, nothing is retried, and settings of delays have no effect. Either is reported in `remarks`
+    (BP-2).
 
     Args:
-        sources: the sources, without the preset that they inherit from; that is `fixed` if they name none.
-        policies: the policies that may be named besides the presets.
+        sources: the sources, excluding the values of their base preset, which is `fixed` if they name none.
+        policies: the policies that the sources may name in addition to the presets.
 
     Raises:
-        OptionError: there is no policy of that name, or the sources contradict each other.
+        OptionError: a named policy does not exist, or the sources contradict each other.
     """
     chain = _chain(sources, policies, RETRY_PRESET)
     written = [(part, said) for source in chain for part, said in source.items() if said.key]
@@ -257,7 +258,7 @@ def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
     for setting in BUDGETING:
         if setting.name not in source:
             said = next(iter(source.values()))
-            raise OptionError(said.key, said.given, f"{setting.name} as well")
+            raise OptionError(said.key, said.given, f"{setting.name} to be set as well")
     values = {name: said.value for name, said in source.items()}
     return ResolvedPolicy(
         RetryBudget(**values), tuple(Effective(part, said.value, str(said)) for part, said in source.items())
@@ -268,7 +269,7 @@ def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) ->
     """Return the ledger settings described by these sources, highest precedence first (LG-14).
 
     Raises:
-        OptionError: there is no policy of the given name.
+        OptionError: the named policy does not exist.
     """
     said: dict[str, Said] = dict(say("default", LEDGER))
     for source in reversed(sources):

@@ -1,8 +1,8 @@
 """Combines several sources into one policy, and records where each of its values came from.
 
-A source holds the settings from one place: the arguments, the channel options, a table of the file, a preset. It maps
-the parts of a policy to their values. The first source that sets a part takes precedence, part by part (BP-3). Presets
-are sources too, with the lowest precedence. This module reads no files or options.
+A source holds the settings from one place: the arguments, the channel options, a table of the file, or a preset. It
+maps the parts of a policy to their values. For each part, the first source that sets it takes precedence (BP-3).
+Presets are sources as well, with the lowest precedence. This module reads no files or options.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _NEEDED = {"delay": "a delay", "steps": "steps"}
 
 @record
 class Said(NamedTuple):
-    """The value of one part in one source.
+    """One part's value in one source.
 
     Attributes:
         value: the checked value; times in seconds.
-        key: the name under which the user knows it: an option, or the path of a key in the file.
+        key: the name under which the user knows it: an option, or the path of a key in the file. Empty for a preset.
         given: the value as the user wrote it.
         origin: a description of the source, such as "file backoff.toml".
     """
@@ -61,7 +61,7 @@ class Said(NamedTuple):
 
 
 Source = Mapping[str, Said]
-"""The values of one source, by part."""
+"""One source's values, by part."""
 
 
 @record
@@ -80,7 +80,7 @@ class ResolvedPolicy(NamedTuple, Generic[ResolvedT]):
     Attributes:
         policy: the policy.
         effective: its values, with their sources.
-        remarks: settings that have no effect.
+        remarks: a sentence for each setting that has no effect.
     """
 
     policy: ResolvedT
@@ -89,25 +89,25 @@ class ResolvedPolicy(NamedTuple, Generic[ResolvedT]):
 
 
 def say(origin: str, values: Mapping[str, object]) -> Source:
-    """Return a source whose values have no keys of their own, such as a preset."""
+    """Return a source from values that have no keys, such as those of a preset."""
     return {part: Said(value, "", value, origin) for part, value in values.items()}
 
 
 def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[PolicyT]:
-    """Return the policy described by these sources; together they must set every required part.
+    """Build a policy from these sources, highest precedence first; together they must set every required part.
 
     Raises:
         OptionError: a setting of one source conflicts with another source, or a required part is missing.
     """
     said = _settle(sources)
     named = {name: said[name].value for name in names_of(kind) if name != "backoff"}
-    parts = {part: each.value for part, each in said.items()}
-    return ResolvedPolicy(build(kind, parts), _effective(said, named))
+    effective = _effective(said, named)
+    return ResolvedPolicy(build(kind, {part: each.value for part, each in said.items()}), effective)
 
 
 def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
-    """Return the effective values of a policy that was passed as a whole."""
-    from dataclasses import astuple, is_dataclass  # noqa: PLC0415 - a strategy may be a program's own
+    """Return the effective values of a policy that was passed as one object."""
+    from dataclasses import astuple, is_dataclass  # noqa: PLC0415 - a strategy may be user code
 
     strategy = policy.backoff.strategy
     parts: dict[str, object] = {"backoff": strategy.name}
@@ -135,7 +135,7 @@ def _settle_strategy(sources: Sequence[Source], said: dict[str, Said]) -> None:
     needed = PARTS_OF_STRATEGIES[kind][0]
     if needed not in said:
         asked = said["backoff"] if said["backoff"].key else said["preset"]
-        raise OptionError(asked.key, asked.given, f"{_NEEDED[needed]} as well")
+        raise OptionError(asked.key, asked.given, f"{_NEEDED[needed]} to be set as well")
     for part in PARTS_OF_ANY_STRATEGY - set(PARTS_OF_STRATEGIES[kind]):
         if part in said and _outranks(sources, part, "backoff"):
             raise OptionError(said[part].key, said[part].given, f"no {part} with {kind} backoff")
@@ -152,9 +152,9 @@ def _settle_jitter(sources: Sequence[Source], said: dict[str, Said]) -> None:
 
 
 def _settle_cap(sources: Sequence[Source], said: dict[str, Said]) -> None:
-    """If the first wait of one source exceeds the maximum of another, the source with the higher precedence wins.
+    """If the first wait exceeds the maximum, let the source with the higher precedence decide.
 
-    A lower maximum lowers the first wait, as in grpcio; a longer first wait raises the maximum.
+    If that source sets the maximum, the first wait is lowered to it, as in grpcio. Otherwise the maximum is raised.
     """
     if "delay" not in said or said["max_delay"].value >= said["delay"].value:
         return
@@ -165,7 +165,7 @@ def _settle_cap(sources: Sequence[Source], said: dict[str, Said]) -> None:
 
 
 def _outranks(sources: Sequence[Source], part: str, other: str) -> bool:
-    """Return whether a part was set with at least the precedence of the other, and so was meant to have an effect."""
+    """Return whether the user set this part, in a source with at least the precedence of the other part's source."""
     rank = _rank(sources, part)
     return bool(sources[rank][part].key) and rank <= _rank(sources, other)
 
@@ -184,4 +184,4 @@ PRESET_SOURCES: Mapping[str, Source] = {name: say(f"preset {name}", parts) for n
 """The presets as sources, by name."""
 
 AT_ONCE_SOURCE = say("no delay", AT_ONCE)
-"""Retries without delay, as a source."""
+"""The source for a policy that retries without delay."""

@@ -1,9 +1,9 @@
-"""Parses target strings: addresses that can be dialled directly, or a host that must be resolved.
+"""Parses target strings into addresses that can be dialled directly, or a host that must be resolved.
 
-The forms are those of gRPC's naming rules that lead to a socket. Nothing here performs name resolution.
+The accepted forms are those of gRPC's naming scheme that lead to a socket. Nothing here resolves names.
 
 `parse_target` is for connectors that dial without grpc's core and must understand the whole target. `read_target` is
-for channels, where the core interprets the target: it rejects only what no core can dial.
+for channels, where the core interprets the target, so it rejects only targets that no core can dial.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "DEFAULT_PORT",
     "Address",
     "Target",
+    "core_target",
     "names_no_port",
     "parse_target",
     "read_target",
@@ -32,7 +33,7 @@ AF_UNIX: socket.AddressFamily | None = getattr(socket, "AF_UNIX", None)
 """The address family of Unix sockets; None on Windows, where Python has none."""
 
 DEFAULT_PORT = 443
-"""The default port, even in plaintext, as in gRPC."""
+"""The port that is dialled if a target names none, even in plaintext, as in gRPC."""
 
 _ALLOWED = (
     "host[:port], dns:[///]host[:port], ipv4:address[:port][,...], ipv6:[address]:port[,...], "
@@ -40,17 +41,20 @@ _ALLOWED = (
 )
 _LARGEST_PORT = 65535
 _URL = r"(?i)(https?|grpcs?|tcp|h2c?)://(?:[^/]*@)?([^/?#@]+)"
-"""Matches web URLs. gRPC has no resolver for any of these schemes."""
+"""Matches a URL with a scheme that is used on the web or by other tools. gRPC has no resolver for any of these."""
 _PLACE = r"(?is)(?:dns:(?://[^/]*/|/)?)?(\[[^\]]*\]|[^:/,\[\]]+)(?::(.*))?"
-"""Matches a host or an address, with an optional port: what gRPC resolves through DNS."""
+"""Matches a host or an address with an optional port, which gRPC resolves through DNS."""
+_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4_PLACE = rf"{_OCTET}(?:\.{_OCTET}){{3}}:[1-9][0-9]{{0,4}}"
+"""Matches an IPv4 address with a port, written as the core itself writes it."""
 _OTHER_SCHEMES = {"unix", "unix-abstract", "vsock", "ipv4", "ipv6", "xds", "google-c2p", "google-c2p-experimental"}
 _UNIX_HOST = "localhost"
-"""What gRPC uses as the name of a Unix socket, in `:authority` and when verifying the server's certificate."""
+"""The host name that gRPC uses for a Unix socket, in `:authority` and for verifying the server's certificate."""
 
 
 @record
 class Address(NamedTuple):
-    """The address of a socket; its text form is what a person would write."""
+    """A socket address; `str` returns it in the form that people write."""
 
     family: socket.AddressFamily
     sockaddr: Any
@@ -114,7 +118,7 @@ def read_target(given: object) -> str:
     if not text or text.lower() in {"dns:", "dns:/", "dns:///"}:
         raise OptionError("target", given, "a target that names a host, such as 'localhost:50051'")
     if text.startswith(":") and text[1:].isdigit():
-        raise OptionError("target", given, "a host before the port", f"localhost{text}")
+        raise OptionError("target", given, "a host name or address before the port", f"localhost{text}")
     _refuse_url(text)
     port = _port(text)
     if port and port.isascii() and port.isdigit() and not _is_port(port):
@@ -124,7 +128,7 @@ def read_target(given: object) -> str:
 
 def _refuse_url(text: str) -> None:
     if url := re.match(_URL, text):
-        secure = " on a secure_channel" if url[1].lower() in {"https", "grpcs"} else ""
+        secure = ", passed to secure_channel for TLS" if url[1].lower() in {"https", "grpcs"} else ""
         meant = None if "@" in text[url.end() :] else url[2]  # otherwise it could be part of a password
         raise OptionError("target", text, f"a target without a URL scheme{secure}", meant)
 
@@ -134,14 +138,22 @@ def _is_port(digits: str) -> bool:
     return len(digits) <= len(str(_LARGEST_PORT)) and int(digits or "0") <= _LARGEST_PORT
 
 
+def core_target(text: str) -> str:
+    """Return the target in a form that keeps grpcio's core from passing an IPv4 address with a port to its resolver.
+
+    The resolver would return that address, but from another thread, and later. Every other target is unchanged.
+    """
+    return f"ipv4:///{text}" if re.fullmatch(_IPV4_PLACE, text) else text
+
+
 def names_no_port(text: str) -> bool:
     """Return whether a target names no port, so that DEFAULT_PORT is dialled."""
     return _port(text) == ""
 
 
 def shown_target(text: str) -> str:
-    """Return a target as shown in errors: with the default port if it names none."""
-    return f"{text} (port {DEFAULT_PORT}, as the target names none)" if names_no_port(text) else text
+    """Return a target as it is shown in errors: with the default port if it names none."""
+    return f"{text} (port {DEFAULT_PORT}, because the target specifies none)" if names_no_port(text) else text
 
 
 def _port(text: str) -> str | None:
@@ -224,12 +236,12 @@ def _path(rest: str) -> str:
         return rest.removeprefix("/")
     authority, _, path = rest.removeprefix("//").partition("/")
     if authority:
-        raise ValueError("only the system's resolver is supported, no other name server")
+        raise ValueError("a target cannot name a DNS server; only the system's resolver is supported")
     return path
 
 
 def _split(place: str) -> tuple[str, int]:
-    """Split `host:port`, `[host]:port`, or either without a port; a bare text with many colons is an IPv6 address."""
+    """Split `host:port`, `[host]:port`, or either without a port; a text with several colons is an IPv6 address."""
     if place.startswith("["):
         host, bracket, port = place[1:].partition("]")
         if not bracket or (port and not port.startswith(":")):
@@ -245,7 +257,7 @@ def _split(place: str) -> tuple[str, int]:
 
 
 def _literal(host: str, port: int, family: socket.AddressFamily) -> tuple[Address, ...]:
-    """Return the address if the text is a literal one; these flags rule out name resolution."""
+    """Parse a literal IP address without resolving names; return an empty tuple if the host is not one."""
     with contextlib.suppress(OSError, UnicodeError):
         found = socket.getaddrinfo(
             host, port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_NUMERICHOST | socket.AI_NUMERICSERV

@@ -1,4 +1,4 @@
-"""ConnectWithBackoff as a pure state machine, with the protocols of its clock and of the connectors that dial.
+"""gRPC's ConnectWithBackoff as a pure state machine, and the interfaces for its clock and its connectors.
 
 Internal, but for `clock` and `connector`: programs import from `grpc_backoff`.
 """

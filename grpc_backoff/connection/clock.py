@@ -1,4 +1,4 @@
-"""Time in the connection layer: a monotonic clock with timers (CB-12)."""
+"""The interface (a typing protocol) for a monotonic clock with timers (CB-12)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ class TimerHandle(Protocol):
 
 
 class Clock(Protocol):
-    """A monotonic clock. The wall clock is never used."""
+    """A monotonic clock with timers; the wall clock is never used (CB-12)."""
 
     def now(self) -> float:
-        """Return the time in seconds; only differences are meaningful."""
+        """Return the current time in seconds; only differences between times are meaningful."""
         ...
 
     def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call back once, at `when` or soon after, on the event loop; at once if that time has passed."""
+        """Call `callback` once when the clock reaches `when`, in seconds, or soon after; at once if `when` has passed.
+
+        The clock of an asyncio channel calls back on the channel's event loop.
+        """
         ...

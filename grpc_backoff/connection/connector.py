@@ -1,7 +1,7 @@
-"""What the manager needs from a connector: to make one attempt at a time, and to report when its connection ends.
+"""Interfaces (typing protocols) for connectors, which make one connection attempt at a time, and for connections.
 
-`core.py` dials with grpcio's C-core. A test dials with a script (`grpc_backoff.testing`). Authors of other connectors
-can run the same checks on them: `grpc_backoff.testing.check_connector`.
+The default connector, `aio/core.py`, dials with grpcio's C-core; the one in `grpc_backoff.testing` follows a script.
+`grpc_backoff.testing.checks.check_connector` checks any other connector against these interfaces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Loss(NamedTuple):
     Attributes:
         reason: a description.
         graceful: whether the peer sent GOAWAY(NO_ERROR), or the connection was closed because it was idle.
-        served: whether an RPC completed on it.
+        served: whether an RPC completed on the connection.
     """
 
     reason: str
@@ -31,14 +31,14 @@ class Loss(NamedTuple):
 
 
 class Connection(Protocol):
-    """A connection on which the server's SETTINGS frame arrived."""
+    """An established connection: the server's SETTINGS frame has arrived."""
 
     def alive(self) -> bool:
-        """Return whether it is still up, as far as is known right now; never blocks."""
+        """Return whether the connection is still up, as far as is currently known; never blocks."""
         ...
 
     def last_used(self) -> float:
-        """Return when an RPC last used it, in seconds on the channel's clock; minus infinity if none did."""
+        """Return when an RPC last used the connection, in seconds on the channel's clock; minus infinity if never."""
         ...
 
     def loss(self) -> Loss | None:
@@ -46,14 +46,14 @@ class Connection(Protocol):
         ...
 
     async def lost(self) -> Loss:
-        """Wait until the connection ends; return the loss."""
+        """Wait until the connection ends, and return how it ended."""
         ...
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:
-        """After it has ended, call `tell` each time that something redials on its own; return once nothing can.
+        """Call `tell` for each redial after the connection has ended; return once no more redials are possible.
 
-        grpc's core does so for a call that was assigned to the connection as it ended (CB-7). If nothing dials except
-        `Connector.connect`, this returns at once.
+        grpc's core redials by itself if the connection ends just as a call is assigned to it (CB-7). If nothing dials
+        except `Connector.connect`, return at once.
         """
         ...
 
@@ -72,26 +72,27 @@ class Connector(Protocol[ConnectionT_co]):
     async def connect(self, limit: float, *, proven: bool = False) -> ConnectionT_co:
         """Make one attempt, and return its connection once the server's SETTINGS frame has arrived (CB-6).
 
-        Cancelling abandons the attempt: its sockets are closed at most 250 ms after `limit` (CB-3). It may also fail by
-        itself at its limit, if it can name the stage more precisely.
+        Cancelling this abandons the attempt: its sockets are closed at most 250 ms after `limit` (CB-3). The connector
+        may also fail the attempt itself at the limit, if it can name the stage more precisely.
 
         Args:
-            limit: the maximum duration of the attempt over all its stages, in seconds.
-            proven: whether the target was known to be up a moment ago: a connector that observes a new connection for a
-                while before returning it can then skip that (CB-7).
+            limit: the time limit of the attempt over all its stages, in seconds.
+            proven: whether the target was known to be up a moment ago. If so, a connector that normally observes a new
+                connection for a while before returning it may skip that (CB-7).
 
         Raises:
-            ConnectError: the attempt failed; says at which stage and why.
+            ConnectError: the attempt failed; the error says at which stage and why.
         """
         ...
 
     def decided(self) -> bool:
         """Return whether the attempt in flight has an outcome that `connect` has not yet returned; never blocks.
 
-        Called when the limit has passed: on a blocked event loop, the outcome may have arrived in time but unnoticed.
+        This is called when the limit has passed: if the event loop was blocked, the outcome may have arrived in time
+        without being noticed.
         """
         ...
 
     async def close(self, grace: float | None) -> None:
-        """Close everything after waiting up to `grace` seconds for running calls, which are then cancelled."""
+        """Give running calls up to `grace` seconds to finish, cancel the rest, and close all connections."""
         ...

@@ -1,4 +1,4 @@
-"""The options that limit a channel of grpcio's core to one attempt, for both APIs."""
+"""The channel options that limit grpcio's core to one connection attempt per channel, for both APIs."""
 
 from __future__ import annotations
 
@@ -8,24 +8,31 @@ from typing import Any
 
 from grpc_backoff.policy.connect import ConnectPolicy
 
-__all__ = ["CORE_LIMIT_SLACK", "attempt_options", "spreads_calls"]
+__all__ = ["CORE_LIMIT_SLACK", "attempt_options", "resolver_configures", "spreads_calls"]
 
 Options = Sequence[tuple[str, Any]]
 
 CORE_LIMIT_SLACK = 0.15
-"""How much later than the machine the core abandons an attempt, so that a loop delayed by less keeps the order."""
+"""How many seconds after the machine's limit the core abandons an attempt. Unless the event loop is later than that,
+the machine acts first."""
 
 _MAX_INT32 = 2**31 - 1
+_XDS = ("xds:", "google-c2p:")
 _SPREADING = {"round_robin", "weighted_round_robin", "ring_hash_experimental", "weighted_target_experimental"}
 
 
 def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Options:
-    """Return the options that limit a core channel to one attempt of `limit` seconds; see `spreads_calls`."""
+    """Return the options that limit a core channel to one attempt of `limit` seconds.
+
+    `spreads` is the result of `spreads_calls`.
+    """
     limit_ms = _milliseconds(limit + CORE_LIMIT_SLACK)
     if not spreads:
-        # Of the core's settings, only this has no jitter: it is exactly the attempt's limit and the next start.
+        # This is the core's only setting without jitter; it sets both the attempt's limit and the core's next start
+        # exactly.
         return (("grpc.testing.fixed_reconnect_backoff_ms", limit_ms),)
-    # After READY, round_robin redials single addresses in the core by itself: match the policy as closely as possible.
+    # After READY, the core's round_robin redials individual addresses by itself, so match the policy as closely as
+    # possible.
     backoff = policy.backoff
     return (
         ("grpc.initial_reconnect_backoff_ms", _milliseconds(min(policy.initial_backoff, limit / 1.25))),
@@ -38,10 +45,15 @@ def _milliseconds(seconds: float) -> int:
     return max(1, min(round(seconds * 1000), _MAX_INT32)) if math.isfinite(seconds) else _MAX_INT32
 
 
+def resolver_configures(target: str, options: Mapping[str, Any]) -> bool:
+    """Return whether the core may get a service config from the resolver, which this library never sees."""
+    return target.startswith(_XDS) or not options.get("grpc.service_config_disable_resolution", True)
+
+
 def spreads_calls(target: str, options: Mapping[str, Any]) -> bool:
-    """Return whether the options make the core use several connections at once (anything but pick_first)."""
+    """Return whether the core uses several connections at once with these options, as all but pick_first do."""
     return (
-        target.startswith(("xds:", "google-c2p:"))
+        target.startswith(_XDS)
         or options.get("grpc.lb_policy_name", "pick_first") != "pick_first"
         or _service_config_spreads(options.get("grpc.service_config"))
     )

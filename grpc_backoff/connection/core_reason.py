@@ -1,4 +1,4 @@
-"""Infers from the error text of grpcio's core how far a connection attempt came before it failed (CH-11)."""
+"""Infers from the messages of grpcio's core how far a connection attempt got before it failed (CH-11)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grpc_backoff.connection.events import Stage
 __all__ = ["NO_SETTINGS", "reason_in", "stage_of"]
 
 NO_SETTINGS = "no SETTINGS frame within the attempt's time limit"
-"""The reason of an attempt that reached its limit; the core has the same limit, and may notice first (CH-4)."""
+"""The reason given for an attempt that reached its limit, whether this library or the core noticed first (CH-4)."""
 _CORES_LIMIT = "timed out before receiving SETTINGS frame"
 
 _STAGE_MARKS = (
@@ -45,22 +45,23 @@ _STAGE_MARKS = (
         ),
     ),
 )
-"""The core's phrases by stage, in this order: a socket closed during the TLS handshake matches both."""
+"""The phrases in the core's messages that indicate each stage. Some messages match several stages; the first one
+counts."""
 _ADDRESS = r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: "
-"""The prefix of the core's text, with an address that may itself contain a phrase, such as "tls" in a path."""
+"""Matches the prefix of the core's message, because the address in it may contain a phrase, such as "tls" in a path."""
 
 
 def reason_in(text: str) -> str:
-    """Return the core's text on one line, or `NO_SETTINGS` if it says that the attempt reached its limit."""
+    """Return the core's message on one line, or `NO_SETTINGS` if it says that the attempt reached its limit."""
     if _CORES_LIMIT in text:
         return NO_SETTINGS
-    text = text.partition("\0")[0]  # after a NUL, the core's memory may follow, as for "Too many open files"
+    text = text.partition("\0")[0]  # stray memory may follow a NUL, as in "Too many open files"
     return " ".join(text.split())
 
 
 @lru_cache(64)
 def stage_of(reason: str) -> Stage:
-    """Return the stage that the core's text indicates."""
+    """Return the stage that the core's message indicates; UNKNOWN if it contains no known phrase."""
     said = re.split(_ADDRESS, reason, maxsplit=1)[-1].lower()
     for stage, marks in _STAGE_MARKS:
         if any(mark in said for mark in marks):

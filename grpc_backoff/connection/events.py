@@ -1,7 +1,7 @@
 """Frozen records of a channel's connection: the events that listeners receive, and the status.
 
-Times are in seconds on the channel's monotonic clock: the event loop's (`loop.time()`), unless the channel was given
-another. Only differences between them are meaningful.
+Times are in seconds on the channel's monotonic clock: by default the event loop's (`loop.time()`), or `time.monotonic`
+for a threaded channel. Only differences between them are meaningful.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class State(enum.Enum):
 
 
 class Stage(enum.Enum):
-    """How far a connection attempt came before it failed."""
+    """The stage at which a connection attempt failed."""
 
     RESOLVE = "resolve"
     """Name resolution."""
@@ -47,29 +47,31 @@ class Stage(enum.Enum):
     TLS = "tls"
     """The TLS handshake."""
     SETTINGS = "settings"
-    """Waiting for the HTTP/2 SETTINGS frame, which alone means success; also used when a time limit expired (CB-3)."""
+    """The wait for the HTTP/2 SETTINGS frame; only its arrival counts as success. Also reported if an attempt's time
+    limit expires (CB-3)."""
     ESTABLISHED = "established"
-    """After SETTINGS: a connection that was established and then lost."""
+    """The connection was established (SETTINGS arrived), and then lost."""
     UNKNOWN = "unknown"
-    """Unknown: the reason, in grpcio's own words, names no known stage."""
+    """grpcio's message, given as the reason, does not indicate the stage."""
 
 
 @value(frozen=True, slots=True)
 class Failure:
-    """Why there is no connection: the stage, and a description."""
+    """Why there is no connection: the stage that failed, and a description."""
 
     stage: Stage
     reason: str
 
     def __str__(self) -> str:
-        """Return both on one line."""
+        """Return the stage and the description on one line."""
         return f"{self.stage.value}: {self.reason}"
 
 
 class ChannelKey:
-    """Identifies the channel of an event, for as long as that channel lives.
+    """Identifies the channel that an event belongs to, for as long as that channel exists.
 
-    A listener to several channels can keep its data about each in a `weakref.WeakKeyDictionary` under this key.
+    A listener that serves several channels can keep its data about each of them in a `weakref.WeakKeyDictionary` with
+    this key.
     """
 
     __slots__ = ("__weakref__",)
@@ -77,17 +79,17 @@ class ChannelKey:
 
 @value(frozen=True, slots=True, kw_only=True)
 class ConnectionEvent:
-    """The fields that all events have.
+    """The base class of all connection events, with the fields that they share.
 
     Attributes:
         target: the channel's target as given.
-        at: when it happened, in seconds on the channel's monotonic clock.
+        at: when the event happened, in seconds on the channel's monotonic clock.
         attempt: the number of the attempt in the current series, from 1.
-        channel: identifies the channel; the same for all its events, and different for another channel to the target.
-        attempt_id: identifies the attempt, or the attempt that made the connection; the same wherever in the process
-            it is reported (SH-7). Empty before the first attempt.
-        elsewhere: whether the attempt belongs to another channel with which this one shares its backoff: a channel
-            with TLS, or one on another event loop (SH-3).
+        channel: identifies the channel: all of its events have the same `ChannelKey`, and no other channel's events do.
+        attempt_id: identifies the attempt, or the attempt that made the connection. Every channel that reports the
+            attempt reports the same id (SH-7). Empty before the first attempt.
+        elsewhere: whether the attempt belongs to another channel that shares this one's backoff but not its connection,
+            for example, because it uses TLS or runs on another event loop (SH-3).
     """
 
     target: str
@@ -100,14 +102,14 @@ class ConnectionEvent:
 
 @value(frozen=True, slots=True, kw_only=True)
 class AttemptStarted(ConnectionEvent):
-    """Dialling began; the attempt may take up to `limit` seconds (CB-3)."""
+    """An attempt to connect has started; it may take up to `limit` seconds (CB-3)."""
 
     limit: float
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class AttemptFailed(ConnectionEvent):
-    """The attempt ended without SETTINGS; the next one starts in `retry_in` seconds (CB-4)."""
+    """The attempt ended without SETTINGS after `took` seconds; the next one starts in `retry_in` seconds (CB-4)."""
 
     failure: Failure
     took: float
@@ -116,9 +118,10 @@ class AttemptFailed(ConnectionEvent):
 
 @value(frozen=True, slots=True, kw_only=True)
 class Connected(ConnectionEvent):
-    """SETTINGS arrived: the connection is established. `connections` counts the connections, including this one.
+    """SETTINGS arrived after `took` seconds: the connection is established.
 
-    A channel that starts to share an existing connection receives this event with `joined` set (SH-7).
+    `connections` is the number of connections so far, including this one. A channel that starts to share an existing
+    connection receives this event with `joined` set (SH-7).
     """
 
     took: float
@@ -130,8 +133,8 @@ class Connected(ConnectionEvent):
 class Disconnected(ConnectionEvent):
     """An established connection ended after `lived` seconds; `failure` says how, as far as is known.
 
-    `counted_as_failure` says whether `stable_after` turned it into a failed attempt (CB-8). The next attempt starts in
-    `retry_in` seconds; None if it takes a call to start one.
+    `counted_as_failure` says whether the connection counts as a failed attempt because of `stable_after` (CB-8). The
+    next attempt starts in `retry_in` seconds; `retry_in` is None if no attempt starts before the next call.
     """
 
     failure: Failure
@@ -142,17 +145,18 @@ class Disconnected(ConnectionEvent):
 
 @value(frozen=True, slots=True, kw_only=True)
 class CoreRedial(ConnectionEvent):
-    """grpc's core redialled by itself, for a call that was assigned to a connection as it ended (CB-7).
+    """grpc's core redialled by itself, because a connection ended just as a call was assigned to it (CB-7).
 
-    This is not an attempt of the channel: only that call uses the connection, which closes when the call ends.
+    This is not one of the channel's attempts: only that call uses the new connection, which closes when the call ends.
     """
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class BackoffReset(ConnectionEvent):
-    """`reset_connect_backoff()` was called (CB-9); repeated calls are reported only if something happened in between.
+    """`reset_connect_backoff()` was called, and there was something to reset (CB-9).
 
-    If the channel was in backoff, its next attempt starts in `retry_in` seconds; None if it was not.
+    If the channel was waiting for its next attempt, that attempt starts in `retry_in` seconds; otherwise, `retry_in` is
+    None.
     """
 
     retry_in: float | None = None
@@ -160,9 +164,9 @@ class BackoffReset(ConnectionEvent):
 
 @value(frozen=True, slots=True, kw_only=True)
 class Closed(ConnectionEvent):
-    """The channel was closed, or garbage-collected: its last event (CB-10).
+    """The channel was closed, or garbage-collected; no event follows (CB-10).
 
-    If it had a connection, that had lasted `lived` seconds; None otherwise.
+    `lived` is how many seconds the connection had lasted; None if the channel had none.
     """
 
     lived: float | None
@@ -175,11 +179,12 @@ class ConnectionStatus:
     Attributes:
         state: the state that `get_state` reports.
         attempt: the number of the attempt in flight, or else of the last one; 0 before the first.
-        in_flight: whether an attempt is running; in backoff, by any channel that shares the backoff (SH-3).
+        in_flight: whether an attempt is running. In backoff, this includes an attempt of another channel that shares
+            the backoff (SH-3).
         last_error: why the last attempt failed or the last connection ended; None once a new connection is READY.
         next_attempt_in: seconds until the next attempt may start; None if none is planned.
-        ready_since: when the channel became READY, on its clock, as in `Connected.at`; None if it is not READY. With
-            the event loop's clock, it has been READY for `loop.time() - ready_since` seconds.
+        ready_since: when the channel became READY, in seconds on its clock, like `Connected.at`; None if it is not
+            READY. With the event loop's clock, that was `loop.time() - ready_since` seconds ago.
         connections: how many connections this channel has made so far.
     """
 

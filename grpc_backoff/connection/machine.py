@@ -2,7 +2,8 @@
 
 All decisions about when to dial are made here. Nothing here uses a clock, a timer, a random generator, a socket or
 grpc. The machine returns effects, and a shell executes them in order: the asyncio shell is `manager.py`. The table at
-the end of this module is the machine: a pair of phase and input that is not in it raises `IllegalTransition`.
+the end of this module defines the machine: a pair of phase and input that is not in the table raises
+`IllegalTransition`.
 
 How an attempt, its gap and its limit are related (gaps run from start to start)::
 
@@ -11,11 +12,11 @@ How an attempt, its gap and its limit are related (gaps run from start to start)
     |<------------- gap(1) = INITIAL ------------>|
     |<--- limit: max(current_deadline, start + MIN_CONNECT_TIMEOUT) --->|
 
-An attempt that outlives its `current_deadline` is followed by the next one without a pause.
+If an attempt is still running at its `current_deadline` and then fails, the next one starts without a pause.
 
 The backoff itself belongs to the key (`schedule.py`): the state before a step contains the key's schedule at that
-moment, and the state after it contains the new schedule. A channel that shares its key with no other has a schedule of
-its own.
+moment, and the state after it contains the new schedule. If no other channel has the same key, the schedule belongs to
+this channel alone.
 """
 
 from __future__ import annotations
@@ -65,18 +66,19 @@ __all__ = [
 
 _NEVER = -math.inf
 _ASKED_JUST_NOW = 0.01
-"""Seconds within which two requests for a connection count as one; idle timeouts are a hundred times as long."""
+"""Two requests for a connection within this many seconds count as one; any idle timeout is at least a hundred times as
+long."""
 
 _OUTCOME_WITHIN = 0.25
-"""After its limit, how long an attempt may wait for an outcome that is on its way before it is checked again."""
+"""How many seconds an attempt past its limit waits for an outcome that is on its way, before it is checked again."""
 
 _serials = itertools.count(1)
 
 
 class Phase(enum.Enum):
-    """The phase of the machine. Several phases map to one channel state: `MachineState.state`."""
+    """The machine's phase. Several phases map to one channel state: `MachineState.state`."""
 
-    __hash__ = object.__hash__  # implemented in C: every step looks up the table
+    __hash__ = object.__hash__  # implemented in C, because every step looks up the table
 
     IDLE = enum.auto()
     """There is no connection, and none is wanted."""
@@ -87,11 +89,11 @@ class Phase(enum.Enum):
     READY = enum.auto()
     """SETTINGS arrived; the connection is up."""
     BACKOFF = enum.auto()
-    """An attempt failed, by this manager or another of its key; sleeping until the next turn is free."""
+    """An attempt by this manager, or by another one of its key, has failed; sleeping until the next one may start."""
     RETRYING = enum.auto()
-    """An attempt after a failed one is in flight. The channel still shows TRANSIENT_FAILURE (gRFC A62)."""
+    """An attempt that follows a failed one is in flight. The channel still shows TRANSIENT_FAILURE (gRFC A62)."""
     CLOSED = enum.auto()
-    """Final."""
+    """The channel is closed; this phase is final."""
 
 
 _STATES = {
@@ -107,22 +109,22 @@ _STATES = {
 
 @record
 class MachineState(NamedTuple):
-    """The complete state of the machine. Times are in seconds on the shell's monotonic clock.
+    """The machine's complete state. Times are in seconds on the shell's monotonic clock.
 
     Attributes:
         phase: the current phase.
         attempt: the number of the latest attempt in its series; 0 if the next start begins a new series.
         attempt_id: identifies the latest attempt in events.
-        starts: how many attempts it has made.
+        starts: how many attempts this manager has made.
         started: when its latest attempt started.
-        planned: the specification's `current_deadline`, as set by its latest attempt.
+        planned: the specification's `current_deadline`, as set by the latest attempt.
         limit: when the attempt in flight times out.
-        ready_since: when it became READY; None if it is not.
-        asked: when an RPC last asked for anything, as far as the machine knows.
+        ready_since: when the manager became READY; None if it is not READY.
+        asked: when an RPC last asked for a connection or used one, as far as the machine knows.
         failure: why the last attempt failed or the last connection ended; None while READY.
         connections: how many connections were made.
-        key: the schedule of its key, as of the latest step.
-        member: its number in that schedule.
+        key: the schedule of the manager's key, as of the latest step.
+        member: the manager's number in that schedule.
     """
 
     phase: Phase = Phase.IDLE
@@ -145,9 +147,10 @@ class MachineState(NamedTuple):
         return _STATES[self.phase]
 
     def heeds_want(self, now: float) -> bool:
-        """Whether `ConnectionWanted` changes anything. Outside IDLE it only renews the time of the last request.
+        """Return whether `ConnectionWanted` would change anything.
 
-        A shell may spare the step where it does not: of a thousand calls that wait, a few ask.
+        Outside IDLE, that input only renews the time of the last request. If it would change nothing, the shell may
+        skip it: of a thousand pending calls, only a few have to send it.
         """
         return self.phase is Phase.IDLE or now - self.asked >= _ASKED_JUST_NOW
 
@@ -158,22 +161,22 @@ class MachineState(NamedTuple):
 
     @property
     def dials_in_turn(self) -> bool:
-        """Whether this manager's attempt is the one in flight for its key while in backoff (SH-3)."""
+        """Whether the key is in backoff and its one attempt in flight is this manager's (SH-3)."""
         return self.in_flight and self.key.failing and self.key.turn == self.member
 
     @property
     def awaits_turn(self) -> bool:
-        """Whether it waits for the attempt of another manager of the key."""
+        """Whether this manager is waiting for the attempt of another manager of its key."""
         return self.phase is Phase.BACKOFF and self.key.failing and self.key.turn is not None
 
     @property
     def deadline(self) -> float:
-        """The earliest start of the next attempt, as things stand."""
+        """The earliest time at which the next attempt may start, as currently planned."""
         return self.planned if self.in_flight or self.phase is Phase.READY else self.key.deadline
 
     @property
     def next_start(self) -> float | None:
-        """When the next attempt is planned; None if none is."""
+        """When the next attempt is due; None if none is planned."""
         return self.key.deadline if self.phase in (Phase.HOLDING, Phase.BACKOFF) else None
 
 
@@ -184,7 +187,7 @@ class ConnectionWanted(NamedTuple):
 
 @record
 class AttemptBegan(NamedTuple):
-    """The shell has started the attempt that it was asked to start; on a busy loop that is later."""
+    """The shell has started the attempt that the machine requested; on a busy event loop, this takes a moment."""
 
 
 @record
@@ -194,7 +197,7 @@ class SettingsReceived(NamedTuple):
 
 @record
 class ConnectFailed(NamedTuple):
-    """The attempt in flight failed; `busy` is whether a call is pending."""
+    """The attempt in flight failed; `busy` says whether a call is pending."""
 
     failure: Failure
     busy: bool = False
@@ -234,7 +237,7 @@ class ConnectionLost(NamedTuple):
 
 @record
 class CoreRedialled(NamedTuple):
-    """grpc's core redialled by itself, for a call that was assigned to a connection as it ended."""
+    """grpc's core redialled by itself, because a connection ended just as a call was assigned to it."""
 
 
 @record
@@ -244,14 +247,14 @@ class ResetRequested(NamedTuple):
 
 @record
 class CloseRequested(NamedTuple):
-    """The channel is closed; `well` is whether its connection is up right now."""
+    """The channel is being closed; `well` says whether its connection is up at that moment."""
 
     well: bool = False
 
 
 @record
 class ScheduleChanged(NamedTuple):
-    """Another manager has changed the key's schedule; `busy` is whether calls are pending."""
+    """Another manager has changed the key's schedule; `busy` says whether a call is pending."""
 
     busy: bool = False
 
@@ -272,9 +275,9 @@ Input = (
 
 @record
 class StartAttempt(NamedTuple):
-    """Dial now; the attempt may take up to `limit` seconds. The machine's own timer ends it.
+    """Dial now. The attempt may take up to `limit` seconds; the machine's own timer ends it then.
 
-    `proven` means that the target was up a moment ago, so that its connection need not be observed first (CB-7).
+    `proven` means that the target was up a moment ago, so its connection need not be observed before it is used (CB-7).
     """
 
     number: int
@@ -294,7 +297,7 @@ class FailCalls(NamedTuple):
 
 @record
 class TellOthers(NamedTuple):
-    """Notify the key's other managers that its schedule has changed, and their listeners of this event, if any."""
+    """Notify the key's other managers that the schedule has changed, and their listeners of `event`, if given."""
 
     event: events.ConnectionEvent | None = None
 
@@ -314,7 +317,7 @@ Step = tuple[MachineState, list[Effect]]
 
 @value(frozen=True, slots=True)
 class Machine:
-    """The rules for one target under one policy. It holds no state: `step` is a function."""
+    """The rules for one target under one policy. The machine holds no state: `step` is a pure function."""
 
     target: str
     policy: ConnectPolicy
@@ -345,11 +348,11 @@ class Machine:
         return _asked(state, now), []
 
     def _dial(self, state: MachineState, now: float, rng: Random) -> Step:
-        """Begin a series: at once (CB-1), or when the key's schedule allows it (CB-7, SH-5)."""
+        """Begin a series, now (CB-1) or as soon as the key's schedule allows it (CB-7, SH-5)."""
         return self._go_on(state._replace(phase=Phase.HOLDING), now, rng)
 
     def _go_on(self, state: MachineState, now: float, rng: Random) -> Step:
-        """Dial, or keep sleeping. A key in backoff is in backoff for every caller (SH-3)."""
+        """Dial if the key's schedule allows it, or else sleep. A backoff applies to every manager of the key (SH-3)."""
         key, holding = state.key, state.phase is Phase.HOLDING
         if now >= key.opens(state.member):
             return self._start(state, now, rng, Phase.CONNECTING if holding else Phase.RETRYING)
@@ -387,10 +390,11 @@ class Machine:
             attempt_id=state.attempt_id,
             limit=limit - now,
         )
-        # SH-3: after their deadline the others wait only for this attempt, and get signs of life from it.
+        # SH-3: once the next start is due, the others wait only for this attempt, and need signs of life from its
+        # manager.
         wake = min(limit, planned) if key.shared and key.failing else limit
         told = _tell_others(state, event) if key.failing else []
-        return state, [Emit(event), ArmTimer(wake), StartAttempt(number, limit - now, now < key.proven), *told]
+        return state, [StartAttempt(number, limit - now, now < key.proven), Emit(event), ArmTimer(wake), *told]
 
     def _began(self, state: MachineState, _given: AttemptBegan, now: float, _rng: Random) -> Step:
         key = state.key.dialling(state.member, now)
@@ -405,7 +409,7 @@ class Machine:
         return state._replace(phase=phase), [ArmTimer(at)]
 
     def _woken(self, state: MachineState, given: TimerFired, now: float, rng: Random) -> Step:
-        """Continue after a sleep. However late the wake-up is, it leads to one attempt (CB-12)."""
+        """Continue after a sleep. Even a very late wake-up leads to only one attempt (CB-12)."""
         state = self._attended(state, now, busy=given.busy)
         if self._is_idle(state, now):
             return self._rest(state, now), []
@@ -414,7 +418,7 @@ class Machine:
     # The end of an attempt.
 
     def _succeeded(self, state: MachineState, _given: SettingsReceived, now: float, _rng: Random) -> Step:
-        """Become READY: SETTINGS arrived, and nothing before it counts as success (CB-6)."""
+        """Become READY: only the SETTINGS frame counts as success, and nothing that comes before it (CB-6)."""
         before = state.key
         state = state._replace(
             phase=Phase.READY,
@@ -442,23 +446,24 @@ class Machine:
         if now < state.limit:
             return self._show_life(state, now, min(state.limit, now + BEAT))
         if given.decided:
-            return self._show_life(state, now, now + _OUTCOME_WITHIN)  # CB-3: it came in time, but the loop was late
+            return self._show_life(state, now, now + _OUTCOME_WITHIN)  # CB-3: only the loop was late
         failure = Failure(Stage.SETTINGS, NO_SETTINGS)
         state, effects = self._after_failure(state, failure, now, rng, busy=given.busy)
         return state, [AbandonAttempt(), *effects]
 
     def _show_life(self, state: MachineState, now: float, wake: float) -> Step:
-        """Continue the attempt, and show the managers that wait for it that this one has not stalled (SH-3)."""
+        """Continue the attempt, and signal to the managers that wait for it that it has not stalled (SH-3)."""
         if not (state.dials_in_turn and state.key.shared):
             return state, [ArmTimer(state.limit if now < state.limit else wake)]
         before, lease = state.key.lease, max(now, state.planned) + STALLED_AFTER
         state = state._replace(key=state.key.alive(state.member, lease))
-        # An attempt that began alone has a lease up to its limit, and a manager that joined since sleeps until then.
+        # If the manager was alone when the attempt began, the lease lasts until the attempt's limit, and a manager that
+        # has joined since then would sleep that long.
         told = _tell_others(state) if lease < before else []
         return state, [ArmTimer(wake), *told]
 
     def _after_failure(self, state: MachineState, failure: Failure, now: float, rng: Random, *, busy: bool) -> Step:
-        """CB-4: sleep until `current_deadline`, or not at all if it has passed, then start the next attempt."""
+        """Sleep until `current_deadline`, or not at all if it has passed, and start the next attempt (CB-4)."""
         before = state.key
         state = self._attended(self._count_failure(state, failure), now, busy=busy)
         failed = self._failure_event(state, failure, now)
@@ -490,7 +495,7 @@ class Machine:
             return self._rest(state, now), [CancelTimer()]
         return self._go_on(state._replace(phase=Phase.BACKOFF), now, rng)
 
-    # What other managers of the key do (SH-3).
+    # Changes made by other managers of the key (SH-3).
 
     def _told_asleep(self, state: MachineState, given: ScheduleChanged, now: float, rng: Random) -> Step:
         state = self._attended(state, now, busy=given.busy)
@@ -499,7 +504,7 @@ class Machine:
         return self._go_on(state, now, rng)
 
     def _told_in_flight(self, state: MachineState, _given: ScheduleChanged, now: float, rng: Random) -> Step:
-        """Abandon the attempt if the key is in backoff and the turn belongs to another manager, or to none."""
+        """Abandon the attempt if the key is in backoff and it is not this manager's turn."""
         key = state.key
         if not key.failing:
             return state, []
@@ -517,7 +522,7 @@ class Machine:
     def _lost(self, state: MachineState, given: ConnectionLost, now: float, rng: Random) -> Step:
         assert state.ready_since is not None, "READY has a start time"
         lived = now - state.ready_since
-        # CB-8: opt-in; without it, every SETTINGS frame resets the backoff, as the protocol requires.
+        # CB-8: this is opt-in. By default every SETTINGS frame resets the backoff, as the protocol requires.
         counts = lived < self.policy.stable_after and not given.served and not given.graceful
         failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {given.reason}")
         attempt, attempt_id = state.attempt, state.attempt_id
@@ -545,14 +550,14 @@ class Machine:
         return state, [Emit(lost), *effects]
 
     def _let_go(self, state: MachineState, now: float, rng: Random, *, busy: bool) -> Step:
-        """Have no connection; the next call dials, or an eager channel dials by itself (CB-7)."""
+        """Become IDLE until the next call; if the channel is eager or a call is pending, dial right away (CB-7)."""
         state = state._replace(phase=Phase.IDLE, attempt=0)
         if (busy or self.policy.reconnect is Reconnect.EAGER) and not self._is_idle(state, now):
             return self._dial(state, now, rng)
         return state, []
 
     def _redialled(self, state: MachineState, _given: CoreRedialled, now: float, _rng: Random) -> Step:
-        """CB-7: report a redial that could not be prevented. If the next attempt must wait, the redial replaces it."""
+        """Report a redial by the core. If the next start must wait, it waits one INITIAL_BACKOFF longer (CB-7)."""
         told = Emit(
             events.CoreRedial(
                 target=self.target,
@@ -581,7 +586,7 @@ class Machine:
     def _guarded(self, state: MachineState) -> float:
         """Return the earliest start of a new series: one INITIAL_BACKOFF after the last start (CB-7).
 
-        The backoff is reset, so the deadline of an earlier, longer backoff no longer applies.
+        The connection has reset the backoff, so the deadline of an earlier, longer backoff no longer applies.
         """
         if state.attempt > 1:
             return min(state.planned, state.started + self.policy.initial_backoff)
@@ -590,7 +595,10 @@ class Machine:
     # Reset and close.
 
     def _reset(self, state: MachineState, _given: ResetRequested, now: float, rng: Random) -> Step:
-        """CB-9, SH-6: reset the key. A sleeping manager dials at once, or INITIAL_BACKOFF after the last reset dial."""
+        """Reset the backoff (CB-9).
+
+        A sleeping manager dials now, or INITIAL_BACKOFF after the last dial that a reset caused (SH-6).
+        """
         key, before = state.key, state.attempt
         if key.reset:
             return state, []
@@ -635,9 +643,9 @@ class Machine:
             lived=lived,
         )
         told = [] if state.key is key else _tell_others(state)
-        if given.well and state.phase is Phase.READY:
-            state = state._replace(key=key.closed(now, self.policy.initial_backoff))
-        return state._replace(phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed), *told]
+        well = given.well and state.phase is Phase.READY
+        after = key.closed(now, self.policy.initial_backoff) if well else state.key
+        return state._replace(phase=Phase.CLOSED, ready_since=None, key=after), [*effects, Emit(closed), *told]
 
     def _ignored(self, state: MachineState, _given: Input, _now: float, _rng: Random) -> Step:
         return state, []
@@ -645,14 +653,14 @@ class Machine:
     # Idleness (CB-14).
 
     def _attended(self, state: MachineState, now: float, *, busy: bool) -> MachineState:
-        """Count a pending call as a request at every moment."""
+        """Renew the time of the last request if a call is pending."""
         return _asked(state, now) if busy else state
 
     def _is_idle(self, state: MachineState, now: float) -> bool:
         return now - state.asked >= self.policy.idle_timeout
 
     def _rest(self, state: MachineState, now: float) -> MachineState:
-        """Stop dialling; the backoff ends too, unless another manager of the key continues."""
+        """Stop dialling. The backoff ends too, unless another manager of the key was recently asked to connect."""
         key = state.key
         if now - key.asked >= self.policy.idle_timeout:
             key = key.forgotten()

@@ -1,4 +1,4 @@
-"""The error text of a call that got no connection (CH-4), the same for both APIs."""
+"""The error message for a call that got no connection (CH-4), for both APIs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["explain"]
 
 
 def explain(target: str, status: ConnectionStatus, *, waited: bool = False) -> str:
-    """Return why there is no connection; the text changes only with the cause, and figures are in the status.
+    """Return why there is no connection. The text changes only with the cause; figures are in the status.
 
     `waited` means that the call's deadline expired while it waited for a connection.
     """

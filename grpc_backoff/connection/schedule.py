@@ -1,11 +1,11 @@
-"""What the connection managers of one key share: the schedule of a target (SH-3 to SH-6).
+"""The schedule that a key's connection managers share (SH-3 to SH-6).
 
-Every manager has its own machine (`machine.py`). A step of that machine reads the key's schedule and returns the new
-one; whatever runs the machine makes this one atomic step, under one lock. There is no owner and no designated dialler,
-so nothing is lost when a manager goes away: each waiting manager looks at the schedule when its own timer is due, and
-the first to find the next start free takes the turn.
+Every manager has its own machine (`machine.py`). Each step of a machine reads the key's schedule and returns a new one;
+the code that runs the machine holds a lock, so the step is atomic. No manager owns the schedule, and none is designated
+to dial, so nothing is lost when a manager goes away: each waiting manager checks the schedule when its own timer is
+due, and the first to find that the next attempt may start takes the turn.
 
-This module contains the arithmetic, without a clock, a lock or a timer.
+This module contains only the arithmetic; it uses no clock, lock or timer.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ __all__ = ["BEAT", "HEAD_START", "STALLED_AFTER", "TRIAL", "Health", "Schedule"]
 _NEVER = -math.inf
 
 HEAD_START = 0.25
-"""How soon after one dial the next may follow while nothing is known about a key, in seconds.
+"""How soon one dial may follow another while nothing is known about a key, in seconds.
 
-Long enough for a refusal to arrive, so that a hundred managers that want a connection at the same moment do not all
-dial a server that is down; short enough to go unnoticed if the server is slow.
+This is long enough for a refusal to arrive, so a hundred managers that want a connection at the same moment do not all
+dial a server that is down. It is short enough to go unnoticed if the server is slow.
 """
 TRIAL = 0.1
-"""How long a key's first connection must last before others follow, in seconds: a peer that hangs up right after its
-SETTINGS has done so by then."""
+"""How long a key's first connection must last before other managers dial, in seconds. A peer that hangs up right after
+its SETTINGS has done so by then."""
 STALLED_AFTER = 1.0
-"""How long the manager with the turn may give no sign of life once the next start is due, in seconds."""
+"""How many seconds the manager whose turn it is may go without a sign of life once the next start is due."""
 BEAT = STALLED_AFTER / 2
-"""How often it gives a sign of life if others wait for the end of its attempt, in seconds."""
+"""How often the manager whose turn it is gives a sign of life while others wait for its attempt, in seconds."""
 
 
 class Health(enum.Enum):
@@ -48,23 +48,26 @@ class Health(enum.Enum):
 
 @record
 class Schedule(NamedTuple):
-    """The schedule of one key. Times are in seconds on the monotonic clock that its managers share.
+    """One key's schedule. Times are in seconds on the monotonic clock that its managers share.
+
+    A schedule is immutable: the methods that change something return a new one.
 
     Attributes:
         health: what is known about the target.
         attempt: the number of the latest attempt in the failing series; 0 if the next start begins a new series.
         started: when that attempt started.
         deadline: the earliest start of the next attempt.
-        free: the value that the deadline falls back to when the backoff is reset (SH-5): one INITIAL_BACKOFF after the
-            last start that failed, or whose connection the peer ended sooner than that.
+        free: the deadline that remains when the backoff ends (SH-5): one INITIAL_BACKOFF after the start of the last
+            attempt that failed, or whose connection the peer ended sooner than that.
         failure: why the latest attempt failed; None unless failing.
-        turn: the manager that dials while the others wait for the outcome.
-        lease: how long they wait.
+        turn: the manager that dials while the others wait for the outcome; None if there is none.
+        lease: the time until which the others wait.
         asked: when any manager last asked for a connection, as far as the key knows.
         reset: whether the backoff was reset and no attempt has started, failed or succeeded since (CB-9).
         reset_dial: when an attempt last started because of a reset, unless one has succeeded since.
-        young: whether the last connection ended by the peer had lasted less than INITIAL_BACKOFF from its start.
-        proven: how long the target is assumed to be up, after a working connection was closed on this side.
+        young: whether the peer ended the last connection within INITIAL_BACKOFF of the start of its attempt.
+        proven: the time until which the target is assumed to be up, because a working connection was closed on this
+            side.
         members: how many managers the key has.
     """
 
@@ -94,7 +97,7 @@ class Schedule(NamedTuple):
         return self.members > 1
 
     def opens(self, member: int) -> float:
-        """Return the earliest moment at which this manager may dial, as things stand."""
+        """Return the earliest time at which this manager may dial, as currently planned."""
         if self.turn is None or self.turn == member:
             return self.deadline
         return max(self.deadline, self.lease)
@@ -104,12 +107,12 @@ class Schedule(NamedTuple):
         return self._replace(members=self.members + 1)
 
     def left(self, member: int) -> Schedule:
-        """Remove a manager; with the last one the backoff is forgotten, except for `free` (SH-5)."""
+        """Remove a manager. When the last one leaves, the backoff is forgotten, except for `free` (SH-5)."""
         schedule = self.given_up(member)._replace(members=self.members - 1)
         return schedule if schedule.members else schedule.forgotten()
 
     def forgotten(self) -> Schedule:
-        """Start over, but no earlier than one INITIAL_BACKOFF after the last start that failed."""
+        """Forget the backoff; only `free` still delays the next start."""
         return Schedule(
             deadline=self.free,
             free=self.free,
@@ -120,11 +123,11 @@ class Schedule(NamedTuple):
         )
 
     def remembers_until(self, initial_backoff: float) -> float:
-        """Return how long a key without managers differs from a new one."""
+        """Return the time until which the schedule of a key without managers still differs from a new one."""
         return max(self.free, self.reset_dial + initial_backoff, self.proven)
 
     def begun(self, member: int, attempt: int, now: float, deadline: float, lease: float) -> Schedule:
-        """Record a start. In backoff it takes the turn; while nothing is known about the key, it gets a head start."""
+        """Record a start. In backoff, the manager takes the turn; while nothing is known, it gets a head start."""
         reset_dial = now if self.reset else self.reset_dial
         if self.failing:
             return self._replace(
@@ -136,13 +139,13 @@ class Schedule(NamedTuple):
                 reset=False,
                 reset_dial=reset_dial,
             )
-        begun = self._replace(reset=False, reset_dial=reset_dial)
+        begun = self._replace(reset=False, reset_dial=reset_dial) if self.reset else self
         if self.health is Health.UNKNOWN:  # after a short-lived connection, one start per INITIAL_BACKOFF
             return begun._replace(turn=member, lease=deadline if self.young else now + STALLED_AFTER)
         return begun._replace(young=False) if self.health is Health.WELL else begun
 
     def dialling(self, member: int, now: float) -> Schedule:
-        """Record that the event loop has started an attempt: the head start counts from here."""
+        """Record that the shell has started to dial: the head start counts from now."""
         if self.health is not Health.UNKNOWN or self.turn != member or self.young:
             return self
         return self._replace(lease=now + HEAD_START)
@@ -152,8 +155,8 @@ class Schedule(NamedTuple):
     ) -> Schedule:
         """Record the failure of a manager's attempt, which had planned the next start for `deadline`.
 
-        The first failure begins the backoff. A failure during another manager's turn only keeps the next start at a
-        distance from its own.
+        The first failure begins the backoff. A failure during another manager's turn only delays the next start, if its
+        own `deadline` is later.
         """
         free = max(self.free, started + initial_backoff)
         if self.failing:
@@ -173,10 +176,11 @@ class Schedule(NamedTuple):
         )
 
     def succeeded(self, started: float, now: float, initial_backoff: float) -> Schedule:
-        """End the backoff (SH-4), except that no start may closely follow one that failed (SH-5).
+        """End the backoff (SH-4); the next start still waits for `free` (SH-5).
 
-        If the previous connection was short-lived, the others wait to see whether this one is too, or for a moment if
-        there was none: otherwise all of them would dial a peer that hangs up after SETTINGS, at each success.
+        If the previous connection was short-lived, the other managers wait to see whether this one lasts. If nothing
+        was known about the key, they wait for TRIAL seconds. Without these waits, all of them would dial at each
+        success, even if the peer hangs up after every SETTINGS.
         """
         lasting = _NEVER
         if self.young:
@@ -205,27 +209,27 @@ class Schedule(NamedTuple):
         )
 
     def closed(self, now: float, initial_backoff: float) -> Schedule:
-        """Record that a working connection was closed on this side: the target was up until now (CB-7)."""
+        """Record that a working connection was closed on this side, so the target is known to be up (CB-7)."""
         return self if self.failing else self._replace(proven=now + initial_backoff)
 
     def held(self, seconds: float) -> Schedule:
-        """Delay the next start after a redial that this schedule did not initiate (CB-7)."""
+        """Delay the next start by this many seconds, because grpc's core redialled by itself (CB-7)."""
         deadline = self.deadline + seconds
         return self._replace(deadline=deadline, free=self.free if self.failing else deadline)
 
     def given_up(self, member: int) -> Schedule:
-        """Record that a manager gives up its turn, if it has it."""
+        """End this manager's turn, if it has the turn."""
         return self._replace(turn=None) if self.turn == member else self
 
     def alive(self, member: int, lease: float) -> Schedule:
-        """Record a sign of life from the manager whose turn it is."""
+        """Record a sign of life from this manager: if it has the turn, the others wait until `lease`."""
         return self._replace(lease=lease) if self.turn == member else self
 
     def reset_in_flight(self, gap: float) -> Schedule:
-        """Treat the attempt in flight as the first of a new series, followed by this gap (CB-9)."""
+        """Treat the attempt in flight as the first of a new series, followed by a gap of `gap` seconds (CB-9)."""
         return self._replace(attempt=1, deadline=self.started + gap, reset=True)
 
     def reset_asleep(self, initial_backoff: float) -> Schedule:
-        """Move the next start to the earliest moment that the last reset's dial allows (SH-6)."""
+        """Move the next start to the earliest time that is allowed after the last dial caused by a reset (SH-6)."""
         at = self.reset_dial + initial_backoff
         return self._replace(attempt=0, deadline=min(self.deadline, at), free=min(self.free, at), reset=True)

@@ -1,4 +1,4 @@
-"""What a channel shows of a connection manager that it shares with others (SH-7): pure functions of their states."""
+"""The state and the status of a channel that shares its connection manager with others (SH-7), as pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ def state_shown(state: State, *, asked: bool, closed: bool) -> State:
 
     Args:
         state: the manager's state.
-        asked: whether the channel has asked for a connection; until then it is IDLE, whatever state the manager is in.
+        asked: whether the channel has asked for a connection; until then the channel is IDLE, even if the manager is
+            not.
         closed: whether the channel itself is closed.
     """
     if closed:
@@ -22,7 +23,7 @@ def state_shown(state: State, *, asked: bool, closed: bool) -> State:
 
 
 def status_shown(status: ConnectionStatus, *, asked: bool, closed: bool) -> ConnectionStatus:
-    """Return a channel's status, from the manager's; see `state_shown`. A closed channel keeps its last error."""
+    """Return a channel's status, given the manager's; see `state_shown`. A closed channel keeps its last error."""
     if asked and not closed:
         return status
     shown = replace(

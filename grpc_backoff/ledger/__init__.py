@@ -69,7 +69,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import `Ledger` on first use: it imports grpc, which the command line does not always need."""
+    """Import `Ledger` on first use, because it imports grpc, which the command line does not always need."""
     if name == "Ledger":
         from grpc_backoff.ledger.ledger import Ledger  # noqa: PLC0415
 

@@ -1,9 +1,9 @@
-"""Delivers the operations of one channel's target: claims them, calls, and records the results (LG-10).
+"""Delivers the operations of one channel's target: claims them, makes the calls, and records the results (LG-10).
 
-A shell: whether and when another attempt follows is decided by the store, with `transitions`. Four tasks run alongside
-the attempts: one claims, one records results in batches, one only extends leases, and one looks for lost leases and
-prunes. None of them waits for a hook: hooks run in their own tasks, and while there are too many of those, nothing is
-claimed.
+This is a shell: the store decides whether and when another attempt follows, by the rules in `transitions`. Four tasks
+run alongside the attempts: one claims operations, one records results in batches, one only extends leases, and one
+looks for lost leases and prunes. None of these tasks waits for a hook. Hooks run in separate tasks, and while too many
+hooks are running, nothing is claimed.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _DETAILS = 1024
 _MANY = 1000
 """How many rows one housekeeping transaction examines."""
 _MOMENT = 0.01
-"""Seconds between checks whether a stopping delivery has recorded everything."""
+"""Seconds between checks of whether a stopping delivery has recorded everything."""
 _CROWDED = 0.05
-"""Seconds to wait after a claim that got none of the due operations because others held their locks."""
+"""Seconds to wait after a claim that got none of the due operations because other processes held their locks."""
 _BEATS = 3
 """How many times a lease is extended within its duration."""
 _ONE_ATTEMPT = RetryPolicy.parse("max_attempts: 1")
@@ -82,9 +82,9 @@ class Delivery:
         self._methods: dict[str, Any] = {}
         self._credentials: Metadata = ()
         self._doubted: set[Lease] = set()
-        """Leases whose results may already be recorded, because the answer was lost."""
+        """Leases whose results may already be recorded, because the database's answer was lost."""
         self._lost: list[Recorded] = []
-        """Losses that have not been announced yet."""
+        """Lost attempts that have not been announced yet."""
         self._hooks: set[asyncio.Task[None]] = set()
         self._hook_places = asyncio.Semaphore(concurrency)
         self._beside: list[asyncio.Task[None]] = []
@@ -97,11 +97,11 @@ class Delivery:
         self.target = channel.target
 
     def wake(self) -> None:
-        """Query the database at once."""
+        """Query the database for operations at once."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Deliver until cancelled, or until `end` is called; then give back what has not been delivered."""
+        """Deliver until cancelled, or until `end` is called; then give back the operations that were not delivered."""
         work = (self._claim(), self._record(), self._extend_leases(), self._housekeeping())
         self._beside = [asyncio.ensure_future(each) for each in work]
         try:
@@ -113,7 +113,7 @@ class Delivery:
             await asyncio.shield(self.end())
 
     def end(self) -> asyncio.Task[None]:
-        """Start winding up, once; return the task, which continues even if its waiter is cancelled."""
+        """Start to wind up, unless that has begun; return the task, which continues even if its waiter is cancelled."""
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._wind_up())
         return self._ending
@@ -138,8 +138,8 @@ class Delivery:
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
-        # An attempt that ended but could not be recorded is not given back: it was made, and its lease's expiry will
-        # show it.
+        # If an attempt ended but could not be recorded, its operation is not given back, because the attempt was made.
+        # It is recorded as lost when the lease expires.
         given_back = self._held - {Lease(operation.id, operation.lease_token) for _, operation in self._ended}
         if given_back:
             with contextlib.suppress(LedgerError):  # the leases expire by themselves
@@ -165,7 +165,7 @@ class Delivery:
                 self._start(operation)
 
     def _room(self) -> int:
-        """Return how many more operations may be in progress: in attempts, in hooks, or queued for hooks."""
+        """Return how many more operations may be claimed, given the running attempts and the backlog of hooks."""
         hooks, behind = self._ledger.hooks, len(self._hooks)
         if hooks.on_exhausted is not None or hooks.on_conflict is not None:
             behind += sum(report.failure is not None for report, _ in self._ended)
@@ -188,7 +188,7 @@ class Delivery:
         claim = asyncio.ensure_future(self._store.claim(self.target, free, self._ledger.owner, self._settings.lease))
         try:
             taken = await asyncio.shield(claim)
-        except asyncio.CancelledError:  # whatever was claimed is given back
+        except asyncio.CancelledError:  # give back what was claimed
             with contextlib.suppress(LedgerError):
                 self._held.update(Lease(operation.id, operation.lease_token) for operation in await claim)
             raise
@@ -222,7 +222,7 @@ class Delivery:
             error = task.exception()
         if error is not None:  # a bug; the lease expires by itself
             self._held.discard(lease)
-            _LOG.error("%s: an attempt of operation %s raised", self.target, lease.id, exc_info=error)
+            _LOG.error("%s: an attempt at operation %s raised", self.target, lease.id, exc_info=error)
         self._wake.set()
 
     async def _attempt(self, operation: Operation) -> None:
@@ -248,12 +248,12 @@ class Delivery:
         self._window = self._window.grown()
 
     def _set_aside(self, operation: Operation, why: str) -> None:
-        """Fail an operation that cannot be delivered here, whatever its policy: its name is unknown, for example."""
+        """Fail an operation that cannot be delivered here, for example because its policy is unknown."""
         failure = FailedAttempt("INTERNAL")
         self._report(operation, AttemptReport(operation.id, operation.lease_token, _ONE_ATTEMPT, failure, cut(why)))
 
-    async def _call(self, operation: Operation, timeout: float) -> bytes:  # noqa: ASYNC109 - the call's own
-        """Make one attempt: no retries by the channel or its service config, and no waiting for a connection."""
+    async def _call(self, operation: Operation, timeout: float) -> bytes:  # noqa: ASYNC109 - it is the timeout of the call
+        """Make one attempt, without retries by the channel or service config, and without waiting for a connection."""
         method = self._methods.get(operation.method)
         if method is None:
             made: Any = self._channel.unary_unary(operation.method)
@@ -269,11 +269,11 @@ class Delivery:
         pairs += self._credentials
         pairs.append((_KEY, operation.idempotency_key or operation.id))
         if operation.attempts:
-            pairs.append((_ATTEMPTS_BEFORE, str(operation.attempts)))  # RT-10; a core that retries too drops it
+            pairs.append((_ATTEMPTS_BEFORE, str(operation.attempts)))  # RT-10; a core that may retry removes it
         return grpc.aio.Metadata(*pairs)
 
     def _never_left(self, error: grpc.aio.AioRpcError) -> bool:
-        """Return whether the server has not seen the attempt: without a connection there is no attempt (LG-10)."""
+        """Return whether the server has not seen the attempt, in which case it does not count (LG-10)."""
         if isinstance(error, NoConnectionError):
             return True
         ready = self._channel.get_state() is grpc.ChannelConnectivity.READY
@@ -322,11 +322,11 @@ class Delivery:
         )
 
     async def _renew(self, refresh: Callable[..., Any], operation: Operation) -> bool:
-        """Request new credentials; keep them in memory only (LG-11)."""
+        """Call the hook for new credentials, and keep them in memory only (LG-11); return whether it succeeded."""
         try:
             renewed = await call_hook(refresh, operation)
             self._credentials = tuple((str(key), value) for key, value in renewed or ())
-        except Exception:  # noqa: BLE001 - the hook is the program's
+        except Exception:  # noqa: BLE001 - a hook is user code
             _LOG.exception("%s: the hook refresh_credentials raised", self.target)
             return False
         return True
@@ -347,8 +347,8 @@ class Delivery:
                 await self._is_troubled(error)
 
     async def _recorded(self) -> None:
-        """Wait until every end is recorded and announced."""
-        while self._ended or self._flushing:  # noqa: ASYNC110 - two things, at the end alone
+        """Wait until the ends of all attempts are recorded and announced."""
+        while self._ended or self._flushing:  # noqa: ASYNC110 - it waits for two things, and only at the end
             await asyncio.sleep(_MOMENT)
 
     async def _flush(self) -> None:
@@ -385,7 +385,7 @@ class Delivery:
     async def _first_answer(
         self, report: AttemptReport, recorded: Recorded | LedgerBusyError
     ) -> Recorded | LedgerBusyError:
-        """Return the result of the first recording if its answer was lost, since a second recording counts as late."""
+        """Return the first recording's result if its answer was lost, because a second recording counts as late."""
         if isinstance(recorded, LedgerBusyError) or recorded.live or report.token is None:
             return recorded
         if Lease(report.id, report.token) not in self._doubted:
@@ -411,12 +411,12 @@ class Delivery:
         self._hooks.discard(task)
         self._wake.set()
 
-    # Alongside the attempts.
+    # Tasks that run alongside the attempts.
 
     async def _extend_leases(self) -> None:
         while True:
             await asyncio.sleep(self._settings.lease / _BEATS)
-            with contextlib.suppress(LedgerError):  # the next round retries; the claims report the trouble
+            with contextlib.suppress(LedgerError):  # the next round retries; the claiming task logs it
                 await self._extend()
 
     async def _extend(self) -> None:
@@ -459,19 +459,19 @@ class Delivery:
     async def _is_troubled(self, error: LedgerError) -> None:
         """Log the first of a series of errors as a warning, and wait before trying again."""
         _LOG.log(
-            logging.DEBUG if self._troubled else logging.WARNING, "%s: deliveries are paused: %s", self.target, error
+            logging.DEBUG if self._troubled else logging.WARNING, "%s: deliveries have paused: %s", self.target, error
         )
         self._troubled = True
         await asyncio.sleep(self._settings.poll)
 
     def _is_well(self) -> None:
         if self._troubled:
-            _LOG.info("%s: deliveries resume", self.target)
+            _LOG.info("%s: deliveries have resumed", self.target)
             self._troubled = False
 
 
 def event_of(operation: Operation, recorded: Recorded) -> events.OperationEvent:
-    """Return the event for a report that counted."""
+    """Return the event for a report on the current attempt of an operation."""
     common: dict[str, Any] = {
         "operation_id": operation.id,
         "target": operation.target,

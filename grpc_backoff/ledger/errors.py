@@ -1,4 +1,4 @@
-"""The errors of a ledger. Each says what happened to the data; `grpc_backoff.errors` shows the hierarchy."""
+"""A ledger's errors. Each says what happened to the data; `grpc_backoff.errors` shows the hierarchy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LedgerError(GrpcBackoffError):
 
 
 class LedgerBusyError(LedgerError):
-    """Another process held a lock for longer than `lock_timeout`, or PostgreSQL resolved a deadlock against this one.
+    """Another process held a lock for longer than `lock_timeout`, or PostgreSQL aborted this transaction in a deadlock.
 
     Nothing was written (LG-2).
     """
@@ -29,7 +29,8 @@ class LedgerUnavailableError(LedgerError):
     """The database could not be used; the message says why.
 
     Attributes:
-        stored: False if it is certain that nothing was stored; None if the answer to COMMIT was lost.
+        stored: False if it is certain that nothing was stored; None if that is unknown, because the answer to COMMIT
+            was lost.
     """
 
     def __init__(self, message: str, *, stored: bool | None = False) -> None:
@@ -38,13 +39,13 @@ class LedgerUnavailableError(LedgerError):
         self.stored = stored
 
     def __str__(self) -> str:
-        """Return what happened, including what happened to the data."""
+        """Return the message, followed by what is known about the data."""
         fate = "nothing was stored" if self.stored is False else "it is not known whether it was stored"
         return f"{self.args[0]}; {fate}"
 
 
 class LedgerSchemaError(LedgerError):
-    """The database's tables are newer than this library, or older and may not be migrated (LG-13)."""
+    """The database's tables have a version that cannot be used or upgraded here, or SQLite is too old (LG-13)."""
 
 
 class LedgerStateError(LedgerError):

@@ -1,4 +1,4 @@
-"""The events of a ledger: frozen records without payload, metadata or tokens (RT-11). Times are in seconds."""
+"""A ledger's events: frozen records without payloads, metadata or tokens (RT-11). Times are in seconds."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = [
 
 @value(frozen=True, slots=True, kw_only=True)
 class OperationEvent:
-    """The fields that all events of an operation have.
+    """The fields that all operation events have.
 
     Attributes:
         operation_id: the operation's id.
         target: the operation's target.
         method: the path of its method.
-        attempt: how many attempts there have been in this series.
-        trace_id: the trace in which it was submitted; None if there was none.
+        attempt: the number of attempts in this series so far.
+        trace_id: the id of the trace in which the operation was submitted; None if there was none.
     """
 
     operation_id: str
@@ -39,7 +39,7 @@ class OperationEvent:
 
 @value(frozen=True, slots=True, kw_only=True)
 class OperationDelivered(OperationEvent):
-    """The attempt succeeded, and the success is recorded."""
+    """The attempt succeeded, and the success has been recorded."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -75,4 +75,4 @@ class OperationConflicted(OperationEvent):
 
 
 Listener = Callable[[OperationEvent], Any]
-"""A function of one event. Exceptions from it are logged and otherwise ignored."""
+"""A function that takes one event. Its exceptions are logged and otherwise ignored."""

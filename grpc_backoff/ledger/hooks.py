@@ -1,4 +1,4 @@
-"""What a program can do when an operation finishes or needs help."""
+"""Hooks: the functions with which a program handles operations that have finished or need attention."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _LOG = logging.getLogger("grpc_backoff")
 
 @value(frozen=True, slots=True, kw_only=True)
 class LedgerHooks:
-    """Functions or coroutine functions that a deliverer calls. Exceptions from them are logged and otherwise ignored.
+    """Functions or coroutine functions that a deliverer calls. Their exceptions are logged and otherwise ignored.
 
-    `on_exhausted` and `on_conflict` run alongside the deliveries, and are also called for attempts recorded manually.
+    `on_exhausted` and `on_conflict` run alongside the deliveries. They are also called by `Ledger.record_failure`.
     """
 
     on_success: Callable[[Operation, bytes], Any] | None = None
     """Called with the operation and the serialized response before the success is recorded; the response is not stored.
 
-    If the process dies in between, the operation is delivered again and this hook is called again.
+    If the process dies before the success is recorded, the operation is delivered again and this hook is called again.
     """
     on_exhausted: Callable[[Operation], Any] | None = None
-    """Called when the policy has given up, after that is recorded (LG-7); use it to notify someone."""
+    """Called when the policy has given up and this has been recorded (LG-7), for example to notify an operator."""
     on_conflict: Callable[[Operation], Any] | None = None
-    """Called on ABORTED and ALREADY_EXISTS, after that is recorded (LG-8); use it to reconcile."""
+    """Called after ABORTED or ALREADY_EXISTS is recorded as a conflict (LG-8), for example to reconcile data."""
     refresh_credentials: Callable[[Operation], Any] | None = None
-    """Called on UNAUTHENTICATED (RT-4). It may return pairs of metadata, which this deliverer sends from then on; they
-    are kept in memory only."""
+    """Called on UNAUTHENTICATED (RT-4). It may return metadata pairs, which this deliverer sends with all further
+    attempts and keeps only in memory."""
 
     def __post_init__(self) -> None:
-        """Check that each hook is callable; OptionError names the wrong one."""
+        """Check that each hook is callable; OptionError if one is not."""
         for name in names_of(self):
             hook = getattr(self, name)
             if hook is not None and not callable(hook):
@@ -48,7 +48,7 @@ class LedgerHooks:
 async def call_hook(hook: Callable[..., Any], *given: Any) -> Any:
     """Call a hook, and await it if it is a coroutine function.
 
-    If something that the hook awaits was cancelled, the hook has failed but this task continues: RuntimeError.
+    If the hook raises CancelledError but this task was not cancelled, a RuntimeError is raised instead.
     """
     try:
         answer = hook(*given)
@@ -64,5 +64,5 @@ async def run_hook(target: str, hook: Callable[..., Any], *given: Any) -> None:
     """Call a hook whose result does not matter; exceptions are logged."""
     try:
         await call_hook(hook, *given)
-    except Exception:  # noqa: BLE001 - the hook is the program's
+    except Exception:  # noqa: BLE001 - a hook is user code
         _LOG.exception("%s: a hook of the ledger raised", target)

@@ -1,4 +1,4 @@
-"""A ledger: operations that outlive the process, in an asyncio API. `delivery.py` makes the attempts."""
+"""The asyncio API for a ledger of operations that outlive the process. `delivery.py` makes the attempts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _CHANCE = random.SystemRandom()
 _POSTGRES = ("postgresql://", "postgres://")
 _SQLITE = "sqlite:///"
 _CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*=")
-"""libpq's other syntax for connection strings: `host=... password=...`."""
+"""Matches libpq's other syntax for connection strings: `host=... password=...`."""
 _URLS = "a path, sqlite:///path or postgresql://..."
 _COALESCE = 0.01
 """How long notifications are batched before one is sent, in seconds."""
@@ -75,11 +75,12 @@ _LONGEST_KEY = 1024  # characters
 
 
 def open_store(url: str, settings: LedgerSettings) -> Store:
-    """Return the store of a database: a `postgresql://` URL, or the path of an SQLite file.
+    """Return the store for a database: a `postgresql://` URL, or the path of an SQLite file.
 
     Raises:
         LedgerUnavailableError: the database cannot be used.
         MissingExtra: PostgreSQL needs the extra `postgres`.
+        OptionError: it is any other URL or connection string.
     """
     if url.startswith(_POSTGRES):
         from grpc_backoff.ledger.postgres import PostgresStore  # noqa: PLC0415 - an optional package
@@ -93,7 +94,7 @@ def open_store(url: str, settings: LedgerSettings) -> Store:
 
 
 class Ledger:
-    """Operations in a database, submitted by some processes and delivered by the same or other processes.
+    """Operations in a database, which some processes submit and the same or other processes deliver.
 
     ::
 
@@ -105,7 +106,7 @@ class Ledger:
 
     Attributes:
         store: the database.
-        settings: its limits and times.
+        settings: the limits and times of the ledger.
         hooks: the functions that deliverers call.
         owner: the name of this process in leases.
         rng: the source of jitter.
@@ -123,7 +124,7 @@ class Ledger:
     ) -> None:
         """Create a ledger on an open store; use `open` instead."""
         if hooks is not None and not isinstance(hooks, LedgerHooks):
-            raise OptionError("hooks", hooks, "a LedgerHooks")
+            raise OptionError("hooks", hooks, "a LedgerHooks object")
         self.store = store
         self.settings = settings
         self.hooks = hooks or LedgerHooks()
@@ -165,9 +166,9 @@ class Ledger:
 
         Raises:
             LedgerUnavailableError: the database cannot be opened.
-            LedgerSchemaError: its tables are newer than this library, or older with `migrate=False` (LG-13).
-            grpc_backoff.ConfigError: the file has a wrong value.
-            OptionError: the settings' policy is unknown, or an argument has a wrong value.
+            LedgerSchemaError: the tables are newer than this library, or older with `migrate=False` (LG-13).
+            grpc_backoff.ConfigError: the file cannot be read or has an invalid value.
+            OptionError: the settings' policy is unknown, or an argument has an invalid value.
         """
         named = config if config is not None else os.environ.get(ENVIRONMENT_VARIABLE) or None
         read = named if isinstance(named, Config) or named is None else read_config(named)
@@ -196,7 +197,7 @@ class Ledger:
     async def close(self) -> None:
         """Stop this process's deliveries within their grace period, give back their operations, and close the database.
 
-        Also waits for cancelled deliveries that are still winding up. In the child of a fork nothing is stopped,
+        This also waits for cancelled deliveries that are still winding up. In the child of a fork, nothing is stopped,
         because everything belongs to the parent.
         """
         self._closed = True
@@ -225,30 +226,31 @@ class Ledger:
         channels, or as `submit(target, method, request)`, with serialized bytes.
 
         Args:
-            call: the method, or the target.
+            call: the stub's method, or the target.
             request: the request; or the method's path and the serialized request.
-            idempotency_key: unique for the method: a second submit with the same key returns the id of the first.
-                It is sent to the server with each attempt as `idempotency-key`; by default, the operation's id is
-                sent.
-            metadata: sent with each attempt; limited to keys that the settings allow, because it is stored.
-            policy: the retry policy; by default that of the file's `[methods]`, else of its `[ledger]`.
-            within: a connection with the caller's own transaction, which the insert then becomes part of: if that
-                rolls back, nothing was submitted. Either a psycopg connection, sync or async, or a sqlite3
-                connection, to match the ledger's database. A sqlite3 connection blocks the event loop during the
-                insert, and before it while waiting for the lock, up to its own busy timeout.
+            idempotency_key: a key that is unique for the method. Submitting again with the same key returns the id of
+                the first operation. The key is sent to the server with each attempt as `idempotency-key`; by default,
+                the operation's id is sent.
+            metadata: the metadata to send with each attempt. Because it is stored, its keys are limited to those that
+                the settings allow.
+            policy: the retry policy; by default, the one in the file's `[methods]`, or else in its `[ledger]`.
+            within: a database connection; the insert becomes part of its current transaction, so if that is rolled
+                back, nothing is submitted. Pass a psycopg connection, sync or async, or a sqlite3 connection, to match
+                the ledger's database. With a sqlite3 connection, the insert blocks the event loop, and so does waiting
+                for the lock, up to the connection's own busy timeout.
 
         Raises:
-            OptionError: the settings do not allow this metadata key, gRPC could not send the metadata, or a sqlite3
-                connection is in autocommit mode and has no transaction.
+            OptionError: an argument has an invalid value, the settings do not allow a metadata key, gRPC could not send
+                the metadata, or a sqlite3 connection is in autocommit mode and has no transaction.
             LedgerLimitError: request and metadata are too large, or too many operations are waiting.
-            LedgerBusyError, LedgerUnavailableError: the database did not accept it; says whether anything was
-                stored.
+            LedgerBusyError, LedgerUnavailableError: the database did not accept the operation; the error says whether
+                anything was stored.
         """
         prepared = self.prepared(call, *request, idempotency_key=idempotency_key, metadata=metadata, policy=policy)
         return (await self.submit_many([prepared], within=within))[0]
 
     async def submit_many(self, prepared: Sequence[Submission], *, within: Any = None) -> list[Submitted]:
-        """Store operations made by `prepared` in one transaction, all or nothing; otherwise like `submit`."""
+        """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`."""
         if not prepared:
             return []
         await self._make_room(len(prepared))
@@ -274,7 +276,7 @@ class Ledger:
         """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`.
 
         Raises:
-            OptionError: an argument has a wrong value, or the settings do not allow this metadata key.
+            OptionError: an argument has an invalid value, or the settings do not allow this metadata key.
             LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
         """
         target, method, content = _parts(call, request)
@@ -301,7 +303,8 @@ class Ledger:
     def statement(self, prepared: Submission) -> tuple[str, tuple[Any, ...]]:
         """Return the SQL that stores an operation, and its parameters, for a transaction with any other driver (LG-9).
 
-        Parameters are written `$1` for PostgreSQL and `?1` for SQLite. Deliverers find the operation by polling.
+        The parameters are written `$1` for PostgreSQL and `?1` for SQLite. No notification is sent, so deliverers find
+        the operation when they poll.
         """
         return self.store.statement(prepared)
 
@@ -331,13 +334,16 @@ class Ledger:
         return policy
 
     async def _make_room(self, number: int) -> None:
-        """Enforce the limit on waiting operations (LG-11); submits of other processes count with a delay of seconds."""
+        """Enforce the limit on waiting operations (LG-11); those from other processes are counted some seconds late."""
         now = asyncio.get_running_loop().time()
         most = self.settings.max_rows
         if now >= self._counted_at + _RECOUNT or self._waiting + number > most:
             self._waiting, self._counted_at = await self.store.waiting(most + 1), now
         if self._waiting + number > most:
-            raise LedgerLimitError(f"{number} more: expected at most max_rows ({most}) waiting operations")
+            left = max(0, most - self._waiting)
+            raise LedgerLimitError(
+                f"operations={number}: expected at most {left}, because {most - left} of {most} (max_rows) are waiting"
+            )
 
     # Waking (LG-12).
 
@@ -347,7 +353,7 @@ class Ledger:
                 delivery.wake()
 
     def _notify(self, target: str) -> None:
-        """Notify other processes, once for all submits of a short period."""
+        """Notify other processes of new operations, once for all that are submitted within a short time."""
         self._to_notify.add(target)
         if self._notifier is None or self._notifier.done():
             self._notifier = asyncio.ensure_future(self._send_notices())
@@ -363,20 +369,21 @@ class Ledger:
     # Delivering.
 
     async def deliver(self, channel: Channel, *, concurrency: int | None = None, grace: float | None = None) -> None:
-        """Deliver the operations of a channel's target, until cancelled or until the ledger is closed (LG-10).
+        """Deliver the operations for a channel's target, until cancelled or until the ledger is closed (LG-10).
 
-        Any number of processes may deliver at once. The ledger makes the attempts itself: retries by the channel and
-        its service config are off for them. Nothing is claimed while the channel has no connection.
+        Any number of processes may deliver at once. The ledger makes the attempts itself; the channel and its service
+        config do not retry them. Nothing is claimed while the channel has no connection.
 
         Args:
             channel: a channel of `grpc_backoff.aio`.
-            concurrency: the maximum number of concurrent attempts; by default the settings'.
-            grace: how long running attempts may continue after the end, in seconds; by default the settings'.
+            concurrency: the maximum number of concurrent attempts; by default, the setting `concurrency`.
+            grace: how long running attempts may continue when the delivery ends, in seconds; by default, the
+                setting `grace`.
 
         Raises:
-            TypeError: it is another kind of channel.
+            TypeError: the channel is not one of `grpc_backoff.aio`.
             LedgerUnavailableError: the ledger is closed, or was opened before a fork.
-            OptionError: grpc's core would retry by itself, because the service config has a policy that is left to it.
+            OptionError: the service config has retries that this library leaves to grpc's core.
         """
         if not isinstance(channel, Channel):
             kind = type(channel)
@@ -388,7 +395,7 @@ class Ledger:
             raise OptionError(
                 "grpc.service_config",
                 "retryPolicy",
-                "retries that this library can perform, because the core's cannot be turned off for one call",
+                "a policy that leaves no retries to grpc's core, where they cannot be disabled for a single call",
             )
         delivery = Delivery(
             self,
@@ -404,7 +411,7 @@ class Ledger:
             delivery.end().add_done_callback(lambda _: self._deliveries.discard(delivery))
 
     def announce(self, operation: Operation, recorded: Recorded) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """Announce the result of a report to the listeners; return the hook to call next, None for none (LG-7)."""
+        """Announce the result of a report to the listeners; return the hook to call next, or None (LG-7)."""
         if not recorded.live or recorded.state is None:
             return None
         self.emit(event_of(operation, recorded))
@@ -418,12 +425,12 @@ class Ledger:
         return functools.partial(run_hook, operation.target, hook, after)
 
     def emit(self, event: OperationEvent) -> None:
-        """Call the listeners; exceptions from them are logged and otherwise ignored."""
+        """Call the listeners; their exceptions are logged and otherwise ignored."""
         for listener in self._listeners:
             try:
                 listener(event)
-            except Exception:  # noqa: BLE001 - the listener is the program's
-                _LOG.exception("a listener of the ledger raised")
+            except Exception:  # noqa: BLE001 - a listener is user code
+                _LOG.exception("a ledger's listener raised an exception")
 
     def policy_of(self, text: str) -> RetryPolicy:
         """Return the policy described by an operation's text, as a ledger applies it; OptionError if it is unknown."""
@@ -435,7 +442,7 @@ class Ledger:
         return policy
 
     def policy_of_any(self, text: str) -> RetryPolicy:
-        """Return the same, or the ledger's default policy if this one is unknown here."""
+        """Like `policy_of`, but return the ledger's default policy if the text names a policy that is unknown."""
         try:
             return self.policy_of(text)
         except OptionError:
@@ -446,8 +453,8 @@ class Ledger:
     async def record_failure(self, id: str, code: str, details: str = "") -> Recorded:  # noqa: A002
         """Record that an attempt of an operation has failed, under the lock of its row (LG-2).
 
-        For programs that make attempts themselves. Concurrent reports are serialized; none is lost. Listeners and hooks
-        are called as for a delivery; a hook has finished when this returns.
+        This is for programs that make attempts themselves. Concurrent reports are serialized, and none is lost.
+        Listeners and hooks are called as in a delivery; a hook has finished when this returns.
 
         Raises:
             LedgerBusyError: the lock was not acquired within `lock_timeout`; nothing was written.
@@ -483,7 +490,7 @@ class Ledger:
         """Return an operation; LedgerStateError if it does not exist."""
         found = await self.store.find(Filter(ids=(_checked(id),)), 1)
         if not found:
-            raise LedgerStateError(f"id={id!r}: expected an operation id of this ledger")
+            raise LedgerStateError(f"id={id!r}: expected the id of an operation in this ledger")
         return found[0]
 
     async def find(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Operation]:
@@ -499,7 +506,7 @@ class Ledger:
         return await self.store.ready(which or Filter(), limit, self.policy_of_any)
 
     async def queue(self, target: str | None = None) -> Queue:
-        """Return how many operations are waiting, and the age of the oldest."""
+        """Return how many operations there are in each state, how many are waiting, and the age of the oldest."""
         return await self.store.queue(target)
 
     # Manual actions (LG-7, LG-8).

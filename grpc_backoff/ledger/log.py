@@ -13,21 +13,21 @@ _LOG = logging.getLogger("grpc_backoff")
 
 
 def log_operation(event: events.OperationEvent) -> None:
-    """Log one event: WARNING if manual action is needed, INFO for a retry, DEBUG for a delivery."""
+    """Log one event: WARNING for a lost attempt or an operation that needs attention, otherwise INFO or DEBUG."""
     match event:
         case events.OperationDelivered():
-            _log(logging.DEBUG, event, "delivered at attempt %d", event.attempt)
+            _log(logging.DEBUG, event, "delivered on attempt %d", event.attempt)
         case events.OperationLost():
-            line = "attempt %d was lost: its deliverer is gone; next in %.3g s"
+            line = "attempt %d was lost: its deliverer disappeared; next in %.3g s"
             _log(logging.WARNING, event, line, event.attempt, event.delay)
         case events.OperationRetried():
-            line = "failed at attempt %d, %s; next in %.3g s (%s)"
+            line = "failed on attempt %d, %s; next in %.3g s (%s)"
             _log(logging.INFO, event, line, event.attempt, event.code, event.delay, event.source)
         case events.OperationExhausted():
             why = f": {event.reason}" if event.reason else ""
-            _log(logging.WARNING, event, "given up at attempt %d, %s%s", event.attempt, event.code, why)
+            _log(logging.WARNING, event, "gave up after attempt %d, %s%s", event.attempt, event.code, why)
         case events.OperationConflicted():
-            _log(logging.WARNING, event, "in conflict at attempt %d, %s", event.attempt, event.code)
+            _log(logging.WARNING, event, "in conflict on attempt %d, %s", event.attempt, event.code)
 
 
 def _log(level: int, event: events.OperationEvent, line: str, *said: object) -> None:

@@ -1,7 +1,7 @@
 """Metadata as a ledger stores it: which values can be sent, and their text form in a row (LG-1, LG-11).
 
-Values are checked against gRPC's rules both when they are submitted and when they are read: a row written by other
-means must not break the claim that reads it.
+Values are checked against gRPC's rules both when they are submitted and when they are read, because a row written by
+other means must not break the claim that reads it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BINARY = "-bin"
 
 
 def unsendable(key: object, value: object) -> str | None:
-    """Return the rule of gRPC that a key or its value violates; None if gRPC can send them."""
+    """Return what gRPC expects instead of a key or its value; None if gRPC can send them."""
     if not isinstance(key, str):
         return "keys that are strings"
     if key.endswith(_BINARY):
@@ -33,13 +33,13 @@ def metadata_bytes(metadata: Metadata) -> int:
 
 
 def encode_metadata(metadata: Metadata) -> str:
-    """Return metadata as JSON; binary values as base64."""
+    """Return metadata as JSON, with binary values as base64."""
     pairs = [[key, value if isinstance(value, str) else b64encode(value).decode()] for key, value in metadata]
     return json.dumps(pairs)
 
 
 def decode_metadata(text: str) -> Metadata:
-    """Return the metadata in a JSON text; ValueError, without the content, if there is none."""
+    """Parse metadata from JSON; ValueError, which does not show the content, if it is not valid."""
     try:
         pairs = tuple((key, _decoded(key, value)) for key, value in json.loads(text))
     except (ValueError, TypeError, AttributeError):

@@ -1,6 +1,6 @@
-"""OpenTelemetry metrics of a ledger: waiting operations, deliveries by attempt, and failures.
+"""OpenTelemetry metrics for a ledger: waiting operations, deliveries by attempt, and failures.
 
-A listener that also observes the queue::
+The metrics are a listener that can also observe the queue::
 
     metrics = LedgerMetrics()
     ledger = await Ledger.open(url, listeners=[metrics])
@@ -54,7 +54,8 @@ OLDEST_AGE: Final = "grpc_backoff.ledger.oldest_age"
 
 _STATE: Final = "grpc_backoff.state"
 _NOT_RETRIED: Final = "not_retried"
-"""The reason if the policy does not retry the code at all, which is not counted as exhaustion for calls."""
+"""The reason label's value for a code that the policy does not retry at all. Calls do not count such failures as
+exhausted."""
 _EVERY: Final = 15.0
 
 
@@ -62,12 +63,12 @@ class LedgerMetrics:
     """Records a ledger's events; `observe` adds the gauges of its queue."""
 
     def __init__(self, meter_provider: MeterProvider | None = None) -> None:
-        """Record with this provider; with the global one by default."""
+        """Record with this meter provider; with the global one by default."""
         meter = (meter_provider or get_meter_provider()).get_meter("grpc_backoff.ledger", __version__)
         self._queue: Queue | None = None
         self._delivered = meter.create_counter(DELIVERED, "{operation}", "Operations delivered, by attempt.")
-        self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts after which another was planned.")
-        self._lost = meter.create_counter(LOST, "{attempt}", "Attempts whose deliverer was gone.")
+        self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts that are followed by a retry.")
+        self._lost = meter.create_counter(LOST, "{attempt}", "Attempts whose deliverer disappeared.")
         self._exhausted = meter.create_counter(EXHAUSTED, "{operation}", "Operations whose policy gave up.")
         self._conflicts = meter.create_counter(CONFLICTS, "{operation}", "Operations in conflict.")
         self._delay = delay_histogram(meter, RETRY_DELAY, "Waits before retries.")

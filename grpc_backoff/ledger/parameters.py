@@ -1,7 +1,7 @@
 """A policy's parameters for SQL, and a policy as text.
 
-PostgreSQL's functions contain no policy numbers: each call passes in the result of `parameters` (LG-3). An operation
-stores its policy as a name or as the result of `policy_text` (LG-1).
+PostgreSQL's functions contain no policy numbers; each call passes them in, as returned by `parameters` (LG-3). An
+operation stores its policy as a name or as the result of `policy_text` (LG-1).
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ __all__ = ["Parameters", "parameters", "policy_text"]
 Parameters = dict[str, "float | int | bool | str | list[float] | None"]
 
 _LARGEST = 1e300
-"""The limit that `BackoffPolicy` puts on growth."""
+"""The limit that `BackoffPolicy` puts on growth, in seconds."""
 _NOTHING = 1e-100
-"""Below this, PostgreSQL could underflow, which it reports as an error; no clock distinguishes such a time from 0."""
+"""Numbers below this become 0. PostgreSQL raises an error if a computation with such numbers underflows, and no clock
+can distinguish so short a time from 0."""
 
 
 def parameters(policy: RetryPolicy) -> Parameters:
-    """Return the parameters of a policy for SQL; see `schema/postgres/`."""
+    """Return a policy's parameters for SQL; see `schema/postgres/`."""
     return {
         **_growth(policy.backoff),
         **_jitter(policy.backoff),
@@ -112,5 +113,5 @@ def _growth_words(backoff: BackoffPolicy) -> dict[str, str]:
 
 
 def _word(number: float) -> str:
-    """Return a number without an exponent, which times in text cannot have."""
+    """Return a number in decimal notation, because a time in text cannot have an exponent."""
     return format(Decimal(repr(float(number))), "f")

@@ -1,8 +1,8 @@
 """A ledger in PostgreSQL, for any number of processes and hosts. Needs psycopg 3, from the extra `postgres`.
 
-Uses a few connections, opened on demand, and one more that listens. Nothing is set for a session and no statement is
-prepared, so that PgBouncer can be used, even in transaction mode; only LISTEN does not work through it, and polling
-continues regardless. All times are the server's (LG-12).
+It uses a few connections, opened on demand, and one more that listens. It sets nothing for a session and prepares no
+statements, so that PgBouncer can be used, even in transaction mode. Only LISTEN does not work through PgBouncer, so
+deliverers then rely on polling. All times are the server's (LG-12).
 """
 
 from __future__ import annotations
@@ -60,14 +60,15 @@ __all__ = ["PostgresStore"]
 ResultT = TypeVar("ResultT")
 _IDLE = TransactionStatus.IDLE
 _SOON = 0.5
-"""The share of the settings' `timeout` for requests that deliverers repeat anyway."""
+"""The fraction of the setting `timeout` that is allowed for requests that deliverers repeat anyway."""
 _CHANNEL = "grpc_backoff_ledger"
 _CONNECTIONS = 4
-_LOCK = 0x6772_7063  # of migrations: "grpc"
+_LOCK = 0x6772_7063  # the key of the lock for migrations: "grpc" in ASCII
 _HEARTBEAT = 10.0
 """Seconds of silence after which the listening connection is checked."""
 _MIGRATING = 3600.0
-"""Seconds that migrations may take, whatever `timeout` says: creating an index on a large table takes a while."""
+"""Seconds that migrations may take, regardless of `timeout`, because creating an index on a large table takes a while.
+"""
 _RELISTEN = 1.0
 """Seconds between attempts to listen again; deliverers poll in the meantime."""
 
@@ -105,7 +106,7 @@ _HELD = (
     "WHERE o.state = 'in_progress' ORDER BY o.id FOR UPDATE OF o"  # ordered, so that two such statements never deadlock
 )
 _EXTEND = (
-    f"{_HELD} SKIP LOCKED) UPDATE grpc_backoff.operations o "  # a locked row is just being recorded
+    f"{_HELD} SKIP LOCKED) UPDATE grpc_backoff.operations o "  # the result of a locked row is being recorded
     "SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s) "
     "FROM held WHERE o.seq = held.seq RETURNING o.id"
 )
@@ -146,7 +147,7 @@ Work = Callable[[Session], Awaitable[ResultT]]
 
 
 class _Request:
-    """The work for one caller; it is cut off when its time is up, whether the caller is still waiting or not."""
+    """Work for one caller; it is cut off when its time is up, even if the caller no longer waits."""
 
     def __init__(self) -> None:
         self.connection: Session | None = None
@@ -155,7 +156,7 @@ class _Request:
 
     @property
     def stored(self) -> bool | None:
-        """What is known about the data as long as no answer has arrived."""
+        """What is known about the data without an answer: False if nothing was stored, None if that is unknown."""
         return None if self.connection is not None and self.connection.committing else False
 
     def expire(self, task: asyncio.Task[Any]) -> None:
@@ -200,10 +201,10 @@ class PostgresStore:
             raise LedgerUnavailableError(f"{self._name}: cannot connect: {_first_line(error)}") from error
 
     async def _run(self, work: Work[ResultT], share: float = 1.0, *, seconds: float | None = None) -> ResultT:
-        """Run some work on a connection, within a share of the settings' `timeout`, or within these seconds.
+        """Run a function on a connection, for up to `seconds`; by default, for up to a share of the setting `timeout`.
 
-        Work that has begun continues if the caller is cancelled, within the same time. When that is up, the connection
-        is cut: the server rolls back anything uncommitted, and nothing here waits for it.
+        If the caller is cancelled, work that has begun continues up to the same limit. When the time is up, the
+        connection is cut; the server then rolls back anything uncommitted, and nothing here waits for it.
         """
         if self._closed:
             raise LedgerUnavailableError(f"{self._name}: the ledger is closed")
@@ -230,7 +231,8 @@ class PostgresStore:
                 except LedgerUnavailableError as error:
                     if error.stored is not False or not request.broken or request.expired.done():
                         raise
-                # The server has closed it, and most likely the others too: retry once, on a new connection.
+                # The server has closed this connection, and most likely the others as well. Retry once, on a new
+                # connection.
                 request.connection = None
                 await self._forget_free()
             return await self._work_on(await self._connect(), work, request)
@@ -252,13 +254,13 @@ class PostgresStore:
             await self._free.pop().close()
 
     async def _told(self, connection: Session, work: Work[ResultT]) -> ResultT:
-        """Run the work; translate the server's errors."""
+        """Run the work, and translate the server's errors."""
         try:
             return await work(connection)
         except psycopg.errors.LockNotAvailable as error:
             raise LedgerBusyError(
-                f"{self._name}: locked by another transaction for {self._settings.lock_timeout:g} s; "
-                "nothing was written"
+                f"{self._name}: gave up after {self._settings.lock_timeout:g} s waiting for another transaction's "
+                "lock; nothing was written"
             ) from error
         except psycopg.errors.DeadlockDetected as error:
             raise LedgerBusyError(f"{self._name}: a deadlock with another transaction; nothing was written") from error
@@ -270,7 +272,7 @@ class PostgresStore:
 
     @contextlib.asynccontextmanager
     async def _transaction(self, connection: Session) -> AsyncIterator[None]:
-        """Hold a transaction that waits for locks no longer than `lock_timeout` (LG-2)."""
+        """Run the block in a transaction that waits for locks no longer than `lock_timeout` (LG-2)."""
         async with connection.transaction():
             await self._limit_locks(connection)
             yield
@@ -302,7 +304,7 @@ class PostgresStore:
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
                 await self._limit_locks(connection)  # on table locks, because other writers queue behind them
                 before = await _version(connection)  # another process may have migrated already
-                # Not with IF NOT EXISTS, which requires the CREATE privilege even if the schema exists.
+                # Do not use IF NOT EXISTS, which requires the CREATE privilege even if the schema exists.
                 if not await _rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'", ()):
                     await connection.execute("CREATE SCHEMA grpc_backoff")
                 await connection.execute("CREATE TABLE IF NOT EXISTS grpc_backoff.schema (version integer NOT NULL)")
@@ -324,7 +326,7 @@ class PostgresStore:
     async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
         """Store operations, all or none (LG-9).
 
-        COMMIT is sent separately: until then, it is certain that nothing was stored.
+        COMMIT is sent separately; if anything fails before that, it is certain that nothing was stored.
         """
 
         async def submit(connection: Session) -> list[Submitted]:
@@ -394,7 +396,7 @@ class PostgresStore:
         return await self._run(claim, _SOON)
 
     async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
-        """Extend leases (LG-6)."""
+        """Extend the leases that are still held (LG-6)."""
 
         async def extend(connection: Session) -> set[str]:
             cursor = await connection.write(_EXTEND, {**_columns(leases), "lease": lease})
@@ -403,7 +405,7 @@ class PostgresStore:
         return await self._run(extend, _SOON)
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        """Return operations to their previous state (LG-10)."""
+        """Return claimed operations to the state before their claim (LG-10)."""
 
         async def release(connection: Session) -> None:
             await connection.write(_RELEASE, _columns(leases))
@@ -411,7 +413,7 @@ class PostgresStore:
         await self._run(release, _SOON)
 
     async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError]:
-        """Record the ends of attempts, all at once; one by one if another process has locked a row (LG-2)."""
+        """Record the ends of attempts in one transaction, or one by one if another process has locked a row (LG-2)."""
         try:
             told: dict[int, Recorded] = await self._run(lambda connection: self._record(connection, reports))
         except LedgerBusyError as busy:
@@ -421,7 +423,7 @@ class PostgresStore:
         return [told.get(index) or Recorded(report.id, None) for index, report in enumerate(reports)]
 
     async def _record(self, connection: Session, reports: Sequence[AttemptReport]) -> dict[int, Recorded]:
-        # Ordered by id, so that two processes never wait for each other's rows.
+        # Record in the order of the ids, so that two processes never wait for each other's rows.
         ordered = sorted(enumerate(reports), key=lambda pair: pair[1].id)
         cursors: list[tuple[int, Any]] = []
         async with connection.pipeline(), self._transaction(connection):
@@ -439,7 +441,7 @@ class PostgresStore:
         return told
 
     async def lost(self, target: str | None, policy_of: PolicyOf, rng: Random, limit: int) -> list[Recorded]:
-        """End the leases that have expired (LG-6)."""
+        """End the leases that have expired, and record their attempts as lost (LG-6)."""
 
         async def lost(connection: Session) -> list[Recorded]:
             async with self._transaction(connection):
@@ -466,7 +468,7 @@ class PostgresStore:
         return await self._run(due, _SOON)
 
     async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the term used for operations
-        """Write a backoff and its timestamp atomically."""
+        """Write a backoff and its timestamp atomically; return whether a waiting operation had this id."""
 
         async def write(connection: Session) -> bool:
             async with self._transaction(connection):
@@ -481,7 +483,8 @@ class PostgresStore:
         """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
 
         async def look(connection: Session) -> list[Readiness]:
-            # The time has to be computed only for operations whose owner has died: pass in their policies.
+            # The time has to be computed only for operations whose owner has died, so only their policies are passed
+            # in.
             statement = "SELECT DISTINCT policy FROM grpc_backoff.operations WHERE lease_until <= now()"
             named = [row[0] for row in await _rows(connection, statement, ())]
             policies = json.dumps({name: parameters(ledger_policy(policy_of(name))) for name in named})
@@ -497,7 +500,7 @@ class PostgresStore:
         return await self._run(look)
 
     async def find(self, which: Filter, limit: int) -> list[Operation]:
-        """Return operations, oldest first."""
+        """Return the operations that match a filter, oldest first."""
 
         async def find(connection: Session) -> list[Operation]:
             where, given = _where(which)
@@ -507,7 +510,7 @@ class PostgresStore:
         return await self._run(find)
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
-        """Return an operation's attempts."""
+        """Return an operation's attempts in order."""
 
         async def read(connection: Session) -> list[OperationAttempt]:
             rows = await _rows(
@@ -522,7 +525,7 @@ class PostgresStore:
         return await self._run(read)
 
     async def queue(self, target: str | None) -> Queue:
-        """Return the state of the queue."""
+        """Return how many operations there are in each state, and the age of the oldest unfinished one."""
 
         async def look(connection: Session) -> Queue:
             rows = await _rows(
@@ -553,7 +556,7 @@ class PostgresStore:
     async def begin_anew(
         self, ids: Sequence[str], states: Sequence[OperationState], request: bytes | None
     ) -> list[str]:
-        """Make operations pending again (LG-7)."""
+        """Make operations in these states pending again (LG-7)."""
         return await self._changed(
             "UPDATE grpc_backoff.operations SET state = 'pending', attempts = 0, step = 0, previous = NULL, "
             "refreshed = false, backoff_request_seconds = NULL, next_attempt_at = now(), began = now(), "
@@ -563,7 +566,7 @@ class PostgresStore:
         )
 
     async def discard(self, ids: Sequence[str]) -> list[str]:
-        """Discard operations (LG-7)."""
+        """Discard operations that have not succeeded (LG-7)."""
         return await self._changed(
             "UPDATE grpc_backoff.operations SET state = 'discarded', finished = now(), next_attempt_at = NULL, "
             f"{_NO_LEASE} WHERE id = ANY (%s::uuid[]) AND state NOT IN ('succeeded', 'discarded') RETURNING id",
@@ -721,7 +724,7 @@ async def _rows(connection: Any, statement: str, given: Any) -> list[tuple[Any, 
 
 
 async def _version(connection: Session) -> int:
-    # Not with `to_regclass`, which may return the state from before the lock was acquired.
+    # Do not use `to_regclass`, which may return the state from before the lock was acquired.
     there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = 'grpc_backoff' AND tablename = 'schema'"
     if not await _rows(connection, there, ()):
         return 0
@@ -730,7 +733,7 @@ async def _version(connection: Session) -> int:
 
 
 def _cut(connection: Session) -> None:
-    """Break a connection like a network failure: its waiter is notified at once, and the server need not answer."""
+    """Break a connection as a network failure would; its user is notified without an answer from the server."""
     with contextlib.suppress(OSError, psycopg.Error):
         bare = socket.socket(fileno=connection.pgconn.socket)  # not a duplicate: there may be no file descriptors left
         try:
@@ -740,16 +743,16 @@ def _cut(connection: Session) -> None:
 
 
 def _name_of(url: str) -> str:
-    """Return a database's name for errors: its host and name. Nothing of an invalid URL is shown (LG-11)."""
+    """Return the host and the name of a database, for errors. Nothing of an invalid URL is shown (LG-11)."""
     try:
         said = conninfo_to_dict(url)
     except psycopg.Error:
         # libpq's own messages quote what they cannot parse, which may be part of a password.
-        raise LedgerUnavailableError("database URL: expected one that libpq can parse; see its documentation") from None
+        raise LedgerUnavailableError("database URL: expected a URL that libpq can parse; see libpq's manual") from None
     host, port, name = (str(said.get(part) or "") for part in ("host", "port", "dbname"))
     if "@" in host[1:] + name or not (port.replace(",", "") or "0").isdecimal():  # @ begins an abstract socket's name
         raise LedgerUnavailableError(
-            "database URL: expected special characters in the password, such as '/', '@' and ':', to be percent-encoded"
+            "database URL: expected percent-encoding for special characters in the password, such as '/', '@' and ':'"
         )
     return f"postgresql://{host}/{name}"
 

@@ -1,4 +1,4 @@
-"""The contents of a ledger, and the arguments and results of its stores, as frozen values.
+"""A ledger's contents, and the arguments and results of its stores, as frozen values.
 
 All times are seconds since the epoch on the database's clock (LG-12); all durations are in seconds.
 """
@@ -36,22 +36,22 @@ LOST = "LOST"
 
 
 class OperationState(enum.StrEnum):
-    """The state of an operation (LG-1)."""
+    """An operation's state (LG-1)."""
 
     PENDING = "pending"
     """No attempt has been made yet."""
     IN_PROGRESS = "in_progress"
-    """A deliverer has claimed it, until its lease expires."""
+    """A deliverer has claimed the operation, until the lease expires."""
     WAITING = "waiting_for_retry"
     """An attempt has failed; the next one may start at `next_attempt_at`."""
     SUCCEEDED = "succeeded"
-    """Delivered."""
+    """The operation was delivered."""
     FAILED = "failed"
-    """Its policy gave up. It stays until it is replayed or discarded (LG-7)."""
+    """The policy gave up. The operation stays until it is replayed or discarded (LG-7)."""
     CONFLICT = "conflict"
-    """The server answered ABORTED or ALREADY_EXISTS. It stays until it is resolved or discarded (LG-8)."""
+    """The server answered ABORTED or ALREADY_EXISTS. The operation stays until it is resolved or discarded (LG-8)."""
     DISCARDED = "discarded"
-    """It was discarded manually."""
+    """The operation was discarded manually."""
 
 
 CLAIMABLE = frozenset({OperationState.PENDING, OperationState.WAITING})
@@ -73,21 +73,21 @@ class Operation:
         policy: its retry policy: a name, or a policy string.
         state: its state.
         attempts: how many attempts there have been since it was submitted or replayed.
-        recorded: how many rows of attempts it has in total.
+        recorded: how many attempts are recorded for it in total.
         backoff_request_seconds: the wait after the last failure; None if there was none.
         last_attempted_at: when that failure was recorded.
         next_attempt_at: when it may next be claimed; None while it may not.
         code: the status code of the last failure.
         details: the server's status details, up to 1 KiB.
-        trace_id: the trace in which it was submitted.
+        trace_id: the id of the trace in which it was submitted.
         lease_owner: the process that has claimed it.
         lease_until: when the lease expires, unless it is extended.
-        lease_token: a number that increases with each claim, so that late reports are recognized.
+        lease_token: a number that increases with each claim, by which late reports are recognized.
         idempotency_key: unique for a method; sent to the server as `idempotency-key` unless it is None.
         created: when it was submitted.
         began: when its current series of attempts began: when it was submitted, replayed or resolved.
         finished: when it reached a final state.
-        problem: why its row cannot be delivered as it is; None if it can.
+        problem: why its row cannot be delivered; None if it can.
     """
 
     id: str
@@ -150,7 +150,7 @@ class Submission(NamedTuple):
     idempotency_key: str | None
 
     def __repr__(self) -> str:
-        """Omit the request and the metadata (RT-11)."""
+        """Return all fields except the request and the metadata (RT-11)."""
         shown = (name for name in self._fields if name not in ("request", "metadata"))
         return f"Submission({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
@@ -170,7 +170,7 @@ class Submitted(NamedTuple):
 
 @record
 class Lease(NamedTuple):
-    """A claim of an operation."""
+    """A claim of an operation, identified by its token."""
 
     id: str
     token: int
@@ -182,12 +182,12 @@ class AttemptReport(NamedTuple):
 
     Attributes:
         id: the operation's id.
-        token: the token of the lease under which it was made; None if it was made without one.
+        token: the token of the lease under which the attempt was made; None if it was made without one.
         policy: the retry policy.
-        failure: how it failed; None for success.
+        failure: how the attempt failed; None for success.
         details: the server's status details, truncated.
         can_refresh: whether the credentials can be renewed (RT-4).
-        draw: a number from [0, 1) that places the delay within its window (LG-3).
+        draw: a random number from [0, 1), which places the delay within its window (LG-3).
     """
 
     id: str
@@ -201,14 +201,14 @@ class AttemptReport(NamedTuple):
 
 @record
 class Recorded(NamedTuple):
-    """The result of a report.
+    """The result of reporting how an attempt ended.
 
     Attributes:
         id: the operation's id.
-        state: its new state; None if there is no such operation.
+        state: the operation's new state; None if there is no such operation.
         attempts: how many attempts there have been.
         code: the code that was recorded.
-        delay: the wait that follows; None for none.
+        delay: the wait that follows; None if there is none.
         source: what determined the wait, as a value of `WaitSource`.
         reason: why there is no further attempt, as a value of `Reason`; None if that does not apply.
         live: False for a report that arrived after its lease had expired, or after the operation had finished.
@@ -231,7 +231,7 @@ class Readiness(NamedTuple):
     Attributes:
         id: the operation's id.
         ready: whether it may be attempted now.
-        at: when it became or will become ready; None if unknown.
+        at: when it became or will become ready; None if there is no such time.
         why: the reason in a few words.
     """
 
@@ -246,11 +246,11 @@ class Filter:
     """Selects operations; every part is optional.
 
     Attributes:
-        ids: only these.
-        states: only those in one of these states.
-        target: only those of this target.
-        method: only those of the method with this path.
-        older_than: only those submitted at least this many seconds ago.
+        ids: only operations with these ids.
+        states: only operations in one of these states.
+        target: only operations for this target.
+        method: only operations for the method with this path.
+        older_than: only operations submitted at least this many seconds ago.
     """
 
     ids: tuple[str, ...] | None = None
@@ -262,12 +262,12 @@ class Filter:
 
 @record
 class Queue(NamedTuple):
-    """The waiting operations of a ledger.
+    """A ledger's waiting operations.
 
     Attributes:
-        counts: how many operations there are, by state.
+        counts: how many operations there are in each state.
         length: how many are unfinished.
-        oldest: the age of the oldest unfinished one, in seconds; 0 if there is none.
+        oldest: the age of the oldest unfinished operation, in seconds; 0 if there is none.
     """
 
     counts: dict[OperationState, int]

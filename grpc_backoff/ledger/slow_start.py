@@ -1,4 +1,4 @@
-"""How many attempts a delivery makes concurrently after its channel has come back (LG-10). Pure."""
+"""A pure value that limits the concurrent attempts of a delivery after its channel has reconnected (LG-10)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["AttemptWindow"]
 
 @record
 class AttemptWindow(NamedTuple):
-    """A window that starts with one attempt and grows by one with each that the server answers, as in TCP's slow start.
+    """A window that starts with one attempt and grows by one with each answer from the server, as in TCP's slow start.
 
     Attributes:
         limit: the maximum number of concurrent attempts.
@@ -20,7 +20,7 @@ class AttemptWindow(NamedTuple):
     size: int = 1
 
     def grown(self) -> AttemptWindow:
-        """Return the window after the server has answered."""
+        """Return the window after the server has answered an attempt."""
         return self if self.size >= self.limit else self._replace(size=self.size + 1)
 
     def closed(self) -> AttemptWindow:

@@ -1,7 +1,7 @@
 """A ledger in one SQLite file, for the processes of one host.
 
-A dedicated thread holds the connection: WAL, `synchronous=FULL`, and every transaction that writes begins with
-`BEGIN IMMEDIATE`, so that no transaction writes based on an outdated read. The clock is the host's. If it is set back,
+A dedicated thread uses the connection, with WAL and `synchronous=FULL`. Every transaction that writes begins with
+`BEGIN IMMEDIATE`, so that none writes on the basis of an outdated read. The clock is the host's. If it is set back,
 waits that appear to begin in the future start again from now.
 """
 
@@ -57,7 +57,7 @@ ResultT = TypeVar("ResultT")
 _URI = "file:"
 _OLDEST = (3, 35, 0)  # the first version with RETURNING
 _JUMP = 1.0
-"""A clock that is this many seconds behind the latest stored time was set back."""
+"""If the clock is more than this many seconds behind a stored time, it was set back."""
 
 _SUBMIT = (
     "INSERT INTO ledger_operations (id, target, method, request, metadata, policy, state, attempts, recorded, step, "
@@ -109,7 +109,7 @@ class SQLiteStore:
     # Execution.
 
     async def _run(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
-        """Run on the store's thread; work that has begun is finished even if the caller is cancelled."""
+        """Run a function on the store's thread; once begun, it runs to its end even if the caller is cancelled."""
         if self._closed:
             raise LedgerUnavailableError(f"{self._path}: the ledger is closed")
         check_process(self._path, self._process)
@@ -139,7 +139,7 @@ class SQLiteStore:
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
-        """Translate SQLite's errors."""
+        """Translate the errors that SQLite raises in the block."""
         try:
             yield
         except sqlite3.Error as error:
@@ -147,13 +147,13 @@ class SQLiteStore:
             if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
                 seconds = self._settings.lock_timeout
                 raise LedgerBusyError(
-                    f"{self._path}: locked by another process for {seconds:g} s; nothing was written"
+                    f"{self._path}: gave up after {seconds:g} s waiting for another process's lock; nothing was written"
                 ) from error
             raise LedgerUnavailableError(f"{self._path}: {_PROBLEMS.get(name, str(error))}") from error
 
     @contextlib.contextmanager
     def _writing(self, connection: sqlite3.Connection) -> Iterator[float]:
-        """Hold the file's lock for one transaction (LG-2); yields the time at which it was acquired."""
+        """Hold the file's lock for one transaction (LG-2), and yield the time at which it was acquired."""
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield self._now()
@@ -164,7 +164,7 @@ class SQLiteStore:
             raise
 
     async def close(self) -> None:
-        """Close the file, once pending work is done."""
+        """Close the file when pending work is done."""
 
         def close() -> None:
             if self._connection is not None:
@@ -230,13 +230,13 @@ class SQLiteStore:
         if not isinstance(connection, sqlite3.Connection):
             kind = type(connection)
             raise TypeError(
-                f"within={kind.__module__}.{kind.__name__}: expected a sqlite3.Connection for a ledger in SQLite"
+                f"within={kind.__module__}.{kind.__name__}: expected a sqlite3.Connection for an SQLite ledger"
             )
         if not connection.in_transaction and _commits_by_itself(connection):
             raise OptionError(
                 "within",
                 "sqlite3.Connection in autocommit mode",
-                "one with a transaction: execute BEGIN first",
+                "a connection with an open transaction: execute BEGIN first",
             )
         cursor = connection.cursor()
         cursor.row_factory = None  # the connection's own row factory may be anything
@@ -273,7 +273,7 @@ class SQLiteStore:
         return await self._run(claim)
 
     async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
-        """Extend leases (LG-6)."""
+        """Extend the leases that are still held (LG-6)."""
 
         def extend(connection: sqlite3.Connection) -> set[str]:
             with self._writing(connection) as now:
@@ -290,7 +290,7 @@ class SQLiteStore:
         return await self._run(extend)
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        """Return operations to their previous state (LG-10)."""
+        """Return claimed operations to the state before their claim (LG-10)."""
 
         def release(connection: sqlite3.Connection) -> None:
             with self._writing(connection):
@@ -299,7 +299,7 @@ class SQLiteStore:
         await self._run(release)
 
     async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError]:
-        """Record the ends of attempts (LG-2)."""
+        """Record the ends of attempts in one transaction (LG-2)."""
 
         def record(connection: sqlite3.Connection) -> list[Recorded | LedgerBusyError]:
             with self._writing(connection) as now:
@@ -329,7 +329,7 @@ class SQLiteStore:
         return _write(connection, end, standing, change, row[7])
 
     async def lost(self, target: str | None, policy_of: PolicyOf, rng: Random, limit: int) -> list[Recorded]:
-        """End the leases that have expired (LG-6)."""
+        """End the leases that have expired, and record their attempts as lost (LG-6)."""
 
         def lost(connection: sqlite3.Connection) -> list[Recorded]:
             now = self._now()
@@ -379,7 +379,7 @@ class SQLiteStore:
         return await self._run(due)
 
     async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the term used for operations
-        """Write a backoff and its timestamp atomically."""
+        """Write a backoff and its timestamp atomically; return whether a waiting operation had this id."""
 
         def write(connection: sqlite3.Connection) -> bool:
             with self._writing(connection) as now:
@@ -412,7 +412,7 @@ class SQLiteStore:
         return await self._run(look)
 
     async def find(self, which: Filter, limit: int) -> list[Operation]:
-        """Return operations, oldest first."""
+        """Return the operations that match a filter, oldest first."""
 
         def find(connection: sqlite3.Connection) -> list[Operation]:
             where, given = _where(which, self._now())
@@ -422,7 +422,7 @@ class SQLiteStore:
         return await self._run(find)
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
-        """Return an operation's attempts."""
+        """Return an operation's attempts in order."""
 
         def read(connection: sqlite3.Connection) -> list[OperationAttempt]:
             rows = connection.execute(
@@ -435,7 +435,7 @@ class SQLiteStore:
         return await self._run(read)
 
     async def queue(self, target: str | None) -> Queue:
-        """Return the state of the queue."""
+        """Return how many operations there are in each state, and the age of the oldest unfinished one."""
 
         def look(connection: sqlite3.Connection) -> Queue:
             rows = connection.execute(
@@ -465,7 +465,7 @@ class SQLiteStore:
     async def begin_anew(
         self, ids: Sequence[str], states: Sequence[OperationState], request: bytes | None
     ) -> list[str]:
-        """Make operations pending again (LG-7)."""
+        """Make operations in these states pending again (LG-7)."""
 
         def begin(connection: sqlite3.Connection) -> list[str]:
             with self._writing(connection) as now:
@@ -479,7 +479,7 @@ class SQLiteStore:
         return await self._run(begin)
 
     async def discard(self, ids: Sequence[str]) -> list[str]:
-        """Discard operations (LG-7)."""
+        """Discard operations that have not succeeded (LG-7)."""
 
         def discard(connection: sqlite3.Connection) -> list[str]:
             with self._writing(connection) as now:
@@ -504,13 +504,13 @@ class SQLiteStore:
 
         return await self._run(prune)
 
-    # Notifications: the processes of one host poll instead.
+    # Notifications. SQLite has none, so the processes poll.
 
     async def notify(self, target: str) -> None:
-        """Do nothing: SQLite has no notifications, so other processes poll."""
+        """Do nothing, because SQLite has no notifications; other processes poll."""
 
     def listen(self, heard: Callable[[str], None]) -> None:
-        """Do nothing, like `notify`."""
+        """Do nothing, because SQLite has no notifications."""
 
 
 _PROBLEMS = {
@@ -524,7 +524,7 @@ _PROBLEMS = {
     "SQLITE_CORRUPT": "the file is damaged",
     "SQLITE_CORRUPT_INDEX": "the file is damaged",
 }
-"""The meaning of SQLite's error names, for people."""
+"""The meaning of SQLite's error names, for messages."""
 
 _IN_THE_FUTURE = (
     "EXISTS (SELECT 1 FROM ledger_operations WHERE next_attempt_at IS NOT NULL AND last_attempted_at > ?2) "
@@ -534,7 +534,7 @@ _IN_THE_FUTURE = (
 
 
 def _set_back(connection: sqlite3.Connection, now: float) -> None:
-    """Restart waits that begin in the future: the host's clock was set back (LG-12)."""
+    """Restart waits that begin in the future because the host's clock was set back (LG-12)."""
     given = (now, now + _JUMP)
     connection.execute(
         "UPDATE ledger_operations SET last_attempted_at = ?1, "
@@ -555,7 +555,7 @@ def _set_back(connection: sqlite3.Connection, now: float) -> None:
 
 
 class _End:
-    """The end of an attempt, as recorded in its row."""
+    """An attempt's end, as recorded in its row."""
 
     def __init__(
         self, operation: str, token: int | None, started: float | None, ended: float, code: str, details: str | None
@@ -624,7 +624,7 @@ def _completed(connection: sqlite3.Connection, end: _End) -> bool:
 
 
 def _commits_by_itself(connection: sqlite3.Connection) -> bool:
-    """Return whether the connection is in autocommit mode: a transaction begun here would never be committed."""
+    """Return whether the connection is in autocommit mode, where a transaction begun here would never be committed."""
     return connection.isolation_level is None or getattr(connection, "autocommit", None) is True  # since Python 3.12
 
 
@@ -677,7 +677,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _statements(sql: str) -> Iterator[str]:
-    """Split a file into its statements: `executescript` would commit an open transaction."""
+    """Split a file into its statements, because `executescript` would commit an open transaction."""
     statement = ""
     for line in sql.splitlines(keepends=True):
         statement += line

@@ -1,8 +1,8 @@
-"""The protocol that a ledger's database must implement, as both stores do.
+"""The interface (a typing protocol) for a ledger's database; the stores for SQLite and PostgreSQL implement it.
 
-Each method is one transaction. It is complete when the method returns; if the method raises a `LedgerError`, that says
-what happened to the data. A store makes no decisions about retries: it applies `transitions`, or their equivalent in
-SQL.
+Each method is one transaction, which is complete when the method returns. If the method raises a `LedgerError`, the
+error says what happened to the data. A store makes no decisions about retries: it applies `transitions`, or their
+equivalent in SQL.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 PolicyOf = Callable[[str], RetryPolicy]
-"""Returns the policy that an operation's text describes."""
+"""A function that returns the policy described by an operation's text."""
 
 COLUMNS = [
     "id",
@@ -70,14 +70,14 @@ COLUMNS = [
     "began",
     "finished",
 ]
-"""The columns of an operation, in the order that `operation_of` expects."""
+"""An operation's columns, in the order that `operation_of` expects."""
 
 _UNFINISHED = CLAIMABLE | {OperationState.IN_PROGRESS}
-"""The unfinished states."""
+"""The states of operations that are waiting or in progress."""
 
 
 class Store(Protocol):
-    """A database that contains a ledger. Times are those of its own clock (LG-12)."""
+    """A database that contains a ledger. Times are on the database's own clock (LG-12)."""
 
     async def migrate(self, *, apply: bool) -> tuple[int, int]:
         """Bring the tables to this library's version; return the versions before and after (LG-13).
@@ -99,7 +99,7 @@ class Store(Protocol):
         ...
 
     async def claim(self, target: str, limit: int, owner: str, lease: float) -> list[Operation]:
-        """Claim ready operations of a target, oldest first, each for a single owner; `lease` is in seconds (LG-6)."""
+        """Claim ready operations for a target, oldest first, each for a single owner; `lease` is in seconds (LG-6)."""
         ...
 
     async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
@@ -107,7 +107,7 @@ class Store(Protocol):
         ...
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        """Return operations to their state before they were claimed (LG-10)."""
+        """Return claimed operations to the state before their claim (LG-10)."""
         ...
 
     async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError]:
@@ -119,7 +119,7 @@ class Store(Protocol):
         ...
 
     async def next_due(self, target: str) -> float | None:
-        """Return the seconds until the next operation of a target may be claimed; None if there is none."""
+        """Return the seconds until the next operation for a target may be claimed; None if there is none."""
         ...
 
     async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the term used for operations
@@ -131,7 +131,7 @@ class Store(Protocol):
         ...
 
     async def find(self, which: Filter, limit: int) -> list[Operation]:
-        """Return operations, oldest first."""
+        """Return the operations that match a filter, oldest first."""
         ...
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
@@ -153,7 +153,7 @@ class Store(Protocol):
         ...
 
     async def queue(self, target: str | None) -> Queue:
-        """Return the state of the queue."""
+        """Return how many operations there are in each state, and the age of the oldest unfinished one."""
         ...
 
     async def waiting(self, limit: int) -> int:
@@ -161,11 +161,11 @@ class Store(Protocol):
         ...
 
     async def notify(self, target: str) -> None:
-        """Wake the deliverers of a target, in other processes too if the database can (LG-12)."""
+        """Wake the deliverers of a target, including those of other processes if the database supports that (LG-12)."""
         ...
 
     def listen(self, heard: Callable[[str], None]) -> None:
-        """Call `heard` with the target of each notification from others, from now until `close` (LG-12)."""
+        """Call `heard` with the target of each notification, from now until `close` (LG-12)."""
         ...
 
     async def close(self) -> None:
@@ -196,7 +196,7 @@ def attempt_of(row: Sequence[Any]) -> OperationAttempt:
 
 
 def queue_of(rows: Iterable[tuple[str, int, float]]) -> Queue:
-    """Return the state of the queue from rows of a state, its number of operations, and the age of the oldest."""
+    """Return the queue from rows that each have a state, its number of operations, and the age of the oldest."""
     counts, length, oldest = {}, 0, 0.0
     for name, count, age in rows:
         state = OperationState(name)
@@ -207,13 +207,13 @@ def queue_of(rows: Iterable[tuple[str, int, float]]) -> Queue:
 
 
 def check_process(where: str, opener: int) -> None:
-    """Reject the child of a fork: SQLite's thread does not exist there, and a connection would have two users."""
+    """Reject the child of a fork: SQLite's thread does not exist there, and the parent also uses any connection."""
     if os.getpid() != opener:
         raise LedgerUnavailableError(f"{where}: the ledger was opened before a fork; open one in each process")
 
 
 def check_version(where: str, found: int, newest: int, *, apply: bool) -> None:
-    """Reject tables that this library does not know or may not change (LG-13)."""
+    """Reject tables that are newer than this library, or older ones that must not be changed (LG-13)."""
     if found > newest:
         raise LedgerSchemaError(
             f"{where}: schema={found}: expected at most {newest}; a newer grpc-backoff has upgraded it"
@@ -223,11 +223,11 @@ def check_version(where: str, found: int, newest: int, *, apply: bool) -> None:
 
 
 def readiness(row: Sequence[Any], now: float, policy_of: PolicyOf) -> Readiness:
-    """Return whether the operation of a row is ready (LG-5).
+    """Return whether a row's operation is ready (LG-5).
 
-    The row has its id, state, policy, step, backoff, last and next attempt, and the end of its lease. The time is
-    `last_attempted_at + backoff_request_seconds`; if the owner died before it could record these, the end of its lease
-    plus min(growth, cap); otherwise there is none.
+    The row contains the operation's id, state, policy, step, backoff, last and next attempt, and the end of its lease.
+    After a failure, the operation is ready at `last_attempted_at + backoff_request_seconds`. If the owner died before
+    it could record these, the operation is ready min(growth, cap) after the end of the lease.
     """
     operation, name, policy, step, backoff, last, due, lease_until = row
     state = OperationState(name)

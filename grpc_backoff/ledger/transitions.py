@@ -44,12 +44,13 @@ _REPORTED = frozenset(
 """The states that a report can lead to; claims and manual actions lead to the others."""
 
 _LONGEST = 10 * 365 * 86_400.0
-"""The longest wait, in seconds, that a ledger stores: calendars in databases end."""
+"""The longest wait, in seconds, that a ledger stores, because databases have a latest possible date."""
 
 _TIMED_OUT = "DEADLINE_EXCEEDED"
 _UNAUTHENTICATED = "UNAUTHENTICATED"
 _LOSS = FailedAttempt(_TIMED_OUT, own_timeout=True)
-"""A lost attempt is retried whatever codes the policy names, like one that exceeded its own timeout (LG-6)."""
+"""The failure recorded for a lost attempt. It is retried whichever codes the policy names, like an attempt that
+exceeded its own timeout (LG-6)."""
 
 
 @record
@@ -60,7 +61,7 @@ class Standing(NamedTuple):
         state: its state.
         attempts: the attempts so far, in this series.
         step: how many waits of the policy's sequence have been used.
-        previous: the last of them, in seconds.
+        previous: the last of these waits, in seconds.
         refreshed: whether credentials have already been renewed (RT-4).
         lease_token: the token of the last claim.
         age: the seconds since its series of attempts began.
@@ -77,7 +78,8 @@ class Standing(NamedTuple):
     def is_live(self, token: int | None) -> bool:
         """Return whether a report under this token is about the current attempt.
 
-        Without a token, it is about an attempt that was made without a claim: that is current while there is no claim.
+        Without a token, the report is about an attempt that was made without a claim. Such an attempt counts as the
+        current one as long as the operation can be claimed.
         """
         if token is None:
             return self.state in CLAIMABLE
@@ -86,15 +88,15 @@ class Standing(NamedTuple):
 
 @record
 class Change(NamedTuple):
-    """How the row changes.
+    """The change to an operation's row.
 
     Attributes:
         state: the new state.
         step: as in `Standing`.
         previous: as in `Standing`.
         refreshed: as in `Standing`.
-        delay: the wait that follows, in seconds; None for none.
-        source: what determined it.
+        delay: the wait that follows, in seconds; None if there is none.
+        source: what determined the wait.
         reason: why the policy gave up; None if it did not.
         live: whether the report was about the current attempt.
     """
@@ -131,8 +133,8 @@ class _Draw:
 def ledger_policy(policy: RetryPolicy) -> RetryPolicy:
     """Return a policy as a ledger applies it.
 
-    Waits that a server asks for are bounded, by default by the policy's cap (LG-4); and no wait is longer than a
-    database can represent.
+    Waits that a server asks for are limited, by default by the policy's cap (LG-4). No wait is longer than a database
+    can represent.
     """
     backoff = policy.backoff
     if backoff.cap > _LONGEST:
@@ -160,19 +162,19 @@ def after_failure(
     draw: float,
     can_refresh: bool,
 ) -> Change:
-    """Return the change that follows a failure; a late one never changes an operation (LG-6)."""
+    """Return the change that follows a failure; a late report never changes an operation (LG-6)."""
     if not standing.is_live(token):
         return _unchanged(standing)
     return _decided(policy, standing, failure, draw, can_refresh=can_refresh)
 
 
 def after_loss(policy: RetryPolicy, standing: Standing, *, draw: float) -> Change:
-    """Return the change that follows when a lease has expired and its owner is gone."""
+    """Return the change that follows a lost attempt, whose lease has expired and whose owner is gone."""
     return _decided(policy, standing, _LOSS, draw, can_refresh=False)
 
 
 def loss(operation: str, token: int, policy: RetryPolicy, draw: float) -> AttemptReport:
-    """Return the report of an attempt whose deliverer can no longer report."""
+    """Return the report on an attempt whose deliverer is gone and cannot report it."""
     return AttemptReport(operation, token, policy, FailedAttempt(LOST), draw=draw)
 
 
@@ -188,7 +190,7 @@ def classify(policy: RetryPolicy, failure: FailedAttempt, *, can_refresh: bool) 
 
 
 def fallback(policy: RetryPolicy, n: int) -> float:
-    """Return the wait after the n-th failure if none was recorded because the owner died, in seconds (LG-3).
+    """Return the wait, in seconds, after the n-th failure if the owner died before it recorded one (LG-3).
 
     It is min(growth, cap), and at least the smallest wait that the policy could have drawn.
     """

@@ -1,4 +1,4 @@
-"""Policies: numbers in, delays out. Nothing here imports grpc, asyncio, time or random.
+"""Backoff policies as pure values: nothing here imports grpc, asyncio, time or random.
 
 Internal, but for `presets`: programs import from `grpc_backoff`.
 """

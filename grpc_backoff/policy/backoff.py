@@ -1,7 +1,7 @@
-"""How long to wait after the n-th failure: strategy, cap, jitter.
+"""Backoff policies: how long to wait after the n-th failure.
 
-A pure function of numbers: nothing here knows what is being retried, reads a clock or owns a random generator.
-All times are in seconds.
+A policy combines a strategy, a cap and a jitter, and computes waits as a pure function of numbers. Nothing here reads a
+clock, owns a random generator, or depends on what is being retried. All times are in seconds.
 """
 
 from __future__ import annotations
@@ -27,26 +27,29 @@ class Random(Protocol):
     """A source of random numbers; `random.Random` is one."""
 
     def random(self) -> float:
-        """Return a number drawn evenly from [0, 1)."""
+        """Return a random number, uniformly distributed in [0, 1)."""
         ...
 
 
 @value(frozen=True, slots=True)
 class BackoffPolicy:
-    """A backoff as a value: how the wait grows, where growth ends, and how the wait is spread.
+    """A backoff policy: a strategy by which waits grow, a cap in seconds, and the jitter that spreads the waits.
 
-    Jitter never feeds into the next wait, so it does not compound. `Decorrelated` is the exception: it grows from the
-    previous drawn wait, by design.
+    Jitter does not affect later waits, so it does not accumulate. The exception is `Decorrelated`, which derives each
+    wait from the one drawn before it.
     """
 
     strategy: Strategy
     cap: float
     jitter: Jitter
     _windows: dict[int, Window] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """The windows already computed, by failure: computing one costs more than drawing from it."""
+    """A cache of windows by the number of the failure, because computing a window costs more than drawing from it."""
+    _nominals: dict[int, float] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """A cache of waits without jitter, which are also costly to compute: each start of an attempt reads the first one
+    several times."""
 
     def __post_init__(self) -> None:
-        """Check the values; OptionError names the wrong one. A cap below the base also caps the first wait."""
+        """Check the values; OptionError if one is invalid. A cap below the base also limits the first wait."""
         if not callable(getattr(self.strategy, "value", None)):
             raise OptionError("BackoffPolicy.strategy", self.strategy, "a strategy such as Exponential(1.0, 2.0)")
         if not callable(getattr(self.jitter, "window", None)):
@@ -58,36 +61,41 @@ class BackoffPolicy:
     def nominal(self, n: int) -> float:
         """Return the wait after the n-th failure without jitter, in seconds; `n` counts from 1.
 
-        Decorrelated backoff has no such wait: this returns the mean of what it draws, capped.
+        Decorrelated backoff has no wait without jitter, so its nominal wait is the mean of the n-th wait, capped.
         """
-        check_number(n)
-        return min(self.strategy.value(n), self.cap, _LARGEST)
+        wait = self._nominals.get(n) if type(n) is int else None
+        if wait is None:
+            check_number(n)
+            wait = min(self.strategy.value(n), self.cap, _LARGEST)
+            if len(self._nominals) < _KEPT:
+                self._nominals[n] = wait
+        return wait
 
     def delay(self, n: int, rng: Random, previous: float | None = None) -> float:
-        """Return the wait after the n-th failure, in seconds; `n` counts from 1. Draws one number.
+        """Return the wait after the n-th failure, in seconds, using one random number; `n` counts from 1.
 
         Args:
-            n: which failure in a row this is.
+            n: the number of failures in a row so far.
             rng: the source of random numbers (CB-11).
-            previous: the previous wait, in seconds. Only decorrelated backoff uses it; without it, the largest
-                possible previous wait is assumed.
+            previous: the previous wait, in seconds. Only decorrelated backoff uses it; None stands for the largest
+                possible previous wait.
         """
         return self.window(n, previous).at(rng.random())
 
     def delays(self, rng: Random) -> Iterator[float]:
-        """Yield the waits of one series of failures, in seconds, without end; each is drawn when requested."""
+        """Yield the waits for one series of failures, in seconds, endlessly; each is drawn on demand."""
         previous = None
         for n in count(1):
             previous = self.window(n, previous).at(rng.random())
             yield previous
 
     def bounds(self, n: int) -> tuple[float, float]:
-        """Return the smallest and the largest value that `delay(n)` can return, in seconds."""
+        """Return the smallest and largest values that `delay(n)` can return, in seconds."""
         window = self.window(n)
         return window.at(0.0), window.at(1.0)
 
     def window(self, n: int, previous: float | None = None) -> Window:
-        """Return the window from which the n-th wait is drawn, in seconds; `previous` as for `delay`."""
+        """Return the window from which the n-th wait is drawn, in seconds; `previous` is as in `delay`."""
         window = self._windows.get(n) if type(n) is int else None  # True and 1.0 are equal to 1 as dictionary keys
         if window is None:
             check_number(n)
@@ -108,7 +116,7 @@ class BackoffPolicy:
 
 def check_number(n: object) -> None:
     """Check a count of failures: TypeError if it is not a whole number, ValueError if it is less than 1."""
-    if type(n) is not int and (isinstance(n, bool) or not isinstance(n, SupportsIndex)):  # the protocol's check is slow
+    if type(n) is not int and (isinstance(n, bool) or not isinstance(n, SupportsIndex)):  # a protocol check is slow
         raise TypeError(f"n={n!r}: expected a whole number: the count of failures so far")
     if index(n) < 1:
         raise ValueError(f"n={n!r}: expected at least 1, since failures are counted from 1")

@@ -1,4 +1,4 @@
-"""The retry budget of a target whose calls mostly fail: gRPC's retry throttling as a value (RT-9)."""
+"""A target's retry budget, which is gRPC's retry throttling (RT-9)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["RetryBudget"]
 class RetryBudget:
     """The parameters of `retryThrottling` in gRFC A6.
 
-    A target starts with `max_tokens`. Each retryable failure costs one token, each success returns `token_ratio`, and
-    calls are retried only while more than half of `max_tokens` is left. So a target whose calls all fail receives only
-    first attempts until enough calls succeed again.
+    A target starts with `max_tokens`. Each retryable failure costs one token, each success adds `token_ratio`, and
+    calls are retried only while more than half of `max_tokens` is left. If all calls to a target fail, it soon receives
+    only first attempts, until enough calls succeed again.
     """
 
     max_tokens: float
-    """Above 0, at most 1000."""
+    """The number of tokens in a full budget: above 0, at most 1000."""
     token_ratio: float
-    """Above 0; anything smaller than a thousandth is truncated."""
+    """The number of tokens that a success adds: from 0.001 to 1000, truncated to thousandths."""
 
     def __post_init__(self) -> None:
-        """Check the values against the limits of gRPC; OptionError names the wrong one."""
+        """Check the values against gRPC's limits; OptionError if one is invalid."""
         checks.hold(self, "max_tokens", "token_ratio")

@@ -1,9 +1,9 @@
-"""Which numbers a policy may hold. Every source of values is checked against one table, `CHECKS`.
+"""The checks for values in a policy: one table, `CHECKS`, for values from every source.
 
-The sources are the values themselves (`hold`), channel options, the file, policy strings and service configs: a wrong
-number produces the same error text wherever it came from. Each check takes the name under which the user knows the
-value, and raises an `OptionError` with that name, the value and what was expected (CH-10, BP-4). This module defines no
-defaults and reads no input.
+Values come from Python (`hold`), channel options, the file, policy strings and service configs, and an invalid value
+causes the same error text wherever it comes from. Each check takes the name under which the user knows the value, and
+raises an `OptionError` with that name, the value and what was expected (CH-10, BP-4). This module defines no defaults
+and reads no input.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ _SECONDS = {"s": 1, None: 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Unit(enum.Enum):
-    """The unit in which a source gives times. Checked values are always in seconds."""
+    """The notation in which a source gives times. Checked values are always in seconds."""
 
     SECONDS = enum.auto()
-    """Seconds, as in Python and in this library's own options."""
+    """Seconds, as in Python and in this library's own channel options."""
     MILLISECONDS = enum.auto()
     """Milliseconds, as in grpc's options: a whole number that fits in 32 bits."""
     WRITTEN = enum.auto()
@@ -88,7 +88,7 @@ class Unit(enum.Enum):
 
 
 def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Return a length of time in seconds."""
+    """Check a duration above 0, and return it in seconds."""
     if unit is Unit.MILLISECONDS:
         allowed = f"a whole number of milliseconds from 1 to {_MAX_INT32}"
         return _number(key, value, allowed, lambda number: 0 < number <= _MAX_INT32, int) / 1000
@@ -96,17 +96,17 @@ def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
 
 
 def limit(key: str, value: object, unit: Unit = Unit.SECONDS) -> float | None:
-    """Return an upper limit on a duration, in seconds; None for no limit."""
+    """Check an upper limit on a duration, and return it in seconds; None for no limit."""
     return None if value is None else duration(key, value, unit)
 
 
 def pause(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Return a duration in seconds, which may be 0."""
-    return _time(key, value, unit, "a finite number of seconds of at least 0", lambda number: 0 <= number < math.inf)
+    """Check a duration of 0 or more, and return it in seconds."""
+    return _time(key, value, unit, "a finite, non-negative number of seconds", lambda number: 0 <= number < math.inf)
 
 
 def idle_timeout(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Return an idle timeout in seconds: infinite for never, and at least 1 s, as C-core enforces."""
+    """Check an idle timeout, and return it in seconds: infinity for never, otherwise at least 1 s, as in C-core."""
     if unit is Unit.MILLISECONDS:
         allowed = f"a whole number of milliseconds from 0 to {_MAX_INT32} (never)"
         number = _number(key, value, allowed, lambda number: 0 <= number <= _MAX_INT32, int)
@@ -117,12 +117,12 @@ def idle_timeout(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
 
 
 def stable_after(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Return how many seconds a connection must live to count as stable; 0 turns this off (CB-8)."""
+    """Check how long a connection must last to count as stable, and return it in seconds; 0 turns this off (CB-8)."""
     return pause(key, value, unit)
 
 
 def steps(key: str, value: object, unit: Unit = Unit.SECONDS) -> tuple[float, ...]:
-    """Return a list of waits in seconds; in text, one string may hold them all: "1s 2s 4s"."""
+    """Check a list of waits, and return it in seconds; in text, one string may hold them all: "1s 2s 4s"."""
     waits = value.split() if unit is Unit.WRITTEN and isinstance(value, str) else value
     if not isinstance(waits, list | tuple) or not waits:
         raise OptionError(key, value, "a list of at least one wait")
@@ -130,54 +130,58 @@ def steps(key: str, value: object, unit: Unit = Unit.SECONDS) -> tuple[float, ..
 
 
 def growth(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Return a multiplier."""
+    """Check a multiplier of at least 1, and return it."""
     return _number(key, value, "a finite number of at least 1", lambda number: 1 <= number < math.inf)
 
 
 def fraction(
-    key: str, value: object, _unit: Unit = Unit.SECONDS, *, allowed: str = "a number from 0 to below 1"
+    key: str,
+    value: object,
+    _unit: Unit = Unit.SECONDS,
+    *,
+    allowed: str = "a number between 0 (inclusive) and 1 (exclusive)",
 ) -> float:
-    """Return the fraction by which a value may vary."""
+    """Check a fraction in [0, 1) by which a wait may vary, and return it."""
     return _number(key, value, allowed, lambda number: 0 <= number < 1)
 
 
 def factor(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Return a factor used to spread a value."""
+    """Check a factor that spreads a wait, and return it."""
     allowed = f"a number from 0 to {_LARGEST_FACTOR}"
     return _number(key, value, allowed, lambda number: 0 <= number <= _LARGEST_FACTOR)
 
 
 def max_tokens(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Return the size of a full retry budget, in tokens (gRFC A6)."""
+    """Check the size of a full retry budget in tokens, and return it (gRFC A6)."""
     allowed = f"a number above 0 and at most {_MOST_TOKENS}"
     return _number(key, value, allowed, lambda number: 0 < number <= _MOST_TOKENS)
 
 
 def token_ratio(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Return how many tokens a success returns to a retry budget (gRFC A6)."""
+    """Check the number of tokens that a success adds to a retry budget, and return it (gRFC A6)."""
     allowed = f"a number from {_LEAST_TOKEN} to {_MOST_TOKENS}"
     return _number(key, value, allowed, lambda number: _LEAST_TOKEN <= number <= _MOST_TOKENS)
 
 
 def max_exponent(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:
-    """Return the exponent at which exponential growth stops; None for no limit."""
+    """Check the exponent at which exponential growth stops, and return it; None for no limit."""
     return None if value is None else _whole(key, value, least=0)
 
 
 def attempts(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:
-    """Return the total number of attempts, including the first; None for no limit (RT-1)."""
+    """Check the total number of attempts, including the first, and return it; None for no limit (RT-1)."""
     if value is None or value == "unlimited":  # neither TOML nor a policy string can express None
         return None
     return _whole(key, value, least=1, beside=' (or "unlimited")')
 
 
 def retries(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
-    """Return the total number of attempts, given the number of retries after the first attempt (RT-1)."""
+    """Check the number of retries after the first attempt, and return the total number of attempts (RT-1)."""
     return 1 + _whole(key, value, least=0)
 
 
 def codes(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[str]:
-    """Return status code names, in any case; one string may hold all of them, except in a service config."""
+    """Check status code names, and return them in upper case; except in JSON, one string may hold several."""
     names = value.split() if isinstance(value, str) and unit is not Unit.JSON else value
     if not isinstance(names, list | tuple | frozenset | set) or not names:
         raise OptionError(key, value, "a list of at least one status code")
@@ -185,14 +189,14 @@ def codes(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[str]:
 
 
 def flag(key: str, value: object, _unit: Unit = Unit.SECONDS) -> bool:
-    """Return a boolean; 1 and 0 are accepted because grpc's options have no booleans."""
+    """Check a boolean, and return it; 1 and 0 are accepted because grpc's options have no booleans."""
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
     raise OptionError(key, value, "True or False (or 1 or 0)")
 
 
 def choice(key: str, value: object, choices: Iterable[str]) -> str:
-    """Return one of a few names."""
+    """Check that a value is one of these names, and return it."""
     choices = tuple(choices)
     if isinstance(value, str) and value in choices:
         return value
@@ -235,14 +239,14 @@ def _time(key: str, value: object, unit: Unit, allowed: str, accept: Callable[[f
 
 
 def read_duration(value: object) -> float | None:
-    """Return the seconds of a protobuf Duration in JSON, such as "1.5s"; None if it is not one."""
+    """Parse a protobuf Duration in JSON, such as "1.5s", and return its seconds; None if it is not valid."""
     matched = re.fullmatch(_JSON, value) if isinstance(value, str) else None
     return None if matched is None else float(matched[1] + (matched[2] or ""))
 
 
 def _seconds(number: float, unit: str | None) -> float:
-    # Divided, as a channel option's milliseconds are: 0.001 has no exact float, so multiplying would give another
-    # result.
+    # Divide, as for a channel option in milliseconds: a float cannot represent 0.001 exactly, so multiplying by it
+    # would give a different result.
     return number / 1000 if unit == "ms" else number * _SECONDS[unit]
 
 
@@ -265,7 +269,8 @@ def _number(
 
 
 Check = Callable[[str, object, Unit], Any]
-"""Takes a key and a value and returns the checked value, in seconds for times; raises OptionError otherwise."""
+"""A function that takes a key, a value and the unit of times. It returns the checked value, with times in seconds, or
+raises OptionError."""
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
@@ -297,19 +302,20 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "token_ratio": token_ratio,
     }
 )
-"""The check of each number in a policy, by the name of its part, or of its setting if that counts differently."""
+"""The check for each part of a policy, by the part's name. A setting that counts differently from its part, such as
+`retry`, has its own check."""
 
 
 def hold(policy: object, *parts: str, **fields: str) -> None:
-    """Check the fields of a frozen value under construction, and store what the checks return.
+    """Check the fields of a frozen value that is being constructed, and store the results of the checks.
 
     Args:
         policy: the value.
-        parts: the fields that have the same name as their part.
-        fields: for every other field, the name of its part.
+        parts: the fields whose names are also those of their checks.
+        fields: for every other field, the name of its check.
 
     Raises:
-        OptionError: a field has a wrong value; names the field.
+        OptionError: a field has an invalid value; the key names the field.
     """
     for field, part in {**dict(zip(parts, parts, strict=True)), **fields}.items():
         key = f"{type(policy).__name__}.{field}"

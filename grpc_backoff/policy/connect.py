@@ -1,4 +1,4 @@
-"""How a channel connects: a backoff and its surrounding limits, as one frozen value."""
+"""A channel's connect policy: a backoff and related limits, as one frozen value."""
 
 from __future__ import annotations
 
@@ -27,23 +27,24 @@ class Reconnect(enum.Enum):
 class ConnectPolicy:
     """The parameters of ConnectWithBackoff (gRPC's connection-backoff protocol), and related settings.
 
-    The defaults are `grpc_backoff.policy.presets.CONNECT`; use `dataclasses.replace` to derive others. Times are in
-    seconds.
+    The default policy is `grpc_backoff.policy.presets.CONNECT`; use `dataclasses.replace` to derive others from it.
+    Times are in seconds.
     """
 
     backoff: BackoffPolicy
     min_connect_timeout: float
     """The minimum time limit of an attempt, which covers name resolution, TCP, TLS and SETTINGS together (CB-3)."""
     jitter_first: bool
-    """Whether the first gap is jittered as well, as in C-core and Java; the protocol's text says it is not (CB-2)."""
+    """Whether the first gap also has jitter, as in C-core and Java; the protocol's text gives it none (CB-2)."""
     stable_after: float
-    """A connection lost this soon after READY, and never of use, counts as a failed attempt; 0 is off (CB-8)."""
+    """A connection that serves no call and ends within this time of becoming READY counts as a failed attempt; 0 turns
+    this off (CB-8)."""
     reconnect: Reconnect
     idle_timeout: float
-    """After this long without an RPC, a channel stops dialling (CB-14); infinite means never."""
+    """A channel stops dialling after this long without an RPC (CB-14); infinity means never."""
 
     def __post_init__(self) -> None:
-        """Apply the same checks as to options and the file; OptionError names the wrong value."""
+        """Apply the same checks as to channel options and files; OptionError if a value is invalid."""
         if not isinstance(self.backoff, BackoffPolicy) or self.initial_backoff <= 0:
             raise OptionError("ConnectPolicy.backoff", self.backoff, "a BackoffPolicy that waits after a failure")
         if not isinstance(self.reconnect, Reconnect):
@@ -57,11 +58,11 @@ class ConnectPolicy:
         return min(strategy.base, self.backoff.cap) if isinstance(strategy, Decorrelated) else self.backoff.nominal(1)
 
     def gap(self, attempt: int, rng: Random, previous: float | None = None) -> float:
-        """Return the seconds from the start of this attempt to the earliest start of the next; draws one random number.
+        """Return the gap from the start of this attempt to the earliest start of the next one, in seconds.
 
         Args:
             attempt: the attempt's number in its series, from 1.
-            rng: the source of random numbers (CB-11).
+            rng: the source of random numbers (CB-11); one number is drawn.
             previous: the previous gap, in seconds, from which decorrelated backoff continues.
         """
         return self.window(attempt, previous).at(rng.random())
@@ -72,12 +73,12 @@ class ConnectPolicy:
         return self.initial_backoff if attempt == 1 else self.backoff.nominal(attempt - self._drawn_later)
 
     def bounds(self, attempt: int) -> tuple[float, float]:
-        """Return the smallest and the largest value that `gap(attempt)` can return, in seconds."""
+        """Return the smallest and largest values that `gap(attempt)` can return, in seconds."""
         window = self.window(attempt)
         return window.at(0.0), window.at(1.0)
 
     def window(self, attempt: int, previous: float | None = None) -> Window:
-        """Return the window from which the gap after an attempt is drawn, in seconds; `previous` as for `gap`."""
+        """Return the window from which the gap after an attempt is drawn, in seconds; `previous` is as in `gap`."""
         check_number(attempt)
         if attempt == 1 and not self.jitter_first:  # CB-2
             return Window(self.initial_backoff, 0.0, self.initial_backoff)
@@ -85,7 +86,7 @@ class ConnectPolicy:
 
     @property
     def _drawn_later(self) -> int:
-        """How many gaps decorrelated backoff lags behind: it continues from the first gap if that was not drawn."""
+        """How many gaps are not drawn: 1 if decorrelated backoff starts after a fixed first gap, else 0."""
         return int(isinstance(self.backoff.strategy, Decorrelated) and not self.jitter_first)
 
     def limit(self, gap: float) -> float:

@@ -1,10 +1,10 @@
-"""How a wait is spread, so that clients that failed together do not come back together.
+"""Jitter: spreads waits at random, so that clients that failed together do not come back together.
 
 A jitter turns a strategy's value and a cap into a `Window`: the interval from which the wait is drawn uniformly, and
 the limit on the result. All waits of this library are drawn from windows.
 
-It matters whether jitter comes before or after the cap: jitter applied first vanishes once the value is far above the
-cap, and the clients are in step again. Each jitter here follows the document that it comes from.
+It matters whether jitter is applied before or after the cap. If it comes first, it has no effect once the value is far
+above the cap, and the clients are synchronized again. Each jitter here follows the document that it comes from.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Window:
     limit: float
 
     def at(self, fraction: float) -> float:
-        """Return the wait, in seconds, at a fraction of the width: 0 for the smallest, 1 for the largest."""
+        """Return the wait, in seconds, at this fraction of the window: 0 is the shortest wait, 1 the longest."""
         wait = self.low + self.width * fraction
-        return wait if wait < self.limit else self.limit  # noqa: FURB136 - a call of min() costs as much as all else
+        return wait if wait < self.limit else self.limit  # noqa: FURB136 - calling min() would double the cost
 
 
 class Jitter(Protocol):
-    """A way to spread waits; `name` is its name in policies written as text."""
+    """A way to spread waits; `name` is what files and policy strings call it."""
 
     name: ClassVar[str]
 
@@ -57,7 +57,7 @@ class Jitter(Protocol):
 
 
 class _Written:
-    """Shows a jitter in the syntax in which it is parsed: `scaled(0.5, 1.5)`."""
+    """Formats a jitter in the syntax that `parse_jitter` accepts, such as `scaled(0.5, 1.5)`."""
 
     __slots__ = ()
     name: ClassVar[str]
@@ -79,19 +79,19 @@ _THEN_CAP = "then_cap"
 
 @value(frozen=True, slots=True)
 class NoJitter(_Written):
-    """No jitter: the capped value itself."""
+    """No jitter: the wait is the capped value itself."""
 
     name: ClassVar[str] = "none"
     form: ClassVar[str] = "none"
 
     def window(self, value: float, cap: float) -> Window:
-        """Return a window of width 0, in seconds."""
+        """Return a window of no width at the capped value; `value` and `cap` are in seconds."""
         return Window(min(value, cap), 0.0, cap)
 
 
 @value(frozen=True, slots=True)
 class Proportional(_Written):
-    """Plus or minus `fraction` of the capped value.
+    """Adds or subtracts up to `fraction` of the capped value.
 
     The result may exceed the cap, as in gRPC's connection backoff (CB-5), unless `then_cap` is set.
     """
@@ -102,7 +102,7 @@ class Proportional(_Written):
     then_cap: bool = False
 
     def __post_init__(self) -> None:
-        """Check that no wait can be negative; OptionError names the wrong value."""
+        """Check that the fraction is in [0, 1); OptionError if it is not."""
         checks.hold(self, "then_cap", fraction="jitter")
 
     def window(self, value: float, cap: float) -> Window:
@@ -114,7 +114,7 @@ class Proportional(_Written):
 
 @value(frozen=True, slots=True)
 class Scaled(_Written):
-    """The value multiplied by a number from `low` to `high`, then capped."""
+    """Multiplies the value by a random number from `low` to `high`, then caps it."""
 
     name: ClassVar[str] = "scaled"
     form: ClassVar[str] = "scaled(LOW, HIGH)"
@@ -122,37 +122,37 @@ class Scaled(_Written):
     high: float
 
     def __post_init__(self) -> None:
-        """Check that the factors are not negative and in order; OptionError names the wrong one."""
+        """Check that the factors are not negative and in order; OptionError if they are not."""
         checks.hold(self, low="spread", high="spread")
         if self.high < self.low or not self.high:
             raise OptionError("Scaled.high", self.high, f"a number above 0 and at least Scaled.low ({self.low})")
 
     def window(self, value: float, cap: float) -> Window:
-        """Return a window around the value, in seconds; the cap may truncate it or reduce it to a point."""
+        """Return the scaled window, in seconds; the cap may truncate it or reduce it to a point."""
         low = value * self.low
         return Window(low, value * (self.high - self.low), cap) if low < cap else Window(cap, 0.0, cap)
 
 
 @value(frozen=True, slots=True)
 class Additive(_Written):
-    """The value plus up to `fraction` of it, then capped."""
+    """Adds up to `fraction` of the value, then caps the result."""
 
     name: ClassVar[str] = "additive"
     form: ClassVar[str] = "additive(PART)"
     fraction: float
 
     def __post_init__(self) -> None:
-        """Check that the fraction is not negative; OptionError names it."""
+        """Check that the fraction is not negative; OptionError if it is."""
         checks.hold(self, fraction="spread")
 
     def window(self, value: float, cap: float) -> Window:
-        """Return a window above the value, in seconds; the cap may truncate it or reduce it to a point."""
+        """Return a window that starts at the value, in seconds; the cap may truncate it or reduce it to a point."""
         return Window(value, value * self.fraction, cap) if value < cap else Window(cap, 0.0, cap)
 
 
 @value(frozen=True, slots=True)
 class Full(_Written):
-    """Anything from 0 to the capped value."""
+    """A random wait from 0 to the capped value."""
 
     name: ClassVar[str] = "full"
     form: ClassVar[str] = "full"
@@ -170,7 +170,7 @@ class Equal(_Written):
     form: ClassVar[str] = "equal"
 
     def window(self, value: float, cap: float) -> Window:
-        """Return the upper half of the range, in seconds."""
+        """Return a window from half of the capped value to the whole capped value, in seconds."""
         half = min(value, cap) / 2
         return Window(half, half, cap)
 
@@ -183,18 +183,18 @@ JITTERS: tuple[type[NoJitter | Proportional | Scaled | Additive | Full | Equal],
     Full,
     Equal,
 )
-"""All jitters, by the name used for them in text."""
+"""All kinds of jitter. Policies written as text refer to them by `name`."""
 
 _KINDS = {kind.name: kind for kind in JITTERS}
-_ALLOWED = f"a number from 0 to below 1, or one of: {', '.join(kind.form for kind in JITTERS)}"
+_ALLOWED = f"a number between 0 (inclusive) and 1 (exclusive), or one of: {', '.join(kind.form for kind in JITTERS)}"
 _CALL = r"(?P<name>[a-z]+)\s*(?:\((?P<arguments>[^()]*)\))?"
 
 
 def parse_jitter(key: str, value: object) -> Jitter:
-    """Return the jitter described by a text or a number; a number means proportional jitter (CB-5).
+    """Parse a jitter; a number means proportional jitter (CB-5).
 
     Raises:
-        OptionError: names `key`, the value and the forms allowed.
+        OptionError: the value is not a jitter; the error has `key` and the forms that are allowed.
     """
     if not isinstance(value, str):
         return Proportional(checks.fraction(key, value, allowed=_ALLOWED))
@@ -207,8 +207,17 @@ def parse_jitter(key: str, value: object) -> Jitter:
     try:
         return kind(*arguments)
     except (TypeError, OptionError) as error:  # the wrong number of arguments, or a wrong argument
-        where = f" with {error.key.rpartition('.')[2]} as {error.allowed}" if isinstance(error, OptionError) else ""
+        where = f", where {_as_in_form(error)}" if isinstance(error, OptionError) else ""
         raise OptionError(key, value, f"{_KINDS[matched['name']].form}{where}") from None
+
+
+def _as_in_form(error: OptionError) -> str:
+    """Return what an argument of the form must be, with the form's own name for it, such as LOW."""
+    field = error.key.rpartition(".")[2]
+    return f"{_IN_FORMS.get(field, field)} is {error.allowed.replace('Scaled.low', _IN_FORMS['low'])}"
+
+
+_IN_FORMS = {"fraction": "PART", "low": "LOW", "high": "HIGH"}
 
 
 def _argument(text: str) -> object:

@@ -1,4 +1,4 @@
-"""The limits and times of a ledger as one value; its defaults are with the other presets (LG-14)."""
+"""A ledger's limits and times, as one frozen value; the defaults are in `presets` (LG-14)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["LEDGER_CHECKS", "LedgerSettings"]
 
 _KEY = r"(?a)[0-9a-z_.-]+"
 _SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "x-goog-api-key"})
-"""Metadata keys that only ever hold credentials: no allow-list may include them (LG-11)."""
+"""Metadata keys that always hold credentials, which a ledger must never store (LG-11)."""
 
 
 def _name(key: str, given: object, _unit: Unit = Unit.SECONDS) -> str:
@@ -34,9 +34,9 @@ def _metadata(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple[str,
         raise OptionError(key, given, "a list of metadata keys")
     for name in names:
         if not isinstance(name, str) or not re.fullmatch(_KEY, name):
-            raise OptionError(key, name, "a metadata key: lower-case letters, digits and -_.")
+            raise OptionError(key, name, "a metadata key made up of lower-case letters, digits, '-', '_' and '.'")
         if name in _SECRET:
-            raise OptionError(key, name, "a key that holds no credentials: credentials are never stored")
+            raise OptionError(key, name, "a key that does not hold credentials, because credentials are never stored")
     return tuple(names)
 
 
@@ -54,24 +54,24 @@ LEDGER_CHECKS = {
     "max_request_bytes": _count,
     "metadata": _metadata,
 }
-"""The check of each setting, by name, for the file and Python alike."""
+"""The check for each setting, by name, for values from the file and from Python."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class LedgerSettings:
-    """The limits and times of a ledger. Times are in seconds; the file's table `[ledger]` uses the same names.
+    """A ledger's limits and times. Times are in seconds; the file's table `[ledger]` uses the same names.
 
     Attributes:
-        policy: the retry policy of methods that have none of their own: a name or a policy string.
-        lock_timeout: how long to wait for a row lock before raising `LedgerBusyError` (LG-2).
-        timeout: how long one request to PostgreSQL may take in total; SQLite only ever waits for its lock.
-        lease: how long a claimed operation belongs to its deliverer unless the lease is renewed (LG-6).
-        attempt_timeout: the limit of one attempt if the policy has no `timeout`.
+        policy: the retry policy for methods that have none of their own: a name or a policy string.
+        lock_timeout: how long to wait for a lock before raising `LedgerBusyError` (LG-2).
+        timeout: how long one request to PostgreSQL may take in total; SQLite does not use it.
+        lease: how long a claimed operation belongs to its deliverer, unless the lease is extended (LG-6).
+        attempt_timeout: the time limit of an attempt if the policy has no `timeout`.
         poll: how often the database is polled when nothing wakes a deliverer (LG-12).
         keep: how long succeeded and discarded operations are kept (LG-11).
         grace: how long running attempts may continue when a delivery stops (LG-10).
         concurrency: how many attempts one delivery makes at a time.
-        max_rows: how many operations may be waiting; beyond it, `submit` raises `LedgerLimitError` (LG-11).
+        max_rows: how many operations may be waiting; `submit` raises `LedgerLimitError` beyond that (LG-11).
         max_request_bytes: the maximum size of one request, including its metadata (LG-11).
         metadata: the metadata keys that may be stored with an operation (LG-11).
     """
@@ -90,7 +90,7 @@ class LedgerSettings:
     metadata: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Apply the same checks as to the file; OptionError names the wrong value."""
+        """Check the values like those of the file; OptionError if one is invalid."""
         for name in names_of(self):
             given = LEDGER_CHECKS[name](f"LedgerSettings.{name}", getattr(self, name), Unit.SECONDS)
             object.__setattr__(self, name, given)

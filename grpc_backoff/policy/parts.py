@@ -1,7 +1,7 @@
 """The parts of policies, under the names that presets, files and options share.
 
-The parts of a backoff are `backoff` (a strategy by name), `delay`, `multiplier`, `max_exponent`, `steps`, `max_delay`
-and `jitter`. All other parts are fields of the policy, under the same names. No defaults are defined here.
+The parts of a backoff are `backoff` (the name of a strategy), `delay`, `multiplier`, `max_exponent`, `steps`,
+`max_delay` and `jitter`. Every other part is a field of the policy with the same name. This module defines no defaults.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PARTS_OF_ANY_STRATEGY = frozenset(part for parts in PARTS_OF_STRATEGIES.values()
 
 
 def build(kind: type[PolicyT], parts: Mapping[str, Any]) -> PolicyT:
-    """Return a policy of this kind made of these parts; every required part must be present."""
+    """Build a policy of this class from its parts; every required part must be present."""
     named = {name: parts[name] for name in names_of(kind) if name != "backoff"}
     backoff = BackoffPolicy(strategy=_strategy(parts), cap=parts["max_delay"], jitter=parts["jitter"])
     return kind(backoff=backoff, **named)

@@ -1,8 +1,8 @@
-"""The named policies. All default numbers are defined here and nowhere else.
+"""The presets, which are named policies. All default values are defined in this module.
 
-`PRESETS` holds the parts of each preset, so that files, options and policy strings can start from one and change some
-of it. `CONNECT`, `GRPC` and `RETRY` are the policies themselves, created on first use, because a channel builds its own
-policy from the parts.
+`PRESETS` holds the parts of each preset, so that files, options and policy strings can start from a preset and change
+some of its parts. `CONNECT`, `GRPC` and `RETRY` are complete policies. They are created on first use, because a channel
+builds its own policy from the parts and does not need them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CONNECTING = {
     "reconnect": Reconnect.LAZY,
     "idle_timeout": 1800.0,
 }
-"""gRPC's connection backoff apart from the backoff itself: MIN_CONNECT_TIMEOUT and related settings."""
+"""The settings of gRPC's connections other than the backoff itself, such as MIN_CONNECT_TIMEOUT."""
 
 _RETRYING = {
     "max_attempts": None,
@@ -48,13 +48,15 @@ _RETRYING = {
     "server_delay_jitter": 5.0,
     "max_server_delay": None,
 }
-"""When to retry a call: for which codes (RT-2), and within what bounds of the server's hints (RT-3)."""
+"""The settings of retries other than the backoff: attempts, retryable codes (RT-2), time limits and limits on server
+hints (RT-3)."""
 
 _ASKED_FOR = {"multiplier": 2.0, "max_delay": 30.0, "jitter": NoJitter(), "max_attempts": 1}
-"""The starting point of a policy string: doubling, at most 30 s, no jitter; no retries unless requested (RT-1)."""
+"""What the presets `fixed`, `linear` and `exponential` share: a multiplier of 2, a cap of 30 s, no jitter, and no
+retries unless requested (RT-1)."""
 
 _DOUBLING = {"backoff": "exponential", "multiplier": 2.0, "jitter": Scaled(0.5, 1.5)}
-"""What the presets for operations of different importance have in common."""
+"""What the presets `standard`, `aggressive`, `conservative` and `background` share."""
 
 _TABLE: Mapping[str, Mapping[str, object]] = {
     "grpc": {
@@ -96,16 +98,16 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
 PRESETS: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {name: MappingProxyType({**_CONNECTING, **_RETRYING, **parts}) for name, parts in _TABLE.items()}
 )
-"""The parts of each preset, by name; the last three have no delay, which the user must give."""
+"""The parts of each preset, by name. The last three leave the delay to the user."""
 
 CONNECT_PRESET = "grpc"
-"""The preset for connections if none is named."""
+"""The preset from which a connect policy starts if it names none."""
 
 RETRY_PRESET = "fixed"
-"""The preset from which a call policy starts if it names none."""
+"""The preset from which a retry policy starts if it names none."""
 
 AT_ONCE: Mapping[str, object] = MappingProxyType({"backoff": "fixed", "delay": 0.0, "jitter": NoJitter()})
-"""The parts of retries without delay."""
+"""The parts of a backoff without waits: each retry follows at once."""
 
 LEDGER: Mapping[str, object] = MappingProxyType(
     {
@@ -123,21 +125,22 @@ LEDGER: Mapping[str, object] = MappingProxyType(
         "metadata": (),
     }
 )
-"""The default limits and times of a ledger, by the field names of `LedgerSettings` (LG-14)."""
+"""The default limits and times for a ledger, by the field names of `LedgerSettings` (LG-14)."""
 
 REPLAY_LIMIT = 256 * 1024
 """How many bytes of a stream's requests are buffered for replay, as in grpcio's core (RT-8)."""
 
 NATIVE_JITTER = Proportional(0.2)
-"""The jitter of retries in gRPC's own cores (gRFC A6), which no service config can change."""
+"""The jitter that gRPC's own cores apply to retries (gRFC A6); no service config can change it."""
 
 if TYPE_CHECKING:
     CONNECT: ConnectPolicy
-    """The connect policy of a channel that is given no other."""
+    """The connect policy for a channel with no settings of its own."""
     GRPC: BackoffPolicy
-    """gRPC's connection backoff: INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF, JITTER."""
+    """gRPC's connection backoff, made of INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF and JITTER."""
     RETRY: Mapping[str, RetryPolicy]
-    """The presets as retry policies, by name, except those that require a delay; `grpc_backoff.RETRY_PRESETS`."""
+    """The presets as retry policies, by name, except those without a delay. Programs import them as
+    `grpc_backoff.RETRY_PRESETS`."""
 
 
 @cache

@@ -1,6 +1,6 @@
-"""A policy as a table: each wait with its bounds, and the running totals.
+"""A policy's schedule as a table: each wait with its bounds, and running totals.
 
-Shows people what would happen, before it does. All times are in seconds.
+All times are in seconds.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _MOST_ROWS = 24
 
 
 class Bounded(Protocol):
-    """Anything that has waits with bounds: a backoff, a retry policy, the gaps of a connect policy."""
+    """A policy whose waits have bounds: a backoff, a retry policy, or a connect policy, whose waits are gaps."""
 
     def nominal(self, n: int, /) -> float:
         """Return the n-th wait without jitter, in seconds."""
         ...
 
     def bounds(self, n: int, /) -> tuple[float, float]:
-        """Return the smallest and the largest n-th wait, in seconds."""
+        """Return the smallest and largest possible n-th wait, in seconds."""
         ...
 
 
@@ -31,7 +31,7 @@ class Row:
     """One wait of a schedule, in seconds.
 
     Attributes:
-        number: the number of the failure that it follows, from 1.
+        number: the number of the failure that the wait follows, from 1.
         wait: the wait without jitter.
         low: the smallest possible wait.
         high: the largest possible wait.
@@ -48,7 +48,7 @@ class Row:
 
 
 def schedule(policy: Bounded, rows: int) -> list[Row]:
-    """Return the first `rows` waits of a policy."""
+    """Return the first `rows` waits of a policy, with bounds and totals."""
     table: list[Row] = []
     total_low = total_high = 0.0
     for number in range(1, rows + 1):
@@ -62,9 +62,8 @@ def schedule(policy: Bounded, rows: int) -> list[Row]:
 def usual_length(policy: Bounded, max_attempts: int | None) -> int:
     """Return how many rows are enough to show the whole schedule.
 
-    With limited attempts, one row for each of them if there is more than one: the last row shows the wait that one more
-    attempt would need. Without a limit, up to the first wait that equals its successor, but no more than fit on a
-    screen.
+    If there are several attempts and a row for each fits on a screen, the last row shows the wait that one more attempt
+    would need. Otherwise, the rows end with the first wait that equals its successor, or when the screen is full.
     """
     if max_attempts is not None and 1 < max_attempts <= _MOST_ROWS:
         return max_attempts

@@ -1,7 +1,7 @@
-"""How a wait grows with the number of failures, before any cap or jitter.
+"""Strategies: how waits grow with the number of failures, before cap and jitter.
 
-Each strategy is a value. `value(n)` is the wait after the n-th failure in seconds, with `n` counted from 1; its cost
-does not depend on `n`, and it is infinite if a float cannot hold it (CB-13).
+Each strategy is a frozen value. `value(n)` is the wait after the n-th failure in seconds, with `n` counted from 1.
+Computing it takes no longer for a large `n`, and the result is infinite if a float cannot hold it (CB-13).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Strategy(Protocol):
 
 @value(frozen=True, slots=True)
 class Fixed:
-    """`base` seconds, always. The only strategy whose wait may be 0."""
+    """Always waits `base` seconds. Only this strategy allows a wait of 0."""
 
     name: ClassVar[str] = "fixed"
     base: float
 
     def __post_init__(self) -> None:
-        """Check the base and convert it to a float; OptionError names the wrong value."""
+        """Check the base and convert it to a float; OptionError if it is invalid."""
         checks.hold(self, base="no_delay")
 
     def value(self, _n: int) -> float:
@@ -47,13 +47,13 @@ class Fixed:
 
 @value(frozen=True, slots=True)
 class Linear:
-    """`n * base` seconds after the n-th failure."""
+    """Waits `n * base` seconds after the n-th failure."""
 
     name: ClassVar[str] = "linear"
     base: float
 
     def __post_init__(self) -> None:
-        """Check that the wait is above 0 and convert to floats; OptionError names the wrong value."""
+        """Check that the base is above 0 and convert it to a float; OptionError if it is invalid."""
         checks.hold(self, base="delay")
 
     def value(self, n: int) -> float:
@@ -66,7 +66,7 @@ class Linear:
 
 @value(frozen=True, slots=True)
 class Exponential:
-    """`base * multiplier**(n - 1)` seconds after the n-th failure; the exponent stops at `max_exponent`, if given."""
+    """Waits `base * multiplier**(n - 1)` seconds after the n-th failure; `max_exponent` limits the exponent."""
 
     name: ClassVar[str] = "exponential"
     base: float
@@ -74,11 +74,11 @@ class Exponential:
     max_exponent: int | None = None
 
     def __post_init__(self) -> None:
-        """Check that the wait is above 0 and convert to floats; OptionError names the wrong value."""
+        """Check the fields, including that the base is above 0; OptionError if one is invalid."""
         checks.hold(self, "multiplier", "max_exponent", base="delay")
 
     def value(self, n: int) -> float:
-        """Return the base multiplied n - 1 times, in seconds."""
+        """Return `base * multiplier**(n - 1)`, in seconds, with the exponent limited to `max_exponent`."""
         exponent = n - 1
         if self.max_exponent is not None and exponent > self.max_exponent:
             exponent = self.max_exponent
@@ -87,28 +87,28 @@ class Exponential:
 
 @value(frozen=True, slots=True)
 class Steps:
-    """The waits of a list, one after the other; after its end, the last one, multiplied each time (by 1: unchanged)."""
+    """Takes the waits from a list; past the end of the list, multiplies the last wait by `multiplier` each time."""
 
     name: ClassVar[str] = "steps"
     waits: tuple[float, ...]
     multiplier: float
 
     def __post_init__(self) -> None:
-        """Check that the list is not empty and convert it to floats; OptionError names the wrong value."""
+        """Check that the list is not empty, and convert it to floats; OptionError if a field is invalid."""
         checks.hold(self, "multiplier", waits="steps")
 
     def value(self, n: int) -> float:
-        """Return the n-th wait of the list, or the wait grown from the last one, in seconds."""
+        """Return the n-th wait in the list; past its end, the last wait multiplied once for each further failure."""
         beyond = n - len(self.waits)
         return self.waits[n - 1] if beyond <= 0 else _grown(self.waits[-1], self.multiplier, beyond)
 
 
 @value(frozen=True, slots=True)
 class Decorrelated:
-    """Drawn uniformly from `base` to three times the previous wait; the first from `base` to three times `base`.
+    """Draws each wait uniformly between `base` and three times the previous wait (for the first, three times `base`).
 
     This strategy combines growth and jitter, so no other jitter can be added. The result depends on the previous draw,
-    which the caller passes in: a policy holds no state.
+    which the caller passes in because a policy holds no state.
     """
 
     name: ClassVar[str] = "decorrelated"
@@ -117,19 +117,19 @@ class Decorrelated:
     base: float
 
     def __post_init__(self) -> None:
-        """Check that the wait is above 0 and convert to floats; OptionError names the wrong value."""
+        """Check that the base is above 0 and convert it to a float; OptionError if it is invalid."""
         checks.hold(self, base="delay")
 
     def value(self, n: int) -> float:
-        """Return the mean of the n-th wait without a cap, in seconds.
+        """Return the mean of the n-th wait before any cap, in seconds.
 
-        A uniform draw from b to 3m has the mean (b + 3m) / 2; starting from m = b, this comes to
-        2b * 1.5**n - b.
+        With base b and previous mean m, the next mean is (b + 3m) / 2. Starting from m = b, the n-th mean is
+        `2b * 1.5**n - b`.
         """
         return _grown(2 * self.base, self.reach / 2, n) - self.base
 
     def largest_before(self, n: int) -> float:
-        """Return the largest possible wait before the n-th, without a cap, in seconds."""
+        """Return the largest possible wait before the n-th, without any cap, in seconds."""
         return _grown(self.base, self.reach, n - 1)
 
 
@@ -140,7 +140,7 @@ STRATEGIES: tuple[type[Fixed | Linear | Exponential | Steps | Decorrelated], ...
     Steps,
     Decorrelated,
 )
-"""All strategies, by the name used for them in text."""
+"""All strategies. Policies written as text refer to them by `name`."""
 
 
 def _grown(base: float, multiplier: float, times: int) -> float:

@@ -52,7 +52,7 @@ class Circumstances:
 
 
 async def diagnose(error: ConnectError, tried: Circumstances) -> Diagnosis:
-    """Explain a failed attempt; may probe the server again, for a few seconds."""
+    """Explain a failed attempt; this may probe the server again, for a few seconds."""
     found = await _diagnose(error, tried)
     return _of_a_socket(found) if tried.unix else found
 
@@ -74,11 +74,11 @@ async def _diagnose(error: ConnectError, tried: Circumstances) -> Diagnosis:
 
 
 def diagnose_settings(settings: Mapping[str, int]) -> Diagnosis | None:
-    """Return what is wrong with a server's SETTINGS, if anything."""
+    """Return what is wrong with a server's SETTINGS; None if nothing is."""
     if settings.get("MAX_CONCURRENT_STREAMS") == 0:
         return Diagnosis(
             "MAX_CONCURRENT_STREAMS is 0: the server accepts the connection, but no calls on it.",
-            "It may raise it later. If it does not, check the server for limits and for draining.",
+            "It may raise this limit later. If it does not, check the server for limits and for draining.",
         )
     return None
 
@@ -107,8 +107,8 @@ _NO_SUCH_NAME = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NON
 
 
 _NO_HOST = Diagnosis(
-    "This machine's resolver knows no host with this name.",
-    "Check the spelling, and which name server this machine uses. For a Unix socket, write unix:/path.",
+    "This machine's resolver does not know this host name.",
+    "Check the spelling and the name server that this machine uses. For a Unix socket, write unix:/path.",
 )
 
 
@@ -116,7 +116,7 @@ def _resolve(cause: BaseException | None) -> Diagnosis:
     if isinstance(cause, UnicodeError) or (isinstance(cause, socket.gaierror) and cause.errno in _NO_SUCH_NAME):
         return _NO_HOST
     if isinstance(cause, TimeoutError) or (isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_AGAIN):
-        return Diagnosis("No name server answered.", "Check this machine's network, and which name server it uses.")
+        return Diagnosis("No name server answered.", "Check this machine's network and the name server that it uses.")
     return Diagnosis("The name could not be resolved.", "See the resolver's message above.")
 
 
@@ -124,7 +124,7 @@ def _resolve(cause: BaseException | None) -> Diagnosis:
 
 _TCP = {
     errno.ECONNREFUSED: Diagnosis(
-        "Nothing is listening there.",
+        "Nothing is listening at this address.",
         "Check that the server is running, and that this is its port. In a container it must listen on 0.0.0.0 or "
         "[::], not on 127.0.0.1.",
     ),
@@ -132,18 +132,20 @@ _TCP = {
         "There is no such socket file.", "Check that the server is running, and where it creates its socket."
     ),
     errno.EACCES: Diagnosis(
-        "This user is not allowed to connect to it.", "Check the permissions of the socket and its directory."
+        "This user is not allowed to connect to the socket.", "Check the permissions of the socket and its directory."
     ),
-    # A Unix socket whose server's backlog is full.
-    errno.ENOTCONN: Diagnosis("The server accepts no more connections.", "Check whether it hangs or is overloaded."),
+    # Reported for a Unix socket if the server's backlog is full.
+    errno.ENOTCONN: Diagnosis(
+        "The server accepts no more connections.", "Check whether the server hangs or is overloaded."
+    ),
 }
 _UNIX = {
     errno.ECONNREFUSED: Diagnosis(
         "The file exists, but nothing is listening on it.",
-        "Check that the server is running: a socket file outlives its server. Check also that it is a socket at all.",
+        "Check that the server is running: a socket file outlives its server. Also check that the file is a socket.",
     ),
     errno.EPROTOTYPE: Diagnosis(
-        "It is a Unix socket of another type.", "gRPC needs a stream socket: check which server created this one."
+        "This is a Unix socket of another type.", "gRPC needs a stream socket: check which server created this one."
     ),
 }
 """The diagnoses that differ for a Unix socket."""
@@ -152,7 +154,7 @@ _NO_WAY = Diagnosis(
     "Check routes and VPN; for an IPv6 address, whether this machine has IPv6.",
 )
 _TOO_LONG = Diagnosis(
-    "The path is too long for a Unix socket.", "Use a shorter one: the limit is about a hundred bytes."
+    "The path is too long for a Unix socket.", "Use a shorter path: the limit is about a hundred bytes."
 )
 _TCP |= dict.fromkeys((errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL), _NO_WAY)
 
@@ -167,7 +169,7 @@ def _tcp(cause: BaseException | None, *, unix: bool) -> Diagnosis:
         )
     number = cause.errno if isinstance(cause, OSError) else None
     known = _TCP | _UNIX if unix else _TCP
-    return known.get(number or 0) or Diagnosis("No socket could be connected.", "See the system's message above.")
+    return known.get(number or 0) or Diagnosis("No socket connection could be made.", "See the system's message above.")
 
 
 # TLS.
@@ -178,7 +180,10 @@ _HTTP2_BEHIND_TLS = (
 _IN_PLAINTEXT = "Omit --tls, --ca, --cert and --key; in code, use insecure_channel."
 _WITH_TLS = "Use TLS: --tls here, secure_channel in code."
 _ANOTHER_PORT = "Use the port of the gRPC server: this is another server, or a proxy that does not speak HTTP/2."
-_SILENT = "Check whether the process is alive: the kernel accepts for it. Check also that this is a gRPC server's port."
+_SILENT = (
+    "Check whether the process is alive: the kernel accepts connections for it. "
+    "Also check that this is a gRPC server's port."
+)
 _SAY_THE_NAME = "Dial it by its correct name, or set the name: --option grpc.ssl_target_name_override=NAME."
 _PROXY = "A proxy whose upstream is down does the same."
 _LOGS = "A proxy whose upstream is down does this, or a server at its connection limit: check their logs."
@@ -187,7 +192,7 @@ _SHOW_ANOTHER = "Provide one that has not expired, from a CA that the server tru
 
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _WRONG_NAME = {62, 64}
-"""OpenSSL's codes for a host name or an IP address that the certificate is not for."""
+"""OpenSSL's codes for a certificate that is not valid for the host name or the IP address."""
 _UNTRUSTED = {2, 18, 19, 20, 21}
 """OpenSSL's codes for a missing or untrusted issuer, and for self-signed certificates."""
 
@@ -197,7 +202,7 @@ _NOT_TRUSTED = Diagnosis(
 )
 _WANTS_CERTIFICATE = Diagnosis("The server requires a client certificate.", _SHOW_ONE)
 _REFUSES_CERTIFICATE = Diagnosis("The server does not accept the client certificate.", _SHOW_ANOTHER)
-_NO_ALPN = Diagnosis("It is the TLS port of a server that does not offer HTTP/2 by ALPN.", _HTTP2_BEHIND_TLS)
+_NO_ALPN = Diagnosis("This is the TLS port of a server that does not offer HTTP/2 by ALPN.", _HTTP2_BEHIND_TLS)
 _OTHER_VERSION = Diagnosis(
     "The server supports none of the TLS versions that are used here.", "Enable TLS 1.2 or newer on it."
 )
@@ -246,11 +251,11 @@ def _certificate(code: int, seen: Security | None) -> Diagnosis:
     if code == _EXPIRED:
         meaning, advice = (
             f"The server's certificate expired{until}.",
-            "Renew it. If that date is wrong, correct the clock here.",
+            "Renew the certificate. If that date has not passed yet, correct this machine's clock.",
         )
     elif code == _NOT_YET_VALID:
         meaning, advice = (
-            f"The server's certificate becomes valid{since}.",
+            f"The server's certificate becomes valid only{since}.",
             "Check this machine's clock, then the server's.",
         )
     elif code in _WRONG_NAME:
@@ -269,18 +274,18 @@ def _on(moment: datetime | None) -> str:
 def _alpn(seen: Security | None) -> Diagnosis:
     if seen is None or seen.alpn in (None, ALPN):
         return _NO_ALPN
-    return Diagnosis(f"It is a TLS port that speaks only {seen.alpn}.", _HTTP2_BEHIND_TLS)
+    return Diagnosis(f"This is a TLS port that speaks only {seen.alpn}.", _HTTP2_BEHIND_TLS)
 
 
 async def _no_tls(cause: BaseException | None, tried: Circumstances, address: Address) -> Diagnosis:
     """Explain a server that does not complete a TLS handshake."""
     seen = await look_in_plaintext(address)
     if seen.settings:
-        return Diagnosis("It is a plaintext port: it speaks HTTP/2 without TLS.", _IN_PLAINTEXT)
+        return Diagnosis("This is a plaintext port: it speaks HTTP/2 without TLS.", _IN_PLAINTEXT)
     if seen.head.startswith(b"HTTP/"):
-        return Diagnosis("It is a plaintext port of an HTTP/1 server.", _ANOTHER_PORT)
+        return Diagnosis("This is a plaintext port of an HTTP/1 server.", _ANOTHER_PORT)
     if seen.head and not seen.head.startswith(_TLS_ALERT):
-        return Diagnosis(f"It is not a TLS port: in plaintext, {describe(seen.head)}.", _ANOTHER_PORT)
+        return Diagnosis(f"This is not a TLS port: in plaintext, {describe(seen.head)}.", _ANOTHER_PORT)
     if isinstance(cause, TimeoutError):
         return Diagnosis(
             "The server accepts the connection but does not answer: it hangs, or is not a TLS server.", _SILENT
@@ -301,9 +306,9 @@ async def _settings(cause: BaseException | None, tried: Circumstances, address: 
     seen = await look_for_tls(address, tried.server_name)
     if seen is not None:
         wrong = "" if seen.alpn == ALPN else f" It negotiates {seen.alpn or 'no ALPN'}, but gRPC needs {ALPN}."
-        return Diagnosis(f"It is a TLS port: a TLS handshake succeeds ({seen.version}).{wrong}", _WITH_TLS)
+        return Diagnosis(f"This is a TLS port: a TLS handshake succeeds ({seen.version}).{wrong}", _WITH_TLS)
     if found.head.startswith((_TLS_ALERT, _TLS_HANDSHAKE)):
-        return Diagnosis("It is a TLS port: it answers in TLS.", _WITH_TLS)
+        return Diagnosis("This is a TLS port: it answers in TLS.", _WITH_TLS)
     return _no_settings(found)
 
 
@@ -314,16 +319,17 @@ async def _settings_behind_tls(found: NoSettings, tried: Circumstances, address:
     if tried.shows_certificate:
         return Diagnosis(f"{hangs_up}. It may have rejected the client certificate.", f"{_SHOW_ANOTHER} {_PROXY}")
     if await look_for_tls(address, tried.server_name, newest=ssl.TLSVersion.TLSv1_2) is None:
-        # TLS 1.3 completes on this side before the server notices a missing certificate; TLS 1.2 does not.
+        # In TLS 1.3, the handshake completes on this side before the server notices that a certificate is missing. In
+        # TLS 1.2, it does not.
         return Diagnosis(f"{hangs_up}, like one that requires a client certificate.", f"{_SHOW_ONE} {_PROXY}")
     return Diagnosis(f"{hangs_up}.", _LOGS)
 
 
 def _no_settings(found: NoSettings) -> Diagnosis:
     if found.head.startswith(b"HTTP/"):
-        return Diagnosis("It is an HTTP/1 server.", _ANOTHER_PORT)
+        return Diagnosis("This is an HTTP/1 server.", _ANOTHER_PORT)
     if found.head:
-        return Diagnosis(f"It is not a gRPC server: {describe(found.head)}.", _ANOTHER_PORT)
+        return Diagnosis(f"This is not a gRPC server: {describe(found.head)}.", _ANOTHER_PORT)
     if isinstance(found.error, TimeoutError):
         return Diagnosis(
             "The server accepts the connection but sends nothing: it hangs, is overloaded, or is not an HTTP/2 server.",
@@ -332,11 +338,11 @@ def _no_settings(found: NoSettings) -> Diagnosis:
     return Diagnosis("The server accepts the connection and hangs up.", _LOGS)
 
 
-# The error texts of grpc's core, from which a channel gets its failures.
+# The error texts of grpc's core, from which the failures of a channel are derived.
 
 _HANGS_UP = Diagnosis(
     "The server accepts the connection and hangs up, like a TLS port that receives plaintext.",
-    f"If it is a TLS port, use --tls here, or secure_channel in code. {_LOGS}",
+    f"If this is a TLS port, use --tls here, or secure_channel in code. {_LOGS}",
 )
 _HANGS_UP_ON_TLS = Diagnosis(
     "The server hangs up: it requires a client certificate, or is not a TLS port.",
@@ -349,8 +355,11 @@ _WORDS: tuple[tuple[str, Diagnosis], ...] = (
     ("Network is unreachable", _NO_WAY),
     ("No route to host", _NO_WAY),
     ("Cannot assign requested address", _NO_WAY),
-    ("WRONG_VERSION_NUMBER", Diagnosis("It is not a TLS port: it may be a plaintext one.", _IN_PLAINTEXT)),
-    ("certificate has expired", Diagnosis("The server's certificate expired.", "Renew it, or correct the clock here.")),
+    ("WRONG_VERSION_NUMBER", Diagnosis("This is not a TLS port, but it may be a plaintext port.", _IN_PLAINTEXT)),
+    (
+        "certificate has expired",
+        Diagnosis("The server's certificate expired.", "Renew it, or correct this machine's clock."),
+    ),
     (
         "Hostname Verification Check failed",
         Diagnosis("The server's certificate is for a different name.", _SAY_THE_NAME),
@@ -358,7 +367,7 @@ _WORDS: tuple[tuple[str, Diagnosis], ...] = (
     ("is not in peer certificate", Diagnosis("The server's certificate is for a different name.", _SAY_THE_NAME)),
     ("CERTIFICATE_VERIFY_FAILED", _NOT_TRUSTED),
     ("ALPN", _NO_ALPN),
-    ("http1.x server", Diagnosis("It is an HTTP/1 server.", _ANOTHER_PORT)),
+    ("http1.x server", Diagnosis("This is an HTTP/1 server.", _ANOTHER_PORT)),
     ("Domain name not found", _NO_HOST),
     ("Misformatted domain name", _NO_HOST),
     (
@@ -374,7 +383,7 @@ _UNIX_WORDS = (
 
 
 def read_reason(failure: Failure, *, tls: bool, unix: bool) -> Diagnosis | None:
-    """Explain a channel's failure from its text alone; None if that is not enough."""
+    """Explain a channel's failure from its text alone; None if the text is not enough."""
     known = (*(_UNIX_WORDS if unix else ()), *_WORDS, *_ALERTS)
     found = next((diagnosis for words, diagnosis in known if words in failure.reason), None)
     if found is None and any(words in failure.reason for words in _HANGING_UP):

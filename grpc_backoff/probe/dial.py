@@ -1,8 +1,8 @@
-"""The stages of an attempt below HTTP/2: name resolution, TCP, TLS.
+"""The stages of an attempt below HTTP/2: name resolution, TCP and TLS.
 
-Each function is one stage. It returns what the next stage needs, or raises a `ConnectError` with the stage and the
-reason, whose cause is the underlying error. Cancelling any of them leaves no socket and no task behind. Their combined
-time limit is up to the caller (CB-3).
+Each stage is a function. It returns what the next stage needs, or raises a `ConnectError` with the stage and the
+reason, whose cause is the underlying error. Cancelling a stage leaves no socket and no task behind. The caller has to
+limit their combined time (CB-3).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ CLOSED_WITHIN = 0.2
 """How long an orderly close of TLS or HTTP/2 may delay closing the socket, in seconds."""
 
 _STAGGER = 0.25
-"""Happy Eyeballs: how long to wait for one address before trying the next in parallel, in seconds (gRFC A61)."""
+"""How long to wait for one address before trying the next in parallel, in seconds (Happy Eyeballs, gRFC A61)."""
 _FAR_OFF = 24 * 3600.0
-"""asyncio has its own limit on handshakes; this makes the attempt's limit expire first."""
+"""A timeout for asyncio's handshakes, in seconds, that is long enough for the attempt's own limit to expire first."""
 
 _SHORT = {
     "commonName": "CN",
@@ -60,7 +60,7 @@ class Dialled:
 async def resolve(target: Target) -> Sequence[Address]:
     """Return the addresses of a target in the order in which to try them, alternating between families (gRFC A61).
 
-    The system's resolver is called in a thread: if it hangs, the thread outlives a cancelled attempt.
+    The system's resolver is called in a thread. If it hangs, the thread outlives a cancelled attempt.
     """
     if target.addresses:
         return target.addresses
@@ -82,8 +82,8 @@ def _taking_turns(addresses: Iterable[Address]) -> Sequence[Address]:
 async def reach(addresses: Sequence[Address]) -> Dialled:
     """Connect a socket to the first address that answers (Happy Eyeballs, RFC 8305).
 
-    The next address is tried when the previous one fails, or in parallel if that takes long: an address that drops
-    packets must not use up the attempt's limit.
+    The next address is tried when the previous one fails, or in parallel if that takes long, because an address that
+    drops packets must not use up the attempt's limit.
     """
     waiting = deque(addresses)
     running: dict[asyncio.Task[socket.socket], Address] = {}
@@ -107,7 +107,10 @@ async def reach(addresses: Sequence[Address]) -> Dialled:
 
 
 def _most_telling(errors: Sequence[BaseException]) -> BaseException:
-    """Return a refusal if there is one, because a host answered; else the last: earlier ones may just lack IPv6."""
+    """Return the most informative error: a refusal if there is one, because it came from a host, or else the last.
+
+    Earlier errors may only mean that this machine has no IPv6.
+    """
     return next((error for error in errors if isinstance(error, ConnectionRefusedError)), errors[-1])
 
 
@@ -126,7 +129,7 @@ async def _connected(address: Address) -> socket.socket:
 async def _discard(tasks: Collection[asyncio.Task[socket.socket]]) -> None:
     for task in tasks:
         if not task.cancel() and task.exception() is None:
-            task.result().close()  # it connected too, at the same moment
+            task.result().close()  # this one connected at the same moment
     if tasks:
         await asyncio.wait(tasks)
 
@@ -136,7 +139,7 @@ async def secure(
 ) -> ProtocolT:
     """Attach a protocol to a connected socket, over TLS if there is a context for it.
 
-    The transport owns the socket from here on; on an error, the socket is closed.
+    The transport then owns the socket. If this fails, the socket is closed.
     """
     loop = asyncio.get_running_loop()
     connect: Callable[..., Any] = loop.create_connection
@@ -155,7 +158,7 @@ async def secure(
         _, protocol = await connect(make_protocol, **how)
     except BaseException as error:
         if not isinstance(loop, asyncio.BaseEventLoop):
-            # uvloop closes the descriptor, not always through the socket object, which would then close it again.
+            # uvloop closes the descriptor, but not always through the socket object, which would then close it again.
             sock.detach()
         if isinstance(error, OSError):
             raise ConnectError(Failure(Stage.TLS, _handshake_words(error))) from error
@@ -209,14 +212,14 @@ def _handshake_words(error: OSError) -> str:
 
 
 def in_words(error: BaseException) -> str:
-    """Return the text of a socket error, without numbers, addresses and places in source files."""
+    """Return the text of a socket error, without error numbers, addresses and source locations."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return str(error.verify_message)
     if isinstance(error, ssl.SSLError):
         return (getattr(error, "reason", None) or str(error)).replace("_", " ").lower()
     if isinstance(error, socket.gaierror):
         return error.strerror or str(error)
-    if isinstance(error, UnicodeError):  # what encoding a name for the resolver raises
+    if isinstance(error, UnicodeError):  # raised when a name is encoded for the resolver
         return "this is not a host name"
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)

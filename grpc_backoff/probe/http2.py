@@ -1,7 +1,7 @@
-"""Dials with asyncio and h2, and so observes every stage of an attempt: resolve, tcp, tls, settings.
+"""Dials with asyncio and h2 in order to observe every stage of an attempt: resolve, tcp, tls, settings.
 
-It opens no streams, so its connections carry no RPCs. It serves to find out how far a connection comes, how long each
-stage takes and what the server sends, and to hold a connection that counts as established. `dial.py` implements the
+The connector opens no streams, so its connections carry no RPCs. It shows how far an attempt gets, how long each stage
+takes and what the server sends, and it can hold a connection that counts as established. `dial.py` implements the
 stages below HTTP/2, and `wire.py` interprets HTTP/2's bytes.
 """
 
@@ -37,23 +37,23 @@ __all__ = ["Http2Connection", "Http2Connector"]
 _LOG = logging.getLogger(__name__)
 
 _CHUNK = 4 * 1024
-"""How many bytes are processed in one turn of the event loop: a flood of small frames must not block it."""
+"""How many bytes are processed in one turn of the event loop, so that a flood of small frames does not block it."""
 
 
 class Http2Connection(asyncio.BufferedProtocol):
     """An HTTP/2 connection without streams that follows the protocol.
 
-    It acknowledges SETTINGS and PING, and ends when the server sends GOAWAY, closes, or violates HTTP/2. It is an
-    asyncio protocol for its transport, and a `Connection` for the rest of the library.
+    It acknowledges SETTINGS and PING, and ends when the server sends GOAWAY, closes the connection, or violates HTTP/2.
+    It is an asyncio protocol for its transport, and a `Connection` for the rest of the library.
 
     Attributes:
         address: the server's address.
         security: what TLS negotiated; None without TLS.
-        closed: done when the socket is closed.
+        closed: a future that is done when the socket is closed.
     """
 
     def __init__(self, address: Address) -> None:
-        """Prepare for a transport."""
+        """Start without a transport, which `connection_made` supplies."""
         self.address = address
         self._loop = asyncio.get_running_loop()
         self._wire = Wire()
@@ -69,7 +69,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._lingering: asyncio.TimerHandle | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
-    # For the rest of the library.
+    # Methods for the rest of the library.
 
     @property
     def settings(self) -> Mapping[str, int]:
@@ -86,7 +86,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         return not self._ended.done()
 
     def last_used(self) -> float:
-        """Return minus infinity: no RPC ever uses it."""
+        """Return minus infinity, because no RPC ever uses the connection."""
         return -math.inf
 
     def loss(self) -> Loss | None:
@@ -94,21 +94,21 @@ class Http2Connection(asyncio.BufferedProtocol):
         return self._ended.result() if self._ended.done() else None
 
     async def lost(self) -> Loss:
-        """Wait until the connection ends; return the loss."""
+        """Wait until the connection ends, and return how it ended."""
         return await asyncio.shield(self._ended)
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:
-        """Return at once: nothing dials except the connector."""
+        """Return at once, because only the connector dials."""
 
     def retire(self) -> None:
-        """Send GOAWAY and close."""
+        """Send GOAWAY and close the connection."""
         self._wire.say_goodbye()
         self._act()
 
-    # For the connector.
+    # Methods for the connector.
 
     def begin(self) -> None:
-        """Send the client's preface."""
+        """Send the client's connection preface."""
         self._act()
 
     async def settled(self) -> Mapping[str, int]:
@@ -130,13 +130,13 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     def _failure(self) -> Failure:
         if isinstance(self._error, ssl.SSLError):
-            # TLS 1.3 completes on this side before the server has checked our certificate.
+            # In TLS 1.3, the handshake completes on this side before the server has checked our certificate.
             return Failure(Stage.TLS, f"the server closed the connection after the handshake: {in_words(self._error)}")
         reason = self._ended.result().reason
         what = describe(self.head) if self.head else "it had sent nothing"
         return Failure(Stage.SETTINGS, reason if what in reason else f"{reason}; {what}")
 
-    # For the transport.
+    # Methods for the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport; nothing is sent before `begin`."""
@@ -151,16 +151,16 @@ class Http2Connection(asyncio.BufferedProtocol):
         """Process the data received, and respond."""
         self._wire.feed(bytes(self._buffer[:nbytes]))
         self._act()
-        if nbytes == len(self._buffer):  # there is more; uvloop would keep reading before serving others
+        if nbytes == len(self._buffer):  # there is more, and uvloop would read it all before serving others
             self._read(False)
             self._loop.call_soon(self._read, True)
 
     def eof_received(self) -> None:
-        """Record that the server closed; the transport closes itself."""
+        """Record that the server closed the connection; the transport then closes itself."""
         self._end(Loss("the server closed the connection"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Record the end, if it was not known before."""
+        """Record the end of the connection, unless it is known already."""
         self._transport = None
         self._end(Loss(_ending(exc)), exc)
         if self._lingering is not None:
@@ -186,7 +186,7 @@ class Http2Connection(asyncio.BufferedProtocol):
                 self._transport.pause_reading()
 
     def _act(self) -> None:
-        """Send what the wire has to send, and notify those waiting for its findings."""
+        """Send what the wire has to send, and report the SETTINGS and the loss that it has found."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(self._wire.to_send())
         if self._wire.settings is not None and not self._decided.done():
@@ -217,7 +217,7 @@ class Http2Connector:
         server_name: str | None = None,
         on_stage: Callable[[StageRecord], object] = lambda _: None,
     ) -> None:
-        """Store what every attempt needs.
+        """Store the arguments that every attempt needs.
 
         Args:
             target: the server's address, in gRPC's syntax or already parsed.
@@ -227,7 +227,7 @@ class Http2Connector:
                 exceptions are logged.
 
         Raises:
-            OptionError: the target is not valid, or cannot be dialled from here.
+            OptionError: the target is not valid, or cannot be dialled directly.
         """
         self.target = parse_target(target) if isinstance(target, str) else target
         if tls is not None:
@@ -237,8 +237,8 @@ class Http2Connector:
         self.on_stage = on_stage
         self._open: set[Http2Connection] = set()
 
-    async def connect(self, limit: float, *, proven: bool = False) -> Http2Connection:  # noqa: ARG002 - it watches none
-        """Make one attempt; see `Connector.connect`. At its limit it fails by itself, with the stage it had reached."""
+    async def connect(self, limit: float, *, proven: bool = False) -> Http2Connection:  # noqa: ARG002 - `proven` makes no difference here
+        """Make one attempt; see `Connector.connect`. If the limit expires, the error names the stage reached."""
         attempt = _Attempt(self)
         try:
             async with asyncio.timeout(limit if math.isfinite(limit) else None):
@@ -247,11 +247,11 @@ class Http2Connector:
             raise attempt.overdue(limit) from attempt.cause(error)
 
     def decided(self) -> bool:
-        """Return False: `connect` returns every outcome at once."""
+        """Return False, because `connect` returns every outcome as soon as it is known."""
         return False
 
     async def close(self, grace: float | None) -> None:  # noqa: ARG002 - there are no calls to wait for
-        """Close everything; returns when the sockets are closed."""
+        """Close all connections, and wait until their sockets are closed."""
         connections = tuple(self._open)
         for connection in connections:
             connection.retire()
@@ -264,7 +264,7 @@ class Http2Connector:
 
 
 class _Attempt:
-    """One attempt: the stage it has reached, and when."""
+    """One attempt: the stage that it has reached, and when."""
 
     def __init__(self, connector: Http2Connector) -> None:
         self._connector = connector
@@ -275,7 +275,7 @@ class _Attempt:
         self._connection: Http2Connection | None = None
 
     async def run(self) -> Http2Connection:
-        """Go through the stages, with one address after another while there are any left."""
+        """Go through the stages with one address after another, until one succeeds or none is left."""
         addresses = await resolve(self._connector.target)
         self._tell(Resolved(took=self._lap(), addresses=addresses))
         errors = []
@@ -327,14 +327,14 @@ class _Attempt:
         return connection
 
     def overdue(self, limit: float) -> ConnectError:
-        """Return the error for the limit expiring at this stage."""
+        """Return the error to raise if the limit expires at the current stage."""
         head = self._head()
         said = f"; {describe(head)}" if head else ""
         words = f"{self._where}: {_MISSING[self._stage]} within {limit:.3g} s of the attempt's start{said}"
         return ConnectError(Failure(self._stage, words))
 
     def cause(self, error: TimeoutError) -> BaseException:
-        """Return the underlying cause if the limit expires at this stage."""
+        """Return the cause of the error to raise if the limit expires at the current stage."""
         return NoSettings(self._head(), error) if self._stage is Stage.SETTINGS else error
 
     def _head(self) -> bytes:
@@ -348,31 +348,31 @@ class _Attempt:
     def _tell(self, record: StageRecord) -> None:
         try:
             self._connector.on_stage(record)
-        except Exception:  # noqa: BLE001 - CH-11: whatever it is, it is the listener's
-            _LOG.exception("a listener to the stages of connecting to %s raised", self._connector.target.text)
+        except Exception:  # noqa: BLE001 - CH-11: a listener may raise anything
+            _LOG.exception("a listener for the stages of connecting to %s raised", self._connector.target.text)
 
 
 _ORDER = (Stage.RESOLVE, Stage.TCP, Stage.TLS, Stage.SETTINGS)
 _MISSING = {
-    Stage.RESOLVE: "its addresses were not found",
-    Stage.TCP: "no answer to the connection request",
+    Stage.RESOLVE: "name resolution did not complete",
+    Stage.TCP: "the connection was not established",
     Stage.TLS: "the TLS handshake did not complete",
     Stage.SETTINGS: "no SETTINGS frame",
 }
 
 
 async def _let_read() -> None:
-    """Let the event loop read once more before we write.
+    """Let the event loop read before anything is written.
 
-    A server that misses a client certificate sends an alert and hangs up when TLS 1.3 has completed on this side. A
-    write that finds the socket reset closes the transport, and the alert would never be read.
+    If a client certificate is missing, a server with TLS 1.3 sends an alert and hangs up after the handshake has
+    completed on this side. Writing to a socket that was reset closes the transport, and the alert would never be read.
     """
     await asyncio.sleep(0)  # the loop now notices pending data, and queues the read after us
     await asyncio.sleep(0)
 
 
 def _whole(errors: Sequence[ConnectError]) -> ConnectError:
-    """Combine the failures of several addresses: the stage of the one that came furthest, and all reasons."""
+    """Combine the failures of several addresses: the stage of the one that got furthest, and all reasons."""
     furthest = max(errors, key=lambda error: _ORDER.index(error.failure.stage))
     whole = ConnectError(Failure(furthest.failure.stage, "; ".join(error.failure.reason for error in errors)))
     whole.__cause__ = furthest.__cause__
@@ -390,5 +390,5 @@ def _ending(error: Exception | None) -> str:
 def _check_alpn(security: Security) -> None:
     if security.alpn != ALPN:
         chosen = "none" if security.alpn is None else repr(security.alpn)
-        words = f"the server accepted TLS, but not HTTP/2: ALPN {ALPN!r} is required, it chose {chosen}"
+        words = f"the server accepted TLS, but not HTTP/2: ALPN {ALPN!r} is required; the server chose {chosen}"
         raise ConnectError(Failure(Stage.TLS, words)) from WrongAlpn(security.alpn)

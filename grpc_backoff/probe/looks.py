@@ -1,7 +1,7 @@
 """Further probes of a server after a failed attempt, to distinguish causes that look the same from outside.
 
-Each takes a few seconds at most. None trusts the server, and none sends data after a TLS handshake. If a probe fails,
-the original failure stands.
+Each takes a few seconds at most. None of them trusts the server or sends data after a TLS handshake. If a probe fails,
+the explanation of the original failure does not change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Plaintext:
 
 
 async def look_in_plaintext(address: Address) -> Plaintext:
-    """Start HTTP/2 without TLS."""
+    """Start HTTP/2 without TLS, and return the server's response."""
     connector = Http2Connector(Target(str(address), str(address), DEFAULT_PORT, (address,)))
     try:
         await connector.connect(_LIMIT)
@@ -49,7 +49,7 @@ async def look_in_plaintext(address: Address) -> Plaintext:
 async def look_for_tls(
     address: Address, server_name: str, *, newest: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
 ) -> Security | None:
-    """Make a TLS handshake that accepts any certificate, and HTTP/1.1 as well; None if it fails."""
+    """Make a TLS handshake that accepts any certificate, and HTTP/1.1 as well as HTTP/2; None if it fails."""
     tls = _taking_any_certificate()
     tls.maximum_version = newest
     tls.set_alpn_protocols([ALPN, "http/1.1"])
@@ -58,10 +58,10 @@ async def look_for_tls(
 
 
 async def look_at_certificate(address: Address, server_name: str) -> Security | None:
-    """Return what the server presents, including its certificate, valid or not; None if the handshake fails.
+    """Return what TLS negotiated and the server's certificate, valid or not; None if the handshake fails.
 
-    The ssl module exposes a certificate's content only if it was verified. So the first handshake fetches the
-    certificate, and the second trusts exactly that one.
+    The ssl module exposes the content of a certificate only if it was verified. The first handshake therefore fetches
+    the certificate, and the second trusts exactly that one.
     """
     found = await _shake_hands(address, server_name, _taking_any_certificate())
     if found is None:

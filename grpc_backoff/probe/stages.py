@@ -1,8 +1,8 @@
 """Frozen records of what each stage of an attempt found, for callers that want more than the outcome.
 
-A connector that observes the stages reports them as they complete, in this order: `Resolved`, `Reached`, with TLS
-`Secured`, and `Settled`. If a target has several addresses and one of them fails after it was reached, `PassedOver`
-reports that, followed by `Reached` for the next. `took` is the duration of each stage alone, in seconds.
+A connector that observes the stages reports them as they complete, in this order: `Resolved`, `Reached`, `Secured`
+(only with TLS), and `Settled`. If a target has several addresses and one of them fails after it was reached,
+`PassedOver` reports that, followed by `Reached` for the next. `took` is the duration of that stage alone, in seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """A server's certificate: its names, its issuer and its validity; a time is None if it is malformed."""
+    """A server's certificate: its names, its issuer and its period of validity. A time is None if it is malformed."""
 
     subject: str
     issuer: str
@@ -51,7 +51,7 @@ class Security:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """The target's addresses have been resolved; they are in the order in which they are tried."""
+    """The target's addresses have been resolved; `addresses` has them in the order in which they are tried."""
 
     took: float
     addresses: Sequence[Address]
@@ -59,7 +59,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """A socket is connected to one of them; `failed` holds those that failed before, with the reason."""
+    """A socket is connected to `address`; `failed` has the addresses that failed before, with the reasons."""
 
     took: float
     address: Address
@@ -76,7 +76,7 @@ class Secured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """The server's SETTINGS frame has arrived (CB-6), with these values; other settings have HTTP/2's defaults."""
+    """The server's SETTINGS frame has arrived (CB-6) with these values; all other settings have HTTP/2's defaults."""
 
     took: float
     settings: Mapping[str, int]
@@ -84,7 +84,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOver:
-    """An address failed after it was reached, and another one follows."""
+    """An address failed after it was reached, and the next one is tried."""
 
     took: float
     address: Address
@@ -99,11 +99,11 @@ class NoSettings(Exception):  # noqa: N818 - named after what is missing
 
     Attributes:
         head: the first bytes received, if any.
-        error: the socket error or the timeout that ended it; None if one side closed the connection.
+        error: the socket error or the timeout that ended the attempt; None if one side closed the connection.
     """
 
     def __init__(self, head: bytes, error: BaseException | None) -> None:
-        """Store both."""
+        """Store the bytes and the error."""
         super().__init__(head, error)
         self.head = head
         self.error = error

@@ -1,8 +1,8 @@
-"""The bytes of an HTTP/2 connection on which a client opens no streams: feed it what arrives, send what it returns.
+"""The client's side of an HTTP/2 connection without streams, as bytes in and bytes out.
 
-No sockets and no clocks here. h2 implements the protocol; this module extracts what matters to a connector: that the
-server's SETTINGS frame arrived and what it contains, and that the server ended the connection, properly or by a
-protocol violation. No input from a server makes it raise.
+This module uses no sockets and no clocks. h2 implements the protocol; this module extracts what a connector needs to
+know: that the server's SETTINGS frame arrived and what it contains, and that the server ended the connection, properly
+or by violating the protocol. No input from a server makes it raise an exception.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _GRPC_SETTINGS = {0xFE03: "GRPC_ALLOW_TRUE_BINARY_METADATA", 0xFE04: "GRPC_PREFE
 
 
 class Wire:
-    """The bytes of one connection.
+    """The state of one connection. Call `feed` with the bytes that arrive, and send those that `to_send` returns.
 
     Attributes:
         head: the first bytes received.
         settings: the server's SETTINGS so far, by their names in RFC 9113; None before the first frame.
-        loss: how the connection ended, as far as the bytes tell; nothing is read after that.
+        loss: how the connection ended, as far as the bytes show; nothing is read after that.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Wire:
         return bytes(self._h2.data_to_send())
 
     def say_goodbye(self) -> None:
-        """Prepare GOAWAY(NO_ERROR); nothing that arrives afterwards is read."""
+        """Prepare GOAWAY(NO_ERROR); anything that arrives afterwards is ignored."""
         if self.loss is None:
             self._h2.close_connection()
             self.loss = Loss("it was closed on this side", graceful=True)
@@ -87,7 +87,7 @@ class Wire:
         length = int.from_bytes(self._unread[:3])
         if self.settings is None and not _begins_with_settings(self._unread):
             self._break_off(describe(self.head), ErrorCodes.PROTOCOL_ERROR)
-        elif length > self._h2.max_inbound_frame_size:  # before it has fully arrived, so that it cannot fill our memory
+        elif length > self._h2.max_inbound_frame_size:  # reject it before it arrives, so that it cannot fill memory
             self._break_off(f"it announced a frame of {length} bytes", ErrorCodes.FRAME_SIZE_ERROR)
         elif len(self._unread) >= _FRAME_HEADER + length:
             frame = bytes(self._unread[: _FRAME_HEADER + length])
@@ -102,7 +102,7 @@ class Wire:
     def _take(self, frame: bytes) -> None:
         try:
             events = self._h2.receive_data(frame)
-        except Exception as error:  # noqa: BLE001 - whatever a server's bytes do to the parser, they are the server's
+        except Exception as error:  # noqa: BLE001 - the parser may raise anything for invalid input
             self.loss = Loss(f"it violated HTTP/2: {error}")  # h2 has prepared a GOAWAY
             return
         for event in events:
@@ -145,7 +145,7 @@ def describe(head: bytes) -> str:
 
 
 def _frame(data: bytes | bytearray) -> tuple[Frame | None, int]:
-    """Parse a frame header; returns no frame if it is not one."""
+    """Parse a frame header, and return the frame and its length; the frame is None if the header is not valid."""
     try:
         return Frame.parse_frame_header(memoryview(bytes(data[:_FRAME_HEADER])))
     except HyperframeError:

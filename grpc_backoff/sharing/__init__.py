@@ -1,4 +1,4 @@
-"""What the channels of one process share, in both APIs: the schedules of targets, by key.
+"""The schedules that the channels of one process share, by key, for both APIs.
 
 Internal: programs import from `grpc_backoff`.
 """

@@ -20,17 +20,17 @@ _digests: WeakKeyDictionary[grpc.ChannelCredentials, Hashable] = WeakKeyDictiona
 
 
 class Key:
-    """Identifies what is dialled, and how: channels with equal keys dial the same thing in the same way.
+    """Identifies what a channel dials, and how. Channels with equal keys share a schedule.
 
-    Its parts are the target as given; None for insecure channels, a digest of the PEMs for TLS, or the identity of
-    other credentials; the connect policy; the options that are passed on to grpcio's core; and the compression. It is
-    looked up several times for each channel, so its hash is computed once.
+    The parts are the target as given; the credentials (None for an insecure channel, a digest of the PEMs for TLS, or
+    else their identity); the connect policy; the options that are passed on to grpcio's core; and the compression. A
+    key is looked up several times for each channel, so its hash is computed once.
     """
 
     __slots__ = ("_hash", "_parts")
 
     def __init__(self, *parts: Hashable) -> None:
-        """Store the parts, the target first.
+        """Store the parts; the first one is the target.
 
         Raises:
             TypeError: a part is not hashable.
@@ -47,7 +47,7 @@ class Key:
         return self._hash
 
     def __repr__(self) -> str:
-        """Omit credentials and options, which may contain secrets."""
+        """Return a representation without credentials and options, which may contain secrets."""
         return f"Key({self._parts[0]!r})"
 
 
@@ -58,11 +58,11 @@ def key_of(
     options: Sequence[tuple[Any, Any]],
     compression: grpc.Compression | None,
 ) -> Key | None:
-    """Return a channel's key; None if it shares with no other channel.
+    """Return a channel's key; None if the channel shares nothing with others.
 
-    That is the case with a separate pool of subchannels, as in grpcio, and if an option's value cannot be compared with
-    that of another channel. The order of options does not matter, nor does an option that follows another with the same
-    name (CH-9).
+    It shares nothing if it has a separate pool of subchannels, as in grpcio, or if the value of one of its options
+    cannot be hashed. The order of the options does not matter; if a name occurs twice, only the first option counts
+    (CH-9).
     """
     held = first_values(options)
     if held.get(_LOCAL_POOL):
@@ -77,8 +77,9 @@ def key_of(
 def _security(credentials: grpc.ChannelCredentials) -> Hashable:
     """Return the part of a key that identifies these credentials.
 
-    grpcio keeps the PEMs of `ssl_channel_credentials` in a readable, though private, attribute. If a release keeps them
-    elsewhere, or the credentials are more than PEMs (such as a custom signer), their identity is used.
+    grpcio keeps the PEMs of `ssl_channel_credentials` in a private attribute, from which they are read. If a release of
+    grpcio keeps them elsewhere, or the credentials contain more than PEMs (such as a custom signer), the identity of
+    the credentials is used instead.
     """
     known = _digests.get(credentials)
     if known is None:
@@ -102,9 +103,9 @@ def _digest(credentials: grpc.ChannelCredentials) -> Hashable | None:
 
 
 class _Identity:
-    """Represents credentials about which nothing is known; equal only to itself."""
+    """Represents credentials whose content is unknown; equal only to itself."""
 
     __slots__ = ("__weakref__",)
 
     def __init__(self, _credentials: grpc.ChannelCredentials) -> None:
-        """Keep no reference: the table of schedules must not keep credentials alive."""
+        """Keep no reference to the credentials, because the table of schedules must not keep them alive."""

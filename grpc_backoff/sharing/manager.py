@@ -1,4 +1,4 @@
-"""The base class of both APIs' managers: one machine and its steps, coordinated with others of its key."""
+"""The base class of both APIs' connection managers, which step their machines on the schedule of their key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, State
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.sharing.registry import Home, Registry
+from grpc_backoff.sharing.registry import Entry, Home, Registry
 
 __all__ = ["SteppedManager"]
 
@@ -23,7 +23,7 @@ class _Standing(Protocol):
     """A connection that may have ended."""
 
     def alive(self) -> bool:
-        """Return whether it is still up, as far as is known right now; never blocks."""
+        """Return whether the connection is still up, as far as is currently known; never blocks."""
         ...
 
 
@@ -34,15 +34,16 @@ class SteppedManager(ABC, Generic[ConnectionT]):
     """Steps the machine of one target's connection; subclasses execute its effects.
 
     Attributes:
-        connection: the connection that calls may use; None unless READY. It may have just ended: check `alive`.
+        connection: the connection that calls may use; None unless READY. It may just have ended, so check `alive`.
     """
 
     def __init__(
         self, machine: m.Machine, *, clock: Clock, rng: Random, home: Home, key: Hashable | None, schedules: Registry
     ) -> None:
-        """Join the managers with the same `key`; with None, a manager has its own schedule (SH-3).
+        """Join the managers with the same `key`; if `key` is None, the manager has a separate schedule (SH-3).
 
-        Call it when everything else is ready: from here on, other threads may deliver notifications.
+        Subclasses call this when everything else is ready, because other threads may deliver notifications from then
+        on.
         """
         self.connection: ConnectionT | None = None
         self._machine = machine
@@ -53,13 +54,13 @@ class SteppedManager(ABC, Generic[ConnectionT]):
         self._stepping = False
         self._to_tell: list[ConnectionEvent | None] = []
         self._membership = schedules.join(key, self.hear, home, clock.now())
-        self._state = m.MachineState(key=self._membership.schedule, member=self._membership.number)
+        self._state = m.MachineState(key=self._membership.entry.schedule, member=self._membership.number)
 
-    # For subclasses.
+    # For subclasses to implement.
 
     @abstractmethod
     def hear(self, news: ConnectionEvent | None) -> None:
-        """Handle a change of the schedule by another manager, and the event that caused it; from any thread."""
+        """Handle a change that another manager made to the schedule, and the event that caused it. Thread-safe."""
 
     @abstractmethod
     def _carry_out(self, effect: m.Effect) -> None:
@@ -67,23 +68,23 @@ class SteppedManager(ABC, Generic[ConnectionT]):
 
     @abstractmethod
     def _changed(self, state: State) -> None:
-        """Report a new state of the machine, before its effects are executed."""
+        """Report the machine's new state. This is called before the machine's effects are executed."""
 
     @abstractmethod
     def _later(self, work: Callable[[], None]) -> None:
-        """Schedule something to run soon, on the thread that steps the machine."""
+        """Run `work` soon, on the thread that steps the machine."""
 
     # For the channel.
 
     @property
     def state(self) -> State:
-        """The channel's current state; not READY if the connection has ended, even if that was not handled yet."""
+        """The channel's current state; IDLE if the connection has ended, even if that has not been handled yet."""
         connection = self.connection
         gone = connection is not None and not connection.alive()
         return State.IDLE if gone else self._state.state
 
     def status(self) -> ConnectionStatus:
-        """Return what the channel is doing (CH-11). Safe in any thread: it changes nothing."""
+        """Return the channel's status (CH-11). Any thread may call this, because it changes nothing."""
         state = self._state
         start = state.next_start
         return ConnectionStatus(
@@ -99,7 +100,7 @@ class SteppedManager(ABC, Generic[ConnectionT]):
     # Driving the machine.
 
     def _feed(self, given: m.Input) -> None:
-        """Step the machine. Effects may produce further inputs, which wait until the earlier effects are done."""
+        """Step the machine with an input. Inputs produced by its effects wait until the earlier effects are done."""
         self._inputs.append(given)
         self._drain()
 
@@ -117,43 +118,46 @@ class SteppedManager(ABC, Generic[ConnectionT]):
                 self._membership.tell_others(event)
 
     def _step(self, given: m.Input) -> bool:
-        """Process the first input; return False if it has to wait for another manager's step in this thread."""
-        membership = self._membership
-        with membership.lock:
-            if membership.stepping:
+        """Process the first input; return False if it must wait for another manager's step in this thread."""
+        entry = self._membership.entry
+        with self._membership.lock:
+            if entry.stepping:
                 self._later(self._drain)
                 return False
-            membership.stepping = True
+            entry.stepping = True
             try:
                 self._inputs.popleft()
-                before, effects = self._state.state, self._decide(given)
+                before, effects = self._state, self._decide(given, entry)
             finally:
-                membership.stepping = False
-        if self._state.phase is not m.Phase.READY:
+                entry.stepping = False
+        now = self._state
+        if now.phase is not m.Phase.READY:
             self.connection = None
-        if self._state.state is not before:
-            self._changed(self._state.state)
+        if now.phase is not before.phase and now.state is not before.state:
+            self._changed(now.state)
         for effect in effects:
             if isinstance(effect, m.TellOthers):
-                self._to_tell.append(effect.event)  # sent when all is done: a connection may end as it is made
+                self._to_tell.append(effect.event)  # sent last: a new connection may end at once
             else:
                 self._carry_out(effect)
         return True
 
-    def _decide(self, given: m.Input) -> Sequence[m.Effect]:
+    def _decide(self, given: m.Input, entry: Entry) -> Sequence[m.Effect]:
         if self._state.phase is m.Phase.CLOSED:
             return ()  # closed is final; later inputs are ignored
-        now, membership = self._clock.now(), self._membership
-        state = self._state._replace(key=membership.schedule)
+        now = self._clock.now()
+        state = self._state
+        if state.key is not entry.schedule:
+            state = state._replace(key=entry.schedule)
         try:
             self._state, effects = self._machine.step(state, given, now, self._rng)
         except Exception:
             if self._timer is not None or not (state.in_flight or state.next_start is not None):
                 raise
-            # From a generator supplied by the program. Nothing else would ever wake this manager.
+            # The random generator, which the program may supply, has raised. Nothing else would ever wake this manager.
             _LOG.exception("a step of the connection to %s raised", self._machine.target)
             return (m.ArmTimer(now + self._machine.policy.initial_backoff),)
-        membership.schedule = self._state.key
+        entry.schedule = self._state.key
         return effects
 
     def _leave(self) -> None:

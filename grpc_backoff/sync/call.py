@@ -1,13 +1,14 @@
-"""A call with no attempt yet, a current one, or several behind it: the threaded shells of `calls.machine`.
+"""Threaded calls that may wait for a connection or be repeated: the threaded shells of `calls.machine`.
 
-They execute the machine's effects and feed it inputs; all decisions are the machine's. There are two:
+A call executes its machine's effects and feeds the machine inputs; the machine makes all decisions. There are two
+shells:
 
-* a blocking call does everything in its caller's thread, and sleeps there. Other threads put their notifications into
-  its mailbox, for example that there is a connection.
-* a future or a response stream can be used by any thread at any time. Each thread that notifies it steps the machine,
-  one at a time, and its timer is run by the conductor.
+* A blocking call does everything in its caller's thread, and sleeps there. Other threads put notifications, for example
+  that there is a connection, into its mailbox.
+* A future or a response stream can be used by any thread at any time. Each thread that notifies it steps the machine,
+  one thread at a time, and the conductor runs its timer.
 
-To its caller, the latter is one of grpcio's own rendezvous objects (`rendezvous.py`).
+To its caller, a future or a response stream is one of grpcio's own rendezvous objects (`rendezvous.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
@@ -22,6 +24,7 @@ from typing import Any, Protocol
 import grpc
 
 from grpc_backoff.calls import machine as m
+from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.channel.call import BETWEEN, CallShell, Status
 from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.sync.calls import Calls
@@ -35,15 +38,17 @@ __all__ = ["Attempts", "BlockingCall", "Entry", "FutureCall", "Terms"]
 _LOG = logging.getLogger(__name__)
 
 _LONGEST_SLEEP = 3600.0
-"""The longest single wait, in seconds: the system has a limit far above, and a deadline may exceed it."""
+"""The longest single wait, in seconds. The operating system has a limit far above it, which a deadline may exceed."""
 _LONGEST_SLEEP_OF_MAIN = 0.25
-"""The longest in the main thread: a signal that arrives just as the thread falls asleep does not wake it (TH-6)."""
+"""The longest single wait in the main thread, in seconds, because a signal that arrives as the thread falls asleep does
+not wake it (TH-6)."""
+_BEGUN = m.Begun()
 _OF_CONNECTIONS = (m.ConnectionReady, m.Missed, m.NoConnection)
 
 
 Entry = tuple[CoreConnection, object, Any]
 """A connection that a call has entered, the token that keeps it open until the call leaves, and grpc's own
-multicallable on it. A plain tuple: every call on a READY channel creates one."""
+multicallable on it. This is a plain tuple, because every call on a READY channel creates one."""
 
 
 class Attempts(Protocol):
@@ -54,14 +59,18 @@ class Attempts(Protocol):
         ...
 
     def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> Any:
-        """Make an attempt, with metadata that replaces the caller's same keys.
+        """Make an attempt with a timeout in seconds; `instead` replaces the caller's metadata with the same keys.
 
-        A blocking attempt returns its result, or raises. Any other returns grpcio's call object.
+        A blocking attempt returns its result or raises its error. Any other attempt returns grpcio's call object.
         """
         ...
 
+    def failed(self) -> None:
+        """After a failed attempt, keep the requests that the attempt's thread still reads."""
+        ...
+
     def committed(self) -> None:
-        """Stop keeping requests: there will be no further attempt."""
+        """Stop keeping requests, because there will be no further attempt."""
         ...
 
 
@@ -70,14 +79,14 @@ class Terms(NamedTuple):
     """The arguments that start a call.
 
     Attributes:
-        calls: what the channel's calls share.
+        calls: the environment that the channel's calls share.
         machine: the rules for this call.
         attempts: makes its attempts.
-        timeout: the caller's timeout for the whole call, in seconds (RT-7), or the time left of the call being served
-            here.
-        limit: the service config's timeout, which bounds the whole call too, but is not part of `time_remaining`.
+        timeout: the caller's timeout for the whole call, in seconds (RT-7), or the time remaining on the inbound call
+            that is being served (deadline propagation).
+        limit: the service config's timeout, in seconds. It also bounds the whole call, but `time_remaining` ignores it.
         call_id: identifies the call in events and log lines; generated if None.
-        request: the single request that the attempts send, if there is one: for hooks.
+        request: the request, if the call has exactly one; it is passed to hooks.
     """
 
     calls: Calls
@@ -90,7 +99,7 @@ class Terms(NamedTuple):
 
 
 class _Life(CallShell):
-    """What both kinds share: the machine, and the execution of its effects."""
+    """The base class of blocking calls and futures: it steps the machine; subclasses execute the effects."""
 
     _calls: Calls
     exhausted_error = RetriesExhaustedError
@@ -98,13 +107,15 @@ class _Life(CallShell):
     def __init__(self, terms: Terms) -> None:
         calls, machine, attempts, timeout, limit, call_id, request = terms
         self._attempts: Attempts | None = attempts
-        super().__init__(calls, machine, timeout, limit, call_id, request)
+        self._request = request
+        self._inputs: deque[m.Input] = deque()
+        super().__init__(calls, machine, timeout, limit, call_id)
 
     def _step(self, given: m.Input) -> None:
         if self._state.phase is m.CallPhase.DONE:
             return  # the end is final; later inputs are ignored
         if isinstance(given, _OF_CONNECTIONS) and self._state.phase is not m.CallPhase.WAITING:
-            return  # the wait that it was for is over
+            return  # the call no longer waits for a connection
         before = self._state.phase
         self._state, effects = self._machine.step(self._state, given, self._calls.now(), self._calls)
         now = self._state.phase
@@ -133,13 +144,12 @@ class _Life(CallShell):
     def _status(self, error: Any) -> Status:
         return status_of(error)
 
-    def _ask_hook(self, effect: m.CallHook) -> m.HookDone:
-        failed = self._failed_call(effect)
-        return m.HookDone(self._calls.hooks.ask(effect.hook, failed, self._state.attempt_began, self._context))
+    def _ask_hook(self, hook: m.Hook, failed: FailedCall) -> m.HookDone:
+        return m.HookDone(self._calls.hooks.ask(hook, failed, self._state.attempt_began, self._context))
 
 
 class BlockingCall(_Life):
-    """A call whose caller waits for its end, in the caller's thread."""
+    """A call that blocks its caller's thread until it ends."""
 
     def __init__(self, terms: Terms) -> None:
         """Prepare the call without starting it."""
@@ -149,7 +159,7 @@ class BlockingCall(_Life):
         self._result: Any = None
 
     def run(self) -> Any:
-        """Make the call and return its result; raise the error of a failed call."""
+        """Make the call and return its result; raise its error if it fails."""
         try:
             self._carry_out(self._first)
             while self._state.phase is not m.CallPhase.DONE:
@@ -157,7 +167,7 @@ class BlockingCall(_Life):
         finally:
             self._calls.pending.discard(self)
             self._calls.goes_on(self)
-            self._end_span("CANCELLED")  # unless it has ended
+            self._end_span("CANCELLED")  # does nothing if the span has ended
         error, self._error = self._error, None
         if error is None:
             return self._result
@@ -167,16 +177,16 @@ class BlockingCall(_Life):
             del error  # its traceback refers to this frame, and so to the channel
 
     def feed(self, given: m.Input) -> None:
-        """Have the caller's thread step the machine; from any thread, and from finalizers: the queue is reentrant."""
+        """Pass an input to the caller's thread, which steps the machine. Any thread or finalizer may call this."""
         self._mailbox.put(given)
 
     def commit(self) -> None:
-        """Commit the call to the current attempt: its requests are too large to keep (RT-8). From any thread."""
+        """Commit the call to the current attempt, because its requests are too large to keep (RT-8). Thread-safe."""
         self.feed(m.Committed())
         self._keep_no_requests()
 
     def _receive(self) -> m.Input:
-        """Sleep until there is an input, or the timer is due."""
+        """Sleep until there is an input, or until the timer is due."""
         longest = _longest_sleep()
         while True:
             left = longest if self._wake is None else self._wake - self._calls.now()
@@ -202,16 +212,16 @@ class BlockingCall(_Life):
             case m.Emit(event):
                 self._emit(event)
             case m.CallHook():
-                self._inputs.append(self._ask_hook(effect))
+                self._inputs.append(self._ask_hook(effect.hook, self._failed_call(effect)))
             case m.FailAttempt(code):
                 self._not_connected(code)
             case m.FailSoon():
                 self._inputs.append(self._calls.pending.no_connection())
             case m.AbandonAttempt():
-                pass  # none is running while its caller is here
+                pass  # no attempt is running while its caller is here
 
     def _begin(self, effect: m.Begin) -> None:
-        assert self._attempts is not None, "a finished call starts no attempt"
+        assert self._attempts is not None, "a finished call must not start an attempt"
         entry = self._attempts.enter()
         if entry is None and self._calls.conductor.is_here():  # TH-6: a finalizer's call, which would wait for itself
             self._error = self._calls.pending.cannot_wait()
@@ -228,7 +238,7 @@ class BlockingCall(_Life):
             self._result = self._attempts.make(entry, effect.seconds, effect.metadata)
         except grpc.RpcError as error:
             self._failed_with(error, connection)
-        except Exception as error:  # noqa: BLE001 - of a channel that was closed, of metadata that are none
+        except Exception as error:  # noqa: BLE001 - a closed channel or wrong metadata
             self._error = error
             self._end_span("INTERNAL")
             self._inputs.append(m.AttemptBroken())
@@ -244,24 +254,26 @@ class BlockingCall(_Life):
         self._end_span(error.code().name)
         given = m.Begun() if self._machine.handed_over else self._failure(error)
         connection.failed(error.code())
-        while not self._mailbox.empty():  # received in the meantime: for example, that the call is committed
+        if self._attempts is not None:
+            self._attempts.failed()
+        while not self._mailbox.empty():  # inputs received in the meantime, such as a commit
             self._inputs.append(self._mailbox.get())
         self._inputs.append(given)
 
     def _finish(self, effect: m.Finish) -> None:
         if effect.ending is m.Ending.EXHAUSTED:
             self._error = self._exhausted(effect)
-        elif effect.ending is m.Ending.CANCELLED:  # by the channel's close: nothing else cancels a blocking call
+        elif effect.ending is m.Ending.CANCELLED:  # by closing the channel, as nothing else cancels it
             self._error = InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, CLOSED_DETAILS, (), ()))
 
 
 class FutureCall(_Life):
-    """A call that runs in the background: each thread that notifies it drives it on.
+    """A call that runs in the background; each thread that notifies it also steps its machine.
 
     Attributes:
-        state: grpcio's state of the call as a whole; guarded by its condition.
+        state: grpcio's state of the whole call; guarded by the condition that it contains.
         attempt: the attempt on a connection, or the last one; None while the call waits.
-        error: the error of a failed call; None if the attempt itself reports it.
+        error: the error of a failed call; None if the attempt itself reports the error.
     """
 
     def __init__(self, terms: Terms) -> None:
@@ -279,8 +291,8 @@ class FutureCall(_Life):
         self._broken: BaseException | None = None
 
     def start(self) -> None:
-        """Start the first attempt, or wait for a connection; an error while starting the first attempt is raised."""
-        self._drain(lambda: self._carry_out(self._first))
+        """Start the first attempt, or wait for a connection; an error while making the first attempt is raised."""
+        self._drain(self._first)
         if self._broken is not None:
             raise self._broken
         if self._due:
@@ -289,20 +301,20 @@ class FutureCall(_Life):
     # Driving the machine.
 
     def feed(self, given: m.Input) -> None:
-        """Step the machine; from any thread. Effects may produce further inputs, which wait for their turn."""
+        """Step the machine with an input. Inputs produced by its effects wait for their turn. Thread-safe."""
         self._inputs.append(given)
         self._drain()
         if self._due:
             self._calls.listeners.call(self._call_back)
 
-    def _drain(self, begin: Callable[[], None] | None = None) -> None:
+    def _drain(self, first: m.Begin | None = None) -> None:
         with self._lock:
             if self._stepping:
                 return
             self._stepping = True
             try:
-                if begin is not None:
-                    begin()
+                if first is not None:
+                    self._begin(first)
                 while self._inputs:
                     self._step(self._inputs.popleft())
             finally:
@@ -318,13 +330,14 @@ class FutureCall(_Life):
                 self._calls.pending.add(self)
             case m.ArmTimer(at):
                 self._cancel_timer()
-                self._timer = self._calls.conductor.call_at(at, lambda: self.feed(m.CallTimerFired()))
+                self._timer = self._calls.conductor.call_at(at, self._timer_fired)
             case m.CancelTimer():
                 self._cancel_timer()
             case m.Emit(event):
                 self._emit(event)
             case m.CallHook():
-                self._calls.listeners.call(lambda: self.feed(self._ask_hook(effect)))
+                failed = self._failed_call(effect)  # now: the call may end at its deadline before the hook begins
+                self._calls.listeners.call(lambda: self.feed(self._ask_hook(effect.hook, failed)))
             case m.FailAttempt(code):
                 self.attempt = None
                 self._not_connected(code)
@@ -339,20 +352,24 @@ class FutureCall(_Life):
             self._timer.cancel()
             self._timer = None
 
+    def _timer_fired(self) -> None:
+        self.feed(m.CallTimerFired())
+
     # Attempts.
 
     def _begin(self, effect: m.Begin) -> None:
-        assert self._attempts is not None, "a finished call starts no attempt"
+        assert self._attempts is not None, "a finished call must not start an attempt"
         entry = self._attempts.enter()
         self.attempt = None
         if entry is None:
             self._inputs.append(self._calls.pending.not_connected())
             return
-        self._begin_span()
+        if self._spans is not None:
+            self._begin_span()
         connection, token, _ = entry
         try:
             attempt = self._context.run(self._attempts.make, entry, effect.seconds, effect.metadata)
-        except Exception as error:  # noqa: BLE001 - of a serializer, of metadata that are none, of a closed channel
+        except Exception as error:  # noqa: BLE001 - a serializer, wrong metadata, or a closed channel
             connection.ended(token)
             self._error = self._broken = error
             self._end_span("INTERNAL")
@@ -363,34 +380,38 @@ class FutureCall(_Life):
             self.attempt = attempt
             self.state.condition.notify_all()
         if self._machine.handed_over:
-            self._inputs.append(m.Begun())
+            self._inputs.append(_BEGUN)
         if not attempt.add_callback(lambda: self._attempt_ended(attempt, entry)):
             self._attempt_ended(attempt, entry)
 
     def _attempt_ended(self, attempt: Any, entry: Entry) -> None:
-        """Notify the machine at once that an attempt has ended; on grpcio's thread."""
+        """Notify the machine that an attempt has ended. Called on grpcio's thread."""
         status = status_of(attempt)
         connection, token, _ = entry
         code = status.code
+        given: m.Input | None = None
+        if not self._machine.handed_over:  # otherwise, nothing is left to decide
+            succeeded = code is grpc.StatusCode.OK
+            given = m.OkStatus(self._calls.observed) if succeeded else self._failure(attempt)
         if code is grpc.StatusCode.OK:
             connection.served = True
-            given: m.Input = m.OkStatus(self._calls.observed)
         else:
-            given = self._failure(attempt)
             connection.failed(code)
         connection.ended(token)
         with self._lock:
             if attempt is not self.attempt:
                 return
             if self._settled:
-                self._settle(attempt)
-            else:
+                self._settle(attempt, status)
+            elif given is not None:
                 self._error = None if code is grpc.StatusCode.OK else attempt
                 self._end_span(code.name)
-                # It may have been cancelled from elsewhere, for example by closing the channel.
+                if self._error is not None and self._attempts is not None:
+                    self._attempts.failed()
+                # The attempt may have been cancelled elsewhere, for example by closing the channel.
                 self._inputs.append(m.CancelRequested() if status.cancelled else given)
                 self._drain()
-        if not self._stepping:
+        if self._due and not self._stepping:
             self._call_back()
 
     # The end.
@@ -398,7 +419,8 @@ class FutureCall(_Life):
     def _finish(self, effect: m.Finish) -> None:
         self._settled = True
         self._attempts = None  # releases the channel
-        self._cancel_timer()
+        if self._timer is not None:
+            self._cancel_timer()
         attempt = self.attempt
         if effect.ending is m.Ending.EXHAUSTED:
             self._settle(self._exhausted(effect))
@@ -409,8 +431,8 @@ class FutureCall(_Life):
         elif attempt.done():
             self._settle(attempt)
 
-    def _settle(self, outcome: Any) -> None:
-        """Record how the call has ended, and run its callbacks."""
+    def _settle(self, outcome: Any, ended: Status | None = None) -> None:
+        """Record how the call has ended, with the status if it is known already, and schedule its callbacks."""
         state = self.state
         with state.condition:
             callbacks, state.callbacks = state.callbacks or [], None
@@ -420,7 +442,7 @@ class FutureCall(_Life):
                     grpc.StatusCode.CANCELLED, CANCELLED_DETAILS if self._quietly else CLOSED_DETAILS, (), (), ""
                 )
             elif isinstance(outcome, grpc.RpcError):
-                ended = status_of(outcome)
+                ended = ended or status_of(outcome)
                 self.error = None if outcome is self.attempt else outcome
                 state.cancelled = state.cancelled or ended.cancelled
                 if state.code is None:
@@ -430,7 +452,8 @@ class FutureCall(_Life):
                 self.error = outcome
                 self._write(grpc.StatusCode.INTERNAL, repr(outcome), (), (), "")
             state.condition.notify_all()
-        self._end_span("CANCELLED")  # unless it has ended
+        if self._spans is not None:
+            self._end_span("CANCELLED")  # does nothing if the span has ended
         self._due += callbacks
 
     def _write(self, code: Any, details: Any, initial: Any, trailing: Any, debug: Any) -> None:
@@ -443,13 +466,13 @@ class FutureCall(_Life):
             state.debug_error_string = debug or ""
 
     def _call_back(self) -> None:
-        """Run the program's callbacks: on grpcio's thread or a listeners' thread, and without a lock."""
+        """Run user callbacks, on grpcio's thread or a listeners' thread, and without holding a lock."""
         due, self._due = self._due, []
         for callback in due:
             try:
                 callback()
-            except Exception:  # noqa: BLE001, RUF100 - it is the program's
-                _LOG.exception("a callback of a call raised")
+            except Exception:  # noqa: BLE001, RUF100 - a callback may raise anything
+                _LOG.exception("a call's callback raised")
 
     # The caller's side.
 
@@ -460,33 +483,37 @@ class FutureCall(_Life):
 
     def _cancel(self) -> None:
         self.feed(m.CancelRequested())
-        # After that: an attempt that was being made is known now; the machine no longer tracks one that was handed
-        # over.
+        # Cancel the attempt as well, because the machine no longer tracks an attempt that was handed over. Do this
+        # last: an attempt that was being made when `cancel` was called is known by now.
         attempt = self.attempt
         if attempt is not None:
             attempt.cancel()
 
     def commit(self) -> None:
-        """Commit the call to the current attempt: part of its response has reached the caller (RT-8)."""
+        """Commit the call to the current attempt, because the caller has seen part of its response (RT-8)."""
         if not self._state.committed and not self._settled:
             self.feed(m.Committed())
             self._keep_no_requests()
 
     def time_left(self) -> float | None:
-        """Return the seconds until the deadline that `time_remaining` reports; None without one."""
-        return None if self._shown_end is None else self._shown_end - self._calls.now()
+        """Return the seconds until the deadline that `time_remaining` reports; None if there is no deadline."""
+        end = self._shown_end()
+        return None if end is None else end - self._calls.now()
 
     def current(self) -> Any:
-        """Wait until the attempt is on a connection, and return it; None if the call has ended without one."""
+        """Wait until an attempt is on a connection, and return it; None if the call ended before that."""
         with self.state.condition:
             self._wait_for(lambda: self.attempt is not None or self.state.code is not None)
             return self.attempt
 
     def follows(self, attempt: Any) -> bool:
-        """Wait until it is known whether another attempt follows one that has ended, and return whether it does."""
+        """Wait until it is decided whether `attempt` is the last one, and return whether the call went on after it.
+
+        By now the whole call may have ended, because the thread that reads an attempt may be late.
+        """
         with self.state.condition:
             self._wait_for(lambda: self.attempt is not attempt or self.state.code is not None)
-            return self.state.code is None
+            return self.attempt is not attempt
 
     def _wait_for(self, holds: Callable[[], bool]) -> None:
         longest = _longest_sleep()
@@ -495,6 +522,6 @@ class FutureCall(_Life):
 
 
 def _longest_sleep() -> float:
-    """Return how many seconds this thread may sleep at a time."""
+    """Return the longest time that this thread may sleep at once, in seconds."""
     is_main = threading.current_thread() is threading.main_thread()
     return _LONGEST_SLEEP_OF_MAIN if is_main else _LONGEST_SLEEP

@@ -1,4 +1,4 @@
-"""What the calls of one channel share: time, randomness, the retry budget, hooks, and the queue of pending calls."""
+"""The environment that one channel's calls share: time, randomness, retry budget, hooks and pending calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Calls", "SharedTokens"]
 
 
 class _OneAtATime:
-    """A lock that is free after a fork, even if another thread of the parent held it."""
+    """A lock that is free in the child of a fork, even if another thread of the parent held it."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -43,27 +43,27 @@ class SharedTokens(RetryTokens):
 
     @property
     def left(self) -> float:
-        """How many tokens are left."""
+        """The number of tokens left."""
         return self._tokens.left
 
     @property
     def spent(self) -> bool:
-        """Whether no more than half is left."""
+        """Whether at most half of the tokens are left."""
         return self._tokens.spent
 
     def failed(self) -> None:
-        """Pay for a failure."""
+        """Pay the tokens that a failure costs."""
         with _TOKENS.lock:
             self._tokens.failed()
 
     def succeeded(self) -> None:
-        """Get back the tokens that a success returns."""
+        """Add the tokens for a success."""
         with _TOKENS.lock:
             self._tokens.succeeded()
 
 
 class Calls(ChannelCalls):
-    """The shared environment of one channel's calls, in any thread.
+    """The environment that one channel's calls share, in any thread.
 
     Attributes:
         conductor: the thread that runs the timers of futures.
@@ -98,6 +98,6 @@ class Calls(ChannelCalls):
             call.feed(ChannelClosing())
 
     def close(self) -> None:
-        """Stop repeating calls: calls between two attempts end, and so do pending ones."""
+        """Make no further attempts: calls between two attempts end, and so do pending ones."""
         super().close()
         self.pending.cancel()

@@ -36,16 +36,17 @@ from grpc_backoff.sync.pending import PendingCalls
 __all__ = ["Channel", "Options", "insecure_channel", "retrying", "secure_channel"]
 
 _CLOSES_WITHIN = 0.2
-"""How long `close` waits for other threads, in seconds: the rest of it takes a few milliseconds."""
+"""How long `close` waits for other threads, in seconds; everything else that it does takes a few milliseconds."""
 _CHANCE = random.SystemRandom()
-"""The default source of jitter; it has no state that a fork could copy (CB-11)."""
+"""The default source of jitter, which has no state that a fork could copy (CB-11)."""
 
 
 class Channel(Factories, grpc.Channel):
-    """A `grpc.Channel` that connects by gRPC's connection-backoff protocol.
+    """A `grpc.Channel` that connects according to gRPC's connection-backoff protocol.
 
-    Created by `insecure_channel` and `secure_channel`. In addition to grpc's own interface it has `connection_status`,
-    `reset_connect_backoff`, `add_listener` and `remove_listener`. All methods may be used from any thread.
+    Channels are created by `insecure_channel` and `secure_channel`. In addition to grpc's own interface, they have
+    `connection_status`, `reset_connect_backoff`, `add_listener` and `remove_listener`. All methods may be called from
+    any thread.
     """
 
     _multicallables = MULTICALLABLES
@@ -59,16 +60,16 @@ class Channel(Factories, grpc.Channel):
         compression: grpc.Compression | None,
         **settings: Unpack[ChannelSettings],
     ) -> None:
-        """See `insecure_channel`."""
+        """Create the channel; see `insecure_channel`."""
         setup = read_channel(target, options, settings)
         target, policy, core_options = setup.target, setup.policy, setup.core_options
         check_core(target)
         self.call_policies = setup.call_policies
-        """The retry policies of the channel's calls, by method."""
+        """The retry policies for the channel's calls, by method."""
         self.policy = policy
-        """How the channel connects."""
+        """The channel's connect policy."""
         self.policy_values = setup.policy_values
-        """The policy's values by name, each with its source (BP-3)."""
+        """The connect policy's values by name, each with its source (BP-3)."""
         self.target = target
         self.single_threaded = is_single_threaded(core_options)
         shares = setup.clock is None and setup.rng is None  # SH-1
@@ -110,30 +111,36 @@ class Channel(Factories, grpc.Channel):
     # Beyond grpc's interface.
 
     def connection_status(self) -> ConnectionStatus:
-        """Return what the channel is doing: state, attempt, last error, seconds until the next attempt (CH-11)."""
+        """Return the channel's status: state, attempt, last error, and seconds until the next attempt (CH-11)."""
         return self._manager.status()
 
     def reset_connect_backoff(self) -> None:
         """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
 
-        Use it when something else knows that the network or the server is back. Safe in every state, from any thread,
-        any number of times; after `close` it does nothing.
+        Use this when the program learns from another source that the network or the server is back. It may be called in
+        any state, from any thread, any number of times; after `close` it does nothing.
         """
         if not self.closing and not self._is_inherited:
             self._conductor.post(self._manager.reset)
 
     def add_listener(self, listener: Listener) -> None:
-        """Call `listener` with every event of the connection and of retried calls from now on.
+        """Register a listener, to be called with every later event from the connection and from retried calls.
 
-        It is called on a thread of the channel. A listener that blocks delays later events for this channel's
-        listeners, and nothing else. Exceptions from it are logged and otherwise ignored (CH-11). Raises OptionError if
-        it is not a listener.
+        The listener is called on one of the channel's threads. If it blocks, only later events for this channel's
+        listeners are delayed. Its exceptions are logged and otherwise ignored (CH-11).
+
+        Raises:
+            OptionError: `listener` is not callable, or is a coroutine function.
         """
         check_listener("listener", listener)
         self._listeners.given.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
-        """Remove a listener; ValueError if it is not registered."""
+        """Remove a listener.
+
+        Raises:
+            ValueError: `listener` is not registered.
+        """
         self._listeners.given.remove(listener)
 
     # grpc.Channel
@@ -149,7 +156,7 @@ class Channel(Factories, grpc.Channel):
         self.close()
 
     def close(self) -> None:
-        """Close the channel within a quarter of a second: running and pending calls are cancelled (CB-10)."""
+        """Close the channel within a quarter of a second; running and pending calls are cancelled (CB-10)."""
         with self._ending:
             if self.closing:
                 return
@@ -165,7 +172,7 @@ class Channel(Factories, grpc.Channel):
         self._listeners.wait(max(0.0, end - time.monotonic()))
 
     def _end(self, within: float) -> list[threading.Thread]:
-        """Have the conductor end everything; return the threads that are still closing connections."""
+        """Make the conductor end everything; return the threads that are still closing connections."""
         closing: list[threading.Thread] = []
         ended = threading.Event()
 
@@ -186,15 +193,15 @@ class Channel(Factories, grpc.Channel):
         if self.closing or self._is_inherited or sys.is_finalizing():
             return
         self._conductor.post(_dropping(self._manager, self._connector, self._listeners))
-        # Last, because a program may turn warnings into errors.
+        # This comes last, because a program may turn warnings into errors.
         warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
     def subscribe(
         self, callback: Callable[[grpc.ChannelConnectivity], None], try_to_connect: bool | None = False
     ) -> None:
-        """Call `callback` with the channel's current state and with each new one, on a thread of the channel.
+        """Call `callback` with the channel's current state and with each new one, on one of the channel's threads.
 
-        With `try_to_connect`, request a connection once, if there is none.
+        With `try_to_connect`, ask for a connection once, if there is none.
         """
         if self.closing:
             return
@@ -210,11 +217,11 @@ class Channel(Factories, grpc.Channel):
     # For calls.
 
     def connection(self) -> CoreConnection | None:
-        """Return the connection that calls may use, as far as is known; None if there is none."""
-        return None if self.closing or self._is_inherited else self._manager.connection
+        """Return the connection that calls may use, as far as is currently known; None if there is none."""
+        return None if self.closing or self._generation is not generation() else self._manager.connection
 
     def refuse(self) -> None:
-        """Reject a call on a closed channel, with grpcio's ValueError, or on a channel created before a fork."""
+        """Raise grpcio's ValueError if the channel is closed, or ForkError if it was created before a fork."""
         if self.closing:
             raise ValueError(CLOSED_TEXT)
         refuse_inherited(self.target, self._generation)
@@ -225,7 +232,7 @@ class Channel(Factories, grpc.Channel):
 
 
 def _dropping(manager: Any, connector: CoreConnector, listeners: Listeners) -> Callable[[], None]:
-    """Return the function that shuts down a channel that was garbage-collected."""
+    """Return a function that shuts down a channel after it was garbage-collected."""
 
     def drop() -> None:
         manager.close()
@@ -244,16 +251,17 @@ def insecure_channel(
     """Create a channel without TLS, as `grpc.insecure_channel` does.
 
     Args:
-        target: the server's address, as for grpc. A URL, or a port above 65535, is rejected: no core can dial it.
+        target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
+            it.
         options: channel options; the README lists those that affect the backoff.
-        compression: the compression of the channel's calls, as for grpc.
+        compression: the compression for the channel's calls, as in grpc.
         settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
             `retry_budget` and `retry_hooks`; see `ChannelSettings`.
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
-        grpc_backoff.errors.ForkError: the process was forked with channels open, and grpcio would hang (FK-1).
+        grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang (FK-1).
     """
     return Channel(target, None, options, compression, **settings)
 
@@ -268,17 +276,18 @@ def secure_channel(
     """Create a channel with credentials, as `grpc.secure_channel` does.
 
     Args:
-        target: the server's address, as for grpc. A URL, or a port above 65535, is rejected: no core can dial it.
-        credentials: as for grpc.
+        target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
+            it.
+        credentials: as in grpc.
         options: channel options; the README lists those that affect the backoff.
-        compression: the compression of the channel's calls, as for grpc.
+        compression: the compression for the channel's calls, as in grpc.
         settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
             `retry_budget` and `retry_hooks`; see `ChannelSettings`.
 
     Raises:
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
-        grpc_backoff.errors.ForkError: the process was forked with channels open, and grpcio would hang (FK-1).
+        grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang (FK-1).
         TypeError: `credentials` is not a `grpc.ChannelCredentials`.
     """
     if not isinstance(credentials, grpc.ChannelCredentials):  # None would create a channel without TLS

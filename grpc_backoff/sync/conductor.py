@@ -1,10 +1,10 @@
-"""The one thread behind all threaded channels of a process: it runs their timers and steps their machines (TH-5).
+"""The conductor: one thread that runs the timers and steps the machines of all threaded channels in a process (TH-5).
 
-Any thread that needs something from a connection posts it here, and goes on. So a connection's machine and its shell
-are used by one thread only and need no lock. None of the program's code runs here (TH-5a): a listener or callback that
-blocks delays no dial.
+A thread that needs something from a connection posts the work here, and continues. So only one thread uses a
+connection's machine and its shell, and they need no lock. No user code runs here (TH-5a), so a listener or callback
+that blocks does not delay a dial.
 
-The thread starts with the first piece of work of a channel and ends soon after the last channel has left it.
+The thread starts with the first piece of work of a channel, and ends soon after the last channel has left it.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ __all__ = ["CONDUCTOR", "LOOK_EVERY", "Conductor", "Timer", "take"]
 _LOG = logging.getLogger(__name__)
 
 LOOK_EVERY = 0.2
-"""How often open connections are polled, in seconds: all of them together, so that it costs one wake-up."""
+"""How often open connections are polled, in seconds. They are polled together, at the cost of one wake-up."""
 _LINGERS = 0.1
-"""How long the thread stays without channels, in seconds: a program may create a channel for each request."""
+"""How long the thread stays without channels, in seconds, because a program may create a channel for each request."""
 _ENDS_WITHIN = 0.5
-"""How long the interpreter's exit waits for the thread, in seconds."""
+"""How long the exit of the interpreter waits for the thread, in seconds."""
 _FEW = 64
-"""How many cancelled timers may accumulate before they are removed."""
+"""How many timers accumulate before cancelled ones are removed. After each removal, twice the remaining number may
+accumulate, if that is more."""
 
 Work = Callable[[], object]
 T = TypeVar("T")
 
 
 def take(queue: SimpleQueue[T], timeout: float | None) -> T:
-    """Return the next item, after `timeout` seconds at the latest; for a queue that one thread reads.
+    """Return the next item of a queue that only one thread reads, waiting for it up to `timeout` seconds.
 
-    `SimpleQueue.get` alone can wait for ever: after an item was taken without waiting, CPython mistakes the wake-up
-    that is left over for that of a new item, computes the time that remains, and treats a negative remainder as no
-    limit. Asking once without waiting consumes such a wake-up.
+    `SimpleQueue.get` alone can wait for ever. If an item was taken without waiting, its wake-up remains, and CPython
+    mistakes that for the wake-up of a new item, computes the time left, and treats a negative result as no limit.
+    Asking once without waiting consumes such a wake-up.
 
     Raises:
-        Empty: there was none.
+        Empty: no item arrived within that time.
     """
     with contextlib.suppress(Empty):
         return queue.get_nowait()
@@ -57,7 +58,7 @@ def take(queue: SimpleQueue[T], timeout: float | None) -> T:
 
 
 class Looked(Protocol):
-    """Something that is polled from time to time."""
+    """Something that the conductor polls from time to time."""
 
     def look(self) -> None:
         """Check whether anything has happened; never blocks."""
@@ -65,21 +66,21 @@ class Looked(Protocol):
 
 
 class Timer:
-    """A piece of work scheduled for a moment."""
+    """A piece of work that is scheduled for a certain time."""
 
     __slots__ = ("work",)
 
     def __init__(self, work: Work) -> None:
-        """Start as not cancelled."""
+        """Store the work."""
         self.work: Work | None = work
 
     def cancel(self) -> None:
-        """Cancel it; harmless if it has run. From any thread."""
+        """Cancel the work; harmless if it has run. Thread-safe."""
         self.work = None
 
 
 class Conductor:
-    """A thread that runs posted work, in order, and at given times."""
+    """A thread that runs posted work in order, and scheduled work at its time."""
 
     def __init__(self) -> None:
         """Start without a thread."""
@@ -87,11 +88,12 @@ class Conductor:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        # Both reentrant: a finalizer posts from wherever the garbage collector happened to run.
+        # Both are reentrant, because a finalizer may post work wherever the garbage collector happens to run.
         self._work: SimpleQueue[Work | None] = SimpleQueue()
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._timers: list[tuple[float, int, Timer]] = []
+        self._most = _FEW
         self._numbers = itertools.count()
         self._looked: dict[Looked, None] = {}
         self._next_look = 0.0
@@ -99,11 +101,11 @@ class Conductor:
         self._stopping = False
 
     def is_closed(self) -> bool:
-        """Return whether it no longer runs anything: never, for the schedules of keys."""
+        """Return False, because to the schedules of keys, the conductor is never closed."""
         return False
 
     def is_stopped(self) -> bool:
-        """Return whether the interpreter is about to exit, so that nothing more is done here."""
+        """Return whether the interpreter is about to exit, in which case nothing more runs here."""
         return self._stopping
 
     def is_here(self) -> bool:
@@ -113,22 +115,22 @@ class Conductor:
     # For channels.
 
     def join(self, user: object) -> None:
-        """Keep the thread running for `user`, until it leaves."""
+        """Keep the thread running until `user` leaves."""
         self._users[user] = None
 
     def leave(self, user: object) -> None:
-        """Stop keeping the thread running; it ends when it has no users."""
+        """Stop keeping the thread running for `user`; the thread ends when it has no users."""
         self._users.pop(user, None)
-        self.post(_nothing)  # so that it checks again how long to stay
+        self.post(_nothing)  # so that the thread checks again how long to stay
 
     def post(self, work: Work) -> None:
-        """Have the thread run `work`, soon and in order; from any thread, even from a finalizer."""
+        """Make the thread run `work` soon, and in order. Thread-safe, and safe in a finalizer."""
         self._work.put(work)
         if self._thread is None:
             self._start()
 
     def call_at(self, when: float, callback: Work) -> Timer:
-        """Call back once on the conductor's thread, when the clock reads `when` or soon after; from any thread."""
+        """Call `callback` once on the conductor's thread, when the clock reaches `when`, in seconds. Thread-safe."""
         timer = Timer(callback)
         if self.is_here():
             self._keep(when, timer)
@@ -137,13 +139,13 @@ class Conductor:
         return timer
 
     def watch(self, looked: Looked) -> None:
-        """Poll it every LOOK_EVERY seconds; on the thread."""
+        """Poll an object every LOOK_EVERY seconds. Called only on the conductor's thread."""
         if not self._looked:
             self._next_look = self.now() + LOOK_EVERY
         self._looked[looked] = None
 
     def unwatch(self, looked: Looked) -> None:
-        """Stop polling it; harmless if it is not polled. On the thread."""
+        """Stop polling an object; harmless if it is not polled. Called only on the conductor's thread."""
         self._looked.pop(looked, None)
 
     # The thread.
@@ -152,9 +154,9 @@ class Conductor:
         with self._lock:
             if self._thread is not None or self._stopping:
                 return
-            # A daemon: the interpreter's exit does not wait for channels that were not closed.
+            # A daemon thread, so that the interpreter's exit does not wait for channels that were not closed.
             self._thread = threading.Thread(target=self._run, name="grpc-backoff", daemon=True)
-            # In a new context: it outlives the call that happened to start it.
+            # Use a new context, because the thread outlives the call that happened to start it.
             Context().run(self._thread.start)
 
     def _run(self) -> None:
@@ -189,10 +191,10 @@ class Conductor:
         return min(moments) if moments else None
 
     def _take(self, until: float | None) -> None:
-        """Run the available work, or wait for some."""
+        """Run the queued work, or wait for some."""
         with contextlib.suppress(Empty):
             _do(take(self._work, None if until is None else max(0.0, until - self.now())))
-            for _ in range(self._work.qsize()):  # not more: timers need their turn too
+            for _ in range(self._work.qsize()):  # no more than this, because timers need their turn too
                 _do(self._work.get_nowait())
 
     def _fire(self) -> None:
@@ -210,13 +212,14 @@ class Conductor:
                 _do(looked.look)
 
     def _keep(self, when: float, timer: Timer) -> None:
-        if len(self._timers) > _FEW and sum(kept[2].work is None for kept in self._timers) > len(self._timers) // 2:
+        if len(self._timers) >= self._most:
             self._timers = [kept for kept in self._timers if kept[2].work is not None]
             heapq.heapify(self._timers)
+            self._most = max(_FEW, 2 * len(self._timers))
         heapq.heappush(self._timers, (when, next(self._numbers), timer))
 
     def _ends(self) -> bool:
-        """End the thread, unless work was posted at the same moment."""
+        """End the thread, unless work has been posted in the meantime; return whether it ends."""
         with self._lock:
             here, self._thread = self._thread, None
             if not self._work.empty() or self._users:
@@ -227,7 +230,7 @@ class Conductor:
     # The end of the process, and forks.
 
     def stop(self) -> None:
-        """End the thread for good: the interpreter is exiting, and is torn down under any thread that still runs."""
+        """End the thread for good, because no thread may still run while the interpreter is torn down."""
         self._stopping = True
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -235,7 +238,7 @@ class Conductor:
             thread.join(_ENDS_WITHIN)
 
     def after_fork(self) -> None:
-        """Start over in the child of a fork: the thread and all posted work belong to the parent."""
+        """Start over in the child of a fork, because the thread and all posted work belong to the parent."""
         self._begin_anew()
 
 
@@ -244,7 +247,7 @@ def _do(work: Work | None) -> None:
         return
     try:
         work()
-    except Exception:  # noqa: BLE001 - a bug, and the other channels go on
+    except Exception:  # noqa: BLE001 - a bug, which must not stop other channels
         _LOG.exception("a step of a threaded channel raised")
 
 
@@ -253,7 +256,7 @@ def _nothing() -> None:
 
 
 CONDUCTOR = Conductor()
-"""The conductor of this process."""
+"""The conductor for this process."""
 
 atexit.register(CONDUCTOR.stop)
 if hasattr(os, "register_at_fork"):

@@ -1,12 +1,12 @@
 """Dials with grpcio's C-core: each attempt is a separate C-core channel, which READY calls then use directly.
 
-`aio/core.py` explains how the core is limited to one attempt; the options for it are shared by both APIs
-(`connection/core_options.py`). What differs here is how the core is watched. A watch needs a thread for each channel,
-and closing a channel waits for its watch. So the conductor polls the state instead: soon and often after the start of
-an attempt, every fifth of a second for all open connections, and each call checks before it enters.
+`aio/core.py` explains how the core is limited to one attempt; both APIs share the options for this
+(`connection/core_options.py`). The difference is that the core is polled here, because a watch would need a thread for
+each channel, and closing a channel would wait for its watch. The conductor polls an attempt often, especially at first,
+and all open connections every fifth of a second. In addition, each call checks the connection before it enters.
 
-A connection counts the calls on it without a lock: `calls` is a set, and adding to a set is atomic. The thread that
-removes the last call from a retired connection has it closed.
+A connection counts its calls without a lock: `calls` is a set, and adding to a set is atomic. The thread that removes
+the last call from a retired connection makes the conductor close it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import grpc
 from grpc_backoff.calls.core_words import Link
 from grpc_backoff.config.pairs import first_values
 from grpc_backoff.connection.connector import Loss
-from grpc_backoff.connection.core_options import CORE_LIMIT_SLACK, attempt_options, spreads_calls
+from grpc_backoff.connection.core_options import CORE_LIMIT_SLACK, attempt_options, resolver_configures, spreads_calls
 from grpc_backoff.connection.core_reason import reason_in, stage_of
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -35,26 +35,30 @@ __all__ = ["CoreAttempt", "CoreConnection", "CoreConnector"]
 Options = Sequence[tuple[str, Any]]
 
 _FIRST_LOOK = 0.001
-"""How long after its start an attempt is first polled, in seconds; later polls follow after a share of its age."""
+"""How long after its start an attempt is first polled, in seconds. Later pauses are a fraction of its age."""
 _LOOK_SHARE = 0.125
 _RAREST_LOOK = 0.02
-"""The longest pause between two polls of an attempt. Polls are aligned: one wake-up for many attempts."""
+"""The longest pause between two polls of an attempt, in seconds. Polls are aligned, so one wake-up serves many
+attempts."""
 _BEGINS_WITHIN = 0.25
-"""How long the core may take to start an attempt: one that shows IDLE after that has connected and lost it again."""
+"""How long the core may take to start an attempt, in seconds. If the core is still IDLE then, it has connected and
+disconnected."""
 _SETTLE = 0.005
-"""How long a new connection is observed before calls may use it, unless the previous one was short-lived (CB-7)."""
+"""How long a new connection is observed before calls may use it, in seconds, if the previous one was not short-lived.
+"""
 _SHORT_LIFE = 0.1
-"""What counts as short-lived, and how long the connection after a short-lived one is observed, in seconds."""
+"""The lifetime below which a connection counts as short-lived, in seconds. The connection that follows a short-lived
+one is observed for this long."""
 _CALLS_ARE_REFUSED_WITHIN = 0.1
-"""How soon after a connection was seen to end the same GOAWAY can still end a call, in seconds."""
+"""How long a GOAWAY can still end calls after the end of the connection was noticed, in seconds."""
 _CALLS_BREAK_WITHIN = 0.02
-"""How soon after a connection broke its calls have ended, in seconds: calls that still run then outlive a GOAWAY."""
+"""How soon the calls of a broken connection have ended, in seconds. Calls that run longer have survived a GOAWAY."""
 _IDLE_SHARE = 0.9
-"""The fraction of the idle timeout that counts as all of it."""
+"""The fraction of the idle timeout after which a lost connection is assumed to have been idle."""
 _EXPLAIN_TIMEOUT = 0.25
 _NO_ANSWER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
-"""The outcomes that a call can have without any answer from the server."""
-_BROKEN = "the peer closed it, or the network broke"
+"""The status codes with which a call can end without an answer from the server."""
+_BROKEN = "the peer closed it, or the network failed"
 _EXPLAIN_SERVICE = "grpc_backoff.WhyIsThereNoConnection"
 _EXPLAIN_METHOD = f"/{_EXPLAIN_SERVICE}/Ask"
 _MORE_THAN_THE_RETRY_BUFFER = bytes(256 * 1024 + 1)
@@ -67,18 +71,43 @@ class CoreConnection:
 
     Attributes:
         channel: grpcio's own channel, for calls.
-        check: returns the core's number for the state; ValueError once the channel is closed.
+        check: returns the core's number for the state; raises ValueError once the channel is closed.
+        now: the conductor's clock.
+        fail_fast: the value of `wait_for_ready` that makes grpcio's own calls on this connection fail-fast.
         calls: a token for each call in progress on this connection.
-        used: when a call last ended on it.
-        retired: whether new calls must go elsewhere.
-        served: whether the server has answered a call, whatever the answer (CB-8).
-        streamed: whether the connection has carried a call that grpcio serves on a thread of its own.
+        used: when a call last ended on it, in seconds on the conductor's clock.
+        retired: whether new calls must use another connection.
+        served: whether the server has answered a call, with any status (CB-8).
+        streamed: whether the connection has carried a call that grpcio serves on a separate thread.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_closing",
+        "_limit",
+        "_loss",
+        "_owner",
+        "_seen_ended",
+        "_shown",
+        "_since",
+        "_unasked_until",
+        "calls",
+        "channel",
+        "check",
+        "fail_fast",
+        "now",
+        "retired",
+        "served",
+        "streamed",
+        "used",
+    )
+
     def __init__(self, channel: Any, since: float, owner: CoreConnector, limit: float) -> None:
-        """Start at `since`, when SETTINGS arrived; `limit` is the time limit that the attempt had, in seconds."""
+        """Store the arguments. SETTINGS arrived at `since`; `limit` was the attempt's time limit, in seconds."""
         self.channel = channel
         self.check: Callable[[bool], int] = channel._channel.check_connectivity_state  # noqa: SLF001 - see `grpcio.py`
+        self.now = owner.conductor.now
+        self.fail_fast = owner.fail_fast
         self.calls: set[object] = set()
         self.used = -math.inf
         self.retired = False
@@ -101,19 +130,19 @@ class CoreConnection:
             return None
 
     def alive(self) -> bool:
-        """Return whether the core has the connection right now. From any thread."""
+        """Return whether the connection is up in the core right now. Thread-safe."""
         return self.state() == READY
 
     def last_used(self) -> float:
-        """Return when a call was last made or running on it, in seconds on the channel's clock."""
+        """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
         return self._owner.conductor.now() if self.calls else self.used
 
-    # Calls. The overhead of every call on a READY channel is here and in `multicallables.py` (TH-2).
+    # Calls. All the overhead of a call on a READY channel is here and in `multicallables.py` (TH-2).
 
     def entered(self, token: object) -> bool:
-        """Add a call, identified by its token, if the connection is up right now. From any thread."""
+        """Add a call, identified by its token, if the connection is up; return whether it is. Thread-safe."""
         calls = self.calls
-        calls.add(token)  # before the check: a thread that retires the connection checks after that
+        calls.add(token)  # before the check, because a thread that retires the connection checks afterwards
         try:
             if not self.retired and self.check(False) == READY:
                 return True
@@ -123,14 +152,14 @@ class CoreConnection:
         return False
 
     def ended(self, token: object) -> None:
-        """Remove a finished call. From any thread, and harmless if that has been done."""
+        """Remove a finished call; harmless if the call has been removed already. Thread-safe."""
         self.calls.discard(token)
         self.used = self._owner.conductor.now()
         if self.retired and not self.calls:
             self._owner.conductor.post(self._drained)
 
     def failed(self, code: grpc.StatusCode | None) -> None:
-        """Record a call's failure: if the connection broke with it, notify the manager at once."""
+        """Record a call's failure; if the connection broke at the same time, notify the manager at once."""
         if code not in _NO_ANSWER:
             self.served = True
         elif not self.retired and not self.alive():
@@ -138,7 +167,7 @@ class CoreConnection:
             self._owner.conductor.post(self._owner.lost)
 
     def link(self) -> Link:
-        """Return its state; call it at the moment when a call ends."""
+        """Return the connection's state. Call this at the moment when a call ends."""
         state = self.state()
         if state == TRANSIENT_FAILURE:
             return Link.UNREACHABLE
@@ -151,10 +180,10 @@ class CoreConnection:
     def _see_ended(self) -> None:
         self._seen_ended = min(self._seen_ended, self._owner.conductor.now())
 
-    # The end. On the conductor.
+    # The end of the connection. Called on the conductor.
 
     def loss(self) -> Loss | None:
-        """Return how the connection ended; None while it is up, or while the cause is being determined."""
+        """Return how the connection ended; None while it is up, or while the cause is still being determined."""
         if self._loss is None and not self.alive():
             self._see_ended()
             now = self._owner.conductor.now()
@@ -162,8 +191,8 @@ class CoreConnection:
             if not on_probation or self.served:
                 self._loss = self._describe()
             elif now - self._seen_ended >= _CALLS_BREAK_WITHIN:
-                # CB-8: the core does not distinguish a GOAWAY from a broken connection, but calls outlive only the
-                # former.
+                # CB-8: the core does not distinguish a GOAWAY from a broken connection, but calls survive only a
+                # GOAWAY.
                 outlived = len(self.calls) > 0 and self.state() == IDLE
                 self._loss = Loss(_BROKEN, graceful=outlived, served=self.served)
         return self._loss
@@ -171,11 +200,11 @@ class CoreConnection:
     def _describe(self) -> Loss:
         unused = self._owner.conductor.now() - max(self.last_used(), self._since)
         if unused >= _IDLE_SHARE * self._owner.policy.idle_timeout:
-            return Loss("it was unused for the idle timeout", graceful=True)  # the core closes it then (CB-14)
+            return Loss("it reached the idle timeout", graceful=True)  # the core closes it then (CB-14)
         return Loss(_BROKEN, served=self.served)
 
     def retire(self) -> None:
-        """Accept no new calls, and close once the running ones have ended: a graceful GOAWAY allows that (CH-6)."""
+        """Accept no new calls, and close once the running ones have ended, as a graceful GOAWAY allows (CH-6)."""
         if self.retired:
             return
         self._owner.note_life(self._owner.conductor.now() - self._since)
@@ -187,7 +216,7 @@ class CoreConnection:
             self._drained()
 
     def look(self) -> None:
-        """Check whether the core has redialled, for a call that was assigned to the connection as it ended (CB-7)."""
+        """Check whether the core has redialled for a call that was assigned just as the connection ended (CB-7)."""
         if self.retired and self.calls:
             self._look_for_redial()
         elif self.retired:
@@ -202,7 +231,7 @@ class CoreConnection:
         if state == TRANSIENT_FAILURE and (before != TRANSIENT_FAILURE or now >= self._unasked_until):
             self._unasked_until = (
                 now + self._limit + CORE_LIMIT_SLACK
-            )  # it dials unnoticed, when its own backoff is over
+            )  # the core dials without a change of state when its backoff is over
         self._shown = state
 
     def _drained(self) -> None:
@@ -215,12 +244,12 @@ class CoreConnection:
         _close_elsewhere(self.channel)
 
     def leave_alone(self) -> None:
-        """Accept no calls, and do not touch the core at all: it belongs to another process."""
+        """Accept no calls, and do not touch the core at all, because it belongs to another process."""
         self.retired = self._closing = True
         self.check = _is_anothers
 
     def close(self) -> threading.Thread | None:
-        """Close it with all its calls; return the thread that is still closing it, if any."""
+        """Close the connection with all its calls; return the thread that is still closing it, if there is one."""
         self.retired = self._closing = True
         self._owner.conductor.unwatch(self)
         if self.calls or self.streamed:
@@ -233,7 +262,7 @@ class CoreAttempt:
     """One attempt, from its start to its outcome. Only used on the conductor's thread."""
 
     def __init__(self, owner: CoreConnector, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> None:
-        """Start to dial."""
+        """Start dialling; `limit` is the attempt's time limit, in seconds."""
         self._owner = owner
         self._limit = limit
         self._tell = tell
@@ -249,11 +278,11 @@ class CoreAttempt:
         self._again(self._started + _FIRST_LOOK)
 
     def decided(self) -> bool:
-        """Return whether the core has an outcome that was not polled yet."""
+        """Return whether the core has an outcome that has not been polled yet."""
         return not self._over and self._core.check_connectivity_state(False) in (READY, TRANSIENT_FAILURE)
 
     def abandon(self) -> None:
-        """Abandon it; its socket is closed by the core's own limit at the latest."""
+        """Abandon the attempt; the core closes its socket at its own limit, if not before."""
         if not self._over:
             self._end()
             close_channel(self._channel)
@@ -273,7 +302,7 @@ class CoreAttempt:
         if self._since < math.inf:
             self._look_at_connection(state, now)
         elif state == READY:
-            # After a short-lived one, long enough to see this one break as well, on a machine with any load.
+            # After a short-lived connection, wait long enough to see this one break too, even on a busy machine.
             look = _SHORT_LIFE if self._owner.last_life < _SHORT_LIFE else _SETTLE
             self._since, self._until = now, now + min(look, max(0.0, self._started + self._limit - now) / 2)
             self._again(min(self._until, now + _RAREST_LOOK))
@@ -304,7 +333,11 @@ class CoreAttempt:
         self._tell(failure)
 
     def _explain(self) -> Failure:
-        """Ask a failed channel for its reason, which only a call that fails on it can reveal; it does so at once."""
+        """Return the reason why the channel failed, which can only be read from the error of a call made on it.
+
+        The call fails at once and never leaves the process. If there is a service config, the call's request is larger
+        than the retry buffer, because a retry policy would otherwise retry the call.
+        """
         request = _MORE_THAN_THE_RETRY_BUFFER if self._owner.has_service_config else b""
         reason = "the core gave no reason"
         try:
@@ -334,21 +367,24 @@ class CoreConnector:
         named = first_values(self._how[2])
         self._spreads = spreads_calls(target, named)
         self.has_service_config = "grpc.service_config" in named
+        self.fail_fast = False if resolver_configures(target, named) else None
+        """The value of `wait_for_ready` that makes grpcio's own calls fail-fast; False costs grpcio microseconds per
+        call."""
         self.last_life = math.inf
         self.open: set[CoreConnection] = set()
         self.made: Callable[[CoreConnection], None] = _ignore
-        """Called on the conductor with each connection."""
+        """Called on the conductor with each new connection."""
         self.lost: Callable[[], None] = _ignore
-        """Called on the conductor when a call has noticed that its connection ended."""
+        """Called on the conductor when a call has noticed that its connection has ended."""
         self.redialled: Callable[[], None] = _ignore
         """Called on the conductor each time that the core has redialled by itself (CB-7)."""
 
     def connect(self, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> CoreAttempt:
-        """Start one attempt, and call `tell` with its outcome, on the conductor, unless it is abandoned before."""
+        """Start one attempt; when it ends, call `tell` on the conductor with its outcome, unless it was abandoned."""
         return CoreAttempt(self, limit, tell)
 
     def make_channel(self, limit: float) -> Any:
-        """Return a channel that makes one attempt of `limit` seconds."""
+        """Return a channel that makes one attempt with a time limit of `limit` seconds."""
         target, credentials, options, compression = self._how
         timing = attempt_options(self.policy, limit, spreads=self._spreads)
         return core_channel(
@@ -356,7 +392,7 @@ class CoreConnector:
         )
 
     def note_life(self, seconds: float) -> None:
-        """Record how long the last connection lived, in seconds."""
+        """Record how many seconds the last connection lasted."""
         self.last_life = seconds
 
     def forget(self, connection: CoreConnection) -> None:
@@ -380,7 +416,7 @@ def _next_look(started: float, now: float) -> float:
 
 
 def _close_elsewhere(channel: Any) -> threading.Thread:
-    """Close a core channel in a separate thread: that waits for calls, and so perhaps for the program's callbacks."""
+    """Close a core channel in a separate thread, because closing waits for its calls and for user callbacks."""
     thread = threading.Thread(target=close_channel, args=(channel,), name="grpc-backoff-close", daemon=True)
     with contextlib.suppress(RuntimeError):  # the interpreter is about to exit
         Context().run(thread.start)
@@ -388,7 +424,7 @@ def _close_elsewhere(channel: Any) -> threading.Thread:
 
 
 def _is_anothers(_try_to_connect: bool) -> int:
-    raise ValueError("the channel was made before a fork")
+    raise ValueError("the channel was created before a fork")
 
 
 def _ignore(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""The errors that calls of the threaded channel end with, in addition to grpc's own."""
+"""The errors that calls on a threaded channel can end with, in addition to grpc's own."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["CallError", "NoConnectionError", "RetriesExhaustedError"]
 
 
 class CallError(GrpcBackoffError, InactiveRpcError):  # type: ignore[misc] # grpcio's own class is Any here
-    """The error of a call on this library's threaded channel: both a `GrpcBackoffError` and what grpc's calls raise.
+    """The error of a call on this library's threaded channel: both a `GrpcBackoffError` and grpc's own kind of error.
 
-    Like grpc's, it is a `grpc.RpcError`, a `grpc.Call` and a `grpc.Future`; unlike grpc's, it can be pickled.
+    Like grpc's own error, it is a `grpc.RpcError`, a `grpc.Call` and a `grpc.Future`. Unlike grpc's, it can be pickled.
     """
 
     def __init__(
@@ -30,18 +30,18 @@ class CallError(GrpcBackoffError, InactiveRpcError):  # type: ignore[misc] # grp
         details: str | None = None,
         debug_error_string: str | None = None,
     ) -> None:
-        """Take the parts of a status."""
+        """Store the parts of a status."""
         state = call_state(code, details, initial_metadata or (), trailing_metadata or (), debug_error_string)
         InactiveRpcError.__init__(self, state)
 
     def _status(self) -> tuple[Any, ...]:
-        """Return the arguments of `__init__`, in a form that can be pickled, unlike grpc's own pairs of metadata."""
+        """Return the arguments of `__init__` in a form that can be pickled, as grpc's own metadata cannot."""
         initial, trailing = (tuple(map(tuple, pairs)) for pairs in (self.initial_metadata(), self.trailing_metadata()))
         return self.code(), initial, trailing, self.details(), self.debug_error_string()
 
 
 class NoConnectionError(errors.NoConnectionError, CallError):
-    """A call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED if it was waiting for one.
+    """A call got no connection. The code is UNAVAILABLE, or DEADLINE_EXCEEDED if the call waited until its deadline.
 
     Attributes:
         status: what the channel was doing when the call failed.
@@ -57,27 +57,27 @@ class NoConnectionError(errors.NoConnectionError, CallError):
         *,
         status: ConnectionStatus,
     ) -> None:
-        """Take the parts of grpc's status, and the status of the channel."""
+        """Store the parts of grpc's status, and the channel's status."""
         CallError.__init__(self, code, initial_metadata, trailing_metadata, details, debug_error_string)
         self.status = status
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Support pickling, unlike grpc's own error."""
+        """Support pickling, which grpc's own error does not."""
         return partial(type(self), status=self.status), self._status()
 
 
 class RetriesExhaustedError(errors.RetriesExhaustedError, CallError):
     """A call failed with a status that its policy retries, and no further attempt was made (RT-6).
 
-    Code and metadata are those of the last attempt; the details are its details, followed by the reason why it was the
-    last. The cause is the last attempt's own error.
+    The code and the metadata are those of the last attempt. The details are those of the last attempt, followed by the
+    reason why no further attempt was made. The cause is the last attempt's own error.
 
     Attributes:
         attempts: how many attempts were made.
-        took: how long they and the waits between them took, in seconds.
+        took: how long the attempts and the waits between them took, in seconds.
         reason: why no further attempt was made.
         wait: the wait, in seconds, that did not fit before the deadline; None if that was not the reason.
-        left: how many seconds were left at that point.
+        left: how many seconds were then left before the deadline; None if that was not the reason.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class RetriesExhaustedError(errors.RetriesExhaustedError, CallError):
         wait: float | None = None,
         left: float | None = None,
     ) -> None:
-        """Take the parts of grpc's status, and the account of the attempts."""
+        """Store the parts of grpc's status, and the account of the attempts."""
         CallError.__init__(self, code, initial_metadata, trailing_metadata, details, debug_error_string)
         self.attempts = attempts
         self.took = took
@@ -102,5 +102,5 @@ class RetriesExhaustedError(errors.RetriesExhaustedError, CallError):
         self.left = left
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Support pickling, unlike grpc's own error."""
+        """Support pickling, which grpc's own error does not."""
         return type(self), (*self._status(), self.attempts, self.took, self.reason, self.wait, self.left)

@@ -1,6 +1,6 @@
-"""What happens to threaded channels in the child of a fork (FK-1).
+"""How threaded channels behave in the child of a fork (FK-1).
 
-The child touches none of the parent's core channels: each is kept unchanged until the process ends.
+The child does not touch any of the parent's core channels, and keeps each of them until the process ends.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["note"]
 
 _connections: WeakSet[CoreConnection] = WeakSet()
 _inherited: list[Any] = []
-"""The parent's core channels. Freeing one would involve the core."""
+"""The parent's core channels. They are kept, because freeing one would involve the core."""
 
 
 def note(connection: CoreConnection) -> None:
-    """Track a connection that calls may use, for as long as it lives."""
+    """Track a connection that calls may use, as long as it exists."""
     _connections.add(connection)
 
 

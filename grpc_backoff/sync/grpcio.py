@@ -1,6 +1,6 @@
-"""What grpcio offers only privately: its own channel class, the core's channel inside, and the state of a call.
+"""Access to grpcio's private parts: its own channel class, the core's channel inside it, and the state of a call.
 
-Everything that depends on grpcio's internals is in this module, to be checked with each release.
+This module depends on grpcio's internals, so it has to be checked with each release.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _common: Any = importlib.import_module("grpc._common")
 _cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
 
 CANCELLED_DETAILS = "Locally cancelled by application!"
-"""grpcio's details for a call that was cancelled by its own program."""
+"""The details that grpcio gives a call that was cancelled by its own program."""
 CLOSED_DETAILS = "Channel closed!"
-"""grpcio's details for a call that was running when its channel was closed."""
+"""The details that grpcio gives a call that was running when its channel was closed."""
 CLOSED_TEXT = "Cannot invoke RPC on closed channel!"
-"""grpcio's text for a call on a closed channel, in a ValueError."""
+"""The text of the ValueError that grpcio raises for a call on a closed channel."""
 
 IDLE, CONNECTING, READY, TRANSIENT_FAILURE = range(4)
-"""The core's own numbers for a channel's state."""
+"""The core's own numbers for the states of a channel."""
 
 InactiveRpcError: Any = _channel._InactiveRpcError  # noqa: SLF001 - programs catch it by this name
 Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
@@ -60,15 +60,16 @@ Options = Sequence[tuple[str, Any]]
 
 _open: dict[int, Any] = {}
 _stirred: dict[None, float] = {}
-"""When the core was last asked to create or close a channel, on `time.monotonic`."""
+"""When the core was last asked to create or close a channel, in seconds on `time.monotonic`."""
 _SETTLES_WITHIN = 1.0
-"""How long after that its own threads may still be busy, in seconds: after the last close they shut down the core."""
+"""How long the core's threads may be busy after a channel was created or closed, in seconds; after the last close, they
+shut down the core."""
 
 
 def core_channel(
     target: str, credentials: grpc.ChannelCredentials | None, options: Options, compression: grpc.Compression | None
 ) -> Any:
-    """Return one of grpcio's own channels: from its class, not the public names that tracing libraries replace."""
+    """Return a channel of grpcio's own class, not one from the public functions, which tracing libraries replace."""
     _stirred[None] = time.monotonic()
     inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
     channel = _channel.Channel(target, tuple(options), inner, compression)
@@ -77,36 +78,36 @@ def core_channel(
 
 
 def is_grpcios_own(channel: Any) -> bool:
-    """Return whether a channel is of grpcio's own class, with the core's channel directly inside."""
+    """Return whether a channel is of grpcio's own class, so that the core's channel is directly inside."""
     return type(channel) is _channel.Channel
 
 
 def close_channel(channel: Any) -> None:
-    """Close a channel created by `core_channel`; waits until its calls are notified, and for their callbacks."""
+    """Close a channel created by `core_channel`, after waiting for its calls to be notified and for their callbacks."""
     channel.close()
     _open.pop(id(channel), None)
     _stirred[None] = time.monotonic()
 
 
 def open_channels() -> list[Any]:
-    """Return the channels created by `core_channel` that were not closed."""
+    """Return the channels created by `core_channel` that have not been closed."""
     return list(_open.values())
 
 
 def forget_channels() -> list[Any]:
-    """Return the open channels, and stop tracking them: they belong to another process."""
+    """Return the open channels, and stop tracking them, because they belong to another process."""
     forgotten = open_channels()
     _open.clear()
     return forgotten
 
 
 def is_stirred() -> bool:
-    """Return whether the core may be starting or shutting down, in its own threads."""
+    """Return whether the core's own threads may be starting or shutting down the core."""
     return time.monotonic() - _stirred.get(None, -math.inf) < _SETTLES_WITHIN
 
 
 def is_single_threaded(options: Options) -> bool:
-    """Return whether response streams are served only by their readers' threads."""
+    """Return whether response streams are served only by the threads that read them."""
     option: str = grpc.experimental.ChannelOptions.SingleThreadedUnaryStream
     return _channel._DEFAULT_SINGLE_THREADED_UNARY_STREAM or any(key == option for key, _ in options)  # noqa: SLF001
 
@@ -118,14 +119,14 @@ def call_state(
     trailing_metadata: Any = None,
     debug_error_string: str | None = None,
 ) -> Any:
-    """Return grpcio's state of a call: one that has ended with `code`, or one that is still running."""
+    """Return grpcio's state of a call that has ended with `code`, or of one that is still running."""
     state = _channel._RPCState((), initial_metadata, trailing_metadata, code, details)  # noqa: SLF001
     state.debug_error_string = debug_error_string
     return state
 
 
 def status_of(call: Any) -> Status:
-    """Return the status of a finished call or error of grpcio's; never blocks, unlike its own methods."""
+    """Return the status of a finished call of grpcio's or of an error; never blocks, unlike grpcio's methods."""
     state = call._state  # noqa: SLF001
     return Status(
         state.code,
@@ -139,13 +140,13 @@ def status_of(call: Any) -> Status:
 
 
 def inherited_deadline() -> float | None:
-    """Return the deadline that a call inherits from the call being served here, on the wall clock."""
+    """Return the deadline of the inbound call being served, in seconds since the epoch; None if there is none."""
     ask = getattr(_cygrpc, "get_deadline_from_context", None)
     return None if ask is None else ask()
 
 
 def exclude_service(name: str) -> None:
-    """Keep grpcio's own metrics from counting the calls of a service that never leave the process."""
+    """Keep grpcio's own metrics from counting the calls of a service, which never leave the process."""
     try:
         observability: Any = importlib.import_module("grpc._observability")
         observability._SERVICES_TO_EXCLUDE.append(name.encode())  # noqa: SLF001

@@ -1,6 +1,7 @@
 """Runs the program's hooks (RT-4 to RT-6), and lets calls share one renewal of credentials.
 
-A hook runs in the thread of a blocking call. For a future it runs on a listeners' thread.
+The hooks of a blocking call run in the thread that made the call. Those of a future or a response stream run on a
+thread for listeners (`listeners.py`).
 """
 
 from __future__ import annotations
@@ -24,10 +25,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class Hooks:
-    """The hooks of one channel."""
+    """One channel's hooks."""
 
     def __init__(self, hooks: RetryHooks, target: str, now: Callable[[], float]) -> None:
-        """Start with nothing running; OptionError for a coroutine function, which would never be awaited."""
+        """Start with no hook running.
+
+        Raises:
+            OptionError: a hook is a coroutine function, which would never be awaited.
+        """
         for name in names_of(hooks):
             given = getattr(hooks, name)
             if inspect.iscoroutinefunction(given):
@@ -42,7 +47,7 @@ class Hooks:
         self._renewals = 0
 
     def can_refresh(self) -> bool:
-        """Return whether credentials can be renewed (RT-4); always False for calls made by the hook itself."""
+        """Return whether credentials can be renewed (RT-4); always False for calls that the hook itself makes."""
         return self._hooks.refresh_credentials is not None and not getattr(self._in_renewal, "running", False)
 
     def ask(self, hook: Hook, failed: FailedCall, began: float, context: Context) -> Metadata | None:
@@ -51,7 +56,8 @@ class Hooks:
         Args:
             hook: the hook to run.
             failed: the argument of the hook.
-            began: when the failed attempt began, which determines the renewals of credentials that suffice.
+            began: when the failed attempt began, in seconds on the channel's clock; a renewal since then need not be
+                repeated.
             context: the call's context, in which the hook runs.
         """
         if hook is Hook.REFRESH:
@@ -62,10 +68,10 @@ class Hooks:
         return None
 
     def _renewal(self, failed: FailedCall, began: float, context: Context) -> Metadata | None:
-        """Return the result of the renewal of credentials that a call has to wait for (RT-4).
+        """Wait for the renewal of credentials that a call needs, and return its result (RT-4).
 
-        One run of the hook serves all calls whose attempts began before its end: they had the old credentials. A
-        failed run serves only the calls that waited for it; the next run may succeed.
+        One run of the hook serves all calls whose attempts began before the run ended, because those attempts used the
+        old credentials. A failed run serves only the calls that waited for it, because the next run may succeed.
         """
         seen = self._renewals
         with self._renewing:
@@ -86,6 +92,6 @@ class Hooks:
     ) -> Metadata | None:
         try:
             return read(context.copy().run(function, failed))
-        except Exception:  # noqa: BLE001 - it is the program's
+        except Exception:  # noqa: BLE001 - a hook may raise anything
             _LOG.exception("a hook of the channel to %s raised", self._target)
             return None

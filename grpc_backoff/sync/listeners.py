@@ -1,7 +1,7 @@
-"""Delivers events: one thread for each channel with something to report, only while there is something (TH-5a).
+"""Delivers events: each channel has a thread for them, which runs only while there is something to report (TH-5a).
 
-Listeners and connectivity callbacks are the program's code. They run neither on the conductor nor under one of our
-locks, in order, one at a time for each channel.
+Listeners and connectivity callbacks are user code, so they run neither on the conductor nor under one of this library's
+locks. The listeners and callbacks of one channel are called in order, one at a time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Listeners:
     """The listeners and the connectivity callbacks of one channel."""
 
     def __init__(self, given: Iterable[Listener], target: str) -> None:
-        """Start with these listeners, and without callbacks."""
+        """Start with these listeners, and without connectivity callbacks."""
         self.given: list[Listener] = list(given)
         self._target = target
         self._subscriptions: list[_Subscription] = []
@@ -52,7 +52,7 @@ class Listeners:
     # For the channel.
 
     def subscribe(self, callback: Callback, state: Callable[[], State]) -> None:
-        """Call `callback` with the state that `state` returns at that time, and with each new one."""
+        """Call `callback` with each new state; the first state is what `state` returns at the callback's first turn."""
         subscription = _Subscription(callback)
         self._subscriptions.append(subscription)
         self._tell(lambda: self._tell_state(subscription, state()))
@@ -70,7 +70,7 @@ class Listeners:
         self._subscriptions.clear()
 
     def wait(self, within: float) -> None:
-        """Wait until everything queued is delivered, up to `within` seconds."""
+        """Wait until everything that is queued has been delivered, for `within` seconds at most."""
         if self._news or self._telling.locked():
             told = threading.Event()
             self._tell(told.set)
@@ -80,7 +80,7 @@ class Listeners:
     # Notifications.
 
     def hear(self, event: Any) -> None:
-        """Deliver an event, and log it."""
+        """Deliver an event to the listeners and the log."""
         if not self._closed and (self.given or listens(event)):
             self._tell(lambda: self._tell_event(event))
 
@@ -90,7 +90,7 @@ class Listeners:
             self._tell(lambda: self._tell_all(state))
 
     def call(self, work: Callable[[], object]) -> None:
-        """Run other code of the program, in its turn; also on a closed channel."""
+        """Run other user code when its turn comes, even on a closed channel."""
         self._tell(lambda: _guarded(work, self._target))
 
     # The thread.
@@ -111,8 +111,8 @@ class Listeners:
                     self._news.popleft()()
             finally:
                 self._telling.release()
-            # Something may have been queued between the last check and the release; the first thread to see it
-            # delivers it.
+            # Something may have been queued between the last check and the release. The first thread to notice delivers
+            # it.
             if not self._news or not self._telling.acquire(blocking=False):
                 return
 
@@ -131,8 +131,8 @@ class Listeners:
 
 
 def _guarded(work: Callable[[], object], target: str) -> None:
-    """Run the program's code; exceptions from it are logged and otherwise ignored (CH-11)."""
+    """Run user code; its exceptions are logged and otherwise ignored (CH-11)."""
     try:
         Context().run(work)
-    except BaseException:  # noqa: BLE001 - whatever it is, it is the listener's
+    except BaseException:  # noqa: BLE001 - a listener may raise anything
         _LOG.exception("a listener of the channel to %s raised", target)

@@ -1,7 +1,7 @@
-"""The threaded shell of the machine: executes its effects and feeds it inputs.
+"""The threaded shell around the connection machine: it executes the machine's effects and feeds the machine inputs.
 
-It makes no decisions: when to dial is up to the machine, how to dial to the connector, and what happens to pending
-calls to the calls themselves. All of it runs on the conductor (`conductor.py`), except where it says "from any thread".
+The shell makes no decisions: the machine decides when to dial, the connector how to dial, and the pending calls what
+happens to them. Everything runs on the conductor (`conductor.py`), except methods that are marked as thread-safe.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = ["ConnectionManager", "Dialler", "LiveConnection", "Observer", "Pendin
 _LOG = logging.getLogger(__name__)
 
 _LOOKS_AGAIN_AFTER = 0.02
-"""How soon to ask again how a connection ended if the connector is still determining that, in seconds."""
+"""How soon to ask again how a connection ended, in seconds, while the connector is still determining that."""
 
 
 class LiveConnection(Protocol):
-    """A connection on which the server's SETTINGS frame arrived."""
+    """An established connection: the server's SETTINGS frame has arrived."""
 
     def alive(self) -> bool:
-        """Return whether it is still up, as far as is known right now; never blocks. From any thread."""
+        """Return whether the connection is still up, as far as is currently known. Thread-safe; never blocks."""
         ...
 
     def last_used(self) -> float:
-        """Return when a call last used it, in seconds on the channel's clock; minus infinity if none did."""
+        """Return when a call last used the connection, in seconds on the channel's clock; minus infinity if never."""
         ...
 
     def loss(self) -> Loss | None:
@@ -56,11 +56,11 @@ class PendingDial(Protocol):
     """An attempt in flight."""
 
     def decided(self) -> bool:
-        """Return whether it has an outcome that was not reported yet; never blocks."""
+        """Return whether the attempt has an outcome that has not been reported yet; never blocks."""
         ...
 
     def abandon(self) -> None:
-        """Abandon it: nothing more is reported."""
+        """Abandon the attempt; nothing more is reported about it."""
         ...
 
 
@@ -68,7 +68,7 @@ class Dialler(Protocol[ConnectionT_co]):
     """Makes connections to one target."""
 
     def connect(self, limit: float, tell: Callable[[Any], None]) -> PendingDial:
-        """Start an attempt of up to `limit` seconds; call `tell` on the conductor with its connection or `Failure`."""
+        """Start an attempt of up to `limit` seconds; call `tell`, on the conductor, with its connection or failure."""
         ...
 
 
@@ -80,7 +80,7 @@ class Waiting(Protocol):
         ...
 
     def release(self) -> None:
-        """Start all pending calls: there is a connection."""
+        """Start all pending calls, because there is a connection."""
         ...
 
     def fail(self) -> None:
@@ -89,7 +89,7 @@ class Waiting(Protocol):
 
 
 class Observer(Protocol):
-    """Receives events; it must not run the program's code here (TH-5a)."""
+    """Receives events. It must not run any user code in these methods (TH-5a)."""
 
     def hear(self, event: Any) -> None:
         """Handle an event."""
@@ -101,7 +101,7 @@ class Observer(Protocol):
 
 
 class ConnectionManager(SteppedManager[ConnectionT]):
-    """One target's connection: made when wanted, polled, and replaced when the machine says so."""
+    """Manages one target's connection: makes it when wanted, polls it, and replaces it as the machine decides."""
 
     def __init__(
         self,
@@ -116,10 +116,10 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         key: Hashable | None = None,
         schedules: Registry = SCHEDULES,
     ) -> None:
-        """Assemble the parts; nothing happens before a connection is wanted. In any thread.
+        """Assemble the parts; nothing happens before a connection is wanted. Thread-safe.
 
-        Managers with the same `key` share one schedule (SH-3), including those of event loops; with None, a manager has
-        its own.
+        Managers with the same `key` share one schedule (SH-3), even with managers on event loops; if `key` is None, the
+        manager has a separate schedule.
         """
         self._connector = connector
         self._waiting = waiting
@@ -130,26 +130,27 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._attempts = 0
         super().__init__(machine, clock=clock, rng=rng, home=conductor, key=key, schedules=schedules)
 
-    # From any thread, like `state` and `status`.
+    # Thread-safe, like `state` and `status`.
 
     def hear(self, news: ConnectionEvent | None) -> None:
-        """Handle a change of the key's schedule by another manager, and the event that caused it."""
+        """Handle a change that another manager made to the key's schedule, and the event that caused it."""
         self._conductor.post(lambda: self._take_in(news))
 
     # For the channel.
 
     def want(self) -> None:
-        """Ask for a connection; harmless if there is one or one is being made."""
+        """Ask for a connection; harmless if there already is one, or if one is being made."""
         if self._state.phase is m.Phase.CLOSED:
             return
         if not self._joined:
             self._joined = True
             self._conductor.join(self)
         self.look()
-        self._feed(m.ConnectionWanted())
+        if self._state.heeds_want(self._clock.now()):
+            self._feed(m.ConnectionWanted())
 
     def look(self) -> None:
-        """Check whether the connection is still up, and tell the machine if it is not."""
+        """Check whether the connection is still up; if it has ended, notify the machine."""
         connection = self.connection
         if connection is None or connection.alive():
             return
@@ -168,7 +169,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._feed(m.CoreRedialled())
 
     def close(self) -> None:
-        """Stop for good (CB-10): no timers, attempts or events remain. Running calls are not affected."""
+        """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""
         self._feed(m.CloseRequested())
         self._leave()
         self._conductor.unwatch(self)
@@ -224,8 +225,8 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         try:
             self._attempt = self._connector.connect(limit, lambda outcome: self._ended(number, outcome))
         except Exception as error:  # noqa: BLE001
-            # A bug in a connector must not leave the channel waiting for ever: treat it as a failed attempt.
-            _LOG.exception("connecting raised")
+            # A bug in a connector must not leave the channel waiting for ever, so treat it as a failed attempt.
+            _LOG.exception("an attempt to connect raised an unexpected exception")
             self._fail(Failure(Stage.UNKNOWN, repr(error)))
         else:
             self._inputs.append(m.AttemptBegan())
@@ -249,7 +250,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._conductor.watch(self)
         if not connection.alive():  # it has already ended, so do not report success
             self._inputs.append(m.SettingsReceived())
-            self._lost(connection, connection.loss() or Loss("it ended as soon as it was made"))
+            self._lost(connection, connection.loss() or Loss("it ended as soon as it was established"))
         else:
             self._feed(m.SettingsReceived())
 

@@ -1,12 +1,13 @@
 """Multicallables that outlive connections (CH-2).
 
-A call goes one of two ways:
+A call takes one of two paths:
 
-* the channel is READY, the call is fail-fast, and there are no retries: straight to grpc's multicallable on the
-  connection, in the caller's thread (TH-2);
-* it has to wait, or may be repeated: one of our calls (`call.py`), whose attempts go the way above.
+* If the channel is READY, the call is fail-fast, and there are no retries, the call goes straight to grpc's
+  multicallable on the connection, in the caller's thread (TH-2).
+* If the call has to wait or may be repeated, it is a call of this library's own (`call.py`), whose attempts take the
+  first path.
 
-Interceptors need no support here: `grpc.intercept_channel` puts them in front.
+Interceptors need no support here, because `grpc.intercept_channel` puts them in front.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from grpc_backoff.calls.machine import CallMachine, Metadata
 from grpc_backoff.channel.method import Arguments, Method, replaced
 from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, Terms
 from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import inherited_deadline
+from grpc_backoff.sync.grpcio import READY, inherited_deadline
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
 
@@ -51,13 +52,14 @@ class MultiCallable(Method):
         policy: RetryPolicy | None = None,
         call_id: str | None = None,
     ) -> None:
-        """See `Method`."""
+        """Store the arguments; see `Method`."""
         super().__init__(
             channel, method, request_serializer, response_deserializer, registered, policy=policy, call_id=call_id
         )
         self._plain = policy is None and not self._config.wait_for_ready
         self._binding = threading.RLock()
-        # Together: a reader in another thread must not see one without the other.
+        # Keep both in one tuple, because a reader in another thread must never see a connection with another one's
+        # multicallable.
         self._bound: tuple[CoreConnection, Any] | None = None
 
     # The path of a call on a READY channel.
@@ -77,7 +79,7 @@ class MultiCallable(Method):
         return (bound[0], token, bound[1]) if bound is not None and bound[0].entered(token) else None
 
     def _bind(self, before: tuple[CoreConnection, Any] | None) -> bool:
-        """Create grpc's multicallable on the current connection; return whether that is a different one."""
+        """Create grpc's multicallable on the current connection; return False if there is no new connection."""
         connection = self._channel.connection()
         if connection is None or (before is not None and connection is before[0]):
             return False
@@ -86,11 +88,11 @@ class MultiCallable(Method):
                 self._bound = connection, getattr(connection.channel, self.arity)(self._method, *self._signature)
         return True
 
-    def _follow(self, entry: Entry, way: str, arguments: Arguments) -> Any:
-        """Make a call that runs in the background, on a connection that it has entered."""
+    def _follow(self, entry: Entry, way: str, request: Any, arguments: Arguments) -> Any:
+        """Make a call that runs in the background, on the connection that it has entered."""
         connection, token, _ = entry
         try:
-            call = _Attempts(self, way, arguments).make(entry, arguments.timeout, ())
+            call = _Attempts(self, way, request, arguments).make(entry, arguments.timeout, ())
         except BaseException:
             connection.ended(token)
             raise
@@ -99,26 +101,27 @@ class MultiCallable(Method):
 
     # The other path.
 
-    def _slowly(self, way: str, arguments: Arguments, *, blocking: bool) -> Any:
-        """Make a call that may have to wait or be repeated; `way` is its name in grpc's multicallable."""
+    def _slowly(self, way: str, request: Any, arguments: Arguments, *, blocking: bool) -> Any:
+        """Make a call that may have to wait or be repeated; `way` is the name of a method of grpc's multicallable."""
         channel, given = self._channel, arguments.wait_for_ready
         channel.refuse()
         wait_for_ready = bool(self._config.wait_for_ready if given is None else given)
-        # The end of a single-threaded stream is known only when its reader reaches it: such a stream waits for its
-        # connection, and is not repeated.
+        # The end of a single-threaded stream is known only when its reader reaches it, so such a stream waits for its
+        # connection but is not repeated.
         single = not blocking and channel.single_threaded and self.arity == "unary_stream"
         policy = None if single else self._policy
-        # A wait-for-ready call may be assigned to a connection as that breaks, and is then repeated. A call that has
-        # waited gets a connection that was just observed, and is spared the cost of being repeatable.
+        # A wait-for-ready call is repeated if the connection breaks just as the call is assigned to it. A call that has
+        # to wait first gets a connection that was just observed, so it is spared the cost of being repeatable.
         repeatable = wait_for_ready and not single and (policy is not None or channel.connection() is not None)
-        machine = self._machine(policy, wait_for_ready, by_config=given is None, repeatable=repeatable)
-        # The caller may reuse both before there is a connection; a plain call would already have been sent.
+        machine = self._machine(policy, wait_for_ready, given is None, repeatable)
+        # Copy the metadata and serialize the request now, because the caller may reuse both before there is a
+        # connection. A plain call would already have been sent.
         if arguments.metadata is not None:
             arguments = arguments._replace(metadata=tuple(arguments.metadata))
-        sender, arguments, replay = self._kept(arguments, machine)
-        attempts = _Attempts(sender, way, arguments, replay, single=single)
-        timeout, limit = _least(arguments.timeout, _inherited()), self._config.timeout
-        terms = Terms(channel.calls, machine, attempts, timeout, limit, self._call_id, arguments.request)
+        sender, request, replay = self._kept(request, machine)
+        attempts = _Attempts(sender, way, request, arguments, replay, single=single)
+        timeout, limit = _bounded(arguments.timeout), self._config.timeout
+        terms = Terms(channel.calls, machine, attempts, timeout, limit, self._call_id, request)
         if blocking or single:
             blocked = BlockingCall(terms)
             if replay is not None:
@@ -131,57 +134,58 @@ class MultiCallable(Method):
         call.start()
         return made
 
-    def _kept(self, arguments: Arguments, machine: CallMachine) -> tuple[MultiCallable, Arguments, Replay | None]:
-        """Return the multicallable and the arguments with which the requests can be sent as often as necessary."""
+    def _kept(self, request: Any, machine: CallMachine) -> tuple[MultiCallable, Any, Replay | None]:
+        """Return a multicallable and a request, or kept requests, that can be sent as often as necessary."""
         if self.takes_one_request:
-            sender, request = self._freeze(arguments.request)
-            return sender, arguments._replace(request=request), None
+            return *self._freeze(request), None
         if machine.handed_over:
-            return self, arguments, None
-        replay = Replay(arguments.request, self._signature[0], self._channel.calls.replay_limit)
-        return self._of_bytes(), arguments._replace(request=None), replay
+            return self, request, None
+        return self.of_bytes(), None, Replay(request, self.serializer, self._channel.calls.replay_limit)
 
 
 class _Attempts:
     """Makes the attempts of one call."""
 
-    __slots__ = ("_arguments", "_multicallable", "_replay", "_single", "_way")
+    __slots__ = ("_arguments", "_multicallable", "_replay", "_request", "_single", "_way", "enter")
 
     def __init__(
         self,
         multicallable: MultiCallable,
         way: str,
+        request: Any,
         arguments: Arguments,
         replay: Replay | None = None,
         *,
         single: bool = False,
     ) -> None:
         self._multicallable = multicallable
+        self.enter = multicallable.enter
         self._way = way
+        self._request = request
         self._arguments = arguments
         self._replay = replay
         self._single = single
 
-    def enter(self) -> Entry | None:
-        return self._multicallable.enter()
-
     def make(self, entry: Entry, seconds: float | None, instead: Metadata) -> Any:
         connection, _, method = entry
-        request, _, metadata, credentials, _, compression = self._arguments
-        if self._replay is not None:
-            request = self._replay.attempt()
+        _, metadata, credentials, _, compression = self._arguments
+        request = self._request if self._replay is None else self._replay.attempt()
         if instead:
             metadata = replaced(metadata, instead)
         if self._way not in _BLOCKING_WAYS or self._multicallable.arity.endswith("stream"):
             connection.streamed = True
-        # The core must not wait a second time: a call assigned to a connection as it breaks would wait there for the
-        # core's own next attempt, long after the channel is READY again.
+        # The call is fail-fast in the core. If the connection breaks just as a wait-for-ready call is assigned to it,
+        # the core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
         call = getattr(method, self._way)(request, seconds, metadata, credentials, False, compression)
         if self._single:  # its caller already holds the call
             token = object()
             connection.calls.add(token)
             _follow(call, connection, token)
         return call
+
+    def failed(self) -> None:
+        if self._replay is not None:
+            self._replay.rest()
 
     def committed(self) -> None:
         if self._replay is not None:
@@ -190,7 +194,7 @@ class _Attempts:
 
 def _follow(call: Any, connection: CoreConnection, token: object) -> None:
     """Remove a call from its connection once it has ended."""
-    # Not the call itself: grpcio cancels a call that its caller drops, so nothing else may reference it.
+    # Keep no reference to the call itself, because grpcio cancels a call when nothing refers to it any more.
     state = call._state  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
 
     def ended() -> None:
@@ -205,14 +209,13 @@ def _follow(call: Any, connection: CoreConnection, token: object) -> None:
         ended()
 
 
-def _inherited() -> float | None:
-    """Return the seconds left of the call being served here, if there is one."""
+def _bounded(timeout: float | None) -> float | None:
+    """Return the timeout, or the time remaining on the inbound call being served, whichever is less."""
     deadline = inherited_deadline()
-    return None if deadline is None else deadline - time.time()
-
-
-def _least(*spans: float | None) -> float | None:
-    return min((span for span in spans if span is not None), default=None)
+    if deadline is None:
+        return timeout
+    left = deadline - time.time()
+    return left if timeout is None else min(timeout, left)
 
 
 class _OneResponse(MultiCallable):
@@ -228,21 +231,35 @@ class _OneResponse(MultiCallable):
         compression: grpc.Compression | None = None,
     ) -> Any:
         """Call the method, and return the response."""
-        entry = self.enter() if self._plain and not wait_for_ready else None
-        if entry is None:
-            arguments = Arguments(request, timeout, metadata, credentials, wait_for_ready, compression)
-            return self._slowly("__call__", arguments, blocking=True)
-        connection, token, method = entry
+        bound = self._bound
+        if bound is None or wait_for_ready or not self._plain:
+            arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
+            return self._blocking("__call__", request, arguments)
+        # `enter`, `entered` and `ended`, inlined: while a call waits for its answer, their code drops out of the
+        # processor's caches, so each function that the next call runs through would cost several microseconds (TH-2).
+        connection, method = bound
+        token, calls = object(), connection.calls
+        entered = False
         try:
-            response = method(request, timeout, metadata, credentials, False, compression)
+            calls.add(token)  # before the check, because a thread that retires the connection checks afterwards
+            entered = not connection.retired and connection.check(False) == READY
+            if entered:
+                response = method(request, timeout, metadata, credentials, connection.fail_fast, compression)
+                connection.served = True
+                return response
         except grpc.RpcError as error:
             connection.failed(error.code())
             raise
-        else:
-            connection.served = True
-            return response
+        except ValueError:  # the channel was closed
+            if entered:
+                raise
         finally:
-            connection.ended(token)
+            calls.discard(token)
+            connection.used = connection.now()
+            if connection.retired:
+                connection.ended(token)
+        arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
+        return self._blocking("__call__", request, arguments)
 
     def with_call(
         self,
@@ -254,13 +271,17 @@ class _OneResponse(MultiCallable):
         compression: grpc.Compression | None = None,
     ) -> Any:
         """Call the method, and return the response and the call."""
-        entry = self.enter() if self._plain and not wait_for_ready else None
+        arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
+        return self._blocking("with_call", request, arguments)
+
+    def _blocking(self, way: str, request: Any, arguments: Arguments) -> Any:
+        """Make a blocking call; `way` is its name in grpc's multicallable."""
+        entry = self.enter() if self._plain and not arguments.wait_for_ready else None
         if entry is None:
-            arguments = Arguments(request, timeout, metadata, credentials, wait_for_ready, compression)
-            return self._slowly("with_call", arguments, blocking=True)
+            return self._slowly(way, request, arguments, blocking=True)
         connection, token, method = entry
         try:
-            answer = method.with_call(request, timeout, metadata, credentials, False, compression)
+            answer = getattr(method, way)(request, *arguments._replace(wait_for_ready=connection.fail_fast))
         except grpc.RpcError as error:
             connection.failed(error.code())
             raise
@@ -279,12 +300,12 @@ class _OneResponse(MultiCallable):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> Any:
-        """Call the method, and return the call, which runs in the background."""
-        arguments = Arguments(request, timeout, metadata, credentials, wait_for_ready, compression)
+        """Call the method in the background, and return the call."""
+        arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         entry = self.enter() if self._plain and not wait_for_ready else None
         if entry is None:
-            return self._slowly("future", arguments, blocking=False)
-        return self._follow(entry, "future", arguments)
+            return self._slowly("future", request, arguments, blocking=False)
+        return self._follow(entry, "future", request, arguments)
 
 
 class _ManyResponses(MultiCallable):
@@ -299,12 +320,12 @@ class _ManyResponses(MultiCallable):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> Any:
-        """Call the method, and return the call, which iterates over the responses."""
-        arguments = Arguments(request, timeout, metadata, credentials, wait_for_ready, compression)
+        """Call the method, and return the call, which is an iterator over the responses."""
+        arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         entry = self.enter() if self._plain and not wait_for_ready else None
         if entry is None:
-            return self._slowly("__call__", arguments, blocking=False)
-        return self._follow(entry, "__call__", arguments)
+            return self._slowly("__call__", request, arguments, blocking=False)
+        return self._follow(entry, "__call__", request, arguments)
 
 
 class _UnaryUnary(_OneResponse, grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]
@@ -342,4 +363,4 @@ class _StreamStream(_ManyResponses, grpc.StreamStreamMultiCallable):  # type: ig
 MULTICALLABLES: dict[str, type[MultiCallable]] = {
     kind.arity: kind for kind in (_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)
 }
-"""The class of a multicallable, by the name of the channel method that creates it."""
+"""Multicallable classes, by the name of the channel method that creates each."""

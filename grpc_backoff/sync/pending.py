@@ -1,13 +1,15 @@
-"""The queue of pending calls of one channel.
+"""One channel's queue of pending calls.
 
 A call adds itself from its own thread and then asks the conductor for a connection. The conductor answers each call
-that has asked, and notifies all pending calls of each connection and each failure. Calls are stored in a dictionary,
-whose single operations are atomic, and not under a lock: a call can be made by a finalizer, which runs wherever the
-garbage collector happens to run.
+that has asked, and notifies all pending calls of each connection and each failure. Calls that ask at about the same
+time are answered together, because each message to the conductor may cost a switch between threads. The calls are in a
+dictionary, whose single operations are atomic, without a lock, because a finalizer can make a call wherever the garbage
+collector happens to run.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -20,12 +22,14 @@ from grpc_backoff.sync.errors import NoConnectionError
 
 __all__ = ["Manager", "PendingCall", "PendingCalls"]
 
+_READY = ConnectionReady()
+
 
 class PendingCall(Protocol):
     """A pending call."""
 
     def feed(self, given: Input) -> None:
-        """Feed an input to its machine; from any thread, and never blocks."""
+        """Feed an input to the call's machine. Thread-safe; never blocks."""
         ...
 
 
@@ -38,43 +42,47 @@ class Manager(Protocol):
         ...
 
     def status(self) -> ConnectionStatus:
-        """Return what the channel is doing."""
+        """Return the channel's status."""
         ...
 
     def want(self) -> None:
-        """Ask for a connection; on the conductor."""
+        """Ask for a connection. Called on the conductor."""
         ...
 
 
 class PendingCalls:
-    """The pending calls of one channel, in order of arrival."""
+    """One channel's pending calls, in order of arrival."""
 
     def __init__(self, target: str, post: Callable[[Callable[[], object]], None]) -> None:
-        """Start empty; `post` has work done by the conductor. `manager` is set before the first call arrives."""
+        """Start empty. `post` passes work to the conductor; `manager` is set before the first call arrives."""
         self.manager: Manager
         self._target = target
         self._post = post
         self._resolved = False
         self._waiting: dict[PendingCall, None] = {}
+        self._asking: deque[PendingCall] = deque()
 
     def __len__(self) -> int:
         """Return how many calls are pending."""
         return len(self._waiting)
 
-    # From the calls' threads.
+    # Called from the calls' threads.
 
     def not_connected(self) -> NotConnected:
-        """Return the outcome of an attempt that finds no connection."""
+        """Return the machine's input for an attempt that finds no connection."""
         return NotConnected(failing=self.manager.state is State.TRANSIENT_FAILURE, resolved=self._resolved)
 
     def no_connection(self) -> NoConnection:
-        """Return the input for a pending call when a dial fails."""
+        """Return the machine's input for a pending call when a dial fails."""
         return NoConnection(resolved=self._resolved)
 
     def add(self, call: PendingCall) -> None:
-        """Store the call until it leaves, and ask for a connection."""
+        """Store the call until it is removed, and ask for a connection."""
         self._waiting[call] = None
-        self._post(lambda: self._ask(call))
+        self._asking.append(call)
+        # Each call posts, even if others already ask: a flag that says so would be set before the work is posted, and
+        # a finalizer that runs in between would wait for ever.
+        self._post(self._ask)
 
     def discard(self, call: PendingCall) -> None:
         """Remove a call that has a connection or has ended."""
@@ -87,22 +95,28 @@ class PendingCalls:
         return NoConnectionError(code, details=details, status=status)
 
     def cannot_wait(self) -> NoConnectionError:
-        """Return the error of a call that would wait on the thread that makes its connection (TH-6)."""
+        """Return the error of a call that cannot wait on the thread that makes its own connection (TH-6)."""
         details = f"no connection to {self._target}, and a finalizer that runs on the channel's own thread cannot wait"
         return NoConnectionError(grpc.StatusCode.UNAVAILABLE, details=details, status=self.manager.status())
 
-    # On the conductor.
+    # Called on the conductor.
 
-    def _ask(self, call: PendingCall) -> None:
-        """Ask for a connection for a call, and answer it at once."""
+    def _ask(self) -> None:
+        """Ask for a connection for all calls that have asked by now, and answer them at once."""
+        if not self._asking:
+            return  # an earlier one has answered them all
         self.manager.want()
-        if call not in self._waiting:
-            return
+        for _ in range(len(self._asking)):  # no more than these, because an answered call may ask again
+            call = self._asking.popleft()
+            if call in self._waiting:
+                self._answer(call)
+
+    def _answer(self, call: PendingCall) -> None:
         state = self.manager.state
         if state is State.READY:
-            call.feed(ConnectionReady())
+            call.feed(_READY)
         elif state is State.TRANSIENT_FAILURE:
-            # SH-3: a call that asks for a connection while the key is in backoff gets the same failure, at once.
+            # SH-3: a call that asks for a connection while the key is in backoff gets the backoff's failure at once.
             self._note_resolved()
             call.feed(self.no_connection())
 
@@ -111,10 +125,10 @@ class PendingCalls:
         self._resolved = self._resolved or (error is not None and error.stage is not Stage.RESOLVE)
 
     def release(self) -> None:
-        """Start all pending calls, as long as the connection lives."""
+        """Start all pending calls, as long as the connection stays up."""
         self._resolved = True
         for call in tuple(self._waiting):
-            call.feed(ConnectionReady() if self.manager.state is State.READY else Missed())
+            call.feed(_READY if self.manager.state is State.READY else Missed())
 
     def fail(self) -> None:
         """Notify the pending calls of a failed dial, which only wait-for-ready calls survive (CH-3)."""
@@ -122,9 +136,9 @@ class PendingCalls:
         for call in tuple(self._waiting):
             call.feed(self.no_connection())
 
-    # From any thread.
+    # Thread-safe.
 
     def cancel(self) -> None:
-        """Cancel every pending call, as when a channel is closed."""
+        """Cancel every pending call, because the channel is closing."""
         for call in tuple(self._waiting):
             call.feed(CancelRequested())

@@ -1,8 +1,9 @@
-"""Keeps grpcio's core running in versions without its own threads.
+"""Keeps grpcio's core running in versions in which the core has no threads of its own.
 
 From 1.80 on, grpcio's core performs its input and output on its own threads. In earlier versions it does so only while
-some thread waits for it: otherwise a connection is neither made nor seen to end. There, this thread waits for as long
-as there are threaded channels. It waits on a channel that never connects.
+some thread waits for it. Without such a thread, no connection is established, and the end of one goes unnoticed. For
+these versions, the thread in this module waits as long as there are threaded channels, on a channel that never
+connects.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ __all__ = ["Pump", "needs_pump"]
 
 _OWN_THREADS_SINCE = (1, 80)
 _SLICE = 0.2
-"""The longest single wait, in seconds: closing a channel has to wait for the wait on it to end."""
+"""The longest single wait, in seconds. Closing a channel blocks until such a wait on it ends, so it must be short."""
 _IDLE = 0
-"""The core's number for the state."""
+"""The core's number for the state IDLE."""
 
 
 def needs_pump() -> bool:
-    """Return whether this version of grpcio needs a thread that waits."""
+    """Return whether this version of grpcio needs a thread that waits for the core."""
     return tuple(int(part) for part in grpc.__version__.split(".")[:2]) < _OWN_THREADS_SINCE
 
 
 class Pump:
-    """The thread that waits."""
+    """A thread that waits for the core."""
 
     def __init__(self) -> None:
         """Start waiting."""
@@ -46,5 +47,5 @@ class Pump:
         close_channel(self._channel)
 
     def stop(self) -> None:
-        """Stop waiting; the thread ends within a slice."""
+        """Stop waiting; the thread ends within `_SLICE` seconds."""
         self._stopped = True

@@ -1,7 +1,7 @@
 """The call objects of futures and response streams that wait for a connection, or may be repeated.
 
-They are grpcio's own rendezvous objects: iterator, `grpc.Call`, `grpc.Future` and `grpc.RpcError` in one. The state in
-them is that of the whole call (`call.py`), however many attempts it takes.
+They are grpcio's own rendezvous objects: iterator, `grpc.Call`, `grpc.Future` and `grpc.RpcError` in one. Their state
+is that of the whole call (`call.py`), even if the call takes several attempts.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = ["FutureRendezvous", "StreamRendezvous"]
 
 
 class FutureRendezvous(Rendezvous):  # type: ignore[misc] # grpcio's own class is Any here
-    """A call with one response, as `future` returns it."""
+    """A call with one response, as returned by `future`."""
 
     def __init__(self, call: FutureCall) -> None:
-        """Wrap a call that has been started."""
+        """Wrap a call that has not been started; the caller starts it afterwards."""
         left = call.time_left()
         deadline = None if left is None else time.time() + left
         Rendezvous.__init__(self, call.state, call, None, deadline)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error of a failed call, None for success; see `grpc.Future.exception`."""
+        """Return the error of a failed call, or None if it succeeded; see `grpc.Future.exception`."""
         found: BaseException | None = Rendezvous.exception(self, timeout)
         return found if found is not self else self._error()
 
@@ -58,7 +58,7 @@ class StreamRendezvous(FutureRendezvous):
     """A call with a stream of responses."""
 
     def initial_metadata(self) -> Any:
-        """Return the server's initial metadata; once the caller has seen any, the call is committed (RT-8)."""
+        """Return the server's initial metadata; if there is any, the call is now committed to the attempt (RT-8)."""
         while True:
             attempt = self._call.current()
             if attempt is None:
@@ -80,7 +80,7 @@ class StreamRendezvous(FutureRendezvous):
                 self._call.follows(attempt)
                 raise
             except grpc.RpcError as error:
-                error.__traceback__ = None  # it refers to this frame: a reference to the attempt would keep this object
+                error.__traceback__ = None  # it refers to this frame, and so would keep this object alive
                 response = _FAILED
             if response is not _FAILED:
                 self._call.commit()

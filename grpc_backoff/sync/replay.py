@@ -1,7 +1,7 @@
-"""The requests of a stream that may have to be sent again (RT-8): each attempt gets them from the first one.
+"""The requests of a stream that may have to be sent again (RT-8): each attempt gets all of them, from the first one.
 
-grpcio reads the requests of each attempt on a separate thread. The thread of a finished attempt may still be in the
-program's iterator; the request that it reads goes to the current attempt.
+grpcio reads the requests of each attempt on a separate thread. The thread of an attempt that has ended may still be
+reading from the program's iterator; the request that it reads goes to the current attempt, or to the next one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class _Broken:
-    """Represents a request that could not be read or serialized, with the error if the iterator raised it."""
+    """Represents a request that could not be read or serialized; holds the error if the iterator raised one."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error = error
@@ -34,52 +34,79 @@ class Replay:
         serialize: Callable[[Any], bytes] | None,
         limit: int,
     ) -> None:
-        """Start without requests; `limit` is in bytes."""
+        """Start without requests; `limit` is how many bytes are kept."""
         self.overfull: Callable[[], object] = _ignore
-        """Called once, when more bytes than the limit would have to be kept."""
+        """Called once, when more bytes than the limit would have to be kept and an attempt is running."""
         self._requests = iter(requests)
         self._serialize = serialize
         self._buffer = ReplayBuffer(limit)
         self._changed = threading.Condition()
         self._taking = False
-        self._kept_all = True
+        self._too_much = self._told = False
         self._released = False
+        self._running: _Requests | None = None
         self._end: _Broken | None = None
 
     def attempt(self) -> Iterator[bytes | None]:
-        """Return the requests for one attempt, from the first one."""
-        return _Requests(self)
+        """Return an iterator over the requests for one attempt, from the first one."""
+        requests = _Requests(self)
+        with self._changed:
+            self._running = requests
+            tell, self._too_much = self._too_much, False
+        if tell:  # because of a request that was read after the previous attempt had failed
+            self.overfull()
+        return requests
+
+    def rest(self) -> None:
+        """Keep, for the next attempt, the requests that a failed attempt's thread still reads."""
+        with self._changed:
+            self._running = None
 
     def release(self) -> None:
-        """Stop keeping requests: there will be no further attempt."""
+        """Stop keeping requests, because there will be no further attempt."""
         self._released = True
 
-    def take(self, number: int) -> bytes | None:
-        """Return a request by number; None for one that cannot be serialized, which grpcio reports.
+    def take(self, number: int, attempt: _Requests) -> bytes | None:
+        """Return a request by its number to an attempt; None if it cannot be serialized, which grpcio reports.
 
         Raises:
-            StopIteration: there are no more.
+            StopIteration: there are no more requests.
             Exception: any exception raised by the program's iterator.
         """
         with self._changed:
-            while number >= self._buffer.end:
-                if self._end is not None:
-                    if self._end.error is not None:
-                        raise self._end.error
-                    return None
-                if self._buffer.closed:
-                    raise StopIteration
-                if self._taking:
-                    self._changed.wait()
-                else:
-                    self._take_next()
+            if not self._arrived(number):
+                return None
+            if self._released and attempt is not self._running:
+                raise StopIteration  # the attempt has ended, and the running one may have discarded the request
             request = self._buffer[number]
-            if self._released:
-                self._buffer.release(number + 1)
-            return request
+            tell = self._too_much and self._running is not None
+            if tell:
+                self._too_much = False
+        if tell:  # without the lock, because a call that starts an attempt holds its own lock and then needs this one
+            self.overfull()
+        if self._released:
+            with self._changed:
+                if attempt is self._running:  # an earlier one must not discard what this one has still to send
+                    self._buffer.release(number + 1)
+        return request
+
+    def _arrived(self, number: int) -> bool:
+        """Read requests until this one has been read; return False if it cannot be serialized."""
+        while number >= self._buffer.end:
+            if self._end is not None:
+                if self._end.error is not None:
+                    raise self._end.error
+                return False
+            if self._buffer.closed:
+                raise StopIteration
+            if self._taking:
+                self._changed.wait()
+            else:
+                self._take_next()
+        return True
 
     def _take_next(self) -> None:
-        """Read the next request from the program's iterator, without the lock."""
+        """Read the next request from the program's iterator, with the lock released."""
         self._taking = True
         self._changed.release()
         taken: bytes | _Broken | None
@@ -87,7 +114,7 @@ class Replay:
             taken = self._serialized(next(self._requests))
         except StopIteration:
             taken = None
-        except BaseException as error:  # noqa: BLE001 - it is the program's, and goes to grpcio's own thread
+        except BaseException as error:  # noqa: BLE001 - raised again in grpcio's own thread
             taken = _Broken(error)
         finally:
             self._changed.acquire()
@@ -100,8 +127,8 @@ class Replay:
             return request  # type: ignore[no-any-return] # bytes, or grpcio will say so
         try:
             return self._serialize(request)
-        except Exception:  # noqa: BLE001 - it is the program's
-            _LOG.exception("a request cannot be serialized")
+        except Exception:  # noqa: BLE001 - a serializer may raise anything
+            _LOG.exception("a request could not be serialized")
             return _Broken(None)
 
     def _keep(self, taken: bytes | _Broken | None) -> None:
@@ -109,9 +136,8 @@ class Replay:
             self._buffer.closed = True
         elif isinstance(taken, _Broken):
             self._end = taken
-        elif not self._buffer.add(taken) and self._kept_all:
-            self._kept_all = False
-            self.overfull()
+        elif not self._buffer.add(taken) and not self._told:
+            self._too_much = self._told = True
 
 
 class _Requests(Iterator[bytes | None]):
@@ -123,7 +149,7 @@ class _Requests(Iterator[bytes | None]):
         return self
 
     def __next__(self) -> bytes | None:
-        request = self._replay.take(self._number)
+        request = self._replay.take(self._number, self)
         self._number += 1
         return request
 

@@ -1,8 +1,8 @@
-"""The functions with which `grpc_backoff.install` replaces `grpc`'s constructors, and how they are removed (TH-7).
+"""The replacement of `grpc`'s constructors by `grpc_backoff.install`, and its reversal (TH-7).
 
-Libraries that trace calls replace the constructors too: theirs create a channel with the constructor that they found,
-and put interceptors in front. If one of them was there before us, its function is still called, and grpc's own channel
-behind its interceptors is replaced with ours.
+Tracing libraries replace the constructors too. Their functions call the constructor that they found, and put
+interceptors in front of the channel. If such a function was installed first, it is still called, and grpc's own channel
+behind its interceptors is replaced with this library's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _lock = threading.Lock()
 class _ThreadedSubstitute:
     """Replaces a constructor with one of this library's; once it is turned off, it calls the original.
 
-    A class, because an object's type is the one trait that wrappers, which copy names and attributes, do not share.
+    It is a class because its type identifies it: wrappers copy the names and attributes of the object that they wrap,
+    but not its type.
     """
 
     switched_on = False
@@ -49,7 +50,7 @@ class _ThreadedSubstitute:
 
 
 def _behind(theirs: Any, ours: grpc.Channel) -> grpc.Channel:
-    """Return the wrappers that tracing libraries put around grpc's channel, around ours instead."""
+    """Return the wrappers of tracing libraries, with this library's channel in them instead of grpc's."""
     if is_grpcios_own(theirs):
         theirs.close()
         return ours
@@ -58,18 +59,18 @@ def _behind(theirs: Any, ours: grpc.Channel) -> grpc.Channel:
         innermost = getattr(innermost, "_channel", None)
         if innermost is None:  # an unknown kind of channel from another library
             return ours
-    innermost._channel.close()  # noqa: SLF001 - `grpc.intercept_channel` keeps it there, and all that do as it does
+    innermost._channel.close()  # noqa: SLF001 - where `grpc.intercept_channel` and its imitators keep it
     innermost._channel = ours  # noqa: SLF001
     return theirs  # type: ignore[no-any-return]
 
 
 def is_substituted() -> bool:
-    """Return whether `substitute` was called, and `restore` was not since."""
+    """Return whether the replacements are turned on."""
     return _ThreadedSubstitute.switched_on
 
 
 def substitute() -> None:
-    """Replace grpc's constructors with this library's, unless that is already done."""
+    """Replace grpc's constructors with this library's, unless they are replaced already."""
     with _lock:
         _ThreadedSubstitute.switched_on = True
         for module in _modules():
@@ -80,7 +81,7 @@ def substitute() -> None:
 
 
 def restore() -> None:
-    """Turn the replacements off, and remove those that have not been wrapped since."""
+    """Turn the replacements off, and remove those that have not been wrapped in the meantime."""
     with _lock:
         _ThreadedSubstitute.switched_on = False
         for module in _modules():

@@ -1,4 +1,4 @@
-"""Reports what channels and their calls do: log lines, metrics, and the trace that a call belongs to.
+"""Reports what channels and their calls do, in logs, metrics and traces.
 
 Internal, but for `otel`: programs import from `grpc_backoff`.
 """

@@ -1,9 +1,8 @@
-"""Tracks the current state of observed channels: their connections, and planned attempts.
+"""Tracks the connections and the planned attempts of observed channels.
 
-Each event contains everything that is known about its channel, so only the latest one is kept: under the channel's key,
-and so no longer than the channel lives, whether it is closed or garbage-collected. A connection that several channels
-share is counted as one connection, and an attempt that several of them report as one attempt (SH-7): both are
-identified by the attempt's id.
+Each event describes the current state of its channel completely, so only the latest one is kept, under the channel's
+key. It is discarded when the channel is closed or garbage-collected. A connection that several channels share counts
+once, and so does an attempt that several of them report (SH-7); both are identified by the attempt's id.
 """
 
 from __future__ import annotations
@@ -21,12 +20,13 @@ from grpc_backoff.connection.events import ChannelKey, ConnectionEvent
 __all__ = ["Channels"]
 
 _MOST_TOLD = 4096
-"""How many events are remembered so that none is counted twice: more than can be on their way to other loops."""
+"""How many events are remembered, so that none is counted twice. This is more than can be on their way to other event
+loops."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Channel:
-    """A channel after its latest event; `next_start` is on this module's clock, None if nothing is planned."""
+    """A channel after its latest event; `next_start` is on the clock of `Channels`, None if no attempt is planned."""
 
     target: str
     connected: bool = False
@@ -45,7 +45,7 @@ class Channels:
         self._told: OrderedDict[tuple[type, str], None] = OrderedDict()
 
     def is_news(self, event: ConnectionEvent) -> bool:
-        """Return whether no other channel has reported this event yet; call it once per event."""
+        """Return whether this is the first report of the event; call this once for each event received."""
         if not event.attempt_id:
             return True
         told = type(event), event.attempt_id
@@ -57,10 +57,10 @@ class Channels:
         return new
 
     def note(self, event: ConnectionEvent, target: str) -> None:
-        """Record the event for its channel; `target` is the label of the channel in the answers."""
+        """Record the event for its channel; `target` is the label under which the channel is counted."""
         match event:
             case events.BackoffReset(retry_in=None) | events.CoreRedial():
-                return  # no plan changes; a redial by the core is not the channel's
+                return  # neither changes the channel's connection or plan
             case events.AttemptFailed() | events.Disconnected() | events.BackoffReset() if event.retry_in is not None:
                 known = _Channel(target, next_start=self._now() + event.retry_in)
             case events.Connected() if not event.elsewhere:
@@ -90,7 +90,7 @@ class Channels:
     def next_attempts(self) -> Mapping[str, float]:
         """Return the seconds until the next planned attempt, for each target that has one.
 
-        An attempt whose time has passed is no longer planned: it has begun, or its channel became idle (CB-14).
+        An attempt whose time has passed is not included: it has begun, or its channel has become idle (CB-14).
         """
         now = self._now()
         nearest: dict[str, float] = {}

@@ -1,10 +1,10 @@
-"""The listener that logs: one line for each event that a person on call may need, to the logger `grpc_backoff`.
+"""The listener that logs events of interest to operators, one line each, to the logger `grpc_backoff`.
 
 A call that gave up is logged as WARNING; failed attempts to connect, lost connections, recoveries and retries as INFO;
-everything else as DEBUG. No payloads, metadata or tokens are logged: the events contain none (RT-11).
+everything else as DEBUG. No payloads, metadata or tokens are logged, because the events contain none (RT-11).
 
-Each record also carries the content of its line as attributes, for loggers that write JSON: `FIELDS`, each None if it
-does not apply.
+The content of each line is also in attributes of its record (`FIELDS`), for loggers that write JSON. An attribute that
+does not apply is None.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ __all__ = ["FIELDS", "listens", "log_event"]
 _LOG = logging.getLogger("grpc_backoff")
 
 FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id", "operation_id")
-"""The attributes of every record; `delay` is the time to the next attempt in seconds, `operation_id` a call's id."""
+"""The attributes of every record. `delay` is the time to the next attempt in seconds; `operation_id` is a call's id."""
 
 
 def listens(event: ConnectionEvent | CallEvent) -> bool:
-    """Return whether this event may be logged; for callers that would otherwise start a thread for it."""
+    """Return whether this event may be logged, for callers that need not start a thread if it is not."""
     return _LOG.isEnabledFor(logging.WARNING if isinstance(event, CallExhausted) else logging.INFO)
 
 
 def log_event(event: ConnectionEvent | CallEvent) -> None:
-    """Log one event of a channel's connection or of a call; another connection's events are logged there (SH-7)."""
+    """Log one event of a call or a connection; another channel's connection is logged by that channel (SH-7)."""
     if isinstance(event, CallEvent):
         _log_call(event)
     elif not event.elsewhere:
@@ -48,7 +48,7 @@ def _log_connection(event: ConnectionEvent) -> None:
         case events.Connected():
             first = event.attempt == 1 and event.connections == 1
             level = logging.DEBUG if first else logging.INFO
-            _log(level, event, "connected at attempt %d in %.3g s", event.attempt, event.took)
+            _log(level, event, "connected on attempt %d in %.3g s", event.attempt, event.took)
         case events.Disconnected(retry_in=None):
             _log(logging.INFO, event, "%s; it had lasted %.3g s", event.failure, event.lived)
         case events.Disconnected():
@@ -58,7 +58,7 @@ def _log_connection(event: ConnectionEvent) -> None:
             _log(
                 logging.DEBUG,
                 event,
-                "grpc's core redialled by itself, for a call that was assigned to the connection as it ended",
+                "grpc's core redialled by itself for a call that was assigned to the connection just as it ended",
             )
         case events.BackoffReset(retry_in=None):
             _log(logging.DEBUG, event, "backoff reset")
@@ -71,13 +71,13 @@ def _log_connection(event: ConnectionEvent) -> None:
 def _log_call(event: CallEvent) -> None:
     match event:
         case CallSucceeded() if event.attempt > 1:  # a success at the first attempt is not worth a line
-            _log(logging.DEBUG, event, "%s succeeded at attempt %d after %.3g s", *_attempt(event), event.took)
+            _log(logging.DEBUG, event, "%s succeeded on attempt %d after %.3g s", *_attempt(event), event.took)
         case CallRetried():
-            line = "%s failed at attempt %d, %s; next in %.3g s (%s)%s"
+            line = "%s failed on attempt %d, %s; next in %.3g s (%s)%s"
             said = event.code, event.delay, event.source.value, _trace(event)
             _log(logging.INFO, event, line, *_attempt(event), *said, delay=event.delay)
         case CallExhausted():  # RT-6
-            line = "%s given up at attempt %d after %.3g s, %s: %s%s"
+            line = "%s gave up after attempt %d and %.3g s, %s: %s%s"
             why = event.took, event.code, event.reason.value, _trace(event)
             _log(logging.WARNING, event, line, *_attempt(event), *why)
 

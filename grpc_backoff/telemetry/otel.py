@@ -5,8 +5,9 @@ One listener serves any number of channels::
     metrics = Metrics()
     channel = aio.insecure_channel(target, listeners=[metrics])
 
-Names, units and labels are gRPC's own where gRPC defines them (A94, A96, A66); other names have this library's prefix.
-Only OpenTelemetry's API is used, from the extra `otel`; without an SDK nothing is recorded.
+Units and labels are gRPC's own where gRPC defines them (A94, A96, A66). All names have the prefix `grpc_backoff.`, so
+that the metrics do not mix with grpc's own. Only OpenTelemetry's API is used, from the extra `otel`; without an SDK
+nothing is recorded.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ SHUTDOWN: Final = "subchannel shutdown"
 UNKNOWN: Final = "unknown"
 
 LAST_ATTEMPT: Final = 10
-"""Attempts from this number on share one label value, because each label value is a time series kept for good."""
+"""Attempts from this number on share one label value, because each label value creates a time series that is kept for
+good."""
 DELAYS: Final = (0, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
-"""The bounds of the histogram buckets, in seconds: from no wait to beyond the longest wait of the presets."""
+"""The bounds of the histogram buckets, in seconds: from no wait to longer than any wait of the presets."""
 
 _SCHEMES = {"dns", "ipv4", "ipv6", "unix", "unix-abstract", "xds", "google-c2p", "google-c2p-experimental"}
 
@@ -68,11 +70,11 @@ Labels = dict[str, str]
 class Metrics:
     """Records the events of channels and their calls as OpenTelemetry metrics; `docs/telemetry.md` lists them.
 
-    Pass it to a channel when the channel is created: earlier events are not included.
+    Pass the instance to each channel when you create the channel, because earlier events are not included.
     """
 
     def __init__(self, meter_provider: MeterProvider | None = None) -> None:
-        """Record with this provider; by default with the global one, even if that is set later."""
+        """Record with this meter provider; by default with the global one, even if that is set later."""
         self._connections, self._calls = _instruments(meter_provider or get_meter_provider())
 
     def __call__(self, event: ConnectionEvent | CallEvent) -> None:
@@ -123,12 +125,12 @@ class _Calls:
     """The instruments for calls."""
 
     def __init__(self, meter: Meter) -> None:
-        self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts after which another was planned.")
+        self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts that are followed by a retry.")
         self._delay = delay_histogram(meter, RETRY_DELAY, "Waits before retries of calls.")
         self._successes = meter.create_counter(SUCCESSES, "{call}", "Calls that succeeded.")
         self._exhausted = meter.create_counter(EXHAUSTED, "{call}", "Calls that gave up retrying.")
         self._honored = meter.create_counter(SERVER_DELAYS_HONORED, "{delay}", "Waits that a server asked for.")
-        self._server_delay = delay_histogram(meter, SERVER_DELAY, "Waits as requested by a server.")
+        self._server_delay = delay_histogram(meter, SERVER_DELAY, "Lengths of the waits that a server asked for.")
 
     def record(self, event: CallEvent) -> None:
         labels: Labels = {TARGET: canonical_target(event.target), METHOD: event.method.removeprefix("/")}
@@ -152,9 +154,10 @@ _GLOBAL = Channels()
 
 
 def _instruments(provider: MeterProvider) -> tuple[_Connections, _Calls]:
-    """Return the provider's instruments, created once: the SDK would drop the callbacks of a second gauge by that name.
+    """Return the provider's instruments, which are created only once.
 
-    For the same reason, those of the global provider observe the same channels before and after it is set.
+    If there were a second gauge with the same name, the SDK would drop its callbacks. For the same reason, the
+    instruments of the global provider observe the same channels before and after it is set.
     """
     with _LOCK:
         made = _MADE.get(provider)
@@ -175,16 +178,16 @@ def _observed(values: Mapping[str, float]) -> Iterable[Observation]:
 
 
 def canonical_target(target: str) -> str:
-    """Return a target in A66's form: with the scheme that grpc's core uses if it names none."""
+    """Return a target in A66's form, with the scheme that grpc's core would use if it names none."""
     scheme, colon, _ = target.partition(":")
     return target if colon and scheme.lower() in _SCHEMES else f"dns:///{target}"
 
 
 def attempt_label(attempt: int) -> str:
-    """Return the label value of an attempt's number."""
+    """Return the label value for an attempt's number."""
     return str(attempt) if attempt < LAST_ATTEMPT else f"{LAST_ATTEMPT}+"
 
 
 def word_label(word: WaitSource | Reason) -> str:
-    """Return the label value of a wait's source, or of the reason why there is no further attempt."""
+    """Return the label value for the source of a wait, or for the reason why there is no further attempt."""
     return word.name.lower()

@@ -1,8 +1,8 @@
 """Spans for the attempts of a call, if the program traces with OpenTelemetry; the names are those of gRFC A72.
 
 Each attempt is a child of the span that is current when the call is made: the call's own, if an instrumentation creates
-one, else the caller's. A wait between two attempts is an event of that span. As with trace ids, this module never
-imports OpenTelemetry, and an exception from it never fails a call.
+one, else the caller's. A wait between two attempts is an event of that span. Like `trace.py`, this module never imports
+OpenTelemetry, and an exception from OpenTelemetry never fails a call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OK = "OK"
 
 
 def spans_of(method: str) -> CallSpans | None:
-    """Return the spans of a call that is about to be made; None if the caller's span is not recorded."""
+    """Return the spans of a call that is about to be made; None if the current span is not being recorded."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return None
@@ -35,14 +35,14 @@ class CallSpans:
     """The spans of one call's attempts, one at a time."""
 
     def __init__(self, trace: Any, caller: Any, method: str) -> None:
-        """Start without spans; `caller` is the parent of those to come."""
+        """Start without spans; `caller` is the parent of the spans to be created."""
         self._trace = trace
         self._caller = caller
         self._method = method.removeprefix("/")
         self._attempt: Any = None
 
     def begin(self, previous: int) -> None:
-        """Start an attempt, or continue one that waited for a connection; `previous` attempts came before."""
+        """Start an attempt's span, or note that its wait for a connection is over; `previous` attempts came before."""
         with contextlib.suppress(Exception):
             if self._attempt is not None:
                 self._attempt.add_event("Delayed LB pick complete")
@@ -55,7 +55,7 @@ class CallSpans:
             )
 
     def end(self, code: str) -> None:
-        """End the attempt's span, if one was started, with the name of a status code."""
+        """End the attempt's span, if there is one, with the name of a status code."""
         attempt, self._attempt = self._attempt, None
         if attempt is None:
             return
@@ -65,7 +65,7 @@ class CallSpans:
             attempt.end()
 
     def waits(self, retried: CallRetried) -> None:
-        """Record a wait between two attempts."""
+        """Record a wait between two attempts, as an event of the parent span."""
         with contextlib.suppress(Exception):
             wait = {"delay": retried.delay, "source": retried.source.value, "code": retried.code}
             self._caller.add_event("Retry backoff", wait)

@@ -1,6 +1,6 @@
 """Finds the trace that a call belongs to, if the program traces with OpenTelemetry.
 
-This library never imports OpenTelemetry for that: in a program that has not imported it, there are no traces.
+This library does not import OpenTelemetry for this, because a program that has not imported it has no traces.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 __all__ = ["OPENTELEMETRY", "current_trace_id"]
 
 OPENTELEMETRY = "opentelemetry.trace"
-"""The module without which there are no spans; only programs that trace have imported it."""
+"""The module that provides spans. Only programs that trace have imported it."""
 
 
 def current_trace_id() -> str | None:
@@ -20,7 +20,8 @@ def current_trace_id() -> str | None:
     if trace is None:
         return None
     found: str | None = None
-    # The span may come from any library, and the import may be half done: an exception here must not fail the call.
+    # The span may come from any library, and OpenTelemetry may not be fully imported yet. An exception here must not
+    # fail the call.
     with contextlib.suppress(Exception):
         context = trace.get_current_span().get_span_context()
         found = f"{context.trace_id:032x}" if context.is_valid else None

@@ -1,9 +1,9 @@
-"""For testing code built on this library: a manual clock, a scripted connector and channel, and a failing front.
+"""Tools for testing code built on this library: a manual clock, a scripted connector and channel, and a failing server.
 
-Start with `scripted_channel`: it tests how code copes with an outage, without waiting for one.
+Start with `scripted_channel`: it takes the code under test through an outage, without waiting for a real one.
 
-`grpc_backoff.testing.front` (servers that fail on real sockets) and `grpc_backoff.testing.checks` (what any connector
-must do) need the extra `testing` and are imported from their own modules.
+Two modules need the extra `testing` and are imported directly: `grpc_backoff.testing.front` has servers that fail on
+real sockets, and `grpc_backoff.testing.checks` has checks that every connector must pass.
 
 Internal, but for `checks`, `front` and `port`: programs import from `grpc_backoff.testing`.
 """

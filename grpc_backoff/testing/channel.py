@@ -1,6 +1,6 @@
-"""A channel whose connections follow a script, for testing the code that makes calls on it.
+"""A channel whose connections follow a script, for testing code that makes calls on a channel.
 
-An outage of a minute takes milliseconds::
+A one-minute outage takes milliseconds::
 
     clock = FakeClock()
     connector = ScriptedConnector(clock, [Fails()])  # every attempt fails
@@ -12,8 +12,8 @@ An outage of a minute takes milliseconds::
         await work
 
 `connector.connections[-1].end()` breaks a connection. Attempts, gaps, retries and the deadlines of pending calls follow
-the test's clock. A call that has a connection is a real call to a real server and takes real time: on a clock that
-jumps, grpc would time out for no reason.
+the test's clock. A call that has a connection is a real call to a real server, and takes real time, because on a clock
+that jumps grpc would time out for no reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["scripted_channel"]
 
 _CHUNK = 1 << 16
 
-_genuine: Any = importlib.import_module("grpc.aio._channel")  # below any wrapper of the public names, such as a tracer
+_genuine: Any = importlib.import_module("grpc.aio._channel")  # tracers may have wrapped the public names
 
 
 def scripted_channel(
@@ -57,16 +57,17 @@ def scripted_channel(
     Everything else is as in `aio.insecure_channel`, or in `aio.secure_channel` if there are `credentials`.
 
     Args:
-        connector: the script. `connector.play` continues with another script; `connector.connections[-1].end()` breaks
-            the connection: calls running on it fail with UNAVAILABLE, as on a broken connection, unless the end is
+        connector: follows the script. `connector.play` continues with another script. `connector.connections[-1].end()`
+            ends the connection: its running calls fail with UNAVAILABLE, as on a broken connection, unless the end is
             graceful.
-        target: where calls go while the script provides a connection: a server started by the test.
+        target: the server that receives the calls while the script provides a connection, usually one started by the
+            test.
         credentials: as in `aio.secure_channel`.
-        options: as in `aio.insecure_channel`, like all that follow.
-        compression: the same.
-        interceptors: the same.
-        settings: as in `aio.insecure_channel`, except for `clock`, which is the script's. By default `rng` yields the
-            same numbers for each channel, so that tests are reproducible.
+        options: as in `aio.insecure_channel`.
+        compression: as in `aio.insecure_channel`.
+        interceptors: as in `aio.insecure_channel`.
+        settings: as in `aio.insecure_channel`, except for `clock`, which is the script's. By default, `rng` yields the
+            same numbers for each channel, which makes tests reproducible.
 
     Raises:
         grpc_backoff.OptionError: as in `aio.insecure_channel`; also if the target is not the address of a socket.
@@ -84,7 +85,7 @@ def scripted_channel(
 
 
 class _ServedConnector:
-    """Connects by the script, and gives each connection a line to a real server."""
+    """Connects as the script says, and gives each connection a line to a real server."""
 
     def __init__(self, script: ScriptedConnector, target: Target, credentials: grpc.ChannelCredentials | None) -> None:
         self._script = script
@@ -108,7 +109,7 @@ class _ServedConnector:
         await asyncio.gather(*(connection.close(grace) for connection in made))
 
     def _open(self, place: str) -> grpc.aio.Channel:
-        """Return one of grpc's own channels over a line, on which the server keeps its correct name."""
+        """Return a channel of grpc's own that uses a line, but knows the server by its real name."""
         options: list[tuple[str, Any]] = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
         if self._credentials is None:
             options.append(("grpc.default_authority", f"{self._target.host}:{self._target.port}"))
@@ -120,7 +121,7 @@ class _ServedConnector:
 
 
 class _ServedConnection:
-    """A connection that lives as long as the script says."""
+    """A connection that lasts as long as the script says."""
 
     def __init__(
         self, scripted: ScriptedConnection, script: ScriptedConnector, line: _Line, channel: grpc.aio.Channel
@@ -145,12 +146,12 @@ class _ServedConnection:
         return await self.scripted.lost()
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:
-        """Return at once: nothing dials here except the script."""
+        """Return at once, because only the script dials here."""
 
     def retire(self) -> None:
         self.scripted.retire()
 
-    def began(self, call: grpc.aio.Call, owner: object) -> None:  # noqa: ARG002 - one channel's alone
+    def began(self, call: grpc.aio.Call, owner: object) -> None:  # noqa: ARG002 - one channel owns all
         self._running += 1
         call.add_done_callback(self._ended)
 
@@ -172,7 +173,7 @@ class _ServedConnection:
 
 
 class _Line:
-    """A path to a server that can be cut, so that calls end as they do when a network breaks."""
+    """A path to a server that can be cut, which ends calls in the same way as a broken network."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -182,9 +183,10 @@ class _Line:
         self._cut = False
 
     def open(self) -> str:
-        """Return the address to connect to instead.
+        """Return the address to connect to instead of the server's.
 
-        At once, because the script's clock does not wait for the event loop, which needs a few turns to start serving.
+        This does not wait until the line is being served: that takes a few turns of the event loop, and the script's
+        clock does not wait for them.
         """
         sock = socket.create_server(("127.0.0.1", 0))
         self._serving = asyncio.ensure_future(asyncio.start_server(self._carry, sock=sock))

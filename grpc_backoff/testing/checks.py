@@ -1,4 +1,4 @@
-"""Checks that every `Connector` must pass, built-in or not: real sockets, real time."""
+"""Checks that every `Connector` must pass, whether built-in or your own. They use real sockets and take real time."""
 
 from __future__ import annotations
 
@@ -31,9 +31,12 @@ _PATIENCE = 5.0  # for things that must happen eventually, on a busy machine
 
 
 async def check_connector(make: MakeConnector) -> None:
-    """Check that a connector fulfils its contract; AssertionError says what is violated.
+    """Check that a connector fulfils its contract; this takes a few seconds of real time.
 
-    Takes a few seconds of real time. `make` gets a target on 127.0.0.1 and returns a new connector without TLS.
+    `make` is called with a target on 127.0.0.1 and returns a new connector without TLS.
+
+    Raises:
+        AssertionError: the connector violates its contract; the message says how.
     """
     for check in (_connects, _tells_of_loss, _refused, _no_settings, _gone_at_once, _gives_up_when_cancelled):
         await check(make)
@@ -63,10 +66,10 @@ async def _with(behaviour: Behaviour, make: MakeConnector, use: Callable[[FlakyF
 async def _connects(make: MakeConnector) -> None:
     async def use(front: FlakyFront, connector: Connector[Any]) -> None:
         connection = await _in_time(connector.connect(_LIMIT))
-        _hold(connection.alive(), "a connection whose peer sent SETTINGS is alive")
-        _hold(len(front.visits) == 1, "one attempt is one connection")
+        _hold(connection.alive(), "a connection must be alive once its peer has sent SETTINGS")
+        _hold(len(front.visits) == 1, "one attempt must make one connection")
         await asyncio.sleep(_LIMIT)
-        _hold(connection.alive(), "the limit no longer applies after SETTINGS (CB-3)")
+        _hold(connection.alive(), "the limit must not apply after SETTINGS (CB-3)")
         connection.retire()
         connection.retire()
 
@@ -78,14 +81,14 @@ async def _tells_of_loss(make: MakeConnector) -> None:
         connection = await _in_time(connector.connect(_LIMIT))
         waiting = asyncio.ensure_future(connection.lost())
         await asyncio.sleep(0.1)
-        _hold(not waiting.done(), "an open connection is not lost")
+        _hold(not waiting.done(), "an open connection must not be reported as lost")
         await front.break_all()
-        _hold(bool((await _in_time(waiting)).reason), "a loss has a reason")
-        _hold(not connection.alive(), "a lost connection is not alive")
+        _hold(bool((await _in_time(waiting)).reason), "a lost connection must have a reason")
+        _hold(not connection.alive(), "a lost connection must not be alive")
         connection.retire()
         again = await _in_time(connector.connect(_LIMIT))
-        _hold(again.alive(), "a lost connection can be replaced")
-        _hold(len(front.visits) == 1 + 1, "replacing takes one connection")
+        _hold(again.alive(), "it must be possible to replace a lost connection")
+        _hold(len(front.visits) == 1 + 1, "replacing a connection must take exactly one new one")
 
     await _with(settings_only, make, use)
 
@@ -93,17 +96,17 @@ async def _tells_of_loss(make: MakeConnector) -> None:
 async def _fails(connector: Connector[Any]) -> Stage:
     outcome = (await asyncio.gather(_in_time(connector.connect(_LIMIT)), return_exceptions=True))[0]
     if not isinstance(outcome, ConnectError):
-        raise AssertionError(  # noqa: TRY004 - it is one
-            f"without SETTINGS, an attempt raises ConnectError, not {outcome!r} (CB-6)"
+        raise AssertionError(  # noqa: TRY004 - a failed check, not a wrong type
+            f"without SETTINGS, an attempt must raise ConnectError, not {outcome!r} (CB-6)"
         )
-    _hold(bool(outcome.failure.reason), "a failure has a reason")
+    _hold(bool(outcome.failure.reason), "a failure must have a reason")
     return outcome.failure.stage
 
 
 async def _refused(make: MakeConnector) -> None:
     async def use(front: FlakyFront, connector: Connector[Any]) -> None:
         await front.refuse()
-        _hold(await _fails(connector) is Stage.TCP, "a refused connection fails at the stage tcp")
+        _hold(await _fails(connector) is Stage.TCP, "a refused connection must fail at stage tcp")
 
     await _with(silent, make, use)
 
@@ -112,7 +115,7 @@ async def _no_settings(make: MakeConnector) -> None:
     async def use(front: FlakyFront, connector: Connector[Any]) -> None:
         await _fails(connector)
         await asyncio.sleep(0.3)
-        _hold(len(front.visits) == 1, "a failed attempt is not repeated by the connector")
+        _hold(len(front.visits) == 1, "the connector must not repeat a failed attempt")
 
     for behaviour in (accept_close, accept_reset, http1_answer):
         await _with(behaviour, make, use)
@@ -130,18 +133,18 @@ async def _gives_up_when_cancelled(make: MakeConnector) -> None:
     async def use(front: FlakyFront, connector: Connector[Any]) -> None:
         attempt = asyncio.ensure_future(connector.connect(_LIMIT))
         await asyncio.wait([attempt], timeout=_LIMIT - _BEFORE)
-        _hold(not attempt.done(), "accepting is not success, and an attempt does not end before its limit (CB-3, CB-6)")
+        _hold(not attempt.done(), "an attempt must not end before its limit when the peer only accepts (CB-3, CB-6)")
         await asyncio.wait([attempt], timeout=_BEFORE)
         attempt.cancel()
         outcome = (await asyncio.gather(attempt, return_exceptions=True))[0]
         _hold(
             isinstance(outcome, ConnectError | asyncio.CancelledError),
-            f"at its limit an attempt fails or can be cancelled, not {outcome!r} (CB-3)",
+            f"an attempt must fail, or be cancellable, at its limit, not {outcome!r} (CB-3)",
         )
         await asyncio.sleep(2 * _CLOSED_WITHIN)
         visit = front.visits[0]
         late = (visit.ended or math.inf) - visit.at - _LIMIT
         _hold(late <= _CLOSED_WITHIN, f"the socket was closed {late:.3f} s after the limit (CB-3)")
-        _hold(len(front.visits) == 1, "an abandoned attempt is not repeated")
+        _hold(len(front.visits) == 1, "an abandoned attempt must not be repeated")
 
     await _with(silent, make, use)

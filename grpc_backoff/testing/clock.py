@@ -10,7 +10,7 @@ from collections.abc import Callable
 __all__ = ["FakeClock"]
 
 _TURNS = 20
-"""How many turns of the event loop tasks get to react to one moment before the next."""
+"""The number of event loop turns in which tasks can react to a callback before the clock moves on."""
 
 
 class _Timer:
@@ -22,33 +22,33 @@ class _Timer:
 
 
 class FakeClock:
-    """A `Clock` that moves only when told to; callbacks run in order, each at its own moment.
+    """A `Clock` that moves only when told to. Callbacks run in order, each at its own time.
 
-    On a clock that jumps, real grpc times out for no reason: use it with a `ScriptedConnector`.
+    Use it with a `ScriptedConnector`: on a clock that jumps, grpc itself would time out for no reason.
     """
 
     def __init__(self, start: float = 1000.0) -> None:
-        """Start at `start` seconds."""
+        """Start the clock at `start` seconds."""
         self._now = start
         self._timers: list[tuple[float, int, _Timer]] = []
         self._order = itertools.count()
 
     def now(self) -> float:
-        """Return the time in seconds."""
+        """Return the clock's time in seconds."""
         return self._now
 
     def call_at(self, when: float, callback: Callable[[], None]) -> _Timer:
-        """Call back once the clock has reached `when`, in seconds."""
+        """Call `callback` once the clock has reached `when`, in seconds."""
         timer = _Timer(callback)
         heapq.heappush(self._timers, (when, next(self._order), timer))
         return timer
 
     def armed(self) -> list[float]:
-        """Return the moments at which something is due, in order, in seconds."""
+        """Return the times at which callbacks are due, in seconds, in order."""
         return sorted(when for when, _, timer in self._timers if timer.callback is not None)
 
     async def sleep(self, seconds: float) -> None:
-        """Return once the clock has advanced by `seconds`."""
+        """Wait until the clock has advanced by `seconds`."""
         done = asyncio.get_running_loop().create_future()
 
         def wake() -> None:
@@ -62,7 +62,7 @@ class FakeClock:
             timer.cancel()
 
     async def advance(self, seconds: float) -> None:
-        """Advance by `seconds`, stopping at every moment at which something is due."""
+        """Advance the clock by `seconds`, stopping at each time at which a callback is due."""
         end = self._now + seconds
         await _let_tasks_run()
         while self._timers and self._timers[0][0] <= end:
@@ -74,7 +74,7 @@ class FakeClock:
         self._now = end
 
     async def jump(self, seconds: float) -> None:
-        """Advance by `seconds` in one step, as after a suspended laptop or a blocked loop: due callbacks run late."""
+        """Advance by `seconds` in one step. Callbacks run late, as after a blocked loop or a suspended machine."""
         self._now += seconds
         await self.advance(0.0)
 

@@ -1,4 +1,4 @@
-"""A scripted connector: no sockets, and every outcome at a set moment of a fake clock."""
+"""A scripted connector, which uses no sockets: each outcome arrives at a set time on a fake clock."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _REFUSED = Failure(Stage.TCP, "connection refused")
 
 @dataclass(frozen=True, slots=True)
 class Succeeds:
-    """SETTINGS arrives after this many seconds."""
+    """The attempt succeeds: SETTINGS arrives after `after` seconds."""
 
     after: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fails:
-    """The attempt fails after this many seconds."""
+    """The attempt fails with `failure` after `after` seconds."""
 
     after: float = 0.0
     failure: Failure = _REFUSED
@@ -38,7 +38,10 @@ class Hangs:
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt, as the connector saw it; `outcome` is None while it runs, and "cancelled" if it was abandoned."""
+    """One attempt, as the connector saw it: it started at `at` and had a time limit of `limit`, both in seconds.
+
+    `outcome` is None while the attempt runs, and then "connected", "failed" or, if it was abandoned, "cancelled".
+    """
 
     at: float
     limit: float
@@ -46,7 +49,12 @@ class Attempt:
 
 
 class ScriptedConnection:
-    """A `Connection` that the test ends."""
+    """A `Connection` that lasts until the test ends it.
+
+    Attributes:
+        retired: whether `retire` was called.
+        used: the value that `last_used` returns.
+    """
 
     def __init__(self) -> None:
         """Start as an established connection."""
@@ -56,29 +64,30 @@ class ScriptedConnection:
         self._tell: Callable[[], None] | None = None
 
     def end(self, reason: str = "closed by the script", *, graceful: bool = False, served: bool = False) -> None:
-        """End the connection."""
+        """End the connection; the arguments make up its `Loss`."""
         if not self._end.done():
             self._end.set_result(Loss(reason, graceful=graceful, served=served))
 
     def redial(self) -> None:
-        """Redial unprompted after the connection has ended, as grpc's core does for a call assigned at that moment.
+        """Pretend that grpc's core redialled for a call that was assigned just as the connection ended.
 
-        Raises RuntimeError while the connection is up.
+        Raises:
+            RuntimeError: the connection has not ended.
         """
         if self._tell is None:
             raise RuntimeError("only a connection that has ended can be redialled")
         self._tell()
 
     def alive(self) -> bool:
-        """Return whether `end` has not been called yet."""
+        """Return True until `end` is called."""
         return not self._end.done()
 
     def last_used(self) -> float:
-        """Return the test's value of `used`: a moment on the script's clock, in seconds."""
+        """Return `used`, which the test may set, in seconds on the script's clock."""
         return self.used
 
     def loss(self) -> Loss | None:
-        """Return the loss passed to `end`; None before that."""
+        """Return how the connection ended; None before `end` is called."""
         return self._end.result() if self._end.done() else None
 
     async def lost(self) -> Loss:
@@ -86,22 +95,23 @@ class ScriptedConnection:
         return await asyncio.shield(self._end)
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:
-        """Report each `redial`; never returns."""
+        """Call `tell` for each `redial`; never returns."""
         self._tell = tell
         await asyncio.get_running_loop().create_future()
 
     def retire(self) -> None:
-        """Set `retired`."""
+        """Set `retired` to True."""
         self.retired = True
 
 
 class ScriptedConnector:
-    """A `Connector` whose attempts end as the script says; after the script's end, its last outcome repeats for ever.
+    """A `Connector` whose attempts end as the script says; the script's last outcome repeats for ever.
 
     Attributes:
         attempts: every attempt so far.
         connections: every connection made so far.
         clock: the clock that times the outcomes.
+        closed: whether `close` was called.
         known: the value that `decided` returns.
     """
 
@@ -118,8 +128,8 @@ class ScriptedConnector:
         """Continue with another script from the next attempt on."""
         self._script = list(script)
 
-    async def connect(self, limit: float, *, proven: bool = False) -> ScriptedConnection:  # noqa: ARG002 - no script has it
-        """Make one attempt, following the script."""
+    async def connect(self, limit: float, *, proven: bool = False) -> ScriptedConnection:  # noqa: ARG002 - unused by scripts
+        """Make one attempt, which ends as the script says."""
         attempt = Attempt(self.clock.now(), limit)
         self.attempts.append(attempt)
         outcome = self._script.pop(0) if len(self._script) > 1 else self._script[0]
@@ -130,11 +140,11 @@ class ScriptedConnector:
             raise
 
     def decided(self) -> bool:
-        """Return the test's value; `connect` has returned everything else."""
+        """Return `known`, which the test may set."""
         return self.known
 
-    async def close(self, grace: float | None) -> None:  # noqa: ARG002 - the protocol's
-        """Set `closed`."""
+    async def close(self, grace: float | None) -> None:  # noqa: ARG002 - required by the protocol
+        """Set `closed` to True."""
         self.closed = True
 
     async def _play(self, outcome: Succeeds | Fails | Hangs, attempt: Attempt) -> ScriptedConnection:

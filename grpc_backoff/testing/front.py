@@ -1,4 +1,4 @@
-"""A TCP front on loopback that fails like a server, with one scripted behaviour per connection.
+"""A TCP server on loopback that fails as real servers do, with a chosen behaviour for each connection.
 
 Put it in front of a real server, or use it without one, and connect any client to it::
 
@@ -6,8 +6,8 @@ Put it in front of a real server, or use it without one, and connect any client 
         front.behaviour = silent
         channel = aio.insecure_channel(front.target)
 
-A behaviour is an async function of a `Visit`; the ones below cover the usual failures, and you can write your own.
-Frames come from h2, so this module needs the extra `testing`.
+A behaviour is an async function that takes a `Visit`. The ones below cover the usual failures, and you can write your
+own. This module uses h2 for its frames, so it needs the extra `testing`.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _CHUNK = 64 * 1024
 
 
 class Accepted(Protocol):
-    """The part of a connection that the failures below use. Other servers can implement it to fail in the same ways."""
+    """The part of a connection that the failures below need. Other servers can implement it to fail the same way."""
 
     async def until_closed(self) -> None:
-        """Wait until the client closes."""
+        """Wait until the client closes the connection."""
 
     def reset(self) -> None:
-        """Close with RST instead of FIN."""
+        """Close the connection with RST instead of FIN."""
 
     def send_settings(self) -> None:
         """Send the server's SETTINGS frame."""
@@ -72,8 +72,8 @@ class Visit:
 
     Attributes:
         at: when it was accepted, in seconds on the event loop's clock.
-        ended: when the client's close was seen, or our side closed; None while it is open.
-        upstream: where a healthy front forwards it to.
+        ended: when its behaviour ended, and the connection was closed, in seconds on the same clock; None before that.
+        upstream: the address to which a healthy front forwards the connection.
     """
 
     at: float
@@ -83,44 +83,44 @@ class Visit:
     ended: float | None = None
 
     async def until_closed(self) -> None:
-        """Read and discard until the client closes."""
+        """Read and discard data until the client closes the connection."""
         with contextlib.suppress(ConnectionError):
             while await self.reader.read(_CHUNK):
                 pass
 
     def reset(self) -> None:
-        """Close with RST instead of FIN."""
+        """Close the connection with RST instead of FIN."""
         with contextlib.suppress(OSError):
             self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self.writer.transport.abort()
 
     def send_settings(self) -> None:
-        """Send a server's SETTINGS frame, with h2's defaults."""
+        """Send a server's SETTINGS frame, with the defaults of h2."""
         connection = H2Connection(H2Configuration(client_side=False))
         connection.initiate_connection()
         self.writer.write(connection.data_to_send())
 
 
 Behaviour = Callable[[Visit], Awaitable[None]]
-"""Handles one connection, which is closed when this returns."""
+"""Handles one connection, which is closed when the function returns."""
 
 
 async def accept_close(visit: Accepted) -> None:
-    """Accept and close at once."""
+    """Accept the connection and close it at once."""
 
 
 async def accept_reset(visit: Accepted) -> None:
-    """Accept and reset at once."""
+    """Accept the connection and reset it at once."""
     visit.reset()
 
 
 async def silent(visit: Accepted) -> None:
-    """Accept and send nothing, not even SETTINGS, until the client gives up."""
+    """Accept the connection and send nothing, not even SETTINGS, until the client gives up."""
     await visit.until_closed()
 
 
 async def http1_answer(visit: Visit) -> None:
-    """Answer as an HTTP/1.1 server does when it receives something it cannot parse."""
+    """Respond with HTTP/1.1, as a server does when it receives bytes that it cannot parse."""
     await visit.reader.read(_CHUNK)
     visit.writer.write(HTTP1_ANSWER)
     await visit.writer.drain()
@@ -134,7 +134,7 @@ async def settings_only(visit: Accepted) -> None:
 
 
 def settings_then_close(after: float = 0.0) -> Callable[[Accepted], Awaitable[None]]:
-    """Return a behaviour that sends SETTINGS and hangs up `after` seconds later, like a proxy without an upstream."""
+    """Return a behaviour that sends SETTINGS and, like a proxy without an upstream, hangs up `after` seconds later."""
 
     async def behave(visit: Accepted) -> None:
         visit.send_settings()
@@ -149,7 +149,7 @@ async def healthy(visit: Visit) -> None:
 
 
 def slow_settings(delay: float) -> Behaviour:
-    """Return a behaviour that holds back the server's bytes, SETTINGS first, for `delay` seconds, then forwards."""
+    """Return a behaviour that forwards everything, but holds back the server's first bytes for `delay` seconds."""
 
     async def behave(visit: Visit) -> None:
         await _relay(visit, delay)
@@ -187,7 +187,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class FlakyFront:
-    """A listener on 127.0.0.1 that handles each connection by its current behaviour.
+    """A TCP server on 127.0.0.1 that handles each connection with its current behaviour.
 
     Attributes:
         behaviour: how connections accepted from now on are handled.
@@ -197,7 +197,7 @@ class FlakyFront:
     def __init__(
         self, behaviour: Behaviour = healthy, *, upstream: tuple[str, int] | None = None, port: int = 0
     ) -> None:
-        """Listen on `port`, or on any free one if it is 0, once entered."""
+        """Store the arguments. Once entered, the front listens on `port`, or on any free port if it is 0."""
         self.behaviour = behaviour
         self.upstream = upstream
         self.visits: list[Visit] = []
@@ -207,7 +207,7 @@ class FlakyFront:
 
     @property
     def target(self) -> str:
-        """The address to give to a client."""
+        """The target for clients to connect to."""
         return f"{_HOST}:{self.port}"
 
     async def __aenter__(self) -> Self:
@@ -218,7 +218,7 @@ class FlakyFront:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Stop listening, and break open connections."""
+        """Stop listening, and reset open connections."""
         await self.refuse()
         await self.break_all()
         if self._port is not None:
@@ -226,14 +226,14 @@ class FlakyFront:
             self._port = None
 
     async def listen(self) -> None:
-        """Accept connections; harmless if it already does."""
+        """Start accepting connections; does nothing if the front already accepts them."""
         if self._port is None:
             self._port = Port(_HOST, self.port, self._accepted)
             self.port = self._port.number
         self._port.listen()
 
     async def refuse(self) -> None:
-        """Refuse new connections from now on, but keep the port; open connections continue."""
+        """Start refusing new connections, but keep the port; open connections continue."""
         if self._port is not None:
             self._port.refuse()
 

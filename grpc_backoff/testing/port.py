@@ -1,7 +1,7 @@
-"""A TCP port that listens, refuses and listens again, without ever being released.
+"""A TCP port that can listen, refuse connections and listen again, without being released in between.
 
-The front uses it; so can any test server that must become unavailable for a while. It is not an asyncio server,
-because one that is closed while it accepts a connection never closes that connection.
+The front uses it, and so can any test server that must become unavailable for a while. It is not an asyncio server,
+because an asyncio server that is closed while it accepts a connection never closes that connection.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Callable
 __all__ = ["RESET", "Port", "reset"]
 
 RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER, on and zero: on close, the kernel sends RST instead of FIN."""
+"""The value of SO_LINGER that makes the kernel send RST instead of FIN on close: on, with a time of zero."""
 
 _BACKLOG = 4096
 _BATCH = 64
-"""How many connections are accepted before other work gets a turn."""
+"""How many connections are accepted before other tasks get a turn."""
 
 _REST = 0.1
 """How long accepting pauses after it failed for lack of file descriptors, in seconds."""
@@ -30,13 +30,13 @@ class Port:
     """A port on one address, for one event loop.
 
     Attributes:
-        listening: whether it accepts connections.
+        listening: whether the port accepts connections.
         number: the port number: the one requested, or the free one that was chosen.
-        target: address and port, as clients write them.
+        target: the address and the port, as clients write them.
     """
 
     def __init__(self, host: str, port: int, accepted: Callable[[socket.socket], None]) -> None:
-        """Take the port, and refuse connections; once it listens, `accepted` is called with every connection.
+        """Reserve the port, and refuse connections until `listen`; `accepted` is then called with each connection.
 
         Raises:
             ValueError: `host` is not an IP address.
@@ -55,23 +55,23 @@ class Port:
         self.target = f"[{host}]:{self.number}" if version == 6 else f"{host}:{self.number}"  # noqa: PLR2004
 
     def listen(self) -> None:
-        """Accept connections from now on; harmless if it already does."""
+        """Start accepting connections; does nothing if the port already accepts them."""
         if not self.listening:
             self.listening = True
             self._sock.listen(_BACKLOG)
             self._wait()
 
     def refuse(self) -> None:
-        """Refuse connections from now on; harmless if it already does. Accepted connections continue.
+        """Start refusing connections; does nothing if the port already refuses them. Accepted connections continue.
 
-        The kernel resets connections that it has let in but that were not accepted yet.
+        The kernel resets connections that it has established but that were not accepted yet.
         """
         if self.listening:
             self.close()
             self._sock = self._bind()  # bound but not listening: connections are refused, and the port stays ours
 
     def close(self) -> None:
-        """Release the port; harmless if it is released already."""
+        """Release the port; calling this again does nothing."""
         if self._sock.fileno() < 0:
             return
         self.listening = False
@@ -84,7 +84,7 @@ class Port:
         sock = socket.socket(self._family)
         try:
             sock.setblocking(False)
-            # Otherwise the port could not be taken again while its old connections are in TIME_WAIT.
+            # Without this, the port could not be bound again while its old connections are in TIME_WAIT.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((self._host, self.number))
         except OSError:

@@ -1,4 +1,4 @@
-"""Channels of three kinds, plain, ours and ours with retries, before and after READY: for the drop-in tests."""
+"""Fixtures for the drop-in tests: channels of grpc, of this library, and of the latter with retries; fresh or READY."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ RETRYING = SimpleNamespace(
 
 @pytest.fixture(params=[grpc.aio, grpc_backoff.aio, RETRYING], ids=["plain", "ours", "retrying"])
 def kind(request):
-    """What makes the channels: grpc's own module, ours in its place, or ours with retries for every call."""
+    """The module that makes the channels: grpc's own, this library's, or this library's with retries for every call."""
     return request.param
 
 
 @pytest.fixture(params=["fresh", "ready"])
 def phase(request):
-    """When the first call is made: on a fresh channel, where it has to wait, or once there is a connection."""
+    """The channel's phase at the first call: fresh, where the call has to wait for a connection, or READY."""
     return request.param
 
 
 @pytest.fixture
 async def server():
-    """A running server; its `target` is where it listens."""
+    """A running server; its address is `target`."""
     servicer = Scripted()
     async with serving(servicer) as port:
         servicer.target = f"127.0.0.1:{port}"
@@ -42,7 +42,7 @@ async def server():
 
 @pytest.fixture
 async def channel(kind, phase, server):
-    """A channel of each kind to the server, in either phase."""
+    """A channel to the server, of each kind and in both phases."""
     async with kind.insecure_channel(server.target) as channel:
         if phase == "ready":
             await channel.channel_ready()
@@ -51,5 +51,5 @@ async def channel(kind, phase, server):
 
 @pytest.fixture
 def stub(channel):
-    """The generated stub on that channel."""
+    """The generated stub on the fixture `channel`."""
     return EchoStub(channel)

@@ -1,6 +1,7 @@
-"""A parent that forks with an asyncio channel in some phase, and what its child does: `forking.py PHASE TARGET`.
+"""A program that forks with an asyncio channel in a given phase: `forking.py PHASE TARGET`.
 
-It prints what the child's inherited channel says, what becomes of a channel of its own, and the parent's next answer.
+The child uses the inherited channel and then a new one. The program prints the outcomes and the child's exit code. It
+then checks that the parent's channel still works.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ async def new(target):
 
 
 async def use(channel, target):
-    """Do everything with an inherited channel, and then with a new one."""
+    """Call each method of the inherited channel, then make a call on a new channel; return the outcomes."""
     said = [
         await outcome(called(channel)),
         await outcome(channel.channel_ready()),
@@ -59,7 +60,7 @@ def child(tell, channel, target):
     signal.alarm(HANGS)
     asyncio.set_event_loop(None)
     tell.put(asyncio.run(use(channel, target)))
-    os._exit(0)  # the interpreter's end would free the parent's core channels
+    os._exit(0)  # a normal exit would free the parent's core channels
 
 
 async def main(phase, target):

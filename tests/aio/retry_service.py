@@ -1,10 +1,10 @@
-"""A service whose attempts fail by script, clients for it, and what both sides saw: what the tests of retries run on.
+"""A service whose attempts fail according to a script, and clients that record events: the basis of the retry tests.
 
-A script belongs to the text of a request, so that any number of calls can be made at once. The fixture `peer` is a real
-server, plaintext and with TLS, and makes channels to it.
+Each script belongs to the text of a request, so any number of calls can be made at the same time. The fixture `peer` is
+a real server, once without and once with TLS, and opens channels to it.
 
-Run as a program it is a server to be killed: `python -m tests.aio.retry_service PORT FILE` notes every request that it
-begins to execute in the file, and answers after a tenth of a second.
+Run as a program, this is a server that a test can kill: `python -m tests.aio.retry_service PORT FILE` appends every
+request to the file when it starts to execute, and responds after a tenth of a second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, RetryPolicy, aio
-from tests.aio.test_drop_in_transport import client_credentials, server_credentials
+from tests.certificates import client_credentials, server_credentials
 from tests.echo import Echo, EchoStub, Message, serving
 
 CODE = grpc.StatusCode
@@ -30,7 +30,7 @@ METHOD = "/echo.v1.Echo/Unary"
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """How one attempt is answered, after `hold` seconds; OK is the request itself."""
+    """The answer to one attempt, sent after `hold` seconds; if it is OK, the response is the request itself."""
 
     code: grpc.StatusCode = CODE.UNAVAILABLE
     details: str = "not now"
@@ -45,7 +45,7 @@ HANG = Say(CODE.UNKNOWN, "hangs")
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One attempt as the server saw it."""
+    """One attempt as seen by the server."""
 
     at: float
     request: Message
@@ -54,17 +54,17 @@ class Try:
 
     @property
     def before(self):
-        """What the client says of the attempts before this one."""
+        """The value of `grpc-previous-rpc-attempts`, the number of earlier attempts; None for the first attempt."""
         return dict(self.metadata).get("grpc-previous-rpc-attempts")
 
 
 class RetryService(Echo):
-    """Answers the n-th attempt of a text with the n-th thing in its script, and the attempts after those with OK.
+    """Answers the n-th attempt with the n-th entry of the script for its text, and later attempts with OK.
 
     Attributes:
-        scripts: what to say, by text.
-        always: what to say to the texts that have no script.
-        attempts: what came, by text.
+        scripts: the answers, by text.
+        always: the answer to texts without a script.
+        tries: the attempts that arrived, by text.
         cancelled: how many hanging attempts were cancelled.
     """
 
@@ -108,14 +108,14 @@ class RetryService(Echo):
             await context.abort(said.code, said.details, said.trailing)
 
     async def until(self, count, text="a"):
-        """Return once so many attempts of a text have come."""
+        """Wait until this many attempts with a text have arrived."""
         async with asyncio.timeout(30):
             while len(self.tries[text]) < count:
                 await asyncio.sleep(0.002)
 
 
 class Chance:
-    """A generator that always says the same, and counts how often it was asked."""
+    """A random generator that always returns the same number, and counts how often it was called."""
 
     def __init__(self, number=0.0):
         self.number = number
@@ -135,15 +135,15 @@ class Client:
         self.events = events
 
     def call(self, text="a", **how):
-        """Make a call."""
+        """Make a unary call."""
         return self.stub.Unary(Message(text=text), **how)
 
     def of(self, kind):
-        """Return the events of one kind."""
+        """Return the events of one type."""
         return [event for event in self.events if isinstance(event, kind)]
 
     async def until(self, kind, count=1):
-        """Return the event, once there are so many of its kind."""
+        """Wait for this many events of one type; return the last of them."""
         async with asyncio.timeout(30):
             while len(self.of(kind)) < count:
                 await asyncio.sleep(0.002)
@@ -151,17 +151,17 @@ class Client:
 
     @property
     def waits(self):
-        """How long each wait between two attempts was to be."""
+        """The waits between attempts that the events reported, in seconds."""
         return [event.delay for event in self.of(CallRetried)]
 
     @property
     def ends(self):
-        """The events that end calls, by name."""
+        """The type names of the events that end calls."""
         return [type(event).__name__ for event in self.events if isinstance(event, CallExhausted | CallSucceeded)]
 
 
 class Peer:
-    """A running server and the way to it."""
+    """A running server, and the channels that tests have opened to it."""
 
     def __init__(self, service, port, *, secure):
         self.service = service
@@ -171,11 +171,11 @@ class Peer:
 
     @property
     def target(self):
-        """Where the server listens."""
+        """The server's address."""
         return f"127.0.0.1:{self.port}"
 
     def client(self, retry=None, *, target=None, **how):
-        """Open a channel; it is closed with the test."""
+        """Open a channel, which is closed at the end of the test."""
         events = []
         listeners = [events.append, *how.pop("listeners", ())]
         target = target or self.target
@@ -187,13 +187,13 @@ class Peer:
         return Client(channel, events)
 
     async def close(self):
-        """Close the channels."""
+        """Close all channels."""
         await self._opened.aclose()
 
 
 @contextlib.asynccontextmanager
 async def peer_of(service, *, secure):
-    """Run a server for the service."""
+    """Run a server for the service; yield a `Peer`."""
     async with serving(service, credentials=server_credentials() if secure else None) as port:
         peer = Peer(service, port, secure=secure)
         try:
@@ -204,18 +204,18 @@ async def peer_of(service, *, secure):
 
 @pytest.fixture(params=["plaintext", "tls"])
 async def peer(request):
-    """A running server with a script, without TLS and with it."""
+    """A running server with scripts, once without and once with TLS."""
     async with peer_of(RetryService(), secure=request.param == "tls") as peer:
         yield peer
 
 
 def retried(words="retry: 4, delay: 10ms", **changes):
-    """Return a policy for all methods: of words, with some of it changed."""
+    """Return a policy for all methods, parsed from a policy string, with the given fields replaced."""
     return {"*": replace(RetryPolicy.parse(words), **changes)}
 
 
 async def failing(call):
-    """Return the error that a call ends with."""
+    """Return the error that a call raises."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         async with asyncio.timeout(30):
             await call
@@ -223,7 +223,7 @@ async def failing(call):
 
 
 async def answered(call):
-    """Return the text that a call is answered with."""
+    """Return the text of a call's response."""
     async with asyncio.timeout(30):
         return (await call).text
 

@@ -1,8 +1,7 @@
-"""The services behind the channel tests, which remember what reached them.
+"""Services for the channel tests, which record what reaches them.
 
-`Scripted` does what a request's text says, `Tries` with each attempt of a call what the test says.
-
-How a channel is made does not belong here; see `conftest.py`.
+`Scripted` does what the text of a request says; `Tries` handles each attempt of a call with the behaviour that the test
+specifies. The channels are made in `conftest.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ TRAILING = (("last", "2"), ("last-bin", b"\xfe\x00"))
 
 
 class Scripted(Echo):
-    """`abort`, `cancelled`, `metadata`, `hang` and `enough` do as they say; other texts are answered as by `Echo`."""
+    """Obeys the texts `abort`, `cancelled`, `metadata`, `hang` and `enough`; answers other texts like `Echo`."""
 
     target = ""
 
@@ -80,15 +79,15 @@ class Scripted(Echo):
 
 
 class Tries(Echo):
-    """Does with each attempt of a call what the next of these behaviours says, with those after them what `echo` does.
+    """Handles each attempt with the next of the given behaviours, or with `echo` once these have run out.
 
-    A behaviour gets the requests of an attempt and its context, and yields responses; where there is to be one, their
-    texts are put together.
+    A behaviour receives an attempt's requests and its context, and yields responses. If the method has a single
+    response, the texts of these responses are joined.
 
     Attributes:
-        got: the texts of the requests of each attempt.
+        got: for each attempt, the texts of its requests.
         metadata: the metadata of each attempt.
-        ended: how many attempts are over, whether they were cancelled or not.
+        ended: how many attempts have ended, cancelled or not.
     """
 
     def __init__(self, *behaviours):
@@ -130,11 +129,11 @@ class Tries(Echo):
 
     @property
     def previous(self):
-        """What each attempt said of those before it."""
+        """The value of `grpc-previous-rpc-attempts` in each attempt's metadata; None for a first attempt."""
         return [metadata.get("grpc-previous-rpc-attempts") for metadata in self.metadata]
 
     async def until(self, condition):
-        """Return once a condition, a function of this service, holds."""
+        """Wait until the condition, a function of this service, is true."""
         async with asyncio.timeout(30):
             while not condition(self):
                 await asyncio.sleep(0.002)
@@ -158,7 +157,7 @@ async def echo(requests, context):
 
 
 async def counts(requests, context):
-    """Take all requests, and answer how many they were."""
+    """Read all requests, and answer with their number."""
     taken = 0
     async for _ in requests:
         taken += 1
@@ -166,15 +165,15 @@ async def counts(requests, context):
 
 
 async def hangs(requests, context):
-    """Take no request and answer nothing, for ever."""
+    """Read no request and send no response, forever."""
     await asyncio.Event().wait()
     yield Message()
 
 
 def fails(after=0, *, headers=(), answers=0, when=None, code=grpc.StatusCode.UNAVAILABLE, trailing=()):
-    """Return a behaviour that fails: after so many requests, None for all, and behind headers and answers, if any.
+    """Return a behaviour that fails after `after` requests, or after all of them if `after` is None.
 
-    With `when`, an event, it waits for that before it fails.
+    Before failing, it sends `headers` and this many `answers`, and waits for the event `when`, if one is given.
     """
 
     async def behave(requests, context):

@@ -1,7 +1,7 @@
-"""One call with retries against a real server, plaintext and TLS: what only asyncio's calls have, and what is sent.
+"""A single retried call against a real server, plaintext and TLS: features that only asyncio has.
 
-What both faces do is in `tests/faces`; which attempt follows on what, and when, is held by the pure tests of the
-machine (`tests/calls`). Waits are real time and short. What is compared are the waits that the channel announces; a
+`tests/faces` covers what both APIs do. The pure tests of the state machine (`tests/calls`) cover which attempts follow
+which outcomes, and when. Waits are short and in real time. The tests compare the waits that the channel reports, so a
 slow machine only makes the tests slower.
 """
 
@@ -16,9 +16,9 @@ import pytest
 
 from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, Reason, aio
 from grpc_backoff.aio.clock import LoopClock
+from grpc_backoff.calls import machine as m
 from grpc_backoff.testing.front import FlakyFront, silent
 from tests.aio.retry_service import CODE, HANG, METHOD, Chance, Say, answered, failing, peer
-from tests.aio.test_drop_in_transport import Token
 from tests.echo import Echo, EchoStub, Message, serving
 
 __all__ = ["peer"]
@@ -28,11 +28,11 @@ NEVER = [DOWN] * 1000
 QUICK = "retry: 3, delay: 1ms"
 
 
-# The end of it (RT-6).
+# Giving up (RT-6).
 
 
 async def test_exhausted(peer):
-    """RT-6: code, details and metadata of the last attempt, with the number of attempts and the time; one event."""
+    """RT-6: the error and the call have the last attempt's code, details and metadata; the channel emits one event."""
     last = Say(CODE.RESOURCE_EXHAUSTED, "quota", trailing=(("last", "2"), ("last-bin", b"\xfe\x00")))
     client = peer.client("retry: 2, delay: 30ms")
     peer.service.scripts["a"] = [DOWN, DOWN, last]
@@ -61,7 +61,7 @@ async def test_exhausted(peer):
     assert "quota" in repr(call)
 
 
-# Time (RT-7).
+# Timeouts and deadlines (RT-7).
 
 
 def service_config(**entry):
@@ -71,7 +71,7 @@ def service_config(**entry):
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
 @pytest.mark.parametrize("phase", ["fresh", "ready"])
 async def test_a_deadline_that_has_passed(peer, phase, seconds):
-    """CH-1, RT-7: it is met at once, and nothing is sent."""
+    """CH-1, RT-7: a call whose deadline has already passed ends at once, and nothing is sent."""
     client = peer.client("retry: 5, delay: 1ms, deadline: 60s")
     if phase == "ready":
         await client.channel.channel_ready()
@@ -81,14 +81,8 @@ async def test_a_deadline_that_has_passed(peer, phase, seconds):
     assert not peer.service.tries
 
 
-async def test_timeout_that_is_no_number(peer):
-    """CH-1: TypeError at once."""
-    with pytest.raises(TypeError):
-        peer.client("retry: 1").call(timeout="1")
-
-
 async def test_time_remaining(peer):
-    """RT-7: it is the call's, over all its attempts; the service config's bound is not shown, as on a plain call."""
+    """RT-7: `time_remaining()` counts down for the whole call, and ignores a service config's timeout, as in grpcio."""
     client = peer.client("retry: 1, delay: 1ms", options=service_config(timeout="50s"))
     assert client.call().time_remaining() is None
     call = client.call(timeout=100)
@@ -100,95 +94,11 @@ async def test_time_remaining(peer):
     await bounded
 
 
-# What goes over the wire (RT-10).
-
-
-async def test_metadata_of_each_try(peer):
-    """RT-10: every attempt has the caller's own metadata, with duplicates, in order; later ones say which they are."""
-    mine = (("mine", "1"), ("mine", "2"), ("mine-bin", b"\x00\xff"), ("grpc-previous-rpc-attempts", "77"))
-    client = peer.client("retry: 3, delay: 1ms")
-    peer.service.scripts |= {"a": [DOWN] * 3, "b": [DOWN] * 3}
-    await answered(client.call(metadata=mine[:3]))
-    assert [seen.before for seen in peer.service.tries["a"]] == [None, "1", "2", "3"]
-    for seen in peer.service.tries["a"]:
-        assert [pair for pair in seen.metadata if pair[0].startswith("mine")] == list(mine[:3])
-    await answered(client.call("b", metadata=grpc.aio.Metadata(*mine)))
-    assert [seen.before for seen in peer.service.tries["b"]][1:] == ["1", "2", "3"]
-
-
-async def test_metadata_and_request_are_those_of_the_call(peer):
-    """CH-1: what the caller does to them after the call was made changes nothing, for no attempt."""
-    client = peer.client("retry: 2, delay: 50ms")
-    peer.service.scripts["a"] = [DOWN] * 2
-    request, metadata = Message(text="a", count=1), grpc.aio.Metadata(("mine", "1"))
-    call = client.stub.Unary(request, metadata=metadata)
-    await client.until(CallRetried)
-    request.count = 2
-    metadata.add("mine", "2")
-    assert (await call).count == 1
-    assert [seen.request.count for seen in peer.service.tries["a"]] == [1, 1, 1]
-    assert [[value for key, value in seen.metadata if key == "mine"] for seen in peer.service.tries["a"]] == [["1"]] * 3
-
-
-@pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip])
-async def test_compression_of_each_try(peer, compression):
-    """CH-1: compression asked for by the call holds for every attempt."""
-    sent = 0
-
-    async def counted(visit):
-        nonlocal sent
-        reader, writer = await asyncio.open_connection(*visit.upstream)
-        back = asyncio.create_task(_pump(reader, visit.writer))
-        try:
-            while data := await visit.reader.read(65536):
-                sent += len(data)
-                writer.write(data)
-        finally:
-            back.cancel()
-            writer.transport.abort()
-
-    text = "a" * 50_000
-    peer.service.scripts[text] = [DOWN] * 2
-    async with FlakyFront(counted, upstream=("127.0.0.1", peer.port)) as front:
-        client = peer.client("retry: 2, delay: 1ms", target=front.target)
-        assert await answered(client.call(text, compression=compression)) == text
-        await client.channel.close()
-    assert len(peer.service.tries[text]) == 3
-    assert (sent < 50_000) == (compression is not None)
-    assert (sent > 150_000) == (compression is None)
-
-
-async def _pump(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
-
-
-async def test_call_credentials_of_each_try(peer):
-    """CH-1, CH-8: credentials of the call are asked for each attempt; without TLS they are refused at once."""
-
-    class Counted(Token):
-        def __call__(self, context, callback):
-            asked.append(context.method_name)
-            super().__call__(context, callback)
-
-    asked = []
-    credentials = grpc.metadata_call_credentials(Counted("secret"))
-    client = peer.client("retry: 2, delay: 1ms")
-    peer.service.scripts["a"] = [DOWN] * 2
-    if not peer.secure:
-        with pytest.raises(grpc.aio.UsageError):
-            client.call(credentials=credentials)
-        return
-    assert await answered(client.call(credentials=credentials)) == "a"
-    assert [dict(seen.metadata)["authorization"] for seen in peer.service.tries["a"]] == ["secret"] * 3
-    assert asked == ["Unary"] * 3
-
-
 # The caller's side.
 
 
 async def test_a_patient_try_has_its_own_time():
-    """RT-7: waiting for a connection is part of an attempt, and ends with its timeout."""
+    """RT-7: an attempt's wait for a connection counts towards its `timeout`."""
     async with (
         FlakyFront(silent) as front,
         aio.insecure_channel(front.target, retry="retry: 2, delay: 1ms, timeout: 50ms") as channel,
@@ -199,7 +109,7 @@ async def test_a_patient_try_has_its_own_time():
 
 
 async def test_awaited_twice(peer):
-    """CH-1: a call may be awaited by many, before and after its end, and says the same to all."""
+    """CH-1: a call may be awaited several times, before and after its end, and gives the same result each time."""
     client = peer.client("retry: 2, delay: 30ms")
     peer.service.scripts |= {"a": [DOWN], "b": NEVER}
     call = client.call()
@@ -214,7 +124,7 @@ async def test_awaited_twice(peer):
 
 
 async def test_never_awaited(peer):
-    """RT-1: a call that nobody awaits, and nobody holds, is tried again all the same."""
+    """RT-1: a call is retried even if it is neither awaited nor referenced."""
     client = peer.client("retry: 2, delay: 10ms")
     peer.service.scripts |= {"a": [DOWN] * 2, "b": NEVER}
     client.call()
@@ -225,7 +135,7 @@ async def test_never_awaited(peer):
 
 
 async def test_questions_while_it_runs(peer):
-    """CH-1: whoever asks for the outcome waits for the last attempt's; cancelling that leaves the call alone."""
+    """CH-1: `code()` and `details()` wait for the last attempt; cancelling a task that awaits them is harmless."""
     client = peer.client("retry: 1, delay: 200ms")
     peer.service.scripts["a"] = [Say(trailing=(("try", "first"),))]
     call = client.call()
@@ -243,7 +153,7 @@ async def test_questions_while_it_runs(peer):
 
 
 async def test_connection_and_initial_metadata(peer):
-    """RT-8: waiting for them goes on over attempts; those of an attempt that runs bind the call to it."""
+    """RT-8: a wait for a connection or for initial metadata spans retries; receiving metadata commits the call."""
     client = peer.client("retry: 2, delay: 10ms")
     greeting = (("greeting", "hello"),)
     peer.service.scripts |= {"a": [DOWN, Say(CODE.OK, initial=greeting)], "b": NEVER}
@@ -259,7 +169,7 @@ async def test_connection_and_initial_metadata(peer):
 
 
 async def test_callables_that_raise(peer, caplog):
-    """CH-1: a serializer or a deserializer that raises ends the call as on a plain channel, and is tried once."""
+    """CH-1: a serializer or deserializer that raises has the same effect as on a plain channel, and causes no retry."""
 
     def broken(_):
         raise ZeroDivisionError("broken")
@@ -280,7 +190,7 @@ async def test_callables_that_raise(peer, caplog):
 
 @pytest.mark.parametrize("side", ["client", "server"])
 async def test_a_message_that_is_too_large(side):
-    """RT-2: it is RESOURCE_EXHAUSTED, and no smaller the next time; the server may have executed the call."""
+    """RT-2: a message over the size limit of either side is RESOURCE_EXHAUSTED, and the call is not retried."""
     service, limit = Echo(), [("grpc.max_receive_message_length", 100)]
     async with serving(service, options=limit if side == "server" else ()) as port:
         options = limit if side == "client" else ()
@@ -293,7 +203,7 @@ async def test_a_message_that_is_too_large(side):
 
 
 async def test_an_error_is_as_long_as_it_was(peer):
-    """RT-6: who awaits a failed call again gets the same error, which does not grow."""
+    """RT-6: awaiting a failed call again raises the same error, and the error's traceback does not grow."""
     client = peer.client(QUICK)
     peer.service.scripts["a"] = [Say()] * 4
     call = client.call()
@@ -307,7 +217,7 @@ async def test_an_error_is_as_long_as_it_was(peer):
 
 
 class Breaking(Chance):
-    """A generator that raises once it is broken."""
+    """A random generator that raises while `broken` is set."""
 
     broken = False
 
@@ -319,7 +229,7 @@ class Breaking(Chance):
 
 @pytest.mark.parametrize("ask", [lambda call: call, lambda call: call.code()], ids=["response", "code"])
 async def test_a_generator_that_raises(peer, ask):
-    """CH-1: an error of the program's own generator ends the call that asked for jitter; no other is concerned."""
+    """CH-1: an exception from a user-supplied random generator ends the call that used it, and no other call."""
     rng = Breaking()
     client = peer.client("retry: 2, delay: 10ms, jitter: full", rng=rng)
     await client.channel.channel_ready()
@@ -337,7 +247,7 @@ async def test_a_generator_that_raises(peer, ask):
 
 
 class BreakingClock(LoopClock):
-    """The loop's clock, which raises once when it is broken."""
+    """The loop's clock, which raises once when `broken` is set."""
 
     broken = False
 
@@ -353,7 +263,7 @@ class BreakingClock(LoopClock):
 
 
 async def test_a_clock_that_raises(peer):
-    """CH-1: an error of the program's own clock ends the call with it, and its attempt, which runs, as well."""
+    """CH-1: an exception from a user-supplied clock is raised by the call, whose running attempt is cancelled."""
     clock = BreakingClock(asyncio.get_running_loop())
     client = peer.client("retry: 2, delay: 10ms", clock=clock)
     peer.service.scripts["a"] = [HANG]
@@ -368,3 +278,26 @@ async def test_a_clock_that_raises(peer):
                 await waiting
         while not peer.service.cancelled:
             await asyncio.sleep(0.01)
+
+
+async def test_an_interrupted_step_keeps_the_inputs_behind_it():
+    """TH-6: if a signal interrupts a step, the inputs that were waiting are processed with the next one."""
+    async with aio.insecure_channel("127.0.0.1:9", retry="retry: 1") as channel:
+        call = EchoStub(channel).Unary(Message(text="a"), wait_for_ready=True)
+        seen, step = [], call._machine.step
+
+        class Interrupted(type(call._machine)):
+            def step(self, state, given, now, around):
+                seen.append(given)
+                if len(seen) == 1:
+                    call.feed(m.Committed())
+                    raise KeyboardInterrupt
+                return step(state, given, now, around)
+
+        given = call._machine
+        call._machine = Interrupted(given.target, given.method, given.policy, given.wait_for_ready)
+        with pytest.raises(KeyboardInterrupt):
+            call.feed(m.ConnectionReady())
+        call.feed(m.CancelRequested())
+        assert [type(each) for each in seen] == [m.ConnectionReady, m.Committed, m.CancelRequested]
+        assert call.cancelled()

@@ -1,4 +1,4 @@
-"""What only our channel has: the end of it (CB-10), its status and listeners (CH-11), resetting (CB-9)."""
+"""Features that only this library's channel has: its end (CB-10), arguments, and the sources of its policy (BP-3)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ __all__ = ["front"]
 
 
 async def settle():
-    """Give what was cancelled some turns of the loop to end."""
+    """Run the event loop for a while, so that cancelled tasks can end."""
     for _ in range(20):
         await asyncio.sleep(0.005)
 
 
 async def test_dropped_channel_stops(front):
-    """CB-10: a channel that is dropped without `close` stops dialling and leaves a ResourceWarning."""
+    """CB-10: a channel that is dropped without `close()` stops dialling and issues a ResourceWarning."""
     channels = [aio.insecure_channel(front.target, options=QUICK)]  # grpcio before 1.8x pins the locals of all tasks
     await failing(EchoStub(channels[0]).Unary(Message()))
     await settle()
@@ -49,7 +49,7 @@ async def test_dropped_channel_stops(front):
 
 
 async def test_dropped_channel_stops_where_warnings_are_errors(front, monkeypatch):
-    """CB-10: it stops dialling first, and then warns."""
+    """CB-10: a dropped channel stops dialling even if its ResourceWarning is turned into an error."""
     channels = [aio.insecure_channel(front.target, options=QUICK)]
     await failing(EchoStub(channels[0]).Unary(Message()))
     await settle()
@@ -65,7 +65,7 @@ async def test_dropped_channel_stops_where_warnings_are_errors(front, monkeypatc
 
 
 async def test_stub_keeps_its_channel(front):
-    """CH-2: a channel whose stub is alive goes on."""
+    """CH-2: a stub keeps its channel alive."""
     channel = aio.insecure_channel(front.target, options=QUICK)
     stub, gone = EchoStub(channel), weakref.ref(channel)
     del channel
@@ -78,7 +78,7 @@ async def test_stub_keeps_its_channel(front):
 
 
 async def test_waiters_are_told_of_the_end():
-    """CB-10: whoever waits in `channel_ready` gets UsageError when the channel is closed."""
+    """CB-10: closing the channel makes a pending `channel_ready()` raise UsageError."""
     async with FlakyFront(silent) as peer:
         channel = aio.insecure_channel(peer.target)
         waiting = asyncio.create_task(channel.channel_ready())
@@ -94,7 +94,7 @@ class _PassOn(grpc.aio.UnaryUnaryClientInterceptor):
 
 
 async def test_dropped_with_interceptors(front):
-    """CB-10: also a channel with interceptors, whose calls run in tasks, is let go of by what they started."""
+    """CB-10: a dropped channel is garbage-collected even if interceptors made its calls run in tasks."""
     channels = [aio.insecure_channel(front.target, options=QUICK, interceptors=[_PassOn()])]
     await failing(EchoStub(channels[0]).Unary(Message()))
     await settle()
@@ -110,7 +110,7 @@ async def test_dropped_with_interceptors(front):
 
 
 async def test_a_channel_says_where_its_values_come_from(tmp_path, monkeypatch):
-    """BP-3: argument over option over file over preset, and each value names its source."""
+    """BP-3: a value comes from the argument, else the option, the file or a preset, and its source is recorded."""
     for name, jitter in (("argument", 0.1), ("option", 0.3), ("environment", 0.4)):
         (tmp_path / f"{name}.toml").write_text(f'[targets."t:*"]\njitter = {jitter}\n')
     monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(tmp_path / "environment.toml"))
@@ -133,7 +133,7 @@ async def test_a_channel_says_where_its_values_come_from(tmp_path, monkeypatch):
     assert {origin for _, origin in values(policy=CONNECT).values()} == {"argument"}
     assert channels[0].policy.backoff.jitter == Proportional(0.1)
     with pytest.raises(TypeError):
-        channels[0].policy_values["jitter"] = channels[0].policy_values["multiplier"]  # it says what holds
+        channels[0].policy_values["jitter"] = channels[0].policy_values["multiplier"]  # read-only
     for channel in channels:
         await channel.close()
 
@@ -144,10 +144,10 @@ class NoClock:
 
 
 async def listens(event):
-    """Never awaited: no listener."""
+    """Do nothing; as a coroutine function, this is not a valid listener."""
 
 
-FUNCTION = "a function of one event, not a coroutine function"
+FUNCTION = "a function that takes one event, and not a coroutine function"
 RNG = "a source of random numbers such as random.Random(1)"
 CLOCK = "a Clock, with now() and call_at()"
 
@@ -168,7 +168,7 @@ CLOCK = "a Clock, with now() and call_at()"
     ],
 )
 async def test_arguments_of_the_wrong_kind(how, key, allowed):
-    """CH-10: they are refused when the channel is made, not when the first attempt fails in a task."""
+    """CH-10: an argument of the wrong kind is rejected when the channel is created, not when it is first used."""
     with pytest.raises(OptionError) as caught:
         aio.insecure_channel("127.0.0.1:1", **how)
     value = next(iter(how.values()))
@@ -177,14 +177,14 @@ async def test_arguments_of_the_wrong_kind(how, key, allowed):
 
 
 async def test_arguments_of_the_right_kind():
-    """CH-10: whatever has the methods will do; a listener that is added is held to the same."""
+    """CH-10: any object with the required methods is accepted, by the constructor and by `add_listener`."""
     async with aio.insecure_channel("127.0.0.1:1", rng=random, clock=FakeClock(), listeners=iter([print])) as channel:
         with pytest.raises(OptionError, match=r"^listener="):
             channel.add_listener(listens)
 
 
 async def test_target_in_bytes():
-    """CH-8: grpcio takes a target in bytes, so it works here; events and errors have it as text."""
+    """CH-8: a target may be bytes, as in grpcio; events contain it as text."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}".encode()) as channel:
         heard = []
         channel.add_listener(heard.append)

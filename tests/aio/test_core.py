@@ -1,4 +1,4 @@
-"""The connector on grpcio's C-core: what it makes of real peers."""
+"""The connector on grpcio's C-core, against real peers."""
 
 from __future__ import annotations
 
@@ -55,6 +55,10 @@ RETRIES = json.dumps(
 )
 
 
+NO_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
+"""A SETTINGS frame that changes nothing."""
+
+
 class PassOn(grpc.aio.UnaryUnaryClientInterceptor):
     async def intercept_unary_unary(self, continuation, details, request):
         return await continuation(details, request)
@@ -74,12 +78,12 @@ async def failure(target, *, limit=5.0, **how):
 
 
 async def test_it_passes_the_checks_of_any_connector():
-    """CB-3, CB-6: the same checks that anybody's connector must pass. Takes about five seconds of real time."""
+    """CB-3, CB-6: the connector passes the checks for all connectors. Takes about five seconds of real time."""
     await check_connector(connector)
 
 
 async def test_stage_refused():
-    """CH-11: nobody listens."""
+    """CH-11: a refused connection fails at the stage `tcp`."""
     async with FlakyFront(silent) as front:
         await front.refuse()
         found = await failure(front.target)
@@ -88,31 +92,31 @@ async def test_stage_refused():
 
 
 async def test_stage_no_such_socket(tmp_path):
-    """CH-11: a Unix socket that is not there, whatever words are in its path."""
+    """CH-11: a Unix socket that does not exist fails at the stage `tcp`, even if its path mentions certificates."""
     assert (await failure(f"unix:{tmp_path}/ssl-certificate.sock")).stage is Stage.TCP
 
 
 async def test_stage_resolve():
-    """CH-11: a name that does not exist."""
+    """CH-11: a host name that does not exist fails at the stage `resolve`."""
     assert (await failure("no-such-host.invalid:50051", limit=20.0)).stage is Stage.RESOLVE
 
 
 @pytest.mark.parametrize("behaviour", [accept_close, http1_answer])
 async def test_stage_settings(behaviour):
-    """CH-11: accepted, and then no SETTINGS."""
+    """CH-11: a peer that accepts the connection but sends no SETTINGS fails at the stage `settings`."""
     async with FlakyFront(behaviour) as front:
         assert (await failure(front.target)).stage is Stage.SETTINGS
 
 
 async def test_stage_tls_to_plaintext():
-    """CH-11: a TLS client at a plaintext port."""
+    """CH-11: a TLS client on a plaintext port fails at the stage `tls`."""
     async with serving() as port:
         found = await failure(f"127.0.0.1:{port}", credentials=grpc.ssl_channel_credentials())
     assert found.stage is Stage.TLS
 
 
 async def test_stage_tls_unknown_authority():
-    """CH-11: a certificate that nobody vouches for."""
+    """CH-11: a certificate from an unknown authority fails at the stage `tls`; a trusted authority's is accepted."""
     authority = trustme.CA()
     cert = authority.issue_cert("127.0.0.1")
     key = cert.private_key_pem.bytes(), cert.cert_chain_pems[0].bytes()
@@ -125,7 +129,7 @@ async def test_stage_tls_unknown_authority():
 
 
 async def test_stage_hostname():
-    """CH-11: a certificate of the right authority, for another host."""
+    """CH-11: a certificate from a trusted authority for another host fails at the stage `tls`."""
     authority = trustme.CA()
     cert = authority.issue_cert("other.example")
     key = cert.private_key_pem.bytes(), cert.cert_chain_pems[0].bytes()
@@ -137,7 +141,7 @@ async def test_stage_hostname():
 
 @pytest.mark.parametrize("alpn", [(), ("http/1.1",)])
 async def test_stage_alpn(alpn):
-    """CH-11: TLS with a server that does not agree to HTTP/2."""
+    """CH-11: a TLS server that does not negotiate HTTP/2 fails at the stage `tls`."""
     authority = trustme.CA()
     trust = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
     async with peer(says("hold"), tls=server_tls(authority.issue_cert("127.0.0.1"), alpn=alpn)) as target:
@@ -147,13 +151,13 @@ async def test_stage_alpn(alpn):
 
 @pytest.mark.parametrize("steps", [(), (b"HTTP/1.1 400 Bad Request\r\n\r\n", 0.1), (b"x", 0.1)])
 async def test_stage_of_a_unix_socket_with_tls_in_its_path(tmp_path, steps):
-    """CH-11: the words of an address are not those of a failure."""
+    """CH-11: words in the target's own address do not change the stage that is reported for a failure."""
     async with peer(says(*steps), path=f"{tmp_path}/tls-handshake.sock") as target:
         assert (await failure(target)).stage is Stage.SETTINGS
 
 
 async def test_stage_too_many_open_files():
-    """CH-11: there is no socket to be had; and what the core says of it comes without its memory."""
+    """CH-11: running out of file descriptors fails at the stage `tcp`, and the reason contains no trailing garbage."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with serving() as port:
         with contextlib.ExitStack() as stack:
@@ -168,7 +172,7 @@ async def test_stage_too_many_open_files():
 
 
 async def test_plaintext_to_tls():
-    """CH-11: a plaintext client at a TLS port fails, with a reason."""
+    """CH-11: a plaintext client on a TLS port fails, and the failure gives a reason."""
     cert = trustme.CA().issue_cert("127.0.0.1")
     key = cert.private_key_pem.bytes(), cert.cert_chain_pems[0].bytes()
     async with serving(credentials=grpc.ssl_server_credentials([key])) as port:
@@ -176,7 +180,7 @@ async def test_plaintext_to_tls():
 
 
 async def test_the_reason_survives_a_retry_policy():
-    """CH-4: a service config that retries and waits for everything does not hide why connecting failed."""
+    """CH-4: the failure's reason is correct even if a service config makes all calls wait and retry."""
     async with FlakyFront(silent) as front:
         await front.refuse()
         found = await failure(front.target, options=[("grpc.service_config", RETRIES)])
@@ -184,7 +188,7 @@ async def test_the_reason_survives_a_retry_policy():
 
 
 async def test_slow_failures_are_not_repeated_by_the_core():
-    """CB-1: a peer that hangs up after longer than the core's own backoff sees one connection. Waits 0.8 s."""
+    """CB-1: a peer that hangs up only after the core's own backoff is still dialled just once. Waits 0.8 s."""
 
     async def hang_up_late(visit):
         await asyncio.sleep(0.4)
@@ -196,10 +200,10 @@ async def test_slow_failures_are_not_repeated_by_the_core():
 
 
 async def test_short_lives_make_it_look_for_longer():
-    """CB-7: after a connection that broke at once, the next is looked at for so long that calls do not enter it.
+    """CB-7: after a connection that broke at once, the next one is observed for longer, so that no call uses it.
 
-    In real time. A busy loop may see the first connection only when it is over and take its life for shorter than it
-    was; then the second is the one that is measured, and the third looked at.
+    Runs in real time. A busy loop may notice the first connection only after its end, and underestimate how long it
+    lasted. In that case, the second connection is measured, and the third is observed for longer.
     """
     async with FlakyFront(settings_then_close(0.02)) as front:
         dialler = connector(front.target)
@@ -214,7 +218,7 @@ async def test_short_lives_make_it_look_for_longer():
 
 @contextlib.contextmanager
 def front_in_a_thread(behaviour):
-    """Serve on a loop of its own, which does not wait for the test's."""
+    """Run a front on an event loop in a separate thread, so it does not depend on the test's loop."""
     targets, over = queue.SimpleQueue(), threading.Event()
 
     async def serve():
@@ -233,11 +237,11 @@ def front_in_a_thread(behaviour):
 
 
 async def test_a_connection_that_comes_and_goes_while_the_loop_is_late():
-    """CB-3, CB-7: the core is IDLE again when the loop looks: that is a lost connection, and no attempt without end."""
+    """CB-3, CB-7: a connection that is made and lost while the loop is blocked is reported as a lost connection."""
     with front_in_a_thread(settings_then_close()) as target:
         dialler = connector(target)
         connecting = asyncio.ensure_future(dialler.connect(5.0))
-        asyncio.get_running_loop().call_soon(time.sleep, 0.3)  # between the dial and the first look
+        asyncio.get_running_loop().call_soon(time.sleep, 0.3)  # blocks the loop between the dial and the first poll
         connection = await asyncio.wait_for(connecting, 5)
         assert not connection.alive()
         await asyncio.wait_for(connection.lost(), 5)
@@ -246,7 +250,7 @@ async def test_a_connection_that_comes_and_goes_while_the_loop_is_late():
 
 @pytest.mark.parametrize("proven", [True, False])
 async def test_a_proven_target_is_not_looked_at(proven):
-    """CB-7: calls may enter a connection to a proven target at once; its end is heard of as ever."""
+    """CB-7: calls may use a connection to a proven target at once, and its loss is still detected."""
     async with FlakyFront(settings_only) as front:
         dialler = connector(front.target)
         connection = await dialler.connect(5.0, proven=proven)
@@ -260,7 +264,7 @@ async def test_a_proven_target_is_not_looked_at(proven):
 
 
 async def test_a_short_life_outweighs_the_proof():
-    """CB-7: behind a connection that broke young the next is looked at, whatever was before."""
+    """CB-7: after a short-lived connection, the next one is observed even if the target is proven."""
     async with FlakyFront(settings_only) as front:
         dialler = connector(front.target)
         dialler.note_life(0.05)
@@ -270,7 +274,7 @@ async def test_a_short_life_outweighs_the_proof():
 
 
 async def test_retired_connections_end_with_their_calls():
-    """CH-6: a retired connection closes when its last call has ended, not before."""
+    """CH-6: a retired connection closes when its last call has ended, not earlier."""
     async with serving() as port:
         dialler = connector(f"127.0.0.1:{port}")
         connection = await dialler.connect(5.0)
@@ -291,9 +295,9 @@ async def test_retired_connections_end_with_their_calls():
 
 
 async def test_idle_connections_end_by_the_cores_own_rule():
-    """CB-14: the core ends what nobody uses; that is a graceful end, also where we heard late of the last call's.
+    """CB-14: the core closing an idle connection counts as graceful, even if the loop sees the last call end late.
 
-    Takes two seconds and a half of real time.
+    Takes two and a half seconds of real time.
     """
     async with FlakyFront(settings_only) as front:
         loop = asyncio.get_running_loop()
@@ -304,7 +308,7 @@ async def test_idle_connections_end_by_the_cores_own_rule():
         call = connection.channel.unary_unary("/echo.v1.Echo/Unary")(b"", timeout=0.1)
         connection.began(call, connection)
         await asyncio.sleep(0.05)
-        time.sleep(0.12)  # noqa: ASYNC251 - the loop is late
+        time.sleep(0.12)  # noqa: ASYNC251 - blocks the loop
         loss = await asyncio.wait_for(connection.lost(), 10)
         assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert loss.graceful
@@ -317,7 +321,7 @@ async def test_idle_connections_end_by_the_cores_own_rule():
     reason="grpcio 1.63 asks its plugin in another way, without a list of methods that are not counted",
 )
 async def test_the_question_for_the_reason_is_not_counted():
-    """CH-1: a plugin of grpcio's own, as its OpenTelemetry one is, sees the program's calls and no others."""
+    """CH-1: an observability plugin of grpcio sees the application's calls, but none that this library itself makes."""
     plugin = Plugin()
     observability = importlib.import_module("grpc._observability")
     observability.set_plugin(plugin)
@@ -330,32 +334,34 @@ async def test_the_question_for_the_reason_is_not_counted():
         async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             await EchoStub(channel).Unary(Message())
             assert plugin.methods == [b"/echo.v1.Echo/Unary"]
+            assert plugin.targets == {f"127.0.0.1:{port}".encode()}
     finally:
         observability.set_plugin(None)
 
 
 class Plugin:
-    """What grpcio asks for a tracer of each call, and does not get."""
+    """A grpcio observability plugin that provides no tracers."""
 
     observability_enabled = stats_enabled = tracing_enabled = True
 
     def __init__(self):
-        self.methods = []
+        self.methods, self.targets = [], set()
 
     def create_client_call_tracer(self, method, target):
-        """Note for which call it would be; grpcio logs that it got none."""
+        """Record the method and the target. Return no tracer; grpcio logs that."""
         self.methods.append(method)
+        self.targets.add(target)
 
     def save_registered_method(self, method):
-        """Take no note of it."""
+        """Ignore the method."""
 
     def create_server_call_tracer_factory(self, *, xds=False):
-        """Have none."""
+        """Return no factory."""
 
 
 @pytest.mark.parametrize("interceptors", [[], [PassOn()]])
 async def test_channelz_shows_channels_that_connect(interceptors):
-    """CH-1: neither the channel that keeps grpcio's poller alive nor the front of the interceptors is to be seen."""
+    """CH-1: channelz shows only channels that connect, not the internal one that keeps grpcio's poller alive."""
     async with serving() as port:
         target = f"127.0.0.1:{port}"
         async with aio.insecure_channel(target, interceptors=interceptors) as channel:
@@ -366,8 +372,66 @@ async def test_channelz_shows_channels_that_connect(interceptors):
             assert "127.0.0.1:0" not in seen
 
 
+async def first_bytes(kind, options):
+    """Return the first bytes that a client sends to a server at an IPv4 address, and that address."""
+    sent = asyncio.get_running_loop().create_future()
+
+    async def listen(visit):
+        visit.writer.write(NO_SETTINGS)
+        data = b""
+        while b"/echo.v1.Echo/Unary" not in data:
+            data += await visit.reader.read(65536)
+        sent.set_result(data)
+
+    async with FlakyFront(listen) as front, kind.insecure_channel(front.target, options) as channel:
+        call = EchoStub(channel).Unary(Message(), timeout=20)
+        data = await asyncio.wait_for(sent, 20)
+        call.cancel()
+        return data, front.target
+
+
+@pytest.mark.parametrize("kind", [grpc.aio, aio])
+async def test_the_authority_of_an_address(kind):
+    """CH-8: for an IPv4 address, the authority of calls is the target unless an option sets another, as in grpcio."""
+    data, target = await first_bytes(kind, [])
+    assert target.encode() in data
+    data, target = await first_bytes(kind, [("grpc.default_authority", "orders.test")])
+    assert b"orders.test" in data
+    assert target.encode() not in data
+
+
+@pytest.mark.parametrize("kind", [grpc.aio, aio])
+@pytest.mark.parametrize("spared", ["", "127.0.0.0/8", "127.0.0.1"])
+async def test_the_proxy_of_an_address(kind, spared, monkeypatch):
+    """CH-8: the environment's proxy is used for an IPv4 address unless `no_proxy` or a channel option excludes it."""
+    for name in ("grpc_proxy", "https_proxy", "no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    asked = asyncio.get_running_loop().create_future()
+
+    async def gateway(visit):
+        line = await visit.reader.readuntil(b"\r\n")
+        if not asked.done():
+            asked.set_result(line)
+        visit.writer.write(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+
+    async with serving() as port, FlakyFront(gateway) as proxy:
+        target = f"127.0.0.1:{port}"
+        monkeypatch.setenv("http_proxy", f"http://{proxy.target}")
+        monkeypatch.setenv("no_proxy", spared)
+        if spared:
+            async with kind.insecure_channel(target) as channel:
+                assert (await EchoStub(channel).Unary(Message(text="x"), timeout=20)).text == "x"
+        else:
+            async with kind.insecure_channel(target) as channel:
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await EchoStub(channel).Unary(Message(text="x"), timeout=20)
+            assert (await asyncio.wait_for(asked, 20)).startswith(f"CONNECT {target} HTTP/1.".encode())
+        async with kind.insecure_channel(target, [("grpc.enable_http_proxy", 0)]) as channel:
+            assert (await EchoStub(channel).Unary(Message(text="x"), timeout=20)).text == "x"
+
+
 async def test_what_grpcio_starts_is_kept_while_somebody_needs_it():
-    """CB-10: channels made one behind the other keep grpcio's threads; with the last of them nothing stays."""
+    """CB-10: channels share one `Polling` object, which is released with the last of them."""
     first, second = core.Polling.shared(), core.Polling.shared()
     assert first is second
     kept = weakref.ref(first)

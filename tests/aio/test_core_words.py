@@ -1,4 +1,4 @@
-"""Servers that use the very words of grpc's core: what the words alone must not bring about (RT-2)."""
+"""RT-2: servers whose status messages copy texts from grpc's core; the text alone must not cause a retry."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ class Speaker:
     """A server that answers every request with one status, and counts the requests.
 
     Attributes:
-        code: the status code's number.
-        words: the status message.
-        headers: whether response headers come before it.
-        trailing: more trailers.
-        leaves: whether it says GOAWAY first, and drains the connection for so many seconds before it answers.
+        status: the trailers: status code, message and further metadata.
+        headers: whether response headers precede the trailers.
+        leaves: if given, the server sends GOAWAY first, and the answer this many seconds later.
+        requests: how many requests have arrived.
     """
 
     def __init__(self, code, words, *, headers=False, trailing=(), leaves=None):
@@ -64,14 +63,14 @@ class Speaker:
 
 @contextlib.asynccontextmanager
 async def calling(speaker, retry):
-    """Open a channel to the speaker; yield its stub, and the events of its calls."""
+    """Open a channel to the speaker; yield its stub, and its events."""
     heard = []
     async with peer(speaker) as target, aio.insecure_channel(target, retry=retry, listeners=[heard.append]) as channel:
         yield EchoStub(channel), heard
 
 
 def once(stub, method="Unary"):
-    """Make a call that is not to be repeated, on a channel whose calls are."""
+    """Make a call with `retry: 0` on a channel whose policy allows retries."""
     return call(stub, method, retry="retry: 0")
 
 
@@ -85,7 +84,7 @@ def call(stub, method="Unary", *, retry=None, **how):
 @pytest.mark.parametrize("words", REFUSED)
 @pytest.mark.parametrize("code", [CODE.UNAVAILABLE, CODE.INTERNAL, CODE.ABORTED])
 async def test_a_server_that_says_a_goaway_came(code, words, headers):
-    """RT-2, RT-10: the call was executed, so that it is made once under `retry: 0`, whatever the status says."""
+    """RT-2, RT-10: a server's status that looks like a rejection by GOAWAY does not make the call run again."""
     speaker = Speaker(code, words, headers=headers)
     async with calling(speaker, RETRIED) as (stub, heard):
         for method in ("Unary", "Down", "Up", "Both"):
@@ -97,7 +96,7 @@ async def test_a_server_that_says_a_goaway_came(code, words, headers):
 
 @pytest.mark.parametrize("trailing", [(), (("x-proxy", "a"),)], ids=["bare", "with metadata"])
 async def test_a_server_that_says_a_goaway_came_as_it_leaves(trailing):
-    """RT-2, RT-10: an answer over a connection that is being drained is the server's. Takes half a second."""
+    """RT-2, RT-10: a status that arrives on a draining connection counts as the server's own. Takes half a second."""
     speaker = Speaker(CODE.UNAVAILABLE, GOAWAY, leaves=0.5, trailing=trailing)
     async with calling(speaker, RETRIED) as (stub, _):
         assert await once(stub).code() is CODE.UNAVAILABLE
@@ -105,7 +104,7 @@ async def test_a_server_that_says_a_goaway_came_as_it_leaves(trailing):
 
 
 async def test_a_server_that_says_a_goaway_came_with_metadata_as_it_leaves():
-    """RT-2: no GOAWAY brings metadata, so that these are the server's words although the connection is gone."""
+    """RT-2: a status with metadata counts as the server's own, even if the connection ends at the same time."""
     speaker = Speaker(CODE.UNAVAILABLE, GOAWAY, leaves=0.0, trailing=[("x-proxy", "a")])
     async with calling(speaker, RETRIED) as (stub, _):
         assert await once(stub).code() is CODE.UNAVAILABLE
@@ -116,7 +115,7 @@ async def test_a_server_that_says_a_goaway_came_with_metadata_as_it_leaves():
 @pytest.mark.parametrize("words", [UNSENT, "connections to all backends failing"])
 @pytest.mark.parametrize("retry", [None, "retry: 0"])
 async def test_a_server_that_says_it_found_no_connection(code, words, retry):
-    """CH-3, CH-7: a wait-for-ready call that was answered so has left this process, and is not made again."""
+    """CH-3, CH-7: a wait-for-ready call is not sent again if the server's own status looks like a failed dial."""
     speaker = Speaker(code, words)
     async with calling(speaker, retry) as (stub, _):
         for method in ("Unary", "Down", "Up", "Both"):
@@ -126,7 +125,7 @@ async def test_a_server_that_says_it_found_no_connection(code, words, retry):
 
 @pytest.mark.parametrize("code", [CODE.UNAVAILABLE, CODE.RESOURCE_EXHAUSTED])
 async def test_a_server_that_says_a_message_is_too_large(code):
-    """RT-2: RESOURCE_EXHAUSTED with these words is its own core's, and final; with another code they mean nothing."""
+    """RT-2: the core's text for an oversized message prevents a retry only if the code is RESOURCE_EXHAUSTED."""
     speaker = Speaker(code, OVERSIZED)
     async with calling(speaker, RETRIED) as (stub, _):
         assert await call(stub).code() is code
@@ -135,7 +134,7 @@ async def test_a_server_that_says_a_message_is_too_large(code):
 
 @pytest.mark.parametrize("method", ["Unary", "Down", "Up", "Both"])
 async def test_a_server_that_says_the_program_cancelled(method):
-    """RT-2: its CANCELLED is one like any other, and retried where the policy names that."""
+    """RT-2: a server's CANCELLED is retried if the policy names that code, whatever its text says."""
     speaker = Speaker(CODE.CANCELLED, CANCELLED)
     async with calling(speaker, EVERY_CODE) as (stub, heard):
         assert await call(stub, method).code() is CODE.CANCELLED
@@ -145,7 +144,7 @@ async def test_a_server_that_says_the_program_cancelled(method):
 
 @pytest.mark.parametrize("method", ["Up", "Both"])
 async def test_a_server_that_says_a_write_failed(method):
-    """RT-2: its INTERNAL is its own, and no stand-in of grpcio's that waits for the server's status."""
+    """RT-2: a server's INTERNAL with the core's text for a failed write is reported as the server sent it."""
     speaker = Speaker(CODE.INTERNAL, WRITE_FAILED)
     async with calling(speaker, "retry: 0") as (stub, _):
         said = call(stub, method)

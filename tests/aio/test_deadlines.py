@@ -1,7 +1,7 @@
-"""RT-7 on the wire: plans at random on a real channel, against the model of the policy.
+"""RT-7 on the wire: random plans on a real channel, compared with the model of the policy.
 
-An end may be late by as much as the machine is, which is measured beside it. `tests/calls/test_deadlines.py` holds the
-same model to the very moment, a thousand times, on a clock in hand.
+A call may end late by as much as the machine itself runs late, which is measured at the same time.
+`tests/calls/test_deadlines.py` checks the same model exactly, a thousand times, on a fake clock.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tests.echo import EchoStub, Message
 
 
 def said(outcome):
-    """Return how the server is to answer an attempt."""
+    """Return the answer that the plan's server gives to an attempt."""
     if outcome is HANGING:
         return HANG
     return Say(trailing=() if outcome.pushback is None else (("grpc-retry-pushback-ms", outcome.pushback),))
 
 
 def attempts_of(client):
-    """Return how many attempts a client's one call was."""
+    """Return how many attempts the client's only call made."""
     for event in client.of(CallSucceeded) + client.of(CallExhausted):
         return event.attempt
     return 1 + len(client.of(CallRetried))
 
 
 class Lateness:
-    """How late this machine is at the moment: its event loop, and on plain channels grpc's deadlines and answers."""
+    """Measures how late this machine currently runs: its event loop, and plain grpc's deadlines and responses."""
 
     def __init__(self, target):
         self.worst = 0.0
@@ -80,9 +80,9 @@ class Lateness:
 @settings(max_examples=5, deadline=None, phases=[Phase.generate])
 @given(plans=st.lists(REAL_PLANS, min_size=30, max_size=30))
 async def test_combinations_on_the_wire(plans):
-    """RT-7: no deadline is passed by more than the machine is late; there are as many attempts as the model says.
+    """RT-7: no call exceeds its deadline by more than the machine's lateness; the attempts match the model.
 
-    Takes some eight seconds of real time: five times thirty calls at once.
+    Takes about eight seconds of real time: five times thirty concurrent calls.
     """
     loop, service = asyncio.get_running_loop(), RetryService()
     service.scripts |= {str(number): [said(outcome) for outcome in plan.script] for number, plan in enumerate(plans)}
@@ -101,7 +101,7 @@ async def test_combinations_on_the_wire(plans):
 
         async with Lateness(peer.target) as lateness:
             ends = await asyncio.wait_for(asyncio.gather(*map(run, range(30), plans, clients)), 60)
-    slack = 0.05 + 3 * lateness.worst  # others are not measured in the worst moment
+    slack = 0.05 + 3 * lateness.worst  # the worst moment may not have been measured
     for plan, end in zip(plans, ends, strict=True):
         assert end.at <= plan.end + slack, (plan, end, slack)
         allowed = Late(plan, slack).ends

@@ -1,4 +1,4 @@
-"""Policies under which a call may go on and on: one warning for a channel and a method (BP-2, RT-1)."""
+"""BP-2, RT-1: one warning per channel and method for policies under which a call may be retried without end."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from grpc_backoff import PolicyWarning, RetryPolicy, aio
 from tests.echo import EchoStub, Message, serving
 
 NO_DELAY = "expected a delay, or at most 10 retries without one"
-NO_END = "expected a deadline, a timeout of the call, or a number of attempts"
+NO_END = "expected a deadline, a timeout for the call, or a limited number of attempts"
 
 
 async def warnings_of(retry, *calls, own=None):
-    """Make calls, two of each kind; return what was warned of, and where."""
+    """Make each of the calls twice; return the texts of this library's warnings, and a list of all warnings caught."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}", retry=retry) as channel:
@@ -30,7 +30,7 @@ ENDLESS = "max_attempts: unlimited, delay: 1ms"
 
 @pytest.mark.parametrize("retry", [ENDLESS, RetryPolicy.parse(ENDLESS), {"echo.v1.Echo": ENDLESS}, "steps"])
 async def test_no_end(retry):
-    """BP-2: neither a number of attempts nor a deadline; once for each method, for any number of calls and stubs."""
+    """BP-2: a policy with neither a deadline nor a limit on attempts causes one warning for each method."""
     told, caught = await warnings_of(retry, UNARY, DOWN)
 
     assert [text.partition(":")[0] for text in told] == [
@@ -44,18 +44,18 @@ async def test_no_end(retry):
     "retry", [f"{ENDLESS}, deadline: 20s", "retry: 100, delay: 1ms", "standard", "contention", None]
 )
 async def test_an_end(retry):
-    """BP-2: a deadline is an end, and so is a number of attempts."""
+    """BP-2: a policy with a deadline or a limit on attempts causes no warning."""
     assert (await warnings_of(retry, UNARY))[0] == []
 
 
 async def test_a_call_with_a_timeout():
-    """BP-2: the caller's timeout is an end; only a call without one is warned of."""
+    """BP-2: a call with its own timeout causes no warning; only calls without one do."""
     assert (await warnings_of(ENDLESS, UNARY_IN_TIME))[0] == []
     assert len((await warnings_of(ENDLESS, UNARY_IN_TIME, UNARY))[0]) == 1
 
 
 async def test_no_delay():
-    """BP-2: more than ten retries that follow at once."""
+    """BP-2: a policy with more than ten retries without delay causes a warning, even if the call has a timeout."""
     assert (await warnings_of("retry: 10", UNARY))[0] == []
     assert (await warnings_of("retry: 11", UNARY_IN_TIME))[0] == [
         f"retries of /echo.v1.Echo/Unary: max_attempts=12: {NO_DELAY}"
@@ -63,7 +63,7 @@ async def test_no_delay():
 
 
 async def test_both():
-    """BP-2: of two doubts there is one warning."""
+    """BP-2: a policy without delay and without an end causes a single warning that states both problems."""
     (told,) = (await warnings_of("max_attempts: unlimited", UNARY))[0]
 
     assert NO_DELAY in told
@@ -71,12 +71,12 @@ async def test_both():
 
 
 async def test_one_call():
-    """BP-2: a policy for one call is looked at as well."""
+    """BP-2: a policy set for one call by `retrying` is checked too."""
     assert len((await warnings_of(None, UNARY, own=ENDLESS))[0]) == 1
 
 
 async def test_a_delay_without_a_retry():
-    """RT-1, BP-2: a policy that never retries says so when the channel is made, and not again."""
+    """RT-1, BP-2: a policy that has a delay but never retries causes one warning, when the channel is created."""
     told, caught = await warnings_of("delay: 1s", UNARY)
 
     assert told == ["delay has no effect without retry or max_attempts"]

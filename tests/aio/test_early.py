@@ -1,10 +1,12 @@
-"""Calls that are made in the attempt to connect itself: where the target was proven a moment ago (CB-7)."""
+"""CB-7: calls that are sent during the attempt to connect, because the target was proven shortly before."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
+import socket
 import threading
 import weakref
 from concurrent import futures
@@ -14,19 +16,19 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, Stage, State, aio
-from grpc_backoff.aio import core
-from grpc_backoff.aio.core import CoreChannel, CoreConnector
+from grpc_backoff.aio import core, manager
+from grpc_backoff.aio.core import CoreChannel, CoreConnector, EnteredAttempt
 from grpc_backoff.testing.front import FlakyFront, healthy, settings_only, settings_then_close, silent
 from tests.echo import Echo, EchoStub, Message, services, serving
 
 LONG = [("grpc.initial_reconnect_backoff_ms", 60_000)]
-"""The proof lasts for INITIAL_BACKOFF."""
+"""Options with an INITIAL_BACKOFF of a minute, for which the target stays proven."""
 BRIEF = [("grpc.initial_reconnect_backoff_ms", 1_000), ("grpc.min_reconnect_backoff_ms", 300)]
 
 
 @pytest.fixture
 async def echo():
-    """A service that counts what it executes, behind a front."""
+    """A service that counts the calls that it executes, behind a front."""
     echo = Echo()
     async with serving(echo) as port, FlakyFront(upstream=("127.0.0.1", port)) as front:
         echo.front = front
@@ -34,7 +36,7 @@ async def echo():
 
 
 async def prove(target, options=LONG):
-    """Have a channel whose connection stands until it is closed."""
+    """Prove a target: open a channel, and close it while it is connected."""
     async with aio.insecure_channel(target, options) as channel:
         await channel.channel_ready()
 
@@ -47,14 +49,14 @@ async def failing(call):
 
 
 async def dialling(front, connections):
-    """Return once the front has accepted so many connections."""
+    """Wait until the front has accepted this many connections."""
     async with asyncio.timeout(20):
         while len(front.visits) < connections:
             await asyncio.sleep(0.01)
 
 
 async def at_once(kind, target):
-    """Make a call whose program does not come back to its event loop; return whether it was executed meanwhile."""
+    """Make a call and block the event loop at once; return whether the server executed the call meanwhile."""
     executed = threading.Event()
 
     class Noting(services.EchoServicer):
@@ -70,7 +72,7 @@ async def at_once(kind, target):
         await prove(f"127.0.0.1:{port}")
         async with kind.insecure_channel(f"127.0.0.1:{port}", LONG) as channel:
             call = EchoStub(channel).Unary(Message(text="x"))
-            await asyncio.sleep(0)  # grpc's own calls begin with the next turn of the loop
+            await asyncio.sleep(0)  # grpc's own calls start in the next iteration
             found = executed.wait(20)
             assert (await call).text == "x"
             return found
@@ -80,12 +82,12 @@ async def at_once(kind, target):
 
 @pytest.mark.parametrize("kind", [grpc.aio, aio])
 async def test_a_call_is_the_attempt(kind):
-    """CB-7: to a proven target a call goes out as its connection is made, as with grpc's own channel."""
+    """CB-7: a call to a proven target is sent while the connection is being made, as on grpc's own channel."""
     assert await at_once(kind, "127.0.0.1:0")
 
 
 async def test_what_is_shown_is_what_a_waiting_call_shows(echo):
-    """CH-3, CH-11: state, events and status of the second channel are those of the first."""
+    """CH-3, CH-11: a call sent during an attempt to connect leads to the same states and events as a pending call."""
     shown = []
     for _ in range(2):
         events = []
@@ -106,7 +108,7 @@ async def test_what_is_shown_is_what_a_waiting_call_shows(echo):
 
 
 async def test_all_that_wait_enter(echo):
-    """CB-1: calls of several channels that want a connection at the same time are in one attempt."""
+    """CB-1: if calls on several channels ask for a connection at the same time, they share one attempt."""
     await prove(echo.front.target)
     channels = [aio.insecure_channel(echo.front.target, LONG) for _ in range(3)]
     calls = [EchoStub(channel).Unary(Message(text="x")) for channel in channels for _ in range(3)]
@@ -120,7 +122,7 @@ async def test_all_that_wait_enter(echo):
 
 
 async def test_a_refusal_says_why(echo):
-    """CH-4, CB-1: an attempt that fails is one dial, and its calls fail as if they had waited outside."""
+    """CH-4, CB-1: a failed attempt to connect makes one dial, and calls sent during it fail like pending calls."""
     await prove(echo.front.target)
     await echo.front.refuse()
     events = []
@@ -143,7 +145,7 @@ async def test_a_refusal_says_why(echo):
 
 
 async def test_silence_ends_at_the_limit(echo):
-    """CB-3: an attempt that its calls are in is given up as any other, and leaves nothing."""
+    """CB-3: an attempt to connect that carries calls is abandoned at its limit, and leaves nothing behind."""
     await prove(echo.front.target, BRIEF)
     echo.front.behaviour = silent
     async with aio.insecure_channel(echo.front.target, BRIEF) as channel:
@@ -155,7 +157,7 @@ async def test_silence_ends_at_the_limit(echo):
 
 
 async def test_a_deadline_says_why(echo):
-    """CH-4: a call that meets its deadline in an attempt is told what it waited for."""
+    """CH-4: a call whose deadline expires during the attempt to connect reports that there was no connection."""
     await prove(echo.front.target)
     echo.front.behaviour = silent
     async with aio.insecure_channel(echo.front.target, LONG) as channel:
@@ -166,7 +168,7 @@ async def test_a_deadline_says_why(echo):
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 5])
 async def test_a_cancelled_call_is_not_executed(echo, turns):
-    """CH-7: cancelled before there is a connection, a call has never left; the attempt goes on without it."""
+    """CH-7: cancelling a call during the attempt to connect keeps it from being executed, and the attempt continues."""
     await prove(echo.front.target)
     echo.front.behaviour = silent
     async with aio.insecure_channel(echo.front.target, LONG) as channel:
@@ -186,7 +188,7 @@ async def test_a_cancelled_call_is_not_executed(echo, turns):
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 5])
 async def test_closing_in_the_attempt_leaves_nothing(echo, turns, caplog):
-    """CB-10: closed before its attempt is through, a channel leaves no call, core channel, task or dial."""
+    """CB-10: closing a channel during its attempt to connect leaves no calls, core channels, tasks or dials."""
     await prove(echo.front.target)
     echo.front.behaviour = silent
     before, others = asyncio.all_tasks(), weakref.WeakSet(core_channels())
@@ -213,7 +215,7 @@ def core_channels():
 
 
 async def test_no_call_is_made_twice_before_a_peer_that_hangs_up(echo):
-    """CH-7: a connection that ends as its call goes out fails the call, once, however the peer ends it."""
+    """CH-7: if the peer hangs up after its SETTINGS, a call that was sent to it fails and is not sent again."""
     await prove(echo.front.target)
     echo.front.behaviour = settings_then_close()
     async with aio.insecure_channel(echo.front.target, LONG) as channel:
@@ -225,7 +227,7 @@ async def test_no_call_is_made_twice_before_a_peer_that_hangs_up(echo):
 
 
 async def test_a_call_does_not_wait_behind_one_that_missed(echo):
-    """CH-7: a call that went out with a connection ends as that does, also where a call before it had no part in it."""
+    """CH-7: if the peer hangs up after SETTINGS, a fail-fast call fails even while a wait-for-ready call is pending."""
     await prove(echo.front.target)
     echo.front.behaviour = settings_then_close()
     async with aio.insecure_channel(echo.front.target, LONG) as channel:
@@ -234,19 +236,19 @@ async def test_a_call_does_not_wait_behind_one_that_missed(echo):
             async with asyncio.timeout(20):
                 await EchoStub(channel).Unary(Message(text="x"))
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        lasting.cancel()  # unless it had its turn with that connection too
+        lasting.cancel()  # unless it has already failed with that connection
     assert not echo.executed
 
 
 @pytest.mark.parametrize("arity", ["Unary", "Down"])
 async def test_what_is_answered_stays_so(echo, arity, monkeypatch):
-    """CH-7: news that the key is in backoff fails no call that was answered before the channel heard of it."""
-    monkeypatch.setattr(core, "_LOOKS_IN_USE", (20.0, 20.0))  # so that the call's end comes first on any machine
+    """CH-7: a call that is answered during the attempt to connect succeeds even if the channel then enters backoff."""
+    monkeypatch.setattr(core, "_LOOKS_IN_USE", (20.0, 20.0))  # so the call ends first on any machine
     await prove(echo.front.target)
     async with aio.insecure_channel(echo.front.target, LONG) as channel:
         call = getattr(EchoStub(channel), arity)(Message(text="x"))
         async with asyncio.timeout(20):
-            while not call.is_answered and call.attempt is None:  # it is so for a turn of the loop
+            while not call.is_answered and call.attempt is None:  # true for one iteration of the loop
                 await asyncio.sleep(0)
         assert call.is_answered
         channel._pending.fail()
@@ -257,7 +259,7 @@ async def test_what_is_answered_stays_so(echo, arity, monkeypatch):
 
 
 async def test_calls_end_with_the_connection_that_they_made(echo):
-    """CH-7, CB-7: a call that had gone out when its connection broke fails as in grpcio; the channel hears of it."""
+    """CH-7, CB-7: a call that is in flight when its connection breaks fails as in grpcio; the loss is an event."""
     await prove(echo.front.target)
     echo.front.behaviour = settings_only
     events = []
@@ -279,7 +281,7 @@ async def test_calls_end_with_the_connection_that_they_made(echo):
 
 @pytest.mark.parametrize("grace", [None, 20.0])
 async def test_grace_holds_for_a_call_in_the_attempt(echo, grace):
-    """CB-10: with a grace the call is answered, without one it is cancelled."""
+    """CB-10: closing cancels a call sent during the attempt to connect, unless a grace period lets it finish."""
     await prove(echo.front.target)
     channel = aio.insecure_channel(echo.front.target, LONG)
     call = EchoStub(channel).Unary(Message(text="x"))
@@ -291,7 +293,7 @@ async def test_grace_holds_for_a_call_in_the_attempt(echo, grace):
 
 
 async def test_a_short_life_keeps_calls_out():
-    """CB-7: behind a connection that broke young, calls wait until the next has been looked at; so with CB-8."""
+    """CB-7: after a short-lived connection, or with `stable_after`, calls wait until a new one has been observed."""
     async with FlakyFront(settings_only) as front, aio.insecure_channel(front.target, LONG) as channel:
         connector = channel._connector
         assert isinstance(connector, CoreConnector)
@@ -305,10 +307,76 @@ async def test_a_short_life_keeps_calls_out():
 
 
 async def test_what_grpc_refuses_is_raised_where_the_call_is_awaited(echo):
-    """CH-1: an argument that grpc's call does not take is told as it is on a channel whose target is not proven."""
+    """CH-1: an argument that grpc's call rejects raises the same error whether the target is proven or not."""
     for _ in range(2):
         async with aio.insecure_channel(echo.front.target, LONG) as channel:
             call = EchoStub(channel).Unary(Message(text="x"), compression="none that grpc has")
             with pytest.raises(KeyError):
                 await asyncio.wait_for(call, 20)
             assert channel.get_state() is grpc.ChannelConnectivity.READY
+
+
+async def test_the_caller_continues_in_the_turn_after_the_answer(echo, monkeypatch):
+    """CB-7: a call sent during an attempt to connect returns in the first iteration of the loop after its answer."""
+    await prove(echo.front.target)
+    loop, began, answered = asyncio.get_running_loop(), EnteredAttempt.began, []
+    turn = 0
+
+    def count():
+        nonlocal turn, counting
+        turn += 1
+        counting = loop.call_soon(count)
+
+    def begin(self, call, owner):
+        began(self, call, owner)
+        call.add_done_callback(lambda _: answered.append(turn))
+
+    monkeypatch.setattr(EnteredAttempt, "began", begin)
+    monkeypatch.setattr(core, "_LOOKS_IN_USE", (20.0, 20.0))  # so only the answer shows that there is a connection
+    counting = loop.call_soon(count)
+    async with aio.insecure_channel(echo.front.target, LONG) as channel:
+        await EchoStub(channel).Unary(Message(text="x"), timeout=20)
+        took = turn - answered[0]
+        counting.cancel()
+        assert channel.get_state() is grpc.ChannelConnectivity.READY
+    assert took <= 1
+
+
+async def test_closing_needs_no_turn_of_the_loop(echo, monkeypatch):
+    """CB-10: a channel whose only call has ended closes within the current loop iteration, like grpc's own channel."""
+    await prove(echo.front.target)
+    monkeypatch.setattr(core, "_LOOKS_IN_USE", (20.0, 20.0))  # as above
+    monkeypatch.setattr(manager, "_UNWATCHED", 20.0)  # so closing does not have to end a watch
+    channel = aio.insecure_channel(echo.front.target, LONG)
+    await EchoStub(channel).Unary(Message(text="x"), timeout=20)
+    closing = channel.close().__await__()
+    with pytest.raises(StopIteration):
+        next(closing)
+    assert channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+
+
+@pytest.mark.parametrize("asks", ["state", "call"])
+async def test_the_dial_comes_first(asks):
+    """CB-1, CB-7: a proven target is dialled as soon as a connection is wanted, even if the loop is then blocked."""
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listening.settimeout(20)
+        target = f"127.0.0.1:{listening.getsockname()[1]}"
+
+        def accept(_request=None):
+            accepted.append(stack.enter_context(listening.accept()[0]))
+            return b""
+
+        accepted = []
+        async with aio.insecure_channel(target, LONG) as channel:
+            channel.get_state(try_to_connect=True)
+            await asyncio.to_thread(accept)
+            accepted[0].sendall(b"\0\0\0\4\0\0\0\0\0")  # SETTINGS
+            await asyncio.wait_for(channel.channel_ready(), 20)
+        async with aio.insecure_channel(target, LONG) as channel:
+            if asks == "state":
+                channel.get_state(try_to_connect=True)
+                accept()
+            else:
+                channel.unary_unary("/echo.v1.Echo/Unary", request_serializer=accept)(Message())
+            assert len(accepted) == 2

@@ -1,4 +1,4 @@
-"""How a retried call ends before its time: cancelled, its channel closed or dropped, in every phase it can be in."""
+"""Retried calls that end early, in any phase: the call is cancelled, or its channel is closed or dropped."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HOOKS = {"refreshing", "settling a conflict", "exhausted"}
 
 
 class Hanging:
-    """Hooks that never end by themselves."""
+    """Hooks that run until they are cancelled."""
 
     def __init__(self):
         self.running = asyncio.Event()
@@ -48,12 +48,12 @@ class Hanging:
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.01)  # it has something to clean up
+            await asyncio.sleep(0.01)  # simulates cleanup
             self.cancelled.set()
 
 
 class Phase:
-    """A call that has come to a phase of its life."""
+    """One phase of a retried call, and the script and hooks that bring a call into it."""
 
     def __init__(self, peer, name):
         self.hanging = Hanging()
@@ -66,7 +66,7 @@ class Phase:
         self.client = peer.client(words, retry_hooks=self.hanging.hooks)
 
     async def reach(self):
-        """Make the call, and return it in its phase."""
+        """Make the call, wait until it has reached its phase, and return it."""
         call = self.client.call()
         call.add_done_callback(self.callbacks.append)
         await self.service.until(len(self.script))
@@ -79,18 +79,18 @@ class Phase:
         return call
 
     def tasks(self):
-        """Return the channel's own tasks that are left."""
+        """Return this library's tasks that are still running."""
         return [task for task in asyncio.all_tasks() - self.before if "grpc_backoff/aio/" in repr(task)]
 
 
 @pytest.fixture(params=PHASES)
 async def phase(peer, request):
-    """A call that comes to each phase."""
+    """Each phase that a retried call can be in."""
     return Phase(peer, request.param)
 
 
 async def ends_cancelled(phase, call):
-    """Hold a call to what grpc's own cancelled calls are like, and to have ended once."""
+    """Check that the call looks like a cancelled call in plain grpc, and that it ended once."""
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(asyncio.shield(_result(call)), 30)
     assert call.done()
@@ -116,7 +116,7 @@ async def _result(call):
 
 
 async def no_more_tries(phase):
-    """Hold a call that has ended to no further attempt, and the server to have heard of the end."""
+    """Check that the call makes no further attempt, and that a running one was cancelled on the server."""
     async with asyncio.timeout(30):
         while phase.name in IN_FLIGHT and not phase.service.cancelled:
             await asyncio.sleep(0.002)
@@ -127,7 +127,7 @@ async def no_more_tries(phase):
 
 @pytest.mark.parametrize("way", ["call", "task", "wait_for", "question"])
 async def test_cancelled(phase, way):
-    """CH-1: in every phase a call can be cancelled, and so ends once and for good; a question alone cancels nothing."""
+    """CH-1: cancelling a call ends it in any phase; cancelling a task that waits for its code or metadata does not."""
     call = await phase.reach()
     if way == "question":
         asking = asyncio.ensure_future(call.initial_metadata() if phase.name in BETWEEN else call.code())
@@ -154,7 +154,7 @@ async def test_cancelled(phase, way):
 
 @pytest.mark.parametrize("grace", [None, 0.1])
 async def test_channel_closed(phase, grace):
-    """CB-10: closing the channel ends the call in every phase, hooks and all, and leaves no task."""
+    """CB-10: closing the channel ends the call in any phase, including a running hook, and leaves no task."""
     call = await phase.reach()
     awaiting = asyncio.ensure_future(_result(call))
     await asyncio.sleep(0.01)
@@ -171,7 +171,7 @@ async def test_channel_closed(phase, grace):
 
 @pytest.mark.parametrize("name", BETWEEN)
 async def test_closing_does_not_wait_for_retries(peer, name):
-    """CB-10: a call between two attempts is not let run for the grace, however long that is."""
+    """CB-10: a call between two attempts ends at once when the channel closes, even with a long grace period."""
     phase = Phase(peer, name)
     call = await phase.reach()
     await asyncio.wait_for(phase.client.channel.close(600), 30)
@@ -180,7 +180,7 @@ async def test_closing_does_not_wait_for_retries(peer, name):
 
 @pytest.mark.parametrize("said", [OK, DOWN], ids=["answered", "failing"])
 async def test_a_try_that_ends_within_the_grace(peer, said):
-    """CB-10: a running attempt may end within the grace, and its end, whatever it is, is the call's: no further one."""
+    """CB-10: a running attempt may finish within the grace period; its outcome ends the call, without a retry."""
     client = peer.client(QUICK)
     peer.service.scripts["a"] = [Say(said.code, hold=0.3)]
     call = client.call()
@@ -195,7 +195,7 @@ async def test_a_try_that_ends_within_the_grace(peer, said):
 
 
 async def test_requests_that_end_within_the_grace(peer):
-    """CB-10: a call whose requests are still being sent may go on sending them within the grace."""
+    """CB-10: a call may send the rest of its requests within the grace period."""
 
     async def requests():
         for text in "abc":
@@ -211,7 +211,7 @@ async def test_requests_that_end_within_the_grace(peer):
 
 
 async def test_a_hook_that_closes_the_channel(peer):
-    """CB-10: it may; the call that it was called for ends with the channel."""
+    """CB-10: a hook may close the channel; this cancels the call for which the hook runs."""
     clients = []
 
     async def give_up(_failed):
@@ -226,7 +226,7 @@ async def test_a_hook_that_closes_the_channel(peer):
 
 
 async def test_a_listener_that_cancels_the_call(peer):
-    """CH-1: it may, and there is no further attempt, also where that would follow at once."""
+    """CH-1: a listener may cancel the call; no further attempt is made, even if one was due at once."""
     for delay in ("0.01", "0.0"):
         calls, text = [], f"at {delay}"
         pushed = Say(trailing=(("grpc-retry-pushback-ms", str(int(float(delay) * 1000))),))
@@ -252,7 +252,7 @@ OUTCOMES = {
 @pytest.mark.parametrize(("script", "ends"), OUTCOMES.values(), ids=OUTCOMES)
 @pytest.mark.parametrize("raises", [False, True])
 async def test_done_callbacks(peer, script, ends, raises):
-    """CH-1: called once, with the call, when it has ended; one that raises is reported and harms nobody."""
+    """CH-1: a done callback is called once, with the ended call; an exception from it is reported and harmless."""
     reported, seen = [], []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
     client = peer.client(QUICK)
@@ -264,13 +264,13 @@ async def test_done_callbacks(peer, script, ends, raises):
     await asyncio.wait_for(call.code(), 30)
     await settle()
     assert seen == [(call, True)]
-    # grpc's own poller reports its BlockingIOErrors there, too.
+    # grpc's own poller reports its BlockingIOErrors to the same handler.
     assert len([error for error in reported if isinstance(error, ZeroDivisionError)]) == raises
     assert [end for end in client.ends if end == "CallExhausted" or "CallSucceeded" in ends] == ends
 
 
 async def test_listeners_that_raise(peer, caplog):
-    """CH-11: a listener that raises at an event of a call is logged, and harms nothing."""
+    """CH-11: an exception from a listener to a call's events is logged, and the call is not affected."""
 
     def broken(event):
         raise ZeroDivisionError(type(event).__name__)
@@ -285,7 +285,7 @@ async def test_listeners_that_raise(peer, caplog):
 
 @pytest.mark.parametrize("script", [[DOWN], [DOWN] * 2], ids=["answered", "exhausted"])
 async def test_a_call_keeps_its_channel_until_it_ends(script):
-    """CB-10: a call between two attempts keeps its channel alive; one that has ended does not, whoever holds it."""
+    """CB-10: a call between two attempts keeps its channel alive, but a finished call does not."""
 
     def drop():
         opened.clear()
@@ -313,7 +313,7 @@ async def test_a_call_keeps_its_channel_until_it_ends(script):
 
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "shared"])
 async def test_close_that_is_cancelled(others):
-    """CB-10: to cancel `close` ends its grace; the calls end, and nothing stays open that nobody can close any more."""
+    """CB-10: cancelling `close()` ends the grace period; the calls are cancelled and the channel still closes."""
     service = RetryService(always=HANG)
     async with peer_of(service, secure=False) as peer:
         channel, *_ = [peer.client().channel for _ in range(1 + others)]

@@ -1,4 +1,4 @@
-"""The errors that calls end with: what they say, that they travel between processes, and that they keep nothing."""
+"""The errors of failed calls: their contents, pickling, and references, which must not keep a call alive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grpc_backoff.calls.events import Reason
 
 
 def test_pickle_no_connection():
-    """CH-4: the outcome of a call crosses as well, with its code, its details and the channel's status."""
+    """CH-4: a pickled error keeps its code, its details and the channel's status."""
     status = {"stands": "for a status"}
     error = NoConnectionError(grpc.StatusCode.UNAVAILABLE, details="no connection", status=status)
     copy = pickle.loads(pickle.dumps(error))
@@ -35,7 +35,7 @@ def exhausted():
 
 
 def test_exhausted():
-    """RT-6: the outcome of a retried call is the last attempt's, with how often, for how long and why no more."""
+    """RT-6: the error has the last attempt's outcome, the number of attempts, the time taken and why retries ended."""
     error = exhausted()
 
     assert (error.attempts, error.took, error.reason) == (3, 1.5, Reason.BUDGET)
@@ -47,14 +47,14 @@ def test_exhausted():
 
 
 def test_exhausted_of_one():
-    """RT-6: one that nothing more is known of had one attempt."""
+    """RT-6: the error's number of attempts is one by default."""
     error = RetriesExhaustedError(grpc.StatusCode.ABORTED, grpc.aio.Metadata(), grpc.aio.Metadata())
 
     assert (error.attempts, error.took, error.reason) == (1, 0.0, Reason.ATTEMPTS)
 
 
 def test_pickle_exhausted():
-    """RT-6: it crosses a process boundary whole."""
+    """RT-6: the error can be pickled without loss."""
     error = exhausted()
     copy = pickle.loads(pickle.dumps(error))
 
@@ -72,13 +72,13 @@ def test_pickle_exhausted():
 
 @pytest.mark.parametrize("shown", [str, repr])
 def test_exhausted_shows_no_metadata(shown):
-    """RT-11: what is printed of it has the status and the account, and nothing of the metadata."""
+    """RT-11: `str` and `repr` of the error contain its details but no metadata."""
     assert "gave up after 3 attempts" in shown(exhausted())
     assert "retry-after" not in shown(exhausted())
 
 
 def raised(error):
-    """Raise an error as a call's caller sees it, with its cause; return it."""
+    """Raise an error with a cause, as a call does; return it."""
     try:
         raise error from ValueError("the last attempt's")
     except CallError as caught:
@@ -91,7 +91,7 @@ def raised(error):
     ids=lambda error: type(error).__name__,
 )
 def test_anew(error):
-    """CB-10: the copy says the same and has the same cause, but leads to no frame, and so keeps no call alive."""
+    """CB-10: `anew()` copies an error with its cause but without its traceback, so it keeps no call alive."""
     error = raised(error)
     assert error.__traceback__ is not None
     anew = error.anew()
@@ -105,7 +105,7 @@ def test_anew(error):
 
 
 def test_no_connection_without_metadata():
-    """CH-4: no server was heard, so there are no metadata; they can be asked for as with grpc's own error."""
+    """CH-4: an error without a connection has empty metadata, with the same methods as grpc's own error."""
     error = NoConnectionError(grpc.StatusCode.UNAVAILABLE, status="a status")
 
     assert [*error.initial_metadata(), *error.trailing_metadata()] == []

@@ -1,4 +1,4 @@
-"""Finished calls: what they still say, and what they hold no longer."""
+"""Finished calls: releasing the core's channel changes none of their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALONE = [("grpc.use_local_subchannel_pool", 1)]
 
 
 async def everything(call):
-    """Return all that a call says at its end."""
+    """Return everything that a finished call's methods report."""
     said = [
         call.done(),
         call.cancelled(),
@@ -47,7 +47,7 @@ async def outcome(call):
 @pytest.mark.parametrize("how", ["answered", "late", "cancelled"])
 @pytest.mark.parametrize("arity", ["Unary", "Down", "Up", "Both"])
 async def test_finished_calls_say_what_they_said(arity, how):
-    """CH-1: after it has let go of the core a call answers every question as before."""
+    """CH-1: `let_go` does not change what a finished call's methods return."""
     message = Message(text="hang" if how == "late" else "x", count=1)
     async with serving(Scripted()) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
         request = iter([message]) if arity in ("Up", "Both") else message
@@ -67,7 +67,7 @@ async def test_finished_calls_say_what_they_said(arity, how):
 
 
 async def test_a_channel_ends_with_a_call_that_is_held():
-    """CB-10: a closed channel's connection goes although somebody holds a finished call of its."""
+    """CB-10: after `let_go`, a closed channel's connection ends even if the application still holds a finished call."""
     async with serving() as port, FlakyFront(healthy, upstream=("127.0.0.1", port)) as front:
         channel = grpc.aio.insecure_channel(front.target, options=ALONE)
         call = EchoStub(channel).Unary(Message(text="x"))
@@ -83,7 +83,7 @@ async def test_a_channel_ends_with_a_call_that_is_held():
 
 
 async def test_calls_that_run_are_left_alone():
-    """CH-7: letting go is for calls that have ended, and for grpc's own."""
+    """CH-7: `let_go` does not affect running calls, and accepts objects that are not calls."""
     async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
         call = EchoStub(channel).Both()
         await call.write(Message(text="x"))
@@ -94,7 +94,7 @@ async def test_calls_that_run_are_left_alone():
 
 
 async def test_errors_of_such_calls_can_be_pickled():
-    """CH-1: the error is grpc's own, with all that it carries."""
+    """CH-1: after `let_go` a call's error is still grpc's own, and can be pickled."""
     async with serving(Scripted()) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
         call = EchoStub(channel).Unary(Message(text="hang"), timeout=0.2)
         await asyncio.wait_for(call.code(), 5)
@@ -105,7 +105,7 @@ async def test_errors_of_such_calls_can_be_pickled():
 
 
 async def test_a_write_that_fails_behind_the_end():
-    """CH-1: grpcio notes a failed write on the call; once that has ended and let go, this changes nothing."""
+    """CH-1: a failed write that grpcio records after `let_go` does not change the status of the call."""
     async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
         call = EchoStub(channel).Unary(Message(text="x"))
         await call
@@ -115,12 +115,12 @@ async def test_a_write_that_fails_behind_the_end():
 
 
 async def test_a_status_that_is_still_to_come():
-    """RT-2: a call whose write has failed waits for the server's status, and is not let go before that is there."""
+    """RT-2: without `stand_in`, `let_go` keeps a call whose write failed, because its status may still arrive."""
     async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
         call = EchoStub(channel).Both(timeout=20)
         await call.write(Message(text="x"))
         held = call._cython_call
-        held.set_internal_error('Failed "execute_batch": by the test')  # as grpcio does for a write that fails
+        held.set_internal_error('Failed "execute_batch": by the test')  # as grpcio does when a write fails
         assert call.done()
         assert not let_go(call)
         assert call._cython_call is held

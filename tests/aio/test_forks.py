@@ -1,4 +1,4 @@
-"""FK-1: what a child of a fork can do with asyncio channels, in real children of real programs."""
+"""FK-1: asyncio channels in the child of a fork, tested with real programs that fork."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ PROGRAM = Path(__file__).parent / "forking.py"
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
 @pytest.mark.parametrize("phase", ["idle", "ready", "backoff", "closed"])
 async def test_children(phase):
-    """FK-1: inherited channels say that they were made before a fork, and close; so does a new one that would hang.
+    """FK-1: in the child, using an inherited channel raises ForkError; so does creating a channel that would hang.
 
-    Not with grpcio's own fork support: where a connection stands, its child crashes by itself then, as with plain grpc.
+    The programs run without grpcio's own fork support. With it, a child crashes if there was a connection at the fork,
+    even with plain grpc.
     """
     async with serving() as port:
         done = await asyncio.to_thread(
@@ -47,7 +48,7 @@ async def test_children(phase):
 
 
 async def test_what_is_refused_with_fork_support(monkeypatch):
-    """FK-1: grpcio's fork support does not help asyncio channels where others were open at the fork."""
+    """FK-1: even with grpcio's fork support, no asyncio channel works in the child if one was open at the fork."""
     monkeypatch.setattr(forks, "_now", forks.Generation(after_asyncio=True))
     monkeypatch.setattr(forks, "survives_forks", lambda: True)
     for credentials in ((), (grpc.ssl_channel_credentials(),)):

@@ -1,4 +1,4 @@
-"""CH-1: the lists of interceptors that `grpc.aio.Channel` has, which clients change on a channel that they have."""
+"""CH-1: interceptors can be added to an existing channel's lists, as client libraries do with `grpc.aio.Channel`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARITIES = pytest.mark.parametrize("method", ANSWERS)
 
 
 def add(channel, noted, name):
-    """Append an interceptor of each kind to the channel's lists, as clients do."""
+    """Append an interceptor of each kind to the channel's lists, as client libraries do."""
     for listed, one in zip(NAMES.values(), notes(noted, name), strict=True):
         getattr(channel, listed).append(one)
 
@@ -33,7 +33,7 @@ def through(server):
 
 
 async def answered(stub, method):
-    """Make one call of each arity, and return what that of `method` answers."""
+    """Make one call of each arity; return the response of `method` and cancel the other calls."""
     calls = call_all(stub)
     found = await answer(calls.pop(method))
     for other in calls.values():
@@ -43,7 +43,7 @@ async def answered(stub, method):
 
 @pytest.mark.parametrize("make", [grpc.aio.insecure_channel, aio.insecure_channel])
 async def test_they_hold_what_was_given(make):
-    """CH-1: each list is a real one, and holds the interceptors of its kind that the channel was made with."""
+    """CH-1: each attribute is a real list, with the interceptors of its kind that the channel was created with."""
     given = notes([], "one", "two")
     channel = make("127.0.0.1:1", interceptors=given)
     for position, name in enumerate(NAMES.values()):
@@ -54,7 +54,7 @@ async def test_they_hold_what_was_given(make):
 
 @ARITIES
 async def test_appended_later(channel, server, method):
-    """CH-1: an interceptor that is appended to a channel in use sees the next call of a stub that was there before."""
+    """CH-1: an interceptor that is appended to a channel in use applies to the next call on an existing stub."""
     noted = []
     stub = EchoStub(channel)
     await answered(stub, method)
@@ -67,7 +67,7 @@ async def test_appended_later(channel, server, method):
 
 
 async def test_order(channel, server):
-    """CH-1: they run in the order of the list, which may change at any time, and all before the call is made."""
+    """CH-1: interceptors run in the order of their list, which may change between calls."""
     noted = []
     stub = EchoStub(channel)
     add(channel, noted, "first")
@@ -85,7 +85,7 @@ async def test_order(channel, server):
 
 
 async def test_one_arity_alone(channel, server):
-    """CH-1: an interceptor of one kind leaves calls of the others as they are."""
+    """CH-1: an interceptor of one kind runs only for calls of its own arity."""
     noted = []
     channel._unary_unary_interceptors.append(NoteUnaryUnary(noted, "mine"))
     stub = EchoStub(channel)
@@ -96,9 +96,9 @@ async def test_one_arity_alone(channel, server):
 
 @pytest.mark.parametrize("kind_of_list", [list, tuple])
 async def test_assigned(kind, server, kind_of_list):
-    """CH-1: a list can be assigned: one channel takes over another's, as bigtable's swappable channel has it.
+    """CH-1: a list can be assigned, for example that of another channel, as Bigtable's swappable channel does.
 
-    On a plain channel that is so for stubs that are made afterwards.
+    On a plain channel, this affects only stubs that are made afterwards.
     """
     noted = []
     async with kind.insecure_channel(server.target) as old, kind.insecure_channel(server.target) as new:
@@ -112,7 +112,7 @@ async def test_assigned(kind, server, kind_of_list):
 
 
 async def test_assigned_none(kind, server):
-    """CH-1: nothing in place of a list is no interceptor."""
+    """CH-1: None instead of a list means no interceptors."""
     async with kind.insecure_channel(server.target) as channel:
         channel._unary_unary_interceptors = None
         assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
@@ -122,7 +122,7 @@ async def test_assigned_none(kind, server):
     not hasattr(grpc.aio._channel.Channel, "_register_call"), reason="grpcio's own call raised it twice"
 )
 async def test_on_a_closed_channel(kind, server):
-    """CH-1: with an interceptor too, a call on a closed channel is refused."""
+    """CH-1: a call on a closed channel raises an error even if the channel has interceptors."""
     async with kind.insecure_channel(server.target) as channel:
         stub = EchoStub(channel)
         add(channel, [], "late")
@@ -131,7 +131,7 @@ async def test_on_a_closed_channel(kind, server):
 
 
 async def test_waits_and_fails_are_seen():
-    """CH-3: an interceptor that came later sees the wait as part of the call, and the error of a call without one."""
+    """CH-3: an interceptor that was added later sees the wait as part of the call, and the call's final error."""
     seen = []
 
     class Looks(grpc.aio.UnaryUnaryClientInterceptor):
@@ -151,7 +151,7 @@ async def test_waits_and_fails_are_seen():
 
 
 async def test_a_method_that_is_retried_otherwise(server):
-    """BP-2: `retrying` gives a method that is intercepted as the channel's others are."""
+    """BP-2: the channel's interceptors also apply to a method that `retrying` returned."""
     noted = []
     async with aio.insecure_channel(server.target) as channel:
         method = aio.retrying(EchoStub(channel).Unary, "retry: 1, delay: 10ms")
@@ -161,7 +161,7 @@ async def test_a_method_that_is_retried_otherwise(server):
 
 
 class Own(grpc.aio.Channel):
-    """A channel class that counts calls and passes on what it does not know; without lists of its own."""
+    """A channel class that counts calls and delegates; it has no lists of interceptors."""
 
     def __init__(self, channel, calls):
         self.inner = channel
@@ -190,7 +190,7 @@ class Passing(Own):
 
 @pytest.mark.parametrize("own", [Own, Passing])
 async def test_a_class_of_somebody_elses(monkeypatch, own):
-    """CH-1: whatever stands in the place of grpc's constructors sees each call, also one that wraps the channel."""
+    """CH-1: if grpc's constructor is replaced by one that returns a wrapped channel, calls go through the wrapper."""
     calls, noted = [], []
     plain = grpc.aio.insecure_channel
     monkeypatch.setattr(grpc.aio, "insecure_channel", lambda *args, **kwargs: own(plain(*args, **kwargs), calls))
@@ -204,7 +204,7 @@ async def test_a_class_of_somebody_elses(monkeypatch, own):
 
 
 async def test_the_others_place(monkeypatch):
-    """CH-1: a constructor that equals grpc's, as a proxy of `wrapt` does, is another all the same."""
+    """CH-1: a proxy that compares equal to grpc's constructor, such as one made by `wrapt`, is not bypassed."""
     noted = []
     plain = grpc.aio.insecure_channel
 
@@ -226,7 +226,7 @@ async def test_the_others_place(monkeypatch):
 
 @pytest.mark.parametrize("wrapped", [False, True])
 async def test_assigned_to_grpc(monkeypatch, wrapped):
-    """CH-1: this library's functions can stand in the place of grpc's own, and be wrapped there: one call, one pass."""
+    """CH-1: this library's constructors can replace grpc's own, and can be wrapped; a wrapper sees each call once."""
     noted = []
     for name in ("insecure_channel", "secure_channel"):
         monkeypatch.setattr(grpc.aio, name, getattr(grpc_backoff.aio, name))
@@ -245,7 +245,7 @@ async def test_assigned_to_grpc(monkeypatch, wrapped):
 
 @pytest.mark.parametrize("bad", [object(), [1]])
 async def test_refused_whatever_was_accepted(bad):
-    """CH-10: that grpc took the same key with another value before says nothing of this one."""
+    """CH-10: an option value that grpc rejects raises a TypeError, even if another value was accepted before."""
     for _ in range(2):
         await aio.insecure_channel("127.0.0.1:1", [("grpc.anything", 1)]).close()
     for _ in range(2):
@@ -256,7 +256,7 @@ async def test_refused_whatever_was_accepted(bad):
 
 
 async def test_wrapped_after_a_channel_was_made(monkeypatch):
-    """CH-1: a library that wraps grpc's constructor later is asked for the next channel, whatever it was made with."""
+    """CH-1: a wrapper that replaces grpc's constructor later applies to the next channel."""
     await aio.insecure_channel("127.0.0.1:1").close()
     plain, noted = grpc.aio.insecure_channel, NoteUnaryUnary([], "late")
     monkeypatch.setattr(
@@ -268,7 +268,7 @@ async def test_wrapped_after_a_channel_was_made(monkeypatch):
 
 
 async def test_the_table_of_what_grpc_accepts_is_bounded():
-    """SH-8: channels to any number of targets leave a bounded table."""
+    """SH-8: the table of arguments that grpc has accepted stays bounded, however many targets there are."""
     for port in range(1, 300):
         await aio.insecure_channel(f"127.0.0.1:{port}").close()
     assert len(front._accepted) == front._MOST_ACCEPTED

@@ -1,4 +1,4 @@
-"""What grpcio says only in private, read from its own calls to a real server: a release that changes it fails here."""
+"""Private details of grpcio that this library relies on, checked with real calls to detect changes in new releases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.echo import EchoStub, Message, serving
 
 
 async def ended(text, *, cancel=False):
-    """Return a call of grpcio's own that has ended, and the error that its caller got, None for an answer."""
+    """Make a call with grpcio alone, and wait for its end; return it with the error that its caller got, or None."""
     service = Scripted()
     async with serving(service) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = EchoStub(channel).Unary(Message(text=text), timeout=30)
@@ -42,13 +42,13 @@ async def ended(text, *, cancel=False):
     ],
 )
 async def test_how_it_ended(text, cancel, ok, cancelled_here):
-    """CH-1: an ended call says at once whether it was OK, and whether it was we who cancelled it or the server."""
+    """CH-1: a finished call tells whether it was OK, and whether this side or the server cancelled it."""
     call, _ = await ended(text, cancel=cancel)
     assert (is_ok(call), is_cancelled_here(call)) == (ok, cancelled_here)
 
 
 async def test_status_of_a_failure():
-    """CH-1: the status is what the caller is told: code, details and trailers."""
+    """CH-1: `status_of` returns the code, details and metadata that the caller of a failed call gets."""
     call, told = await ended("abort")
     read = status_of(call)
     assert read.code() is told.code() is CODE.FAILED_PRECONDITION
@@ -59,7 +59,7 @@ async def test_status_of_a_failure():
 
 
 async def test_status_of_an_answer():
-    """CH-1: an answer's is OK, with the metadata from before and behind it."""
+    """CH-1: `status_of` returns OK for a successful call, with its initial and trailing metadata."""
     call, _ = await ended("metadata")
     read = status_of(call)
     assert (read.code(), read.details()) == (CODE.OK, "")
@@ -68,7 +68,7 @@ async def test_status_of_an_answer():
 
 
 async def test_what_grpcio_says_of_a_cancelled_call():
-    """CH-1: our own calls that are cancelled say the same words as grpcio's."""
+    """CH-1: this library's cancelled calls have the same details as grpcio's."""
     call, _ = await ended("hang", cancel=True)
     assert await call.details() == CANCELLED_DETAILS
     assert status_of(call).code() is CODE.CANCELLED
@@ -89,12 +89,12 @@ def failed(code, debug):
     ],
 )
 def test_stand_in(error, stands_in):
-    """RT-8: only grpcio's own status for a failed write is put in the place of the server's; INTERNAL alone is not."""
+    """RT-8: only grpcio's own status for a failed write counts as a stand-in; a server's INTERNAL does not."""
     assert is_stand_in(error) is stands_in
 
 
 async def test_a_stand_in_of_grpcios_own():
-    """RT-8: grpcio still has these words for a write to a call that the server ends; a race, so it is run often."""
+    """RT-8: grpcio still reports the expected status after a failed write. Repeats the call, because this is a race."""
 
     class Ends(Scripted):
         async def Both(self, request_iterator, context):  # noqa: N802

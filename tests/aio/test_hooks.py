@@ -1,4 +1,4 @@
-"""The hooks of retried calls on a real channel (RT-4 to RT-6): when they run, how often, and what they may do."""
+"""RT-4 to RT-6: hooks for retried calls on a real channel: when they run, how often, and what they may do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CALLER = ContextVar("caller", default=None)
 
 
 def both(function):
-    """Return a hook that is a function, and one that is a coroutine function, with the same effect."""
+    """Return a function and a coroutine function that do the same, for use as hooks."""
 
     async def asynchronous(failed):
         await asyncio.sleep(0)
@@ -39,7 +39,7 @@ def both(function):
 
 
 class Noted(list):
-    """What a hook was called with, and by whom; it answers as it is told."""
+    """A hook that records its arguments and the values of `CALLER`, and returns or raises `answer`."""
 
     def __init__(self, answer=None):
         super().__init__()
@@ -63,7 +63,7 @@ STYLES = pytest.mark.parametrize("style", [0, 1], ids=["sync", "async"])
 @STYLES
 @pytest.mark.parametrize("answer", [None, (("token", "new"),), [("token", "new")], grpc.aio.Metadata(("token", "new"))])
 async def test_refreshed(peer, style, answer):
-    """RT-4: the hook is called, and the call is made again at once, with what the hook gave in place of the old."""
+    """RT-4: after UNAUTHENTICATED the hook runs, and the call is repeated at once with the new credentials."""
     noted = Noted(answer)
     client = peer.client(QUICK, retry_hooks=RetryHooks(refresh_credentials=both(noted)[style]))
     peer.service.scripts["a"] = [Say(CODE.UNAUTHENTICATED, "stale token", trailing=(("why", "expired"),)), DOWN]
@@ -86,7 +86,7 @@ async def test_refreshed(peer, style, answer):
 
 
 async def test_refreshed_for_each_try(peer):
-    """RT-4: at once the first time, then by the schedule and within the attempts; the hook is asked each time."""
+    """RT-4: the first retry is immediate, and later retries follow the schedule; the hook runs before each of them."""
     noted = Noted()
     hooks = RetryHooks(refresh_credentials=noted)
     peer.service.scripts |= {"a": [STALE] * 9, "b": [STALE] * 9}
@@ -103,7 +103,7 @@ async def test_refreshed_for_each_try(peer):
 
 
 async def test_a_refresh_needs_a_try(peer):
-    """RT-4: it is one of the policy's attempts; with none left the call is exhausted, without retries it just fails."""
+    """RT-4: the hook runs only if the policy still allows another attempt."""
     noted = Noted()
     hooks = RetryHooks(refresh_credentials=noted)
     peer.service.scripts |= {"a": [DOWN, STALE], "b": [STALE], "c": [STALE], "d": [STALE]}
@@ -122,7 +122,7 @@ UNUSABLE = [ZeroDivisionError("secret"), "secret", True, {"secret": "x"}, [("sec
 @STYLES
 @pytest.mark.parametrize("answer", UNUSABLE, ids=["raises", "text", "True", "dict", "no pair", "number"])
 async def test_refresh_that_fails(peer, style, answer, caplog):
-    """RT-4: what a hook raises, or gives that is no metadata, is logged, and the call's own error stays its error."""
+    """RT-4: an exception from the hook or an unusable result is logged, and the call fails with its own error."""
     noted = Noted(answer)
     client = peer.client(QUICK, retry_hooks=RetryHooks(refresh_credentials=both(noted)[style]))
     peer.service.scripts |= {"a": [STALE], "b": [STALE]}
@@ -134,7 +134,7 @@ async def test_refresh_that_fails(peer, style, answer, caplog):
         assert record.exc_info[1] is answer
     else:
         kind = type(answer).__name__
-        assert str(record.exc_info[1]) == (f"refresh_credentials returned {kind}: expected pairs of metadata, or None")
+        assert str(record.exc_info[1]) == (f"refresh_credentials returned {kind}: expected (key, value) pairs, or None")
         assert "secret" not in caplog.text  # RT-11
     assert not client.of(CallRetried)
     noted.answer = None
@@ -144,7 +144,7 @@ async def test_refresh_that_fails(peer, style, answer, caplog):
 
 @pytest.mark.parametrize("lasts", [0, 0.3], ids=["fast", "slow"])
 async def test_a_hundred_calls_share_a_refresh(peer, lasts):
-    """RT-4: one run of the hook serves all calls that were made with the old credentials, however fast it is."""
+    """RT-4: one run of the hook serves all calls that were made with the old credentials."""
     noted = Noted()
 
     async def renew(failed):
@@ -165,7 +165,7 @@ async def test_a_hundred_calls_share_a_refresh(peer, lasts):
 
 
 async def test_a_refresh_that_is_slower_than_the_deadline(peer):
-    """RT-4, RT-7: the call ends at its deadline with its own error; the hook goes on, and others wait for it."""
+    """RT-4, RT-7: the call ends at its deadline with its own error, but the hook continues for the other calls."""
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def renew(_failed):
@@ -186,7 +186,7 @@ async def test_a_refresh_that_is_slower_than_the_deadline(peer):
 
 
 async def test_a_refresh_that_calls(peer):
-    """RT-4: the hook may call on the same channel; such a call does not wait for the hook that waits for it."""
+    """RT-4: the hook may make calls on the same channel; these calls do not wait for the hook, so nothing deadlocks."""
     errors = []
 
     async def renew(_failed):
@@ -201,12 +201,12 @@ async def test_a_refresh_that_calls(peer):
     assert [len(peer.service.tries[text]) for text in ("login", "login again")] == [1, 2]
 
 
-# Conflicts (RT-5), and the end (RT-6).
+# Conflicts (RT-5) and giving up (RT-6).
 
 
 @STYLES
 async def test_conflict(peer, style):
-    """RT-5: conflicts are not retried; the hook is told once, before the caller."""
+    """RT-5: conflicts are not retried; `on_conflict` is called once, before the caller gets the error."""
     noted, code = Noted(), CODE.ALREADY_EXISTS
     client = peer.client(QUICK, retry_hooks=RetryHooks(on_conflict=both(noted)[style]))
     peer.service.scripts |= {"a": [DOWN, Say(code, "lost the race", trailing=(("version", "7"),))], "b": [DOWN] * 3}
@@ -223,7 +223,7 @@ async def test_conflict(peer, style):
 
 @STYLES
 async def test_exhausted(peer, style):
-    """RT-6: the hook is told once, with what the error says; not of calls that fail in other ways, or succeed."""
+    """RT-6: `on_exhausted` gets the error's attempt count, reason and duration, and is called only on giving up."""
     noted = Noted()
     client = peer.client(QUICK, retry_hooks=RetryHooks(on_exhausted=both(noted)[style]))
     peer.service.scripts |= {"a": NEVER, "b": [Say(CODE.INTERNAL)], "c": [DOWN, DOWN]}
@@ -239,7 +239,7 @@ async def test_exhausted(peer, style):
 @pytest.mark.parametrize(("name", "script"), [("on_conflict", [Say(CODE.ABORTED)]), ("on_exhausted", NEVER)])
 @STYLES
 async def test_a_hook_that_raises(peer, name, script, style, caplog):
-    """RT-5, RT-6: it is logged, and the call's own error stays its error."""
+    """RT-5, RT-6: an exception from a hook is logged, and the call fails with its own error."""
     hook = both(Noted(ZeroDivisionError("no hook")))[style]
     client = peer.client(QUICK, retry_hooks=RetryHooks(**{name: hook}))
     peer.service.scripts["a"] = script
@@ -253,7 +253,7 @@ async def test_a_hook_that_raises(peer, name, script, style, caplog):
     ("name", "script"), [("on_conflict", [Say(CODE.ABORTED)]), ("on_exhausted", [DOWN, DOWN, DOWN])]
 )
 async def test_a_hook_that_takes_its_time(peer, name, script):
-    """RT-5, RT-6, RT-7: the call waits for a hook until its deadline and no longer; the hook goes on."""
+    """RT-5, RT-6, RT-7: the call waits for a hook until its deadline at most; the hook itself continues."""
     finished, go = asyncio.Event(), asyncio.Event()
 
     async def slow(_failed):
@@ -286,7 +286,7 @@ async def test_a_hook_that_takes_its_time(peer, name, script):
     ],
 )
 async def test_a_hook_with_bad_metadata(peer, caplog, pairs, named):
-    """RT-4: what grpc would not take is logged without its value, and the call ends with its own error."""
+    """RT-4: metadata that grpc would reject is logged without its value, and the call fails with its own error."""
     client = peer.client(QUICK, retry_hooks=RetryHooks(refresh_credentials=lambda _: pairs))
     peer.service.scripts["a"] = [Say(CODE.UNAUTHENTICATED)]
     call = client.call()

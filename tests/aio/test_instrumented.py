@@ -1,4 +1,4 @@
-"""CH-1: OpenTelemetry's instrumentation of grpc.aio sees each call once and whole, with all its waits and attempts."""
+"""CH-1: OpenTelemetry's instrumentation of grpc.aio sees each call once, including all of its waits and attempts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUICK = [("grpc.initial_reconnect_backoff_ms", 100)]
 
 @pytest.fixture
 def exporter():
-    """Instrument grpc.aio; give what keeps the spans that have ended."""
+    """Instrument grpc.aio; yield the exporter, which keeps the finished spans."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -39,13 +39,13 @@ def exporter():
 
 @pytest.fixture
 def spans(exporter):
-    """Return the names and codes of the spans that have ended."""
+    """Return a function that returns the names and status codes of the finished spans."""
     return lambda: [(span.name, span.attributes["rpc.grpc.status_code"]) for span in exporter.get_finished_spans()]
 
 
 @pytest.mark.parametrize("interceptors", [False, True])
 async def test_one_span_each(spans, interceptors):
-    """CH-1: a call that waited, one on a READY channel and one without a connection are one span each."""
+    """CH-1: a call has one span, whether it waited, found the channel READY or had no connection."""
     noted = []
     async with serving() as port, FlakyFront(upstream=("127.0.0.1", port)) as front:
         await front.refuse()
@@ -66,15 +66,15 @@ async def test_one_span_each(spans, interceptors):
     assert len(noted) == (4 if interceptors else 0)
 
 
-# Not where a single answer is waited for while requests are written: the instrumentation, on plain channels too, lets
-# nothing be written before the answer is there.
+# Except for stream-unary calls whose requests are written: on plain channels, too, the instrumentation blocks those
+# writes until the response arrives.
 @pytest.mark.parametrize(("method", "style"), [way for way in CALLS.args[1] if way != ("Up", "written")])
 async def test_a_retried_call_is_one_span(exporter, spans, method, style):
-    """CH-1: the span of a retried call has the last status, lasts over the waits, and is the trace of every attempt."""
+    """CH-1: the span of a retried call has the final status, includes the waits, and is the parent of every attempt."""
     retry = "retry: 3, delay: 50ms, jitter: none"
     async with trying(fails(), fails(1), retry=retry) as service:
         assert await finish(make(service.stub, method, style=style)) == ANSWERS[method]
-        await asyncio.sleep(0.02)  # grpcio before 1.8x closes no channel while its own writer asks how its call ended
+        await asyncio.sleep(0.02)  # before 1.8x, grpcio closes no channel while its writer awaits a code
     assert spans() == [(f"/echo.v1.Echo/{method}", 0)]
     (span,) = exporter.get_finished_spans()
     assert span.end_time - span.start_time >= 95e6  # nanoseconds; two waits of 50 ms
@@ -85,7 +85,7 @@ async def test_a_retried_call_is_one_span(exporter, spans, method, style):
 @METHODS
 @pytest.mark.parametrize("code", [CODE.UNAVAILABLE, CODE.NOT_FOUND])
 async def test_a_retried_call_that_fails_is_one_span(spans, method, code):
-    """RT-6: so does that of a call that is given up, or that fails in another way in the end."""
+    """RT-6: a retried call that fails has one span, with the final status."""
     async with trying(fails(), fails(code=code), retry="retry: 1, delay: 10ms") as service:
         await failing(make(service.stub, method))
         assert len(service.got) == 2

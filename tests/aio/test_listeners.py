@@ -1,4 +1,4 @@
-"""CH-11: whom an event is told to, and what a listener can do to the others: nothing."""
+"""CH-11: which listeners receive an event, and that an error in one does not affect the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def raises(_event):
 
 
 async def test_each_is_told(caplog):
-    """CH-11: a listener that raises is logged, and the others hear all the same."""
+    """CH-11: an exception from a listener is logged, and the other listeners still receive the event."""
     heard = []
     tell([heard.append, raises, heard.append], CLOSED, asyncio.get_running_loop())
     assert heard == [CLOSED, CLOSED]
@@ -25,7 +25,7 @@ async def test_each_is_told(caplog):
 
 
 async def test_nothing_after_close(caplog):
-    """CB-10: a channel that is closed tells and logs nothing of its calls."""
+    """CB-10: after `close()`, call events are neither reported to listeners nor logged."""
     caplog.set_level(logging.DEBUG, logger="grpc_backoff")
     heard = []
     listeners = Listeners([heard.append], asyncio.get_running_loop())

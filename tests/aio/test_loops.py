@@ -1,4 +1,4 @@
-"""A channel on another event loop than its own: closing works as with plain grpc.aio, all else says what to do."""
+"""Using a channel on an event loop other than its own: closing works as in `grpc.aio`; calls raise a clear error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _PassOn(grpc.aio.UnaryUnaryClientInterceptor):
 
 @pytest.fixture
 def home():
-    """An event loop that does not run: the current one of a program before its `asyncio.run`."""
+    """An event loop that is set but not running, as in a program before its `asyncio.run`."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     yield loop
@@ -40,7 +40,7 @@ def home():
 @pytest.mark.parametrize("grace", [None, 0.2])
 @pytest.mark.parametrize("interceptors", [None, [_PassOn()]], ids=["bare", "intercepted"])
 def test_made_before_and_closed_in_a_run(home, kind, grace, interceptors, caplog):
-    """CB-10: a channel made before `asyncio.run` is closed in it, as plain's can be; nothing is said or left over."""
+    """CB-10: a channel created before `asyncio.run` can be closed inside it, as in grpcio, and logs nothing."""
 
     async def close():
         await channel.close(grace)
@@ -54,7 +54,7 @@ def test_made_before_and_closed_in_a_run(home, kind, grace, interceptors, caplog
 
 @KINDS
 def test_made_before_and_asked_to_connect(home, kind):
-    """CB-10: as well after it was asked to connect, where no loop ran yet; and as a context manager."""
+    """CB-10: a channel can be closed inside `asyncio.run` even if it was asked to connect before that."""
 
     async def use():
         async with channel:
@@ -68,7 +68,7 @@ def test_made_before_and_asked_to_connect(home, kind):
 
 @KINDS
 async def test_closed_after_its_loop(kind):
-    """CB-10: a channel that was used in one `asyncio.run`, and outlived it, can be closed in the next."""
+    """CB-10: a channel that was used in one `asyncio.run` can be closed in a later one."""
     async with serving() as port:
 
         async def use():
@@ -85,7 +85,7 @@ async def test_closed_after_its_loop(kind):
 
 
 def test_closed_while_its_loop_stands_still(home):
-    """CB-10: an attempt and a waiting call of a loop that was stopped end when their loop goes on."""
+    """CB-10: closing a channel whose loop is stopped ends its attempt and its calls once that loop runs again."""
 
     async def call():
         outcomes.append(asyncio.ensure_future(EchoStub(channel).Unary(Message(), wait_for_ready=True).code()))
@@ -101,7 +101,7 @@ def test_closed_while_its_loop_stands_still(home):
 
 
 async def test_closed_from_the_loop_of_another_thread():
-    """CB-10: where the channel's own loop runs, closing is done there, with its grace; a call that runs ends well."""
+    """CB-10: `close()` may be called on another loop; running calls have their grace period if their own loop runs."""
     async with serving() as port:
         channel = aio.insecure_channel(f"127.0.0.1:{port}")
         call = EchoStub(channel).Unary(Message(text="a"), timeout=30)
@@ -154,7 +154,7 @@ HOWS = {"bare": {}, "intercepted": {"interceptors": [_PassOn()]}, "retried": {"r
 @pytest.mark.parametrize("how", HOWS.values(), ids=HOWS)
 @pytest.mark.parametrize("way", [*WAYS, poll])
 def test_used_on_another_loop(home, way, how):
-    """One clear error, at once, in place of asyncio's own; the channel can still be used at home."""
+    """A channel used on another loop raises WrongLoopError at once; its own loop can still close it."""
     channel = aio.insecure_channel(NOBODY, **how)
     with pytest.raises(
         WrongLoopError, match=r"to 127.0.0.1:1 was created on another .* is not running.* asyncio.run\(\)"
@@ -165,7 +165,7 @@ def test_used_on_another_loop(home, way, how):
 
 @pytest.mark.parametrize("way", [wait_for_ready, fail_fast, streaming, watch])
 async def test_ready_and_used_on_another_loop(way):
-    """The same where the channel is READY and its loop runs elsewhere; nothing reaches the server."""
+    """WrongLoopError is raised even if the channel is READY on its own running loop, and nothing is sent."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         await channel.channel_ready()
         with pytest.raises(WrongLoopError, match="runs in another thread"):
@@ -174,7 +174,7 @@ async def test_ready_and_used_on_another_loop(way):
 
 
 async def test_used_after_its_loop():
-    """The same after the end of its loop; the error is a RuntimeError, as asyncio's is, and travels."""
+    """WrongLoopError is raised even if the channel's loop has ended; the error is a RuntimeError and can be pickled."""
 
     async def make():
         return aio.insecure_channel(NOBODY)
@@ -192,7 +192,7 @@ async def test_used_after_its_loop():
 
 
 async def test_state_from_another_thread():
-    """CH-1: `get_state` works in any thread; a wish to connect is taken to the channel's own loop."""
+    """CH-1: `get_state` works in any thread; with `try_to_connect`, the channel's own loop dials."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         await asyncio.to_thread(channel.get_state, try_to_connect=True)
         await asyncio.wait_for(channel.wait_for_state_change(grpc.ChannelConnectivity.IDLE), 30)
@@ -202,7 +202,7 @@ async def test_state_from_another_thread():
 
 
 async def test_dropped_after_another_loop_refused_it():
-    """CB-10: an error of this kind keeps nothing of the channel alive that would dial."""
+    """CB-10: a call that was rejected on another loop does not make the channel dial."""
     channel = aio.insecure_channel(NOBODY)
     with pytest.raises(WrongLoopError):
         await asyncio.to_thread(asyncio.run, wait_for_ready(channel))
@@ -212,7 +212,7 @@ async def test_dropped_after_another_loop_refused_it():
 
 
 def test_ended_at_home(home):
-    """Work ends on a loop that runs; one that stops in between, or does not run, is told of."""
+    """`ended_at_home` runs a coroutine on a running loop, and returns False if that loop stops or is not running."""
     started = threading.Event()
     home.call_soon(started.set)
 

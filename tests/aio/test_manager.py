@@ -1,4 +1,4 @@
-"""The asyncio shell with a clock in hand and a scripted connector: what is carried out, and what is left behind."""
+"""The asyncio connection manager with a fake clock and a scripted connector: which effects it executes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from grpc_backoff.testing import Fails, FakeClock, Hangs, ScriptedConnector, Suc
 
 
 class Gate:
-    """Notes what the manager asks of it."""
+    """Records whether the manager releases the pending calls or fails them."""
 
     def __init__(self):
         self.waiting = 0
@@ -62,7 +62,7 @@ class Parts:
 
 
 async def test_dials_when_wanted_and_tells_everybody():
-    """CB-1, CB-6, CH-11: wanted, dialled, READY, and the waiting calls are let go."""
+    """CB-1, CB-6, CH-11: when a connection is wanted, the manager dials, becomes READY and releases pending calls."""
     parts = Parts(Succeeds(0.5))
     parts.manager.want()
     assert parts.manager.state is State.CONNECTING
@@ -77,7 +77,7 @@ async def test_dials_when_wanted_and_tells_everybody():
 
 
 async def test_failures_are_spaced_and_reported():
-    """CB-4, CH-3, CH-11: each failure fails the calls that do not wait, and the next start keeps its deadline."""
+    """CB-4, CH-3, CH-11: each failed attempt fails the pending fail-fast calls, and the next one starts on schedule."""
     parts = Parts(Fails(0.2), Fails(0.2), Succeeds())
     parts.manager.want()
     await parts.clock.advance(0.5)
@@ -95,7 +95,7 @@ async def test_failures_are_spaced_and_reported():
 
 
 async def test_silent_attempts_are_cancelled_at_their_limit():
-    """CB-3: at the limit the attempt is given up and the next one follows."""
+    """CB-3: an attempt is cancelled at its limit, and the next one follows."""
     parts = Parts(Hangs())
     parts.gate.waiting = 1
     parts.manager.want()
@@ -109,7 +109,7 @@ async def test_silent_attempts_are_cancelled_at_their_limit():
 
 
 async def test_an_attempt_that_ends_as_it_is_given_up_changes_nothing():
-    """CB-1: success in the very moment of the limit belongs to an attempt that is over."""
+    """CB-1: a success at the very moment of the limit either counts or is dropped; it causes no extra attempt."""
     parts = Parts(Succeeds(20.0), Hangs())
     parts.gate.waiting = 1
     parts.manager.want()
@@ -122,7 +122,7 @@ async def test_an_attempt_that_ends_as_it_is_given_up_changes_nothing():
 
 
 async def test_a_late_loop_makes_one_attempt():
-    """CB-12: a clock that leaps an hour leads to one attempt, not to a burst."""
+    """CB-12: after a jump of the clock by an hour there is one attempt, not a burst."""
     parts = Parts(Fails())
     parts.gate.waiting = 1
     parts.manager.want()
@@ -134,7 +134,7 @@ async def test_a_late_loop_makes_one_attempt():
 
 
 async def test_a_lost_connection_is_retired_at_once():
-    """CB-7: nothing may enter a connection that is lost, whatever the machine decides next."""
+    """CB-7: a lost connection is retired at once, so that no call can use it."""
     parts = Parts(Succeeds())
     parts.manager.want()
     await parts.clock.advance(5)
@@ -148,7 +148,7 @@ async def test_a_lost_connection_is_retired_at_once():
 
 
 async def test_a_dial_that_nobody_ordered_is_announced():
-    """CB-7: it is an event of its own, and where the next start has to wait it waits one INITIAL_BACKOFF more."""
+    """CB-7: a redial by the core is reported as an event, and delays a pending start by another INITIAL_BACKOFF."""
     parts = Parts(Succeeds())
     parts.manager.want()
     await parts.clock.advance(0.5)
@@ -166,7 +166,7 @@ async def test_a_dial_that_nobody_ordered_is_announced():
 
 
 async def test_an_outcome_that_came_in_time_on_a_late_loop_counts():
-    """CB-3: at the limit the connector is asked before the attempt is given up."""
+    """CB-3: an outcome that arrived before the limit counts, even if a late loop notices it afterwards."""
     parts = Parts(Hangs())
     arrived = asyncio.Event()
     connect = parts.connector.connect
@@ -190,7 +190,7 @@ async def test_an_outcome_that_came_in_time_on_a_late_loop_counts():
 
 
 async def test_a_call_that_finds_the_connection_dead_is_the_first_to_know():
-    """CB-7, CH-7: nothing is handed out that is not alive, before the watcher has run."""
+    """CB-7, CH-7: no call is assigned to a dead connection, even if the manager has not yet noticed that it ended."""
     parts = Parts(Succeeds())
     parts.manager.want()
     await parts.clock.advance(5)
@@ -204,7 +204,7 @@ async def test_a_call_that_finds_the_connection_dead_is_the_first_to_know():
 
 
 async def test_listeners_may_raise_and_call_back():
-    """CH-11, CB-9: a listener that raises harms nothing; one that resets the backoff is served after the effects."""
+    """CH-11, CB-9: a listener that raises is harmless; a reset by a listener takes effect after the current step."""
     parts = Parts(Fails(), Succeeds())
 
     def bad(event):
@@ -224,7 +224,7 @@ async def test_listeners_may_raise_and_call_back():
 
 
 async def test_reset_from_another_thread():
-    """CB-9: safe from any thread."""
+    """CB-9: a reset from another thread makes a sleeping manager dial."""
     parts = Parts(Fails(), Succeeds())
     parts.manager.want()
     await parts.clock.advance(0.5)
@@ -239,7 +239,7 @@ async def test_reset_from_another_thread():
 
 @pytest.mark.parametrize("script", [Fails(), Hangs(), Succeeds()])
 async def test_close_leaves_nothing(script):
-    """CB-10: no timer, no task, no event after close, whose own is the last, and waiters are told."""
+    """CB-10: `close()` leaves no timers or tasks, emits `Closed` last, and ends pending waits for a state change."""
     parts = Parts(script)
     parts.manager.want()
     await parts.clock.advance(0.1)
@@ -262,7 +262,7 @@ async def test_close_leaves_nothing(script):
 
 
 async def test_state_waiters():
-    """CH-1: `wait_for_state_change` returns at once for another state, and with the next change otherwise."""
+    """CH-1: `wait_for_state_change` returns at once if the state differs, and otherwise at the next change."""
     parts = Parts(Succeeds(1.0))
     await parts.manager.wait_for_state_change(State.READY)
     waiting = [asyncio.ensure_future(parts.manager.wait_for_state_change(State.IDLE)) for _ in range(3)]
@@ -279,7 +279,7 @@ async def test_state_waiters():
 
 
 async def test_a_listener_that_is_cancelled_does_not_wedge_the_channel():
-    """CH-11: not even what is no Exception, such as the result of a cancelled future."""
+    """CH-11: a listener that raises CancelledError, which is not an `Exception`, does not stop the channel."""
     parts = Parts(Fails(), Succeeds())
 
     def cancelled(event):
@@ -294,7 +294,7 @@ async def test_a_listener_that_is_cancelled_does_not_wedge_the_channel():
 
 
 async def test_a_listener_that_answers_a_reset_with_a_reset():
-    """CB-9: any number of times, but not for ever."""
+    """CB-9: a listener that answers each reset with another reset does not cause an endless loop."""
     parts = Parts(Fails())
     parts.manager.listeners.append(lambda event: parts.manager.reset() if isinstance(event, BackoffReset) else None)
     parts.manager.want()
@@ -307,7 +307,7 @@ async def test_a_listener_that_answers_a_reset_with_a_reset():
 
 
 async def test_listeners_and_tasks_do_not_live_in_a_callers_context():
-    """CB-10: what a call carries in its context variables is not kept alive by the connection that it started."""
+    """CB-10: listeners and attempts run in a context of their own, which does not keep a caller's context alive."""
     carried = ContextVar("carried", default=None)
     parts = Parts(Fails(), Succeeds())
     seen, dialled = [], []
@@ -330,7 +330,7 @@ async def test_listeners_and_tasks_do_not_live_in_a_callers_context():
 
 
 async def test_a_call_that_waits_keeps_a_held_back_channel_from_idleness():
-    """CB-14: a call that waits is asking, also one that does not outlast failures."""
+    """CB-14: a channel whose dial is held back does not become idle while a call is pending, even a fail-fast one."""
     parts = Parts(Succeeds(), idle_timeout=0.5)
     parts.manager.want()
     await parts.clock.advance(0.1)
@@ -346,7 +346,7 @@ async def test_a_call_that_waits_keeps_a_held_back_channel_from_idleness():
 
 
 async def test_a_dead_connection_is_not_ready_whoever_has_heard_of_it():
-    """CH-11, CB-8: while it is being found out how a connection ended, the state is not READY any more."""
+    """CH-11, CB-8: a channel with a dead connection is not READY, even while the reason for its end is unknown."""
     parts = Parts(Succeeds())
     parts.manager.want()
     await parts.clock.advance(0.1)
@@ -368,7 +368,7 @@ async def test_a_dead_connection_is_not_ready_whoever_has_heard_of_it():
 
 
 async def test_a_connector_with_a_bug_counts_as_failing(caplog):
-    """CB-4: whatever a connector raises, the channel goes on by its schedule."""
+    """CB-4: an unexpected exception from a connector counts as a failed attempt, and the schedule continues."""
     parts = Parts(Succeeds())
 
     async def connect(limit, **how):
@@ -380,12 +380,12 @@ async def test_a_connector_with_a_bug_counts_as_failing(caplog):
 
     assert parts.manager.state is State.TRANSIENT_FAILURE
     assert "ZeroDivisionError" in parts.manager.status().last_error.reason
-    assert "connecting raised" in caplog.text
+    assert "an attempt to connect raised" in caplog.text
     parts.manager.close()
 
 
 async def test_idle_channels_stop_and_begin_afresh():
-    """CB-14: a channel that nobody asks anything of for the idle timeout stops dialling, and is IDLE."""
+    """CB-14: a channel that is not used for the idle timeout stops dialling and becomes IDLE."""
     parts = Parts(Fails(), idle_timeout=30.0)
     parts.manager.want()
     await parts.clock.advance(300)
@@ -400,7 +400,7 @@ async def test_idle_channels_stop_and_begin_afresh():
 
 
 async def test_a_sleeping_manager_is_held_by_its_timer_only():
-    """CB-10: once its timer is gone nothing keeps a manager alive."""
+    """CB-10: a closed manager has no timer, and nothing else keeps it alive."""
     parts = Parts(Fails())
     parts.manager.want()
     await parts.clock.advance(0.5)
@@ -412,7 +412,7 @@ async def test_a_sleeping_manager_is_held_by_its_timer_only():
 
 
 class Talkative(Registry):
-    """A registry of which another manager, in another thread, has news at once."""
+    """A registry in which another manager sends a notification as soon as a manager joins."""
 
     def join(self, key, hear, home, now):
         place = super().join(key, hear, home, now)
@@ -421,7 +421,7 @@ class Talkative(Registry):
 
 
 async def test_news_at_once():
-    """SH-3: news can come, from another thread, before the manager is quite made."""
+    """SH-3: a manager may be notified by another thread before its constructor has finished."""
     clock = FakeClock()
     manager = ConnectionManager(
         Machine("target", CONNECT),

@@ -1,4 +1,4 @@
-"""What the retried calls of a channel share: the budget of their target, and policies by method."""
+"""A channel's retry settings: its target's budget, policies by method, and a policy for one call."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ CALLER = ContextVar("caller", default=None)
 
 
 async def test_budget(peer):
-    """RT-9: the channels of a target share its tokens: failures cost one each, whichever channel they are on."""
+    """RT-9: all channels to a target with the same budget share its tokens; each failure costs one."""
     budget, words = RetryBudget(max_tokens=10, token_ratio=0.1), "retry: 2, delay: 1ms"
     clients = [peer.client(words, retry_budget=budget) for _ in range(3)]
     texts = [str(number) for number in range(4)]
     peer.service.scripts = dict.fromkeys(texts, NEVER)
     errors = [await failing(clients[number % 3].call(text)) for number, text in enumerate(texts)]
-    expected = [3, 2, 1, 1]  # 10 tokens: with 5 or fewer there are no retries
+    expected = [3, 2, 1, 1]  # of 10 tokens; no retries with 5 or fewer
     assert [len(peer.service.tries[text]) for text in texts] == [error.attempts for error in errors] == expected
     assert {error.reason for error in errors if error.attempts < 3} == {Reason.BUDGET}
     assert "; gave up: the retry budget is used up (" in errors[-1].details()
@@ -54,7 +54,7 @@ async def test_budget(peer):
 
 @pytest.mark.parametrize("source", ["service config", "file"])
 async def test_budget_from(peer, source, tmp_path):
-    """RT-9: a service config's `retryThrottling` and the file's `[retry_budget]` are budgets too."""
+    """RT-9: `retryThrottling` in a service config and `[retry_budget]` in the file set a budget too."""
     how = {}
     if source == "file":
         how["config"] = tmp_path / "retry.toml"
@@ -67,7 +67,7 @@ async def test_budget_from(peer, source, tmp_path):
     assert (error.attempts, error.reason) == (1, Reason.BUDGET)
 
 
-# Policies by method (BP-2), and one call differently from its channel.
+# Policies by method, and a policy for one call (BP-2).
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ async def test_budget_from(peer, source, tmp_path):
     ],
 )
 async def test_policies_by_method(peer, retry, tries):
-    """BP-2: the nearest name holds: the method's, its service's, all."""
+    """BP-2: the most specific name applies: the method's, then its service's, then `*`."""
     peer.service.scripts["a"] = NEVER
     await failing(peer.client(retry).call())
     assert len(peer.service.tries["a"]) == tries
@@ -108,7 +108,7 @@ def config_for(tries):
 
 @pytest.mark.parametrize("tries", [2, 5, 8])
 async def test_argument_over_service_config_over_file(peer, tmp_path, tries):
-    """BP-3, RT-10: the one with the most say carries the retries out alone: the server counts, nothing multiplies."""
+    """BP-3, RT-10: an argument overrides the service config, which overrides the file; retries do not multiply."""
     file = tmp_path / "retry.toml"
     file.write_text(FILE)
     peer.service.scripts |= dict.fromkeys(["file", "service config", "argument", "name"], NEVER)
@@ -122,7 +122,7 @@ async def test_argument_over_service_config_over_file(peer, tmp_path, tries):
 
 
 async def test_previous_attempts_behind_a_core_that_retries(peer):
-    """RT-10: where some methods are not retried, the core's transparent retries stay, and it takes the header away."""
+    """RT-10: if some methods have no policy, the core keeps its transparent retries, and attempts carry no number."""
     peer.service.scripts["a"] = [DOWN] * 2
     await answered(peer.client({"echo.v1.Echo/Unary": QUICK}).call())
     assert len(peer.service.tries["a"]) == 3
@@ -136,7 +136,7 @@ async def passed_on(continuation, details, request):
 @pytest.mark.parametrize("interceptors", [None, [Does(passed_on)]], ids=["bare", "intercepted"])
 @pytest.mark.parametrize("retry", [None, "retry: 5"])
 async def test_retrying(peer, tmp_path, interceptors, retry):
-    """BP-2: one call is retried by its own words, a policy or a name; its channel stays as it is."""
+    """BP-2: `retrying` takes a policy string, a policy or a name, and does not change the channel's own policy."""
     file = tmp_path / "retry.toml"
     file.write_text(FILE.partition("[methods")[0])
     client = peer.client(retry, interceptors=interceptors, config=file)
@@ -155,7 +155,7 @@ async def test_retrying(peer, tmp_path, interceptors, retry):
 
 
 async def test_retrying_what_is_none():
-    """BP-2: a plain channel's method is a TypeError, and a policy that is none says what is allowed."""
+    """BP-2: `retrying` raises TypeError for a plain channel's method, and OptionError for an invalid policy."""
     async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as plain:
         with pytest.raises(TypeError, match=r"multicallable=grpc\.aio\._channel\.UnaryUnaryMultiCallable: expected"):
             aio.retrying(EchoStub(plain).Unary, "retry: 1")
@@ -165,8 +165,8 @@ async def test_retrying_what_is_none():
             ("standart", "did you mean 'standard'"),
             ("retry: many", "retry=.many.: expected"),
             ("retries: 5", "did you mean 'retry'"),
-            ("retry: 5, retry: 6", "each setting once"),
-            (None, "a RetryPolicy, the name of one, or a policy string"),
+            ("retry: 5, retry: 6", "each setting at most once"),
+            (None, "a RetryPolicy, a policy name, or a policy string"),
             (5, "retry=5: expected"),
             ("", "a policy string such as"),
         ):
@@ -182,13 +182,13 @@ async def test_retrying_what_is_none():
 
 @pytest.mark.parametrize("retry", ["standart", {"*": "standart"}, {"not a method": "standard"}, 5, "", {"*": 5}])
 async def test_a_channel_with_a_policy_that_is_none(retry):
-    """CH-10: OptionError when the channel is made."""
+    """CH-10: an invalid policy raises an OptionError when the channel is created."""
     with pytest.raises(OptionError, match="retry"):
         aio.insecure_channel("127.0.0.1:1", retry=retry)
 
 
 async def test_events(peer):
-    """RT-12: what listeners are told of a call: each retry, and how it ended; nothing that is sensitive."""
+    """RT-12: listeners receive an event for each retry and for the end of the call, without any sensitive data."""
     client = peer.client("retry: 1, delay: 1ms")
     secret = Say(details="secret", trailing=(("secret", "secret"),))
     peer.service.scripts |= {"secret": [secret], "exhausted secret": [secret] * 2}
@@ -203,7 +203,7 @@ async def test_events(peer):
 
 
 async def test_nothing_at_all_at_once(peer):
-    """RT-1: a hundred calls at once are retried each by itself, and none is lost or sent once too often."""
+    """RT-1: a hundred calls at once are retried independently; no call is lost or makes an extra attempt."""
     client = peer.client("retry: 3, delay: 5ms")
     texts = [str(number) for number in range(100)]
     peer.service.scripts = {text: [DOWN] * (number % 5) for number, text in enumerate(texts)}

@@ -1,4 +1,4 @@
-"""Pending calls in numbers: all are released, all meet their deadlines, none is left behind."""
+"""A thousand pending calls: each is released or ends at its deadline, and none is left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY = 1000
 
 
 async def test_all_complete(front):
-    """CH-7: 1,000 calls made while the server is down complete after it is back, each with its own answer."""
+    """CH-7: 1,000 calls made while the server is down complete when it is up again, each with its own response."""
     async with aio.insecure_channel(front.target, options=QUICK) as channel:
         stub = EchoStub(channel)
         calls = [stub.Unary(Message(count=number), wait_for_ready=True) for number in range(MANY)]
@@ -35,10 +35,10 @@ async def test_all_complete(front):
 
 
 async def test_all_meet_their_deadline(front):
-    """CH-3, CH-4: 1,000 calls whose deadlines pass end DEADLINE_EXCEEDED and say the last connect error."""
+    """CH-3, CH-4: 1,000 pending calls end with DEADLINE_EXCEEDED at their deadlines, and report the last error."""
     async with aio.insecure_channel(front.target, options=SLOW) as channel:
         stub = EchoStub(channel)
-        with pytest.raises(aio.NoConnectionError):  # the dial has failed, however slow the machine is
+        with pytest.raises(aio.NoConnectionError):  # waits until the dial has failed
             await stub.Unary(Message())
         calls = [stub.Unary(Message(), wait_for_ready=True, timeout=0.5) for _ in range(MANY)]
         async with asyncio.timeout(60):
@@ -49,7 +49,7 @@ async def test_all_meet_their_deadline(front):
 
 
 async def test_cancelled_ones_are_gone(front):
-    """CH-3: a cancelled call leaves at once, and nothing keeps it or its request in memory."""
+    """CH-3: a cancelled call is removed at once, and nothing keeps the call in memory."""
     async with aio.insecure_channel(front.target, options=SLOW) as channel:
         stub = EchoStub(channel)
         calls = [stub.Unary(Message(), wait_for_ready=True, timeout=600) for _ in range(100)]
@@ -65,7 +65,7 @@ async def test_cancelled_ones_are_gone(front):
 
 @pytest.mark.parametrize("raised", [ZeroDivisionError, asyncio.CancelledError])
 async def test_callback_that_raises(front, raised):
-    """CH-3: a done callback that raises is reported to the loop and keeps nobody else from leaving."""
+    """CH-3: an exception from a done callback is reported to the loop, and does not affect other pending calls."""
     reported = []
 
     def raises(_call):
@@ -82,7 +82,7 @@ async def test_callback_that_raises(front, raised):
 
 @pytest.mark.parametrize("state", ["idle", "connecting"])
 async def test_waits_in_state(state):
-    """CH-3: IDLE and CONNECTING: a call waits, wait-for-ready or fail-fast."""
+    """CH-3: in IDLE and CONNECTING, a fail-fast call waits for the first attempt."""
     async with FlakyFront(silent) as peer, aio.insecure_channel(peer.target) as channel:
         if state == "connecting":
             channel.get_state(try_to_connect=True)
@@ -95,7 +95,7 @@ async def test_waits_in_state(state):
 
 
 async def test_transient_failure(front):
-    """CH-3: TRANSIENT_FAILURE: a wait-for-ready call waits until READY, a fail-fast one fails at once."""
+    """CH-3: in TRANSIENT_FAILURE, a wait-for-ready call waits until READY, and a fail-fast call fails at once."""
     async with aio.insecure_channel(front.target, options=QUICK) as channel:
         stub = EchoStub(channel)
         with pytest.raises(grpc.aio.AioRpcError):

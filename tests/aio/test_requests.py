@@ -1,4 +1,4 @@
-"""The request iterator of a streaming call ends when the call does."""
+"""When a streaming call ends, so does its request iterator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.echo import Echo, EchoStub, Message, serving
 
 
 class Leaves(Echo):
-    """Ends a call after its first request."""
+    """A service that ends a call after the call's first request."""
 
     async def Up(self, request_iterator, context):  # noqa: N802
         async for request in request_iterator:
@@ -34,7 +34,7 @@ async def read(call):
 @pytest.mark.parametrize("ready", [False, True])
 @pytest.mark.parametrize("method", ["Up", "Both"])
 async def test_an_iterator_that_waits_ends_with_its_call(method, ready):
-    """CB-10: a request that comes later is not taken, `finally` runs, and no task and no call are left."""
+    """CB-10: when a call ends, its request iterator is closed and takes no more items; no task or call is left."""
     queue, ended = asyncio.Queue(), asyncio.Event()
 
     async def requests():
@@ -63,7 +63,7 @@ async def test_an_iterator_that_waits_ends_with_its_call(method, ready):
 
 
 async def test_an_iterator_that_is_over_first():
-    """CH-1: a call whose requests end first is as ever, and so is one whose iterator raises or is cancelled."""
+    """CH-1: a call works normally if its request iterator ends first, and is cancelled if the iterator raises."""
 
     async def requests(*texts, error=None):
         for text in texts:

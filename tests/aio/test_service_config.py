@@ -1,4 +1,4 @@
-"""CH-8: what a service config says to calls that wait, beside a plain channel."""
+"""CH-8: reading a service config, and how it applies to pending calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def options(*method_configs, **more):
 
 
 async def test_read_once(monkeypatch):
-    """CH-8, RT-10: a channel reads its service config once, for the calls that wait and for those that are retried."""
+    """CH-8, RT-10: a channel reads its service config only once, for pending calls and for retries."""
     read = []
     monkeypatch.setattr(service_config, "read_json", lambda text: read.append(text) or read_json(text))
     chosen = options({"name": [{}], "waitForReady": True})
@@ -28,7 +28,7 @@ async def test_read_once(monkeypatch):
 
 
 async def test_a_name_that_no_longer_resolves():
-    """CH-3: a name that was resolved once leaves the config in force, whatever the resolver says later."""
+    """CH-3: once a name has been resolved, its service config stays in force, even if the name no longer resolves."""
     chosen = options({"name": [{}], "waitForReady": True})
     tcp, resolve = Failure(Stage.TCP, "refused"), Failure(Stage.RESOLVE, "no such name")
     async with FlakyFront() as front:

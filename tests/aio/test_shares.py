@@ -1,4 +1,4 @@
-"""Channels with one schedule, and channels with one connection, on real sockets and real event loops."""
+"""Channels that share a schedule and channels that share a connection, on real sockets and event loops."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FAILING = grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
 
 class Slow(Echo):
-    """Answers nothing before it is let go."""
+    """Answers no call until `let_go` is set."""
 
     def __init__(self):
         super().__init__()
@@ -69,7 +69,7 @@ class Slow(Echo):
 
 @pytest.fixture
 async def front():
-    """A front that counts connections, before a server that answers."""
+    """A front that counts connections, with a healthy server behind it."""
     async with serving() as port, FlakyFront(upstream=("127.0.0.1", port)) as front:
         yield front
 
@@ -91,11 +91,11 @@ async def state(channel, wanted):
             await channel.wait_for_state_change(now)
 
 
-# One connection (SH-2, SH-7).
+# Sharing a connection (SH-2, SH-7).
 
 
 async def test_one_connection_for_insecure_channels(front):
-    """SH-2: insecure channels of one loop with the same key have one connection, as in grpcio."""
+    """SH-2: insecure channels on one loop with the same key share one connection, as in grpcio."""
     async with contextlib.AsyncExitStack() as stack:
         channels = [await stack.enter_async_context(aio.insecure_channel(front.target)) for _ in range(10)]
         await asyncio.gather(*map(called, channels))
@@ -114,14 +114,14 @@ async def test_one_connection_for_insecure_channels(front):
     ids=["own pool", "options", "compression", "rng"],
 )
 async def test_connections_of_their_own(front, how):
-    """SH-1: another key, or a generator of its own, is a connection of its own."""
+    """SH-1: a channel with another key, or with its own random generator, has its own connection."""
     async with aio.insecure_channel(front.target) as first, aio.insecure_channel(front.target, **how) as second:
         await asyncio.gather(called(first), called(second))
         assert len(front.visits) == 2
 
 
 async def test_tls_has_connections_of_its_own(front):
-    """SH-2: channels with TLS have managers of their own, and one schedule by their PEMs."""
+    """SH-2: channels with TLS have separate managers, but share one schedule if their PEMs are equal."""
     front.behaviour = accept_close
     async with contextlib.AsyncExitStack() as stack:
         channels = [
@@ -136,7 +136,7 @@ async def test_tls_has_connections_of_its_own(front):
 
 
 async def test_idle_until_asked(front):
-    """SH-7: a channel is IDLE until it has asked for a connection once, whatever the others have."""
+    """SH-7: a channel is IDLE until it first asks for a connection, whatever the state of others with the same key."""
     async with aio.insecure_channel(front.target) as first, aio.insecure_channel(front.target) as second:
         await called(first)
         assert (first.get_state(), second.get_state()) == (READY, IDLE)
@@ -153,7 +153,7 @@ async def test_idle_until_asked(front):
 
 
 async def test_a_channel_is_told_of_a_connection_that_stands(front):
-    """SH-7: a channel that comes to share a connection hears of it once, under its own key; a later one is as ever."""
+    """SH-7: a channel that joins a connection gets one `Connected` event with `joined` set, under its own key."""
     async with aio.insecure_channel(front.target, FAST) as first:
         await called(first)
         heard = []
@@ -169,7 +169,7 @@ async def test_a_channel_is_told_of_a_connection_that_stands(front):
 
 
 async def test_a_channel_is_not_told_of_a_connection_that_has_ended(front):
-    """SH-7: a channel whose first turn of the event loop comes after the connection's end hears of the end alone."""
+    """SH-7: a channel that joins just as the connection ends receives only the `Disconnected` event."""
     async with aio.insecure_channel(front.target, FAST) as first:
         await called(first)
         heard = []
@@ -181,7 +181,7 @@ async def test_a_channel_is_not_told_of_a_connection_that_has_ended(front):
 
 
 async def test_a_call_asks(front):
-    """SH-7: a call on a channel whose neighbour is READY goes out at once, and the channel is READY from then on."""
+    """SH-7: if another channel with its key is READY, a new channel sends a call at once, and becomes READY too."""
     async with aio.insecure_channel(front.target) as first, aio.insecure_channel(front.target) as second:
         await called(first)
         await called(second)
@@ -190,7 +190,7 @@ async def test_a_call_asks(front):
 
 @pytest.mark.parametrize("grace", [None, 0.2])
 async def test_close_ends_the_channels_own_calls(grace):
-    """SH-7: closing one channel ends its calls, of all arities, and no call of its neighbour's."""
+    """SH-7: closing a channel ends its own calls, of all arities, and none of another channel's."""
     service = Slow()
     async with serving(service) as port:
         first, second = aio.insecure_channel(f"127.0.0.1:{port}"), aio.insecure_channel(f"127.0.0.1:{port}")
@@ -218,7 +218,7 @@ async def test_close_ends_the_channels_own_calls(grace):
 
 
 async def test_grace_is_the_channels_own():
-    """SH-7: a call in its channel's grace is not ended by a neighbour that closes without one, last of all."""
+    """SH-7: a channel's grace period protects its call even if the last other channel closes without a grace period."""
     service = Slow()
     async with serving(service) as port:
         first, second = aio.insecure_channel(f"127.0.0.1:{port}"), aio.insecure_channel(f"127.0.0.1:{port}")
@@ -234,7 +234,7 @@ async def test_grace_is_the_channels_own():
 
 
 async def test_the_last_channel_closes_the_connection(front):
-    """SH-7, CB-10: the connection stands until the last of its channels is closed, and no longer."""
+    """SH-7, CB-10: a connection is closed when the last of the channels that share it closes, and not earlier."""
     channels = [aio.insecure_channel(front.target) for _ in range(3)]
     await asyncio.gather(*map(called, channels))
     for channel in channels[:2]:
@@ -248,7 +248,7 @@ async def test_the_last_channel_closes_the_connection(front):
 
 
 async def test_a_dropped_channel_leaves_the_others_alone(front):
-    """SH-7, CB-10: a channel that is dropped without `close` takes nothing from its neighbour."""
+    """SH-7, CB-10: a channel that is dropped without `close()` does not affect the others."""
     kept, dropped = aio.insecure_channel(front.target), aio.insecure_channel(front.target)
     await asyncio.gather(called(kept), called(dropped))
     with pytest.warns(ResourceWarning, match="unclosed channel"):
@@ -261,7 +261,7 @@ async def test_a_dropped_channel_leaves_the_others_alone(front):
 
 
 async def test_a_channel_after_the_last(front):
-    """SH-2: a channel that is made as the last of its key closes, even by a listener, has a connection that stands."""
+    """SH-2: a channel that is created while the last channel with its key closes, even by a listener, can connect."""
     made = []
 
     def hear(event):
@@ -276,7 +276,7 @@ async def test_a_channel_after_the_last(front):
 
 
 async def test_events_reach_every_channel_and_one_log(front, caplog):
-    """SH-7: each channel hears of the attempt under a key of its own, by one id; the log has it once."""
+    """SH-7: each channel receives the attempt's events, with its own key and a common id; each event is logged once."""
     caplog.set_level(logging.DEBUG, logger="grpc_backoff")
     heard = [], []
     async with (
@@ -298,7 +298,7 @@ async def test_events_reach_every_channel_and_one_log(front, caplog):
 
 
 async def test_interceptors_and_retries_are_the_channels_own(front):
-    """SH-7: what one channel intercepts or retries is nothing to its neighbour."""
+    """SH-7: one channel's interceptors and retries do not apply to another channel that shares its connection."""
 
     class Counting(grpc.aio.UnaryUnaryClientInterceptor):
         seen = 0
@@ -319,12 +319,12 @@ async def test_interceptors_and_retries_are_the_channels_own(front):
     assert counting.seen == 1
 
 
-# One schedule (SH-3 to SH-6, SH-8).
+# Sharing a schedule (SH-3 to SH-6, SH-8).
 
 
 @pytest.mark.parametrize("tls", [False, True])
 async def test_channels_that_overlap_have_one_backoff(tls):
-    """SH-3, SH-5: who makes a channel before it closes the last one dials by the backoff as it has grown."""
+    """SH-3, SH-5: creating a new channel before the old one is closed does not reset the key's backoff."""
     async with FlakyFront(accept_close) as front:
         options = [*FAST, ("grpc_backoff.multiplier", 100.0)]
 
@@ -346,7 +346,7 @@ async def test_channels_that_overlap_have_one_backoff(tls):
 
 
 async def test_a_success_wakes_the_others(front):
-    """SH-4: when one channel connects, every other of the key that sleeps dials at once."""
+    """SH-4: when one channel connects, all other sleeping channels with the same key dial at once."""
     front.behaviour = accept_close
     options = [("grpc.initial_reconnect_backoff_ms", 300), ("grpc_backoff.multiplier", 1000.0)]
     async with aio.insecure_channel(front.target, options) as channel:
@@ -356,7 +356,7 @@ async def test_a_success_wakes_the_others(front):
             for loop in loops:
                 loop.want()
             await until(lambda: all(loop.status.state is State.TRANSIENT_FAILURE for loop in loops))
-            await until(lambda: (channel.connection_status().next_attempt_in or 0) > 10)  # the second has failed
+            await until(lambda: (channel.connection_status().next_attempt_in or 0) > 10)  # second attempt failed
             front.behaviour = healthy
             channel.reset_connect_backoff()
             await state(channel, READY)
@@ -367,7 +367,7 @@ async def test_a_success_wakes_the_others(front):
 
 
 async def test_loops_in_threads_dial_by_one_schedule():
-    """SH-3: loops of several threads have one attempt in flight in backoff, and all have its failure."""
+    """SH-3: in backoff, loops in several threads make one attempt at a time, and all of them receive its failure."""
     async with FlakyFront(accept_close) as front:
         loops = [Elsewhere(front.target, FAST) for _ in range(4)]
         try:
@@ -386,7 +386,7 @@ async def test_loops_in_threads_dial_by_one_schedule():
 
 
 async def test_a_loop_that_ends_leaves_the_turn():
-    """SH-3: a loop that is closed without a word, its attempt in flight, does not keep the others from dialling."""
+    """SH-3: if a loop ends during its attempt without closing its channel, other loops still dial."""
     async with FlakyFront(accept_close) as front:
         gone = Elsewhere(front.target, FAST)
         gone.want()
@@ -403,7 +403,7 @@ async def test_a_loop_that_ends_leaves_the_turn():
 
 
 async def test_a_reset_reaches_other_channels():
-    """SH-6: a reset on a channel that has asked for nothing makes the key dial, and all hear of it."""
+    """SH-6: a reset on an IDLE channel makes the key dial, and its other channels receive the reset's event."""
     async with FlakyFront(accept_close) as front:
         heard = []
         async with (
@@ -420,7 +420,7 @@ async def test_a_reset_reaches_other_channels():
 
 
 def held():
-    """Return what channels could leave behind: managers, shares, channels of the core, threads, descriptors."""
+    """Count what channels could leave behind: managers, shares, core channels, threads and file descriptors."""
     gc.collect()
     kinds = Counter(type(each) for each in gc.get_objects())
     descriptors = len(list(Path("/proc/self/fd").iterdir())) if sys.platform == "linux" else 0
@@ -428,10 +428,10 @@ def held():
 
 
 async def test_many_channels_leave_nothing(monkeypatch):
-    """SH-8: channels that were used and closed leave a bounded table and no manager, task, thread or descriptor.
+    """SH-8: used and closed channels leave a bounded table, and no manager, task, thread or file descriptor.
 
-    A third of the calls is answered, a third fails, and a third is under way when its channel is closed. The same with
-    100,000 channels is a row of `python -m benchmarks sharing`.
+    A third of the calls succeeds, a third fails, and a third is still running when its channel is closed. `python -m
+    benchmarks sharing` does the same with 100,000 channels.
     """
     most = 50
     monkeypatch.setattr(registry, "MOST_REMEMBERED", most)
@@ -459,7 +459,7 @@ async def test_many_channels_leave_nothing(monkeypatch):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 async def test_a_fork_begins_without_managers():
-    """SH-8: a channel that a child of a fork makes has a manager of its own, and not one of the parent's threads."""
+    """SH-8: the child of a fork starts without its parent's managers."""
     async with aio.insecure_channel("127.0.0.1:9") as channel:
         assert channel._manager in [each.manager for here in _shared_managers.values() for each in here.values()]
         child = os.fork()
@@ -471,13 +471,13 @@ async def test_a_fork_begins_without_managers():
 
 
 def failures(loops, *, here=True):
-    """Return the ids of the attempts of which these loops have heard that they failed; only of their own if `here`."""
+    """Return the ids of the failed attempts that these channels reported; with `here`, only of those they made."""
     heard = [event for loop in loops for event in loop.heard if isinstance(event, AttemptFailed)]
     return {event.attempt_id for event in heard if not (here and event.elsewhere)}
 
 
 class Elsewhere:
-    """A channel on an event loop in a thread of its own."""
+    """A channel on an event loop in a separate thread."""
 
     def __init__(self, target, options):
         self.heard = []
@@ -504,14 +504,14 @@ class Elsewhere:
         self.abandon()
 
     def abandon(self):
-        """End the loop without a word to the channel."""
+        """End the loop without closing the channel."""
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(20)
         self.channel.closing = True  # no ResourceWarning
 
 
 async def test_a_reset_in_the_midst_of_anothers_step(monkeypatch):
-    """SH-6: a reset by a signal handler can come in the midst of a step of the key, and is not lost."""
+    """SH-6: a reset in a signal handler is not lost if it interrupts another step of the key's schedule."""
     channels = [aio.secure_channel("127.0.0.1:9", TLS, SLOW) for _ in range(2)]
     heard = []
     channels[1].add_listener(heard.append)
@@ -530,7 +530,7 @@ async def test_a_reset_in_the_midst_of_anothers_step(monkeypatch):
 
 
 class Once(random.Random):
-    """Raises once, for the second number."""
+    """A random generator whose second call raises."""
 
     asked = 0
 
@@ -542,7 +542,7 @@ class Once(random.Random):
 
 
 async def test_a_generator_that_raises_ends_no_dialling(caplog):
-    """CB-4: an error of the program's own generator costs one INITIAL_BACKOFF, and is logged."""
+    """CB-4: an exception from a user-supplied random generator is logged, and delays dialling by INITIAL_BACKOFF."""
     async with (
         serving() as port,
         FlakyFront(accept_close, upstream=("127.0.0.1", port)) as front,
@@ -556,7 +556,7 @@ async def test_a_generator_that_raises_ends_no_dialling(caplog):
 
 
 async def test_the_grace_is_one():
-    """SH-7: a call that a neighbour which was dropped has left running does not make the grace any longer."""
+    """SH-7: a call left over from a dropped channel does not extend another channel's grace period."""
     service = Slow()
     async with serving(service) as port:
         target = f"127.0.0.1:{port}"

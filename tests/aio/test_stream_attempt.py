@@ -1,7 +1,7 @@
-"""RT-8: what becomes of a call whose requests are a stream when the server ends it under the writer's hands.
+"""RT-8: calls that the server ends while their stream of requests is still being written.
 
-grpcio gives such a call a status of its own. What is held here is that the server's counts, and that nobody waits for
-ever: neither for a status that comes behind answers that nobody reads, nor for a window that the server never opens.
+grpcio gives such a call a status of its own. These tests check that the server's status is reported instead, and that
+the call never hangs, whether unread responses precede the status or the server never opens the flow-control window.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from tests.aio.trying import BUFFER, CODE, REQUEST_STREAMS, STYLES, failing, fin
 from tests.echo import EchoStub, Message, serving
 
 LARGE = [f"{number}" + "x" * 100_000 for number in range(20)]
-HUGE = [f"{number}" + "x" * 1_000_000 for number in range(40)]  # more than HTTP/2's windows and the sockets hold
+HUGE = [f"{number}" + "x" * 1_000_000 for number in range(40)]  # more than HTTP/2's windows and socket buffers hold
 WIDE = [(BUFFER, 100_000_000)]
+OTHER_STYLES = pytest.mark.parametrize("style", ["written", "async iterator"])
+"""The styles that `tests/faces/test_replay.py` does not test."""
 
 
 async def answers_early(requests, context):
@@ -40,15 +42,15 @@ async def write_all(call, texts=LARGE):
 
 
 def counted(method, texts):
-    """Return what `counts` answers."""
+    """Return the response of `counts` to these texts."""
     return str(len(texts)) if method == "Up" else [str(len(texts))]
 
 
 @REQUEST_STREAMS
-@STYLES
+@OTHER_STYLES
 @pytest.mark.parametrize("after", [0, 1])
 async def test_the_status_is_the_servers(method, style, after):
-    """RT-2: an error that is not retried reaches the caller as the server said it, writers too."""
+    """RT-2: an error that is not retried reaches the caller as the server sent it, even after a failed write."""
     async with trying(fails(after, code=CODE.NOT_FOUND, trailing=TRAILING)) as service:
         call = make(service.stub, method, LARGE, style)
         error = await failing(call)
@@ -63,20 +65,9 @@ async def test_the_status_is_the_servers(method, style, after):
 
 
 @REQUEST_STREAMS
-@pytest.mark.parametrize("texts", [["a"] * 20, LARGE], ids=["small", "large"])
-async def test_an_early_answer_to_an_iterator(method, texts):
-    """CH-7: a server may answer before it has read everything; that is the call's answer, and there is one attempt."""
-    async with trying(answers_early) as service:
-        call = make(service.stub, method, texts)
-        assert await finish(call) == (texts[0] if method == "Up" else texts[:1])
-        assert await call.code() is CODE.OK
-        assert len(service.got) == 1
-
-
-@REQUEST_STREAMS
 @pytest.mark.parametrize("read", [False, True])
 async def test_an_early_answer_to_a_writer(method, read):
-    """CH-7: a writer hears that the call is over, and the answer is still there to be read."""
+    """CH-7: if the server responds early, further writes raise InvalidStateError, and the response can be read."""
     async with trying(answers_early, options=WIDE) as service:
         call = getattr(service.stub, method)()
         for _ in range(2):
@@ -90,7 +81,7 @@ async def test_an_early_answer_to_a_writer(method, read):
 
 @pytest.mark.parametrize("read", [False, True])
 async def test_an_early_answer_and_a_failure(read):
-    """RT-8: an answer that came before the failure, though nobody had read it yet, is the caller's, and so is that."""
+    """RT-8: an unread response that arrived before the failure reaches the caller, followed by the error."""
     async with trying(answers_early_and_fails, options=WIDE) as service:
         call = service.stub.Both()
         with pytest.raises(asyncio.InvalidStateError):
@@ -104,7 +95,7 @@ async def test_an_early_answer_and_a_failure(read):
 
 
 async def test_an_early_answer_that_nobody_reads():
-    """CB-10: a call with an answer that was read ahead can be left, and cancelled."""
+    """CB-10: a call with an unread early response can be cancelled."""
     async with trying(answers_early, options=WIDE) as service:
         call = service.stub.Both()
         with pytest.raises(asyncio.InvalidStateError):
@@ -119,7 +110,7 @@ async def test_an_early_answer_that_nobody_reads():
 
 @pytest.mark.parametrize("texts", [["a"] * 20, HUGE], ids=["small", "large"])
 async def test_reader_beside_a_writer(texts):
-    """RT-8: one task reads while another writes; both go over to the next attempt."""
+    """RT-8: while one task reads and another writes, both continue on the next attempt."""
     async with trying(fails(1), fails(2), options=WIDE) as service:
         call = service.stub.Both()
         reading = asyncio.create_task(finish(call))
@@ -133,7 +124,7 @@ async def test_reader_beside_a_writer(texts):
 @STYLES
 @pytest.mark.parametrize("code", [CODE.UNAVAILABLE, CODE.NOT_FOUND])
 async def test_blocked_by_flow_control(method, style, code):
-    """RT-8: a writer that waits for a server which does not read is freed by the end of the attempt."""
+    """RT-8: a writer that is blocked because the server does not read is released when the attempt ends."""
     enough = asyncio.Event()
     async with trying(fails(when=enough, code=code), counts, options=WIDE) as service:
         call = make(service.stub, method, HUGE, style)
@@ -153,7 +144,7 @@ async def test_blocked_by_flow_control(method, style, code):
 @REQUEST_STREAMS
 @STYLES
 async def test_blocked_by_flow_control_in_a_later_try(method, style):
-    """RT-8: so is the one that sends the requests once more, which nobody waits for."""
+    """RT-8: replaying requests to a server that does not read them stops when the attempt ends."""
     enough = asyncio.Event()
     async with trying(fails(None), fails(when=enough), counts, options=WIDE) as service:
         finishing = asyncio.create_task(finish(make(service.stub, method, HUGE, style)))
@@ -165,9 +156,9 @@ async def test_blocked_by_flow_control_in_a_later_try(method, style):
 
 
 @REQUEST_STREAMS
-@STYLES
+@OTHER_STYLES
 async def test_broken_connection(method, style):
-    """RT-8: what holds for a status holds for a connection that breaks while requests are written."""
+    """RT-8: if the connection breaks while requests are being written, the next attempt gets all of them."""
     async with trying(fails(1, when=asyncio.Event()), *[counts] * 20, options=WIDE) as service:
         async with FlakyFront(upstream=("127.0.0.1", service.port)) as front:
             options = [*WIDE, ("grpc.initial_reconnect_backoff_ms", 50)]
@@ -181,7 +172,7 @@ async def test_broken_connection(method, style):
 
 @REQUEST_STREAMS
 async def test_questions_beside_a_failing_writer(method):
-    """RT-8: grpcio's own end of an attempt is nobody's answer, and binds nobody who waits for the initial metadata."""
+    """RT-8: the status that grpcio gives after a failed write is not reported, and does not commit the call."""
 
     async def behind_headers(requests, context):
         await context.send_initial_metadata(INITIAL)
@@ -193,13 +184,13 @@ async def test_questions_beside_a_failing_writer(method):
         asking = [asyncio.create_task(question()) for question in (call.initial_metadata, call.code, call.details)]
         assert await finish(call) == counted(method, LARGE)
         metadata, code, details = await asyncio.gather(*asking)
-        assert set(metadata) in (set(), set(INITIAL))  # a failed attempt's are empty, and may be seen first
+        assert set(metadata) in (set(), set(INITIAL))  # empty if a failed attempt's were seen first
         assert (code, details) == (CODE.OK, "")
 
 
 @REQUEST_STREAMS
 async def test_done_callback(method):
-    """CH-1: a done callback is called once, with the call and the server's status, however a write failed."""
+    """CH-1: a done callback is called once, with the ended call, even if a write has failed."""
     async with trying(fails(1, code=CODE.NOT_FOUND)) as service:
         call, seen = make(service.stub, method, LARGE, "written"), []
         call.add_done_callback(lambda ended: seen.append((ended is call, ended.done())))
@@ -209,7 +200,7 @@ async def test_done_callback(method):
 
 
 async def test_write_without_a_connection():
-    """CH-4: where no connection comes a writer hears why, in our own error's words and type."""
+    """CH-4: without a connection, `write()` and `read()` raise a NoConnectionError that says why."""
     async with FlakyFront() as front:
         await front.refuse()
         retry = "retry: 2, delay: 10ms, codes: ABORTED"
@@ -223,7 +214,7 @@ async def test_write_without_a_connection():
 
 @REQUEST_STREAMS
 async def test_half_close_of_a_call_that_fails(method):
-    """RT-8: where grpcio's `done_writing` raises an error that says nothing, the status says it."""
+    """RT-8: `done_writing()` does not raise on an attempt that fails; the attempt's status says why it failed."""
     async with FlakyFront() as front:
         await front.refuse()
         async with grpc.aio.insecure_channel(front.target) as channel:
@@ -237,7 +228,7 @@ async def test_half_close_of_a_call_that_fails(method):
 
 
 async def test_serving_is_not_disturbed():
-    """CH-1: a call that was left in the middle of its requests does not hold up the next one on the connection."""
+    """CH-1: cancelling a call before the end of its requests does not block the next call on the connection."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}", retry="retry: 1, delay: 10ms") as channel:
         stub = EchoStub(channel)
         call = stub.Both()

@@ -1,6 +1,7 @@
-"""CH-1: a call is read or iterated over, and written or given an iterator; what grpc says to who mixes that.
+"""CH-1: mixing `read()` with iteration, or `write()` with an iterator, raises UsageError, as in grpcio.
 
-Held to grpc's own calls in `test_drop_in_calls`; here over several attempts of a retried call, and in its pauses.
+`test_drop_in_calls.py` compares calls without retries with grpc's own. These tests cover the attempts of a retried call
+and the waits between them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def retrying(service):
 
 @RESPONSE_STREAMS
 async def test_iteration_lasts_over_tries(method):
-    """CH-1: there is one iteration of a call, whichever attempt it is at, and no reading beside it."""
+    """CH-1: iteration continues over several attempts, and `read()` raises UsageError in all of them."""
     async with trying(fails(), fails()) as service:
         call = make(service.stub, method)
         responses = aiter(call)
@@ -44,7 +45,7 @@ async def test_iteration_lasts_over_tries(method):
 
 @RESPONSE_STREAMS
 async def test_reading_lasts_over_tries(method):
-    """CH-1: a call that was read once is not iterated over, whichever attempt it is at."""
+    """CH-1: after `read()`, iterating over the call raises UsageError in every attempt."""
     async with trying(fails(), fails()) as service:
         call = make(service.stub, method)
         reading = asyncio.create_task(call.read())
@@ -59,8 +60,8 @@ async def test_reading_lasts_over_tries(method):
 
 
 @RESPONSE_STREAMS
-async def test_read_behind_the_end(method):
-    """CH-1: once the call has ended `read` may be used by who iterated as well, and says how it ended, each time."""
+async def test_read_past_the_end(method):
+    """CH-1: after a call has ended, each `read()` returns EOF or raises the error, even after iteration."""
     async with trying() as service:
         call = make(service.stub, method)
         assert [response.text async for response in call]
@@ -75,7 +76,7 @@ async def test_read_behind_the_end(method):
 
 @RESPONSE_STREAMS
 async def test_iteration_that_is_left(method):
-    """CH-1: an iteration that was left with `break` is gone on with by the next, over several attempts."""
+    """CH-1: a new iteration continues where the previous one was left by `break`, even in a later attempt."""
     async with trying(fails(1), fails(1)) as service:
         call = make(service.stub, method)
         async for response in call:
@@ -87,7 +88,7 @@ async def test_iteration_that_is_left(method):
 
 @REQUEST_STREAMS
 async def test_writing_beside_an_iterator(method):
-    """CH-1: a call with an iterator is not written to, in whichever attempt, nor in a pause."""
+    """CH-1: `write()` on a call with a request iterator raises UsageError, during attempts and between them."""
     async with trying(fails(), retry=LATER) as service:
         call = make(service.stub, method)
         for _ in range(2):
@@ -101,7 +102,7 @@ async def test_writing_beside_an_iterator(method):
 
 @REQUEST_STREAMS
 async def test_writing_in_a_pause(method):
-    """RT-8: what is written between two attempts waits for the next one, and so does the end of it."""
+    """RT-8: a write between two attempts waits for the next attempt."""
     async with trying(fails(), retry="retry: 1, delay: 500ms, jitter: none") as service:
         call = getattr(service.stub, method)()
         await service.until(retrying)
@@ -124,7 +125,7 @@ async def write_on(call):
 
 @REQUEST_STREAMS
 async def test_writing_to_a_call_that_is_given_up(method):
-    """RT-6: a write that waits for an attempt that never comes raises the call's error; the next says it has ended."""
+    """RT-6: a write that waits for another attempt raises the call's error if no further attempt is made."""
     async with trying(fails(), fails(), retry="retry: 1, delay: 200ms, jitter: none") as service:
         call = getattr(service.stub, method)()
         await service.until(retrying)
@@ -138,7 +139,7 @@ async def test_writing_to_a_call_that_is_given_up(method):
 
 
 async def test_two_writers():
-    """RT-8: writes of several tasks are sent one after the other; grpc would fail the call."""
+    """RT-8: concurrent writes by several tasks are sent one after another; with plain grpc, the call would fail."""
     async with trying(fails(3)) as service:
         call = service.stub.Up()
         await asyncio.gather(*(call.write(Message(text=f"{number}")) for number in range(10)))

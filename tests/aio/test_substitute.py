@@ -1,4 +1,4 @@
-"""What `grpc_backoff.install` puts in the place of grpc's constructors, among others that do the same."""
+"""`grpc_backoff.install`, together with other libraries that replace grpc's constructors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATH = b"/echo.v1.Echo/Unary"
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch):
-    """Leave everything as it was, whatever a test does."""
+    """Restore all constructors after the test."""
     for module, name in itertools.product(MODULES, NAMES):
         monkeypatch.setattr(module, name, getattr(module, name))
     yield
@@ -30,7 +30,7 @@ def as_before(monkeypatch):
 
 
 def wrap(noted, name):
-    """Put something in front of grpc's constructors, as libraries that trace calls do; return what takes it away."""
+    """Wrap grpc's constructors, as tracing libraries do; return a function that restores them."""
     before = {each: getattr(grpc.aio, each) for each in NAMES}
 
     def wrapper(beneath):
@@ -62,7 +62,7 @@ ORDERS = [order for length in (1, 2, 3) for order in itertools.product(["tracer"
 
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 async def test_each_call_is_traced_once(order):
-    """CH-1: each library that wraps the constructors sees each call once, whether it came before or after."""
+    """CH-1: a library that wraps the constructors, before or after `install()`, sees each call once."""
     noted = []
     for number, what in enumerate(order):
         if what == "install":
@@ -82,7 +82,7 @@ async def test_each_call_is_traced_once(order):
 
 @pytest.mark.parametrize("after", [False, True])
 async def test_uninstalled_beneath_another(after):
-    """CH-1: what has wrapped our function since stays; our function passes on what it is asked for, and goes last."""
+    """CH-1: `uninstall()` leaves another library's wrapper in place; our constructor under it then calls grpc's own."""
     noted = []
     genuine = grpc.aio.insecure_channel
     grpc_backoff.install()
@@ -95,7 +95,7 @@ async def test_uninstalled_beneath_another(after):
         assert type(channel) is not aio.Channel
         await call(channel)
         assert noted == [("tracer", PATH)]
-        if after:  # installed again, above and beneath the wrapper
+        if after:  # now installed both above and beneath the wrapper
             grpc_backoff.install()
             channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
             assert type(channel) is aio.Channel
@@ -109,7 +109,7 @@ async def test_uninstalled_beneath_another(after):
 
 
 async def test_a_tracer_that_goes_takes_ours_along():
-    """CH-1: where a library restores what it had found before us, installing again puts ours back."""
+    """CH-1: `install()` works again after a wrapping library has restored the constructors that it had replaced."""
     noted = []
     undo = wrap(noted, "tracer")
     grpc_backoff.install()
@@ -124,7 +124,7 @@ async def test_a_tracer_that_goes_takes_ours_along():
 
 
 async def test_a_wrapper_that_copies_our_attributes():
-    """CH-1: a wrapper made by `functools.wraps` is not taken for ours."""
+    """CH-1: a wrapper made with `functools.wraps` is not mistaken for this library's constructor."""
     import functools
 
     grpc_backoff.install()
@@ -143,7 +143,7 @@ async def test_a_wrapper_that_copies_our_attributes():
 
 
 async def test_assigned_beneath():
-    """CH-1: installing where somebody has assigned our function to grpc's name makes no circle."""
+    """CH-1: `install()` causes no recursion if this library's constructor has already been assigned to grpc's name."""
     grpc.aio.insecure_channel = aio.insecure_channel
     grpc_backoff.install()
     async with serving() as port:
@@ -155,14 +155,14 @@ async def test_assigned_beneath():
 
 
 async def test_secure_assigned():
-    """CH-1: so it is with `secure_channel`."""
+    """CH-1: this library's `secure_channel` can be assigned to grpc's name too."""
     grpc.aio.secure_channel = aio.secure_channel
     async with grpc.aio.secure_channel("127.0.0.1:1", grpc.ssl_channel_credentials()) as channel:
         assert type(channel) is aio.Channel
 
 
 async def test_a_refusal_leaves_no_trace():
-    """CH-10: what cannot be made is refused as ever, and the next channel is made as ever."""
+    """CH-10: with wrappers installed, bad arguments raise the usual errors, and later channels are not affected."""
     noted = []
     wrap(noted, "beneath")
     grpc_backoff.install()
@@ -174,4 +174,4 @@ async def test_a_refusal_leaves_no_trace():
     async with serving() as port:
         await call(grpc.aio.insecure_channel(f"127.0.0.1:{port}"))
     assert sorted(noted) == [("above", PATH), ("beneath", PATH)]
-    gc.collect()  # no half-made channel says that it was not closed
+    gc.collect()  # no ResourceWarning from a half-made channel

@@ -1,4 +1,4 @@
-"""Where a call that has no connection differs from a plain one, by rule (CH-3, CH-4) or on purpose."""
+"""CH-3, CH-4: how calls without a connection differ from those of plain grpc, and which clock times them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import ConnectionStatus, Reason, RetryHooks, RetryPolicy, aio
-from grpc_backoff.aio.call import CALLS, Terms
+from grpc_backoff.aio.call import CALLS
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.core import CoreConnection
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.calls.machine import CallMachine
+from grpc_backoff.channel.method import Arguments
 from grpc_backoff.channel.settings import read_channel
 from grpc_backoff.connection.events import State
 from grpc_backoff.testing import FakeClock
@@ -33,7 +34,7 @@ SLOW = [("grpc.initial_reconnect_backoff_ms", 600_000), ("grpc.max_reconnect_bac
 
 @pytest.fixture
 async def front():
-    """A front that refuses connections, before a healthy server."""
+    """A front that refuses connections, with a healthy server behind it."""
     async with serving() as port, FlakyFront(upstream=("127.0.0.1", port)) as front:
         await front.refuse()
         yield front
@@ -48,14 +49,14 @@ async def failing(call):
 
 @pytest.mark.parametrize("method", ["Up", "Both"])
 async def test_done_writing_says_why(front, method):
-    """CH-4: a pending `done_writing` raises the call's error, where a plain call has an internal one."""
+    """CH-4: a pending `done_writing()` raises the call's error; on a plain channel, it raises an internal error."""
     async with aio.insecure_channel(front.target, options=SLOW) as channel:
         call = getattr(EchoStub(channel), method)(timeout=0.2, wait_for_ready=True)
         assert (await failing(call.done_writing())).code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 async def test_failing_fast_yields(front):
-    """CH-3: a loop of calls that fail at once leaves the event loop to others."""
+    """CH-3: a loop of calls that fail at once still lets other tasks run."""
     async with aio.insecure_channel(front.target, options=SLOW) as channel:
         stub, turns = EchoStub(channel), 0
         await failing(stub.Unary(Message()))
@@ -75,7 +76,7 @@ async def test_failing_fast_yields(front):
 
 
 async def test_a_failed_call_can_be_looked_at(front):
-    """CH-3: a call that fails at once is not done before its caller has it in hand."""
+    """CH-3: a call that fails at once is not yet done when the caller receives it."""
     async with aio.insecure_channel(front.target, options=SLOW) as channel:
         stub, seen = EchoStub(channel), []
         await failing(stub.Unary(Message()))
@@ -87,12 +88,13 @@ async def test_a_failed_call_can_be_looked_at(front):
 
 
 def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
-    """Break the connection, and make a call on it in a moment when nobody but the core knows."""
+    """Break the connection, and make a call on it before anything but the core has noticed the break."""
     for visit in front.visits:
-        with socket.socket(fileno=os.dup(visit.writer.get_extra_info("socket").fileno())) as sock:  # uvloop's cannot
+        # Shut down a duplicate, because uvloop's own socket object cannot be shut down.
+        with socket.socket(fileno=os.dup(visit.writer.get_extra_info("socket").fileno())) as sock:
             sock.shutdown(socket.SHUT_RDWR)
     core, until = channel._manager.connection.channel, time.monotonic() + 10
-    while core.get_state() is grpc.ChannelConnectivity.READY:  # the core has a thread of its own
+    while core.get_state() is grpc.ChannelConnectivity.READY:  # the core notices in its own thread
         assert time.monotonic() < until
         time.sleep(0.001)
     with monkeypatch.context() as patch:
@@ -103,7 +105,7 @@ def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
 @pytest.mark.parametrize("configured", [False, True], ids=["argument", "service config"])
 @pytest.mark.parametrize("method", ["Unary", "Down", "Up", "Both"])
 async def test_a_patient_call_that_enters_a_connection_as_it_breaks(monkeypatch, method, configured):
-    """CH-3: it has found no connection, and waits for the next one. Takes half a second of real time."""
+    """CH-3: a wait-for-ready call assigned to a breaking connection waits for the next connection. Takes 0.5 s."""
     config = '{"methodConfig": [{"name": [{}], "waitForReady": true}]}'
     options = [*QUICK, *([("grpc.service_config", config)] if configured else [])]
     async with (
@@ -125,7 +127,7 @@ async def test_a_patient_call_that_enters_a_connection_as_it_breaks(monkeypatch,
 
 
 async def test_an_impatient_call_that_enters_a_connection_as_it_breaks(monkeypatch):
-    """CH-3: it has found no connection, and fails."""
+    """CH-3: a fail-fast call assigned to a breaking connection fails with UNAVAILABLE."""
     async with (
         serving() as port,
         FlakyFront(upstream=("127.0.0.1", port)) as front,
@@ -138,7 +140,7 @@ async def test_an_impatient_call_that_enters_a_connection_as_it_breaks(monkeypat
 
 
 async def test_a_server_that_found_no_connection_itself_and_says_so_as_it_leaves():
-    """CH-7: a call that was answered over a connection that is being drained is not sent to the next one.
+    """CH-7: a call that was answered on a draining connection is not sent again on the next connection.
 
     Takes a second of real time.
     """
@@ -168,7 +170,7 @@ async def test_a_server_that_found_no_connection_itself_and_says_so_as_it_leaves
 
 
 async def test_initial_metadata_of_a_patient_stream_are_not_waited_for(monkeypatch):
-    """CH-1: without a policy nobody looks whether an attempt that has sent empty metadata is about to fail."""
+    """CH-1: without a retry policy, empty initial metadata is returned at once, even if the call may still fail."""
     monkeypatch.setattr(importlib.import_module("grpc_backoff.aio.call"), "_GRACE_FOR_TRAILERS", 60.0)
 
     class Silent(Echo):
@@ -186,12 +188,12 @@ async def test_initial_metadata_of_a_patient_stream_are_not_waited_for(monkeypat
 
 
 class Failing:
-    """A manager whose dials have failed, for the queue of pending calls."""
+    """Stands in for a manager whose attempts have failed; has only what the queue of pending calls uses."""
 
     state = State.TRANSIENT_FAILURE
 
     def want(self):
-        """Dial later."""
+        """Do nothing, because this manager never connects."""
 
     def status(self):
         return ConnectionStatus(
@@ -205,8 +207,15 @@ class Failing:
         )
 
 
+class NeverSends:
+    """Stands in for the sender of a channel without a connection."""
+
+    def make_attempt(self, _request, _arguments, _seconds, _instead):
+        return None
+
+
 def on_a_clock_in_hand(clock, policy=None, hooks=None, **how):
-    """Return a call to a target that has no connection, on a clock that the test moves."""
+    """Return a call to a target without a connection, on a clock that the test advances."""
     loop = asyncio.get_running_loop()
     pending = PendingCalls("target", loop)
     pending.manager = Failing()
@@ -220,11 +229,12 @@ def on_a_clock_in_hand(clock, policy=None, hooks=None, **how):
         rng=random.Random(1),
     )
     machine = CallMachine("target", "/method", policy, **how)
-    return CALLS["unary_unary"](Terms(calls, machine, lambda _seconds, _metadata: None, 64.0, None))
+    arguments = Arguments(64.0, None, None, None, None)
+    return CALLS["unary_unary"](calls, machine, NeverSends(), b"", arguments, None, None)
 
 
 async def test_waits_by_the_channels_clock():
-    """CB-12, CH-3: a call's deadline is met by the clock that the channel was given, not by the event loop's."""
+    """CB-12, CH-3: a call's deadline is measured on the channel's clock, not on that of the event loop."""
     clock = FakeClock()
     call = on_a_clock_in_hand(clock, wait_for_ready=True)
     await clock.advance(63)
@@ -237,7 +247,7 @@ async def test_waits_by_the_channels_clock():
 
 
 async def test_sleeps_by_the_channels_clock():
-    """CB-12, RT-7: so do the waits between attempts, and one that wakes too late makes no other."""
+    """CB-12, RT-7: waits between attempts use the channel's clock; no attempt starts after the deadline."""
     clock = FakeClock()
     call = on_a_clock_in_hand(clock, RetryPolicy.parse("retry: 9, delay: 40s, max_delay: 40s, jitter: none"))
     await clock.advance(1)
@@ -249,13 +259,13 @@ async def test_sleeps_by_the_channels_clock():
 
 
 async def test_hooks_are_waited_for_by_the_channels_clock():
-    """CB-12, RT-7: a hook that never ends is waited for until the deadline, on the clock that the channel was given."""
+    """CB-12, RT-7: the call waits for a hook until its deadline, measured on the channel's clock."""
 
     async def never(_failed):
         await asyncio.Event().wait()
 
     clock, before = FakeClock(), asyncio.all_tasks()
-    policy = RetryPolicy.parse("retry: 1, delay: 100s, max_delay: 100s")  # with no time for a second attempt
+    policy = RetryPolicy.parse("retry: 1, delay: 100s, max_delay: 100s")  # leaves no time for a second attempt
     call = on_a_clock_in_hand(clock, policy, RetryHooks(on_exhausted=never))
     await clock.advance(63)
     assert not call.done()

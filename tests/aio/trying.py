@@ -1,4 +1,4 @@
-"""Calls of all four arities to a server whose attempts go as a test says, on a channel with retries."""
+"""Calls of all four arities, with retries, to a server that handles each attempt as a test specifies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from grpc_backoff import aio
 from tests.aio.service import Tries
-from tests.aio.test_drop_in_transport import client_credentials, server_credentials
+from tests.certificates import client_credentials, server_credentials
 from tests.echo import EchoStub, Message, serving
 
 CODE = grpc.StatusCode
@@ -32,14 +32,15 @@ BUFFER = "grpc.per_rpc_retry_buffer_size"
 
 @contextlib.asynccontextmanager
 async def trying(*behaviours, tls=False, retry=RETRY, options=()):
-    """Run a server whose attempts go so, and a channel to it; see to it that nothing is left of either.
+    """Run a server with these behaviours and open a channel to it; check that neither leaves anything behind.
 
-    Yields the service; beside what it is, it has its `port`, the `channel`, its `stub` and the `events` of its calls.
+    Yields the service, with these attributes added: its `port`, the `channel`, the channel's `stub`, and the `events`
+    of the calls.
     """
     service, before, complaints = Tries(*behaviours), asyncio.all_tasks(), []
 
     def complain(_, context):
-        if "PollerCompletionQueue" not in context["message"]:  # grpcio's, about calls of another test's loop
+        if "PollerCompletionQueue" not in context["message"]:  # from grpcio, about another test's loop
             complaints.append(context)
 
     asyncio.get_running_loop().set_exception_handler(complain)
@@ -74,7 +75,10 @@ def requests_of(texts, style):
 
 
 def make(stub, method, texts=("a", "b"), style="async iterator", **how):
-    """Make a call with these texts, or with one request of them all; what is to be written is left to `finish`."""
+    """Call the method with these texts, joined into one request if it is not request-streaming.
+
+    With the style "written", nothing is sent until `finish`.
+    """
     if method in {"Unary", "Down"}:
         return getattr(stub, method)(Message(text="".join(texts)), **how)
     call = getattr(stub, method)(None if style == "written" else requests_of(texts, style), **how)
@@ -83,10 +87,10 @@ def make(stub, method, texts=("a", "b"), style="async iterator", **how):
 
 
 async def finish(call, *, read=False):
-    """Write what is to be written; return what the call answers, as texts."""
+    """Write the texts that `make` left to be written, if any; return the response's text, or a list for a stream."""
     async with asyncio.timeout(60):
         if getattr(call, "texts", None) is not None:
-            with contextlib.suppress(asyncio.InvalidStateError):  # it has ended, and the answer says how
+            with contextlib.suppress(asyncio.InvalidStateError):  # the call has ended; its response says how
                 for text in call.texts:
                     await call.write(Message(text=text))
             await call.done_writing()
@@ -101,7 +105,7 @@ async def finish(call, *, read=False):
 
 
 async def failing(call, **how):
-    """Return the error that the call ends with."""
+    """Return the error that the call raises."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await finish(call, **how)
     return caught.value

@@ -1,4 +1,4 @@
-"""Drives a call machine as a shell does: on a clock that is a number, with no grpc and no event loop."""
+"""Drives a call machine in place of a shell, without grpc or an event loop; the clock is a plain number."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ RETRYABLE = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})
 
 
 def policy_of(**changes):
-    """Return a policy of four attempts that waits 0.5, 1 and 2 seconds, to the letter; with some of it changed."""
+    """Return a policy of four attempts that waits exactly 0.5, 1 and 2 seconds, with the given fields changed."""
     backoff = BackoffPolicy(Exponential(0.5, 2.0), 2.0, NoJitter())
     values = {"backoff": backoff, "max_attempts": 4, "codes": RETRYABLE, "server_delay_jitter": 0.0}
     return RetryPolicy(**(values | changes))
 
 
 class Around:
-    """What a channel's calls share."""
+    """The state that all calls on one channel share."""
 
     def __init__(self, rng=None, tokens=None):
         self.rng = rng or random.Random(1)
@@ -29,19 +29,19 @@ class Around:
 
 
 class Run:
-    """One call: steps its machine, keeps what that asks for, and checks what holds of every step.
+    """One call: steps its machine, records the effects, and checks the invariants of every step.
 
     Attributes:
-        effects: what the last step asked for.
+        effects: the effects of the last step.
         in_flight: whether an attempt is on a connection, or about to be.
-        begun: each time that an attempt was to be made: when, with how many seconds, and with which metadata.
-        timer: when the one timer fires; None while there is none.
-        soon: how many `NoConnection` are on their way.
+        begun: for each attempt that the machine began, its time, its timeout in seconds and its metadata.
+        timer: when the machine's timer fires; None while it is not armed.
+        soon: how many `NoConnection` inputs the shell still has to deliver.
         hooks: the hooks that were called.
-        asked: whether a hook has not returned yet.
-        events: what listeners were told.
+        asked: whether a hook is still running.
+        events: the events that listeners received.
         ended: when the call ended; None while it runs.
-        finish: the effect that ended it.
+        finish: the effect that ended the call.
     """
 
     def __init__(self, policy=None, *, timeout=None, limit=None, trace_id=None, rng=None, tokens=None, **rules):
@@ -58,11 +58,11 @@ class Run:
 
     @property
     def phase(self):
-        """Where the call is."""
+        """The call's phase."""
         return self.state.phase
 
     def feed(self, given, after=0.0):
-        """Give the machine an input, `after` seconds from now; return what it asks for."""
+        """Advance the clock by `after` seconds and give the machine an input; return the effects."""
         self.now += after
         if isinstance(given, m.OkStatus | m.NonOkStatus | m.AttemptBroken | m.NotConnected | m.Begun):
             self.in_flight = False
@@ -103,27 +103,27 @@ class Run:
             case _:
                 assert isinstance(effect, m.Enqueue | m.FailAttempt)
 
-    # In short.
+    # Shorthands.
 
     def fail(self, code="UNAVAILABLE", after=0.0, **how):
-        """Let the attempt fail."""
+        """Fail the running attempt with this code."""
         return self.feed(m.NonOkStatus(code, **how), after)
 
     def succeed(self, after=0.0, **how):
-        """Let the attempt bring the answer."""
+        """Let the running attempt succeed."""
         return self.feed(m.OkStatus(**how), after)
 
     def wake(self, late=0.0):
-        """Let the timer fire, so many seconds late."""
+        """Fire the timer, this many seconds late."""
         self.now = max(self.now, self.timer)
         return self.feed(m.CallTimerFired(), late)
 
     def retry(self, code="UNAVAILABLE"):
-        """Let the attempt fail, and wait for the next."""
+        """Fail the attempt, wait, and begin the next one."""
         self.fail(code)
         return self.wake()
 
     @property
     def codes(self):
-        """The codes of the attempts that were followed by another, or could have been."""
+        """The codes of the failed attempts, taken from the events."""
         return [event.code for event in self.events]

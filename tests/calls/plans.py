@@ -1,4 +1,4 @@
-"""Plans of calls at random, and a model of what a policy makes of each in the plainest words (RT-1, RT-3, RT-7)."""
+"""Random plans for calls, and a simple model of how a policy handles each of them (RT-1, RT-3, RT-7)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.calls.driving import RETRYABLE
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ends, unless its time is up before."""
+    """How an attempt ends, unless it runs out of time first."""
 
     code: str
     after: float
@@ -26,7 +26,7 @@ ANSWER = Outcome("OK", 0.0)
 
 @dataclass(frozen=True)
 class Plan:
-    """One combination; behind its script come answers."""
+    """A policy, the caller's timeout, and a script of outcomes; attempts after the script succeed."""
 
     script: tuple[Outcome, ...]
     max_attempts: int | None
@@ -38,7 +38,7 @@ class Plan:
 
     @property
     def policy(self):
-        """The policy of the call."""
+        """The call's policy."""
         return RetryPolicy(
             backoff=BackoffPolicy(Exponential(self.delay, 2.0), self.cap, NoJitter()),
             max_attempts=self.max_attempts,
@@ -50,7 +50,7 @@ class Plan:
 
     @property
     def end(self):
-        """When the call has to be over."""
+        """The deadline: the latest time at which the call may end, in seconds after its start."""
         return min(bound for bound in (self.deadline, self.callers, math.inf) if bound is not None)
 
 
@@ -65,13 +65,13 @@ REAL_PLANS = st.builds(
     cap=st.just(0.5),
     timeout=st.sampled_from([None, 0.5, 0.8]),
     deadline=st.none() | st.sampled_from([0.3, 0.9, 1.6]),
-    callers=st.sampled_from([0.6, 1.2, 2.0]),  # something has to end an attempt that hangs
+    callers=st.sampled_from([0.6, 1.2, 2.0]),  # never None, because only this ends a hanging attempt without a timeout
 )
 
 
 @dataclass(frozen=True)
 class End:
-    """What a model, or a run, says of a plan."""
+    """How a call ended, according to the model or in a run."""
 
     attempts: int
     code: str
@@ -79,7 +79,7 @@ class End:
 
 
 def model(plan):
-    """Return what the policy says, in the plainest words."""
+    """Return the end of a call that follows this plan, computed as simply as possible."""
     now, waits = 0.0, 0
     for attempts, outcome in enumerate(chain(plan.script, repeat(ANSWER)), 1):
         whole = plan.end - now
@@ -99,16 +99,16 @@ def model(plan):
 
 
 def next_wait(plan, pushback, waits):
-    """Return the wait after an attempt, behind `waits` that the schedule gave, and how many it has given then."""
+    """Return the wait after a failure, and the updated number of waits taken from the schedule."""
     if pushback is None:
         return min(plan.delay * 2.0**waits, plan.cap), waits + 1
     return int(pushback) / 1000, 0
 
 
 class Late:
-    """The model for a machine on which each attempt and each wait may take up to `slack` seconds too long.
+    """The model for a computer on which each attempt and each wait may take up to `slack` seconds too long.
 
-    One is late and the next is not, so a moment is a range: `soonest` to `latest`.
+    Each delay is independent of the others, so each moment is a range, from `soonest` to `latest`.
     """
 
     def __init__(self, plan, slack):

@@ -1,4 +1,4 @@
-"""The tokens of a retry budget: gRFC A6's arithmetic, and who shares them."""
+"""A retry budget's tokens: the arithmetic of gRFC A6, and which channels share them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.policy.values import unhurried
 
 
 def failures_until_spent(tokens):
-    """Return how many failures in a row there may be before retries end."""
+    """Count the failures in a row that use up the budget."""
     count = 0
     while not tokens.spent:
         tokens.failed()
@@ -30,7 +30,7 @@ def failures_until_spent(tokens):
     [(1000, 500), (100, 50), (10, 5), (9, 5), (5, 3), (4, 2), (3, 2), (2.002, 2), (2, 1), (1, 1), (0.5, 1), (1e-5, 0)],
 )
 def test_threshold(max_tokens, failures):
-    """RT-9: there are retries while more than half of the tokens are left; half of them is no longer more."""
+    """RT-9: calls are retried only while more than half of the tokens are left; exactly half is not enough."""
     tokens = RetryTokens(RetryBudget(max_tokens, 1))
 
     assert tokens.left == pytest.approx(max_tokens, abs=1e-3)
@@ -38,7 +38,7 @@ def test_threshold(max_tokens, failures):
 
 
 def test_arithmetic():
-    """RT-9: a failure costs one token, down to none; a success brings the ratio back, up to what there was."""
+    """RT-9: a failure costs one token, down to zero; a success returns `token_ratio`, up to `max_tokens`."""
     tokens = RetryTokens(RetryBudget(3, 0.4))
     seen = [tokens.left]
     for step in (tokens.failed,) * 4 + (tokens.succeeded,) * 9:
@@ -49,7 +49,7 @@ def test_arithmetic():
 
 
 def test_recovery():
-    """RT-9: retries begin again once more than half is there, exactly: ten successes at a tenth are one token."""
+    """RT-9: retries resume when more than half of the tokens are left; ten successes at 0.1 return one token."""
     tokens = RetryTokens(RetryBudget(10, 0.1))
     for _ in range(5):
         tokens.failed()
@@ -80,7 +80,7 @@ def test_recovery():
     ],
 )
 def test_thousandths(ratio, refund):
-    """RT-9: what is below a thousandth does not count, as in gRPC's cores; what was written in thousandths does."""
+    """RT-9: `token_ratio` is truncated to thousandths, as in gRPC's cores, and every exact thousandth is kept."""
     tokens = RetryTokens(RetryBudget(1000, ratio))
     for _ in range(20):
         tokens.failed()
@@ -90,14 +90,14 @@ def test_thousandths(ratio, refund):
 
 
 def test_every_thousandth():
-    """RT-9: no number of thousandths is lost by a float, which 1.001 times 1000 would."""
+    """RT-9: floating-point errors lose no thousandth of a token, although 1.001 * 1000 is less than 1001."""
     for thousandths in range(1, 1_000_001, 7):
         tokens = RetryTokens(RetryBudget(thousandths / 1000, thousandths / 1000))
         assert (tokens._most, tokens._refund) == (thousandths, thousandths)
 
 
 class Model:
-    """gRFC A6's throttling in exact numbers."""
+    """The throttling of gRFC A6 in exact arithmetic."""
 
     def __init__(self, max_tokens, token_ratio):
         self.most = self.left = Fraction(max_tokens)
@@ -121,7 +121,7 @@ class Model:
     outcomes=st.lists(st.tuples(st.booleans(), st.integers(1, 300)), max_size=30),
 )
 def test_as_the_model(max_tokens, token_ratio, outcomes):
-    """RT-9: over any series of failures and successes the tokens are those of the exact arithmetic, none too many."""
+    """RT-9: after any series of failures and successes, the number of tokens equals that in exact arithmetic."""
     tokens, model = RetryTokens(RetryBudget(float(max_tokens), float(token_ratio))), Model(max_tokens, token_ratio)
     for failure, times in outcomes:
         for _ in range(times):
@@ -134,7 +134,7 @@ def test_as_the_model(max_tokens, token_ratio, outcomes):
 @unhurried
 @given(outcomes=st.lists(st.booleans(), max_size=200), ratio=st.sampled_from([0.001, 0.1, 0.5, 1.0]))
 def test_retries_are_bounded(outcomes, ratio):
-    """RT-9: however calls fail, there are fewer retries than half of the tokens and what successes brought."""
+    """RT-9: the number of retries is always below half of the tokens plus the tokens that successes returned."""
     tokens = RetryTokens(RetryBudget(20, ratio))
     retries = 0
     for failure in outcomes:
@@ -147,13 +147,13 @@ def test_retries_are_bounded(outcomes, ratio):
     assert retries < 10 + ratio * outcomes.count(False)
 
 
-# Who shares them.
+# Sharing.
 
 BUDGET = RetryBudget(10, 0.1)
 
 
 def test_one_target():
-    """RT-9: all that go to one target with one budget pay from the same tokens."""
+    """RT-9: channels with the same target and the same budget share tokens."""
     tokens = tokens_of("a:1", BUDGET)
 
     assert tokens_of("a:1", RetryBudget(10.0, 0.1)) is tokens
@@ -163,7 +163,7 @@ def test_one_target():
 
 
 def test_forgotten():
-    """RT-9: with the last that has them the tokens are forgotten; who comes then begins with all of them."""
+    """RT-9: the tokens are forgotten when their last user is gone; a later user starts with a full budget."""
     first, second = tokens_of("forgotten:1", BUDGET), tokens_of("forgotten:1", BUDGET)
     first.failed()
     del first
@@ -176,7 +176,7 @@ def test_forgotten():
 
 
 async def test_a_new_channel():
-    """RT-9: what calls have cost stays with the target while one channel to it is there, and goes with the last."""
+    """RT-9: a new channel gets the tokens that are left for its target, or all of them if it is the first channel."""
     async with aio.insecure_channel("localhost:3", retry="standard", retry_budget=BUDGET) as channel:
         channel._calls.tokens.failed()
         async with aio.insecure_channel("localhost:3", retry="standard", retry_budget=BUDGET) as another:
@@ -188,7 +188,7 @@ async def test_a_new_channel():
 
 
 async def test_channels():
-    """RT-9: channels of one target share, whatever else they do; those of another target or without a budget do not."""
+    """RT-9: channels to one target share tokens even if their policies differ; each target has its own tokens."""
     async with (
         aio.insecure_channel("localhost:1", retry="standard", retry_budget=BUDGET) as one,
         aio.insecure_channel("localhost:1", retry={"a.B": "steps"}, retry_budget=BUDGET) as same,

@@ -1,4 +1,4 @@
-"""Which words of grpc's core are believed, and beside what."""
+"""Which error texts of grpc's core are trusted, and under what conditions."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ OVERSIZED = REFUSED._replace(code="RESOURCE_EXHAUSTED", details="CLIENT: Sent me
 @pytest.mark.parametrize("details", [GOAWAY, f"Stream removed ({GOAWAY})"])
 @pytest.mark.parametrize("link", [Link.BROKEN, Link.UNREACHABLE])
 def test_refused(details, link):
-    """RT-10: the words, with nothing of the server's, as the connection ends."""
+    """RT-10: the core's text for a call rejected by a GOAWAY is trusted if the connection ended without metadata."""
     assert was_refused(REFUSED._replace(details=details, link=link))
 
 
 @pytest.mark.parametrize("link", [Link.NONE, Link.OPEN])
 def test_words_on_a_connection_that_stands(link):
-    """RT-2: a server may have said them."""
+    """RT-2: the core's texts are not trusted while the connection is up, because the server may have sent the text."""
     assert not was_refused(REFUSED._replace(link=link))
     assert not never_left(UNSENT._replace(link=link))
 
 
 @pytest.mark.parametrize("code", [code for code in STATUS_CODES if code != "UNAVAILABLE"])
 def test_words_with_another_code(code):
-    """RT-2: the core says UNAVAILABLE."""
+    """RT-2: the core's texts are trusted only with UNAVAILABLE, the only code with which the core produces them."""
     assert not was_refused(REFUSED._replace(code=code))
     assert not never_left(UNSENT._replace(code=code))
 
 
 def test_words_beside_metadata():
-    """RT-2: what brings metadata is the server's."""
+    """RT-2: the core's texts are not trusted if metadata arrived, because then the server sent the status."""
     assert not was_refused(REFUSED._replace(metadata=True))
     assert not never_left(UNSENT._replace(metadata=True))
 
@@ -49,13 +49,13 @@ def test_words_beside_metadata():
     "details", ["", "not now", f"Socket closed ({GOAWAY})", f"Stream removed (Socket closed ({GOAWAY}))"]
 )
 def test_other_words(details):
-    """RT-10: farther behind, the same words tell of a call that was taken."""
+    """RT-10: a GOAWAY mentioned deeper inside the details is not a refusal, because the server accepted the call."""
     assert not was_refused(REFUSED._replace(details=details))
     assert not never_left(UNSENT._replace(details=details))
 
 
 def test_never_left():
-    """CH-3: the words, as the core dialled for the call in vain."""
+    """CH-3: if the core's redial failed, its text for a failed connection means that the call never left the client."""
     assert never_left(UNSENT)
     assert never_left(UNSENT._replace(details="connections to all backends failing"))
     assert not never_left(UNSENT._replace(link=Link.BROKEN))
@@ -63,7 +63,7 @@ def test_never_left():
 
 @pytest.mark.parametrize("link", Link)
 def test_oversized(link):
-    """RT-2: the words of either side's core, wherever they stand; they can only prevent a repetition."""
+    """RT-2: the text for an oversized message is trusted from either side, because it can only prevent a retry."""
     assert is_oversized(OVERSIZED._replace(link=link))
     assert not is_oversized(OVERSIZED._replace(code="UNAVAILABLE"))
     assert not is_oversized(OVERSIZED._replace(details="quota"))

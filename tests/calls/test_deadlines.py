@@ -1,6 +1,6 @@
-"""RT-7 at random: deadlines, time for each attempt, pushbacks and patterns of failure, against a model of the policy.
+"""RT-7: random deadlines, attempt timeouts, pushbacks and failures, compared with a model of the policy.
 
-On a clock in hand, where the end must come at its very moment.
+The clock is simulated, so every call must end at the exact moment that the model computes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from grpc_backoff.calls.server_hint import read_hint
 from tests.calls.driving import BEGAN, Run
 from tests.calls.plans import ANSWER, REAL_PLANS, End, Late, Outcome, Plan, model
 
-TICK = 1 / 1024  # floats are exact in these, so that two ways to compute a moment agree to the last bit
+TICK = 1 / 1024  # floats hold its multiples exactly, so equal times compare equal
 
 
 def play(plan, out_of_time="DEADLINE_EXCEEDED"):
-    """Return the run of a call by a plan: attempts end as they say, or as their time is up; timers fire in time."""
+    """Run a call by this plan, with timers that fire on time; attempts end as scripted, or when their time is up."""
     run, script = Run(plan.policy, timeout=plan.callers), iter(plan.script)
     run.answered = False
     while run.phase is not CallPhase.DONE:
@@ -34,7 +34,7 @@ def play(plan, out_of_time="DEADLINE_EXCEEDED"):
 
 
 def end_attempt(run, outcome, out_of_time):
-    """Let the attempt end as it should, unless its time is up before that."""
+    """End the attempt with this outcome, unless its time is up first."""
     seconds = run.begun[-1][1]
     if seconds is not None and outcome.after >= seconds:
         run.fail(out_of_time, after=seconds)
@@ -51,7 +51,7 @@ def ticks(least, most):
 
 
 CODES = st.sampled_from(["UNAVAILABLE", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "INTERNAL", "OK"])
-PUSHBACKS = st.sampled_from([None, None, None, "0", "125", "500", "2000", "-1"])  # eighths of a second are exact
+PUSHBACKS = st.sampled_from([None, None, None, "0", "125", "500", "2000", "-1"])  # eighths of a second are exact floats
 PLANS = st.builds(
     Plan,
     script=st.lists(st.builds(Outcome, CODES, ticks(0, 512), PUSHBACKS), max_size=12).map(tuple),
@@ -74,7 +74,7 @@ def plan_of(*script, max_attempts=None, delay=0.5, cap=2.0, timeout=None, deadli
 @example(plan=plan_of(Outcome("UNAVAILABLE", 0.0, "500"), deadline=0.5), out_of_time="CANCELLED")
 @example(plan=plan_of(Outcome("OK", 0.5), timeout=0.5, callers=0.5), out_of_time="CANCELLED")
 def test_a_thousand_combinations(plan, out_of_time):
-    """RT-1, RT-3, RT-7: attempts and the moment of the end are the model's, also where servers end what takes long."""
+    """RT-1, RT-3, RT-7: attempts and end time match the model, even if the server cancels attempts that time out."""
     run, expected = play(plan, out_of_time), model(plan)
     code = "OK" if run.answered else run.state.failed
     assert End(len(run.begun), code, run.ended - BEGAN) == expected
@@ -89,7 +89,7 @@ def test_a_thousand_combinations(plan, out_of_time):
 @settings(max_examples=200, deadline=None)
 @given(plan=REAL_PLANS, slack=st.sampled_from([0.0, 0.1]))
 def test_the_model_of_a_late_machine(plan, slack):
-    """What the test on real time allows has the exact answer in it, and on a machine that is never late hardly more."""
+    """The tolerant model allows the exact model's result, and without lateness at most one more attempt."""
     expected, allowed = model(plan), Late(plan, slack).ends
     assert (expected.attempts, expected.code) in allowed
     if not slack:
@@ -98,7 +98,7 @@ def test_the_model_of_a_late_machine(plan, slack):
 
 @pytest.mark.parametrize("pushback", ["0", "125"])
 def test_what_is_waited_for(pushback):
-    """RT-3: the waits of a whole call: the policy's sequence, and in between one that the server asked for."""
+    """RT-3: a call's waits follow the policy's sequence; a pushback replaces one wait and restarts the sequence."""
     script = [Outcome("UNAVAILABLE", 0.0, said) for said in (None, None, pushback, None, None)]
     run = play(plan_of(*script, delay=0.25))
     assert [event.delay for event in run.events[:-1]] == [0.25, 0.5, int(pushback) / 1000, 0.25, 0.5]

@@ -1,4 +1,4 @@
-"""What follows from a failed try: every branch, then what holds of all of them."""
+"""The decision after a failed attempt: each branch, and then the properties of every decision."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EXPIRED = FailedAttempt(code="UNAUTHENTICATED")
 TOO_LATE = FailedAttempt(code="DEADLINE_EXCEEDED")
 REFUSED = FailedAttempt(code="UNAVAILABLE", refused=True)
 
-# How far a call has come whose waits were the policy's own: 2 s, 4 s, 8 s.
+# The progress of a call whose waits came from the schedule: 2 s, 4 s, 8 s.
 FIRST = Progress()
 SECOND = Progress(attempt=2, step=1, previous=2.0)
 LAST = Progress(attempt=4, step=3, previous=8.0)
@@ -65,7 +65,7 @@ def says(word, failure=BUSY):
     return failure._replace(hint=word)
 
 
-# What decides, and what follows.
+# For each case, the arguments and the decision.
 BRANCHES = {
     # RT-2: the code.
     "RT-2: a code that is not retried": ({"failure": BAD}, GiveUp()),
@@ -103,12 +103,12 @@ BRANCHES = {
         },
         Retry(30.0, WaitSource.SCHEDULE, Progress(attempt=10**6 + 1, step=10**6, previous=30.0)),
     ),
-    # RT-8: what the caller has seen.
+    # RT-8: a response that has reached the caller.
     "RT-8: a call that is committed": ({"failure": BUSY._replace(committed=True)}, GiveUp()),
     "RT-8: also after a GOAWAY": ({"failure": REFUSED._replace(committed=True)}, GiveUp()),
     "RT-8: also with new credentials": ({"failure": EXPIRED._replace(committed=True), "can_refresh": True}, GiveUp()),
     "RT-8: also with a pushback": ({"failure": says(PUSHBACK)._replace(committed=True)}, GiveUp()),
-    # gRFC A6: streams that the server never saw.
+    # gRFC A6: streams that the server never processed.
     "A6: refused": ({"failure": REFUSED}, Retry(0.0, WaitSource.REFUSED, Progress(refused=True))),
     "A6: refused, and no attempt is left": (
         {"failure": REFUSED, "progress": LAST},
@@ -202,7 +202,7 @@ BRANCHES = {
     # RT-9: the budget.
     "RT-9: no budget": ({"budget_spent": True}, GiveUp(Reason.BUDGET)),
     "RT-9: of a code that is not retried": ({"failure": BAD, "budget_spent": True}, GiveUp()),
-    # RT-3: the server's word.
+    # RT-3: server hints.
     "RT-3: pushback, to the millisecond": (
         {"failure": says(PUSHBACK)},
         Retry(0.25, WaitSource.PUSHBACK, Progress(attempt=2), asked=0.25),
@@ -243,11 +243,11 @@ BRANCHES = {
         {"left": 2.001},
         Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
     ),
-    "RT-3: one up to the deadline": ({"left": 2.0}, GiveUp(Reason.DEADLINE, 2.0)),
-    "RT-3: one past the deadline": ({"left": 1.0}, GiveUp(Reason.DEADLINE, 2.0)),
+    "RT-3: one up to the deadline": ({"left": 2.0}, GiveUp(Reason.DEADLINE, 2.0, None, 2.0)),
+    "RT-3: one past the deadline": ({"left": 1.0}, GiveUp(Reason.DEADLINE, 2.0, None, 1.0)),
     "RT-3: a pushback past the deadline": (
         {"failure": says(PUSHBACK), "left": 0.2},
-        GiveUp(Reason.DEADLINE, 0.25, WaitSource.PUSHBACK),
+        GiveUp(Reason.DEADLINE, 0.25, WaitSource.PUSHBACK, 0.2),
     ),
     "RT-3: its jitter is cut by the deadline": (
         {"failure": says(RETRY_INFO), "left": 11.0},
@@ -281,7 +281,7 @@ BRANCHES = {
         {"failure": says(PUSHBACK._replace(delay=0.0)), "left": 0.0},
         GiveUp(Reason.DEADLINE, None, WaitSource.PUSHBACK),
     ),
-    # RT-7: two kinds of time.
+    # RT-7: the attempt's timeout and the call's deadline.
     "RT-7: an attempt's own time was up": (
         {"failure": TOO_LATE._replace(own_timeout=True)},
         Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
@@ -295,7 +295,7 @@ BRANCHES = {
     "RT-7: the server says so, without a deadline": ({"failure": TOO_LATE, "progress": SECOND}, GiveUp()),
     "RT-7: where the policy retries it, there is no time": (
         {"failure": TOO_LATE, "left": 0.0, "policy": replace(POLICY, codes=frozenset({"DEADLINE_EXCEEDED"}))},
-        GiveUp(Reason.DEADLINE, 2.0),
+        GiveUp(Reason.DEADLINE, 2.0, None, 0.0),
     ),
     # RT-5: conflicts.
     "RT-5: not retried by themselves": ({"failure": FailedAttempt(code="ABORTED")}, GiveUp()),
@@ -308,12 +308,12 @@ BRANCHES = {
 
 @pytest.mark.parametrize(("given", "following"), BRANCHES.values(), ids=BRANCHES)
 def test_branch(given, following):
-    """RT-1 to RT-9: what follows from a failure; the name of each case says the rule and what is special about it."""
+    """RT-1 to RT-9: each failure leads to the expected decision; the name of each case gives its rule."""
     assert decided(**given) == following
 
 
 OBSTACLES = [
-    # What stands in the way of a retry, one in front of the other.
+    # The obstacles to a retry, in the order in which they are checked.
     (Reason.BUDGET, {"budget_spent": True}),
     (Reason.ATTEMPTS, {"progress": LAST}),
     (Reason.STOPPED, {"failure": says(STOP)}),
@@ -323,11 +323,11 @@ OBSTACLES = [
 
 @pytest.mark.parametrize("first", range(len(OBSTACLES)))
 def test_order(first):
-    """RT-3: of several reasons the first counts, in gRFC A6's order: budget, attempts, server hint, deadline."""
+    """RT-3: the first reason to give up counts, in gRFC A6's order: budget, attempts, server hint, deadline."""
     given = {name: value for _, one in OBSTACLES[first:] for name, value in one.items()}
 
     wait = 2.0 if given == {"left": 0.0} else None
-    assert decided(**given) == GiveUp(OBSTACLES[first][0], wait)
+    assert decided(**given) == GiveUp(OBSTACLES[first][0], wait, None, None if wait is None else 0.0)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_order(first):
     ],
 )
 def test_kinds(code, own_timeout, retryable, conflict):
-    """RT-2, RT-5, RT-7: what is retried, and what is a conflict, by code; only an attempt's own time adds to that."""
+    """RT-2, RT-5, RT-7: the code alone determines retries and conflicts, except when an attempt timeout has expired."""
     failure = FailedAttempt(code=code, own_timeout=own_timeout)
 
     assert (is_retryable(POLICY, failure), is_conflict(POLICY, failure)) == (retryable, conflict)
@@ -352,7 +352,7 @@ def test_kinds(code, own_timeout, retryable, conflict):
 
 @pytest.mark.parametrize("code", ["ABORTED", "ALREADY_EXISTS"])
 def test_no_conflict_where_it_is_retried(code):
-    """RT-5: a conflict that the policy retries is no case for the hook."""
+    """RT-5: a conflict that the policy retries is not reported to the hook."""
     assert not is_conflict(replace(POLICY, codes=frozenset({code})), FailedAttempt(code=code))
 
 
@@ -372,20 +372,20 @@ def test_no_conflict_where_it_is_retried(code):
     ],
 )
 def test_cost(failure, costs):
-    """RT-9: a failure that is retried costs a token, and so does one that the server does not want retried."""
+    """RT-9: a retryable failure costs a token, and so does any failure that the server asks not to retry."""
     assert costs_token(POLICY, failure) is costs
 
 
 @pytest.mark.parametrize("value", [BUSY, FIRST, GiveUp(), Retry(0.0, WaitSource.SCHEDULE, FIRST)])
 def test_values(value):
-    """RT-1: all that goes in and comes out is a frozen value: a decision changes nothing."""
+    """RT-1: a decision's inputs and results are frozen values."""
     assert not hasattr(value, "__dict__")
     for name in value._fields:
         with pytest.raises(AttributeError):
             setattr(value, name, 5)
 
 
-# What holds whatever happens.
+# Properties of every decision.
 
 waits = st.just(0.0) | st.floats(0, 1e3) | st.floats(0, 1e19)
 words = (
@@ -422,7 +422,7 @@ class Counting(random.Random):
 @unhurried
 @given(policy=retry_policies, progress=progresses, failure=failures, given=surroundings, seed=st.integers())
 def test_every_decision(policy, progress, failure, given, seed):
-    """RT-1 to RT-9: what holds of every decision, whatever the policy, the failure and what surrounds them."""
+    """RT-1 to RT-9: every decision satisfies the rules, for any policy, failure and circumstances."""
     if isinstance(policy.backoff.strategy, Decorrelated):  # none of its waits is shorter than its base
         assume(progress.previous is None or progress.previous >= policy.backoff.strategy.base)
     rng = Counting(seed)
@@ -441,7 +441,7 @@ def test_every_decision(policy, progress, failure, given, seed):
     assert 0 <= following.delay < (math.inf if given["left"] is None else given["left"])  # RT-3, RT-7
     later = following.progress
     assert later.attempt == progress.attempt + (following.source is not WaitSource.REFUSED)
-    if following.source is WaitSource.REFUSED:  # gRFC A6: once, and it counts for nothing
+    if following.source is WaitSource.REFUSED:  # gRFC A6: only once, and not counted
         assert failure.refused
         assert later == progress._replace(refused=True) != progress
         assert (following.delay, rng.drawn) == (0.0, 0)
@@ -451,7 +451,7 @@ def test_every_decision(policy, progress, failure, given, seed):
     assert (renews and not progress.refreshed) or not given["budget_spent"]  # RT-9
     assert following.refresh == renews  # RT-4
     assert later.refused == progress.refused
-    if following.source is WaitSource.REFRESH:  # RT-4: once, at once
+    if following.source is WaitSource.REFRESH:  # RT-4: only once, and immediately
         assert later == progress._replace(attempt=later.attempt, refreshed=True)
         assert renews
         assert not progress.refreshed
@@ -460,9 +460,9 @@ def test_every_decision(policy, progress, failure, given, seed):
     assert later.refreshed == progress.refreshed
     if following.source is WaitSource.SCHEDULE:
         low, high = policy.bounds(later.step)
-        decorrelated = isinstance(policy.backoff.strategy, Decorrelated)  # its bounds depend on the wait before
+        decorrelated = isinstance(policy.backoff.strategy, Decorrelated)  # its bounds depend on the previous wait
         assert low <= following.delay <= (policy.backoff.cap if decorrelated else high)
-        assert failure.hint is None or failure.hint.delay > 86_400  # longer than a day, and nothing bounds it
+        assert failure.hint is None or failure.hint.delay > 86_400  # an unbounded wait of more than a day is ignored
         assert (later.step, later.previous, rng.drawn) == (progress.step + 1, following.delay, 1)
         return
     assert following.source is failure.hint.source  # RT-3
@@ -481,7 +481,7 @@ def test_every_decision(policy, progress, failure, given, seed):
     policy=retry_policies, failures=st.lists(failures, min_size=1, max_size=40), given=surroundings, seed=st.integers()
 )
 def test_every_call(policy, failures, given, seed):
-    """RT-1: over a whole call there are never more attempts than the policy says, but one behind a GOAWAY."""
+    """RT-1: a call never makes more attempts than its policy allows, not counting a repeat after a GOAWAY."""
     rng, progress, sources = random.Random(seed), Progress(), []
     for failure in failures:
         following = decide(policy, progress, failure, rng=rng, **given)
@@ -500,7 +500,7 @@ def test_every_call(policy, failures, given, seed):
 @unhurried
 @given(policy=retry_policies, progress=progresses, delay=st.floats(0, 86_400), seed=st.integers())
 def test_sequence_begins_anew(policy, progress, delay, seed):
-    """RT-3: the wait that follows on a pushback's is the policy's first again, whatever came before."""
+    """RT-3: after a pushback has been waited out, the policy's sequence starts over from its first wait."""
     policy = replace(policy, max_attempts=None, codes=frozenset({"UNAVAILABLE"}))
 
     pushed = decided(says(ServerHint(delay, WaitSource.PUSHBACK)), progress, policy)
@@ -512,7 +512,7 @@ def test_sequence_begins_anew(policy, progress, delay, seed):
 
 
 def test_waits_of_a_call():
-    """RT-3: a whole call: the policy's sequence, a server that asks for a wait in between, one that pushes back."""
+    """RT-3: waits follow the policy's sequence; RetryInfo replaces one wait, and a pushback restarts the sequence."""
     policy, progress, seen = replace(POLICY, max_attempts=None), Progress(), []
     for word in (None, None, RETRY_INFO, None, PUSHBACK, None, None):
         following = decided(says(word), progress, policy)
@@ -523,7 +523,7 @@ def test_waits_of_a_call():
 
 
 def test_decorrelated():
-    """RT-3: a decorrelated wait grows from the last of its own, not from one that the server asked for."""
+    """RT-3: decorrelated backoff grows from its own last wait, not from a wait that the server asked for."""
     policy = replace(POLICY, max_attempts=None, backoff=BackoffPolicy(Decorrelated(1.0), 1000.0, NoJitter()))
     progress, seen = Progress(), []
     for word in (None, None, RETRY_INFO, None, PUSHBACK, None):

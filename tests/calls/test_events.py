@@ -1,4 +1,4 @@
-"""The records of retried calls: values that tell no secrets."""
+"""Events about retried calls: frozen values without confidential data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ids = [type(event).__name__ for event in EVENTS]
 
 @pytest.mark.parametrize("event", EVENTS, ids=ids)
 def test_value(event):
-    """CH-11: an event is a frozen value of its own; listeners may keep it, compare it and send it elsewhere."""
+    """CH-11: events are frozen values, which listeners may keep, compare and pickle."""
     assert isinstance(event, CallEvent)
     assert pickle.loads(pickle.dumps(event)) == event
     assert hash(event) == hash(pickle.loads(pickle.dumps(event)))
@@ -33,7 +33,7 @@ def test_value(event):
 
 @pytest.mark.parametrize("event", EVENTS, ids=ids)
 def test_by_name_only(event):
-    """CH-11: events are made and matched by the names of their fields, so that one more breaks nobody."""
+    """CH-11: events take only keyword arguments, so adding a field breaks no user code."""
     with pytest.raises(TypeError):
         type(event)(*AT.values())
 
@@ -46,26 +46,26 @@ ALLOWED = {
 
 @pytest.mark.parametrize("kind", [CallEvent, *(type(event) for event in EVENTS)])
 def test_no_secrets(kind):
-    """RT-11: an event has no place for a payload, for metadata or for what the server says of the failure."""
+    """RT-11: events have no field for a payload, for metadata or for the server's error details."""
     assert {field.name for field in fields(kind)} <= ALLOWED
     assert {field.name for field in fields(kind)} >= set(AT)
 
 
 def test_no_trace():
-    """RT-11: without a trace there is no id."""
+    """RT-11: outside a trace, `trace_id` is None."""
     assert CallRetried(**AT, code="UNAVAILABLE", delay=0.0, source=WaitSource.SCHEDULE).trace_id is None
     assert CallExhausted(**AT, code="UNAVAILABLE", reason=Reason.ATTEMPTS, took=0.0).trace_id is None
 
 
 @pytest.mark.parametrize("name", [name for name in events.__all__ if isinstance(getattr(events, name), type)])
 def test_at_the_top(name):
-    """CH-11: what a listener needs to know is had at the top of the library."""
+    """CH-11: the types that a listener needs are exported by the top-level package."""
     assert getattr(grpc_backoff, name) is getattr(events, name)
     assert name in grpc_backoff.__all__
 
 
 def test_words():
-    """RT-6: each reason and each source says in words of its own what it is: both stand in logs and errors."""
+    """RT-6: every reason and every wait source has a distinct text, because logs and errors show that text."""
     texts = [member.value for kind in (Reason, WaitSource) for member in kind]
 
     assert len(set(texts)) == len(texts) == len(Reason) + len(WaitSource)

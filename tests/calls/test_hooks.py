@@ -1,4 +1,4 @@
-"""What a program hears of failed calls, and what it may be called with."""
+"""The record of a failed call, which hooks receive, and which objects are accepted as hooks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAILED = FailedCall(
 
 
 def test_failed_call():
-    """RT-5: a hook gets a frozen record, in which the server's metadata can be looked up."""
+    """RT-5: a hook receives a frozen record with the server's trailing metadata."""
     assert dict(FAILED.trailing_metadata)["x-bin"] == b"s3cret"
     assert FAILED.reason is None
     assert replace(FAILED, reason=Reason.BUDGET).reason is Reason.BUDGET
@@ -35,7 +35,7 @@ def test_failed_call():
 
 
 def test_no_secrets():
-    """RT-11: metadata are not shown where a record is: it may end in a log."""
+    """RT-11: the text form of a record contains no metadata, because it may end up in a log."""
     for shown in (repr(FAILED), str(FAILED), f"{FAILED}", repr([FAILED])):
         assert "s3cret" not in shown
         assert "authorization" not in shown
@@ -46,7 +46,7 @@ NAMES = ["refresh_credentials", "on_conflict", "on_exhausted"]
 
 
 def test_no_hooks():
-    """RT-4: there are three hooks, none of which has to be given."""
+    """RT-4: there are three hooks, all of them optional."""
     assert [field.name for field in fields(RetryHooks)] == NAMES
     assert [getattr(RetryHooks(), name) for name in NAMES] == [None] * 3
     with pytest.raises(FrozenInstanceError):
@@ -68,14 +68,14 @@ class Settle:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("hook", [print, renew, Settle(), Settle().later, functools.partial(renew), lambda _: None])
 def test_hook(name, hook):
-    """RT-4: a hook is whatever can be called, with or without waiting."""
+    """RT-4: a hook may be any callable, synchronous or asynchronous."""
     assert getattr(RetryHooks(**{name: hook}), name) is hook
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("hook", [5, "print", [print], True])
 def test_no_hook(name, hook):
-    """CH-10: what cannot be called is refused when the hooks are made, not when the first call fails."""
+    """CH-10: an object that is not callable is rejected when the hooks are created, not when the first call fails."""
     with pytest.raises(OptionError) as caught:
         RetryHooks(**{name: hook})
 
@@ -83,13 +83,13 @@ def test_no_hook(name, hook):
 
 
 def test_by_name_only():
-    """RT-4: hooks are given by name: nobody can tell three functions in a row apart."""
+    """RT-4: hooks are keyword-only, because three functions in a row are easily confused."""
     with pytest.raises(TypeError):
         RetryHooks(print)
 
 
 @pytest.mark.parametrize("name", ["FailedCall", "RetryHooks"])
 def test_at_the_top(name):
-    """RT-4: what a program needs is had at the top of the library."""
+    """RT-4: the types that a program needs are exported by the top-level package."""
     assert getattr(grpc_backoff, name) is getattr(hooks, name)
     assert name in grpc_backoff.__all__

@@ -1,4 +1,4 @@
-"""What holds of every call, whatever becomes of it: a random world, each of its inputs at a legal moment."""
+"""Invariants of every call, tested with random inputs, each sent only in situations where it can occur."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ sources = st.sampled_from([WaitSource.PUSHBACK, WaitSource.RETRY_INFO, WaitSourc
 hints = st.none() | st.builds(ServerHint, st.none() | st.sampled_from([0.0, 0.125, 3.0]), sources)
 codes = st.sampled_from([*["UNAVAILABLE"] * 5, "UNAUTHENTICATED", "ABORTED", "CANCELLED", "INTERNAL"])
 SETTLED = 20
-"""How many steps there are before an answer, the caller or the channel ends a call: else most lives were short."""
+"""How many steps must pass before an answer, the caller or the channel may end the call; with no minimum, most runs
+would be short."""
 
 
 class Lives(RuleBasedStateMachine):
-    """One call in a world that honours deadlines: an attempt ends by its time, and a timer fires, late at times."""
+    """A random call: its attempts end by their deadlines, and its timers fire, sometimes late."""
 
     @initialize(
         policy=policies,
@@ -52,15 +53,15 @@ class Lives(RuleBasedStateMachine):
         self.late = False
         self.steps = 0
         self.misses = 0
-        self.fresh = True  # the attempt has been asked for, and nobody knows yet whether there is a connection for it
+        self.fresh = True  # the attempt has begun, but may still be told that there is no connection
 
-    # What the shell does with every input.
+    # How the shell handles every input.
 
     def feed(self, given):
         run = self.run
         self.steps += 1
         if run.phase is CallPhase.DONE:
-            return  # the end is final; what was on its way comes too late
+            return  # the end is final; inputs that arrive later are ignored
         waited, before = run.phase is CallPhase.WAITING, len(run.begun)
         run.feed(given)
         if isinstance(given, m.Missed) or (isinstance(given, m.NotConnected) and run.state.missed):
@@ -76,7 +77,7 @@ class Lives(RuleBasedStateMachine):
             assert stays == (run.phase is CallPhase.WAITING)
 
     def begins(self):
-        """Look at an attempt that begins behind the first (RT-7, RT-10)."""
+        """Check the attempt that has just begun, if it is not the first (RT-7, RT-10)."""
         run = self.run
         now, seconds, metadata = run.begun[-1]
         if not run.state.waited:
@@ -110,7 +111,7 @@ class Lives(RuleBasedStateMachine):
         until = run.now + seconds
         for _ in range(1000):
             if self.fresh and run.phase is CallPhase.RUNNING:
-                self.connects(there=True)  # whether it has a connection an attempt is told at once
+                self.connects(there=True)  # the shell reports at once whether there is a connection
             while run.soon:
                 self.soon()
             ends = run.state.attempt_end if run.in_flight else None
@@ -121,7 +122,7 @@ class Lives(RuleBasedStateMachine):
                 run.now = max(run.now, ends)
                 unsent = ends_as == "unsent"
                 self.feed(m.NonOkStatus("UNAVAILABLE" if unsent else ends_as, unsent=unsent))
-            elif late and not self.prompt:  # anything may come between the moment and the timer
+            elif late and not self.prompt:  # other inputs may arrive before a late timer
                 self.late = True
                 run.now = max(run.now, run.timer) + late
                 until = max(until, run.now)
@@ -217,7 +218,8 @@ class Lives(RuleBasedStateMachine):
         self.feed(m.ChannelClosing())
         assert run.phase in {CallPhase.RUNNING, CallPhase.WAITING, CallPhase.DONE}
 
-    # What holds after every step; that there is one attempt, one end, and nothing behind it the driver itself holds.
+    # Invariants after every step. The driver itself checks that there is at most one attempt at a time, and a single
+    # end with nothing but events after it.
 
     @invariant()
     def phase_and_attempt_agree(self):
@@ -247,7 +249,7 @@ class Lives(RuleBasedStateMachine):
             assert run.soon
 
     def teardown(self):
-        """CH-7: once the world lets attempts end, the call does: none is lost."""
+        """CH-7: the call ends once its attempts end; no call is lost."""
         if not hasattr(self, "run"):
             return
         run = self.run

@@ -1,4 +1,4 @@
-"""The machine of a call alone, rule by rule: no grpc, no event loop, no clock but a number."""
+"""The call machine, rule by rule, without grpc or an event loop; the clock is a plain number."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ ALIVE = [running, waiting, sleeping, refreshing, settling, exhausted]
 @pytest.mark.parametrize("phase", CallPhase)
 @pytest.mark.parametrize("kind", INPUTS)
 def test_every_pair_is_in_the_table_or_a_typed_error(phase, kind):
-    """CH-7: a pair of phase and input leads to a phase, or it is an IllegalTransition that names both."""
+    """CH-7: every pair of phase and input is in the table, or raises an `IllegalTransition` that names both."""
     run = REACH[phase]()
     if (phase, kind) in m.transitions():
         run.feed(INPUTS[kind])
@@ -115,14 +115,14 @@ def test_every_pair_is_in_the_table_or_a_typed_error(phase, kind):
 
 
 def test_done_is_final():
-    """CH-7: no input leads out of the end."""
+    """CH-7: no input leads out of DONE."""
     assert {phase for phase, _ in m.transitions()} == set(CallPhase) - {CallPhase.DONE}
 
 
 AT = {"target": TARGET, "method": METHOD, "call_id": CALL_ID}
 RETRIED = CallRetried(**AT, at=BEGAN, attempt=1, code="UNAVAILABLE", delay=0.5, source=WaitSource.SCHEDULE)
 STEPS = {
-    # Each pair of the table, in a call with a policy and no deadline; what a deadline adds stands with RT-7.
+    # The step for each pair in the table, for a call with a policy and no deadline. The tests of RT-7 add deadlines.
     (CallPhase.RUNNING, m.NotConnected): (running, CallPhase.WAITING, [m.Enqueue()]),
     (CallPhase.RUNNING, m.Begun): (running, CallPhase.DONE, [m.Finish(Ending.ATTEMPT)]),
     (CallPhase.RUNNING, m.NoConnection): (running, CallPhase.RUNNING, []),
@@ -168,7 +168,7 @@ def name_of(pair):
 
 @pytest.mark.parametrize("pair", sorted(m.transitions(), key=name_of), ids=name_of)
 def test_step(pair):
-    """CH-7: each pair of the table leads to this phase, with these effects in this order."""
+    """CH-7: each pair in the table leads to the expected phase, with the expected effects in order."""
     reach, phase, effects = STEPS[pair]
     run = reach()
     assert run.feed(INPUTS[pair[1]]) == effects
@@ -179,7 +179,7 @@ def test_step(pair):
 
 
 def test_a_call_on_a_connection():
-    """CH-7: a call with nothing to decide is handed over to its attempt, which is the only one."""
+    """CH-7: for a call with no policy and no buffered requests, the machine finishes when the only attempt begins."""
     run = running(None, timeout=5.0)
     assert run.machine.handed_over
     assert run.begun == [(BEGAN, 5.0, ())]
@@ -191,7 +191,7 @@ def test_a_call_on_a_connection():
 @pytest.mark.parametrize("wait_for_ready", [False, True])
 @pytest.mark.parametrize("failing", [False, True])
 def test_no_connection_yet(wait_for_ready, failing):
-    """CH-3: IDLE and CONNECTING: a call waits. TRANSIENT_FAILURE: it fails, once its caller has it in hand."""
+    """CH-3: a call waits in IDLE and CONNECTING; in TRANSIENT_FAILURE, a fail-fast call is returned and then fails."""
     run = running(None, wait_for_ready=wait_for_ready, timeout=5.0)
     fails = failing and not wait_for_ready
     soon = [m.FailSoon()] if fails else []
@@ -200,7 +200,7 @@ def test_no_connection_yet(wait_for_ready, failing):
 
 
 def test_without_a_deadline_no_timer():
-    """CH-3: a call without a deadline waits as long as it takes."""
+    """CH-3: a call without a deadline waits without a timer."""
     assert waiting(None).effects == [m.Enqueue()]
 
 
@@ -208,14 +208,14 @@ def test_without_a_deadline_no_timer():
 @pytest.mark.parametrize("by_config", [False, True])
 @pytest.mark.parametrize("resolved", [False, True])
 def test_a_dial_that_failed(policy, by_config, resolved):
-    """CH-3, CH-4: a fail-fast call is UNAVAILABLE, whoever says that it fails fast."""
+    """CH-3, CH-4: a failed dial ends a fail-fast call with UNAVAILABLE, whether or not the name has resolved."""
     run = waiting(policy, by_config=by_config)
     effects = run.feed(m.NoConnection(resolved))
     assert effects == [m.CancelTimer(), m.FailAttempt("UNAVAILABLE"), m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
 
 
 def test_the_config_holds_once_the_name_is_resolved():
-    """CH-3: a call that waits only by the service config fails until the name has resolved, and waits from then on."""
+    """CH-3: if only the service config sets `waitForReady`, a failed dial ends the call if the name is unresolved."""
     run = waiting(None, wait_for_ready=True, by_config=True)
     assert run.feed(m.NoConnection(resolved=True)) == []
     assert run.feed(m.NoConnection(resolved=False)) == [
@@ -228,7 +228,7 @@ def test_the_config_holds_once_the_name_is_resolved():
 
 @pytest.mark.parametrize("resolved", [False, True])
 def test_the_call_itself_may_wait_before_the_name_resolves(resolved):
-    """CH-3: a call that says itself that it waits does so, whether the name has resolved or not."""
+    """CH-3: a call made with `wait_for_ready` waits even if the target's name has not resolved yet."""
     run = waiting(None, wait_for_ready=True)
     assert run.feed(m.NoConnection(resolved)) == []
 
@@ -242,7 +242,7 @@ def test_a_call_that_comes_after_a_failed_dial(by_config, resolved):
 
 
 def test_wait_for_ready_outlasts_failures():
-    """CH-3: it waits on through any number of failed dials, and then has its connection."""
+    """CH-3: a wait-for-ready call waits through any number of failed dials, until there is a connection."""
     run = waiting(None, wait_for_ready=True)
     for _ in range(100):
         assert run.feed(m.NoConnection(), 1.0) == []
@@ -250,14 +250,14 @@ def test_wait_for_ready_outlasts_failures():
 
 
 def test_one_deadline_covers_the_wait_and_the_call():
-    """CH-3: the attempt gets what the wait has left of the time."""
+    """CH-3: the time that a call waits for a connection is deducted from the time that its attempt gets."""
     run = waiting(None, timeout=5.0)
     assert run.feed(m.ConnectionReady(), 3.0) == [m.CancelTimer(), m.Begin(2.0, ())]
     assert run.timer is None
 
 
 def test_the_deadline_while_waiting():
-    """CH-4: a call whose time is up while it waits is DEADLINE_EXCEEDED, for want of a connection."""
+    """CH-4: a call whose deadline expires while it waits for a connection fails with DEADLINE_EXCEEDED."""
     run = waiting(None, wait_for_ready=True, timeout=5.0)
     assert run.wake() == [
         m.CancelTimer(),
@@ -270,7 +270,7 @@ def test_the_deadline_while_waiting():
 
 @pytest.mark.parametrize("after", [5.0, 9.0])
 def test_a_connection_that_comes_too_late(after):
-    """CH-3: no attempt begins when the time is up, though the timer has not said so yet."""
+    """CH-3: no attempt begins after the deadline, even if the timer has not fired yet."""
     run = waiting(None, timeout=5.0)
     assert m.FailAttempt("DEADLINE_EXCEEDED") in run.feed(m.ConnectionReady(), after)
     assert len(run.begun) == 1
@@ -278,7 +278,7 @@ def test_a_connection_that_comes_too_late(after):
 
 @pytest.mark.parametrize("timeout", [-1.0, 0.0, math.nan])
 def test_a_deadline_that_has_passed(timeout):
-    """CH-1, CH-3: as in grpc a timeout that is no more, or no number, has passed; the timer fires at once."""
+    """CH-1, CH-3: as in grpc, a timeout that is negative, zero or NaN has expired, and the timer fires at once."""
     run = waiting(None, timeout=timeout)
     assert run.timer <= BEGAN
     assert m.FailAttempt("DEADLINE_EXCEEDED") in run.feed(m.ConnectionReady())
@@ -287,7 +287,7 @@ def test_a_deadline_that_has_passed(timeout):
 
 @pytest.mark.parametrize("wait_for_ready", [False, True])
 def test_peer_that_hangs_up_behind_its_settings(wait_for_ready):
-    """CH-3, CB-7: a fail-fast call waits through one connection that is gone before its turn, not through two."""
+    """CH-3, CB-7: a fail-fast call may miss one connection that is lost before the call can use it, but not two."""
     run = waiting(None, wait_for_ready=wait_for_ready)
     assert run.feed(m.Missed()) == []
     assert run.feed(m.Missed()) == ([] if wait_for_ready else [m.FailSoon()])
@@ -295,7 +295,7 @@ def test_peer_that_hangs_up_behind_its_settings(wait_for_ready):
 
 
 def test_a_connection_that_is_gone_as_the_call_enters():
-    """CH-3: that is a miss like any other, and the call is in the queue again, with its deadline."""
+    """CH-3: if a connection is lost before the call can begin on it, it counts as missed, and the call waits."""
     run = waiting(None, timeout=5.0)
     run.feed(m.ConnectionReady(), 1.0)
     assert run.feed(m.NotConnected()) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue()]
@@ -304,14 +304,14 @@ def test_a_connection_that_is_gone_as_the_call_enters():
 
 
 def test_a_connection_that_is_gone_while_others_fail():
-    """SH-3: a call that asks again while its key is in backoff fails with that, also if it has waited before."""
+    """SH-3: a fail-fast call that needs a new connection fails if its key is in backoff, even if it waited before."""
     run = waiting(None)
     run.feed(m.ConnectionReady(), 1.0)
     assert run.feed(m.NotConnected(failing=True)) == [m.Enqueue(), m.FailSoon()]
 
 
 def test_a_miss_is_forgotten_with_its_attempt():
-    """CH-3: each attempt may miss a connection."""
+    """CH-3: each attempt of a fail-fast call may miss one connection before the attempt fails."""
     run = waiting()
     run.feed(m.Missed())
     run.feed(m.NoConnection())
@@ -322,7 +322,7 @@ def test_a_miss_is_forgotten_with_its_attempt():
 
 
 def test_waiting_is_part_of_the_attempt():
-    """RT-7: what the policy gives an attempt is used up by its wait for a connection, also of a wait-for-ready call."""
+    """RT-7: the wait for a connection uses up the attempt's timeout, even for a wait-for-ready call."""
     run = waiting(OWN_TIME, wait_for_ready=True, timeout=60.0)
     assert run.timer == BEGAN + 1.0
     assert run.feed(m.ConnectionReady(), 0.25) == [m.CancelTimer(), m.Begin(0.75, ())]
@@ -333,11 +333,11 @@ def test_waiting_is_part_of_the_attempt():
     assert run.phase is CallPhase.SLEEPING
 
 
-# A wait-for-ready call that enters a connection as it breaks (CH-3).
+# Wait-for-ready calls that are assigned to a connection as it breaks (CH-3).
 
 
 def test_what_never_left_is_made_again():
-    """CH-3: at once, with what is left of the time; it counts for nothing, and nobody is told."""
+    """CH-3: a call that never left is made again at once with the time remaining, at no cost and without an event."""
     run = running(None, wait_for_ready=True, repeatable=True, timeout=5.0)
     assert run.fail(after=2.0, unsent=True) == [m.Begin(3.0, ())]
     assert run.phase is CallPhase.RUNNING
@@ -349,7 +349,7 @@ def test_what_never_left_is_made_again():
 
 
 def test_what_never_left_counts_as_no_attempt_of_the_policy():
-    """CH-3, RT-1, RT-9: the policy's attempts, its budget and the header are those of calls that were sent."""
+    """CH-3, RT-1, RT-9: an attempt that never left costs nothing; `grpc-previous-rpc-attempts` does not count it."""
     tokens = RetryTokens(RetryBudget(10, 0.1))
     run = running(OWN_TIME, repeatable=True, tokens=tokens)
     run.retry()
@@ -364,7 +364,7 @@ def test_what_never_left_counts_as_no_attempt_of_the_policy():
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("closing", [False, True])
 def test_what_is_made_again(repeatable, unsent, committed, closing):
-    """CH-7, CB-10: only what never left and can be sent again, on an open channel, and uncommitted."""
+    """CH-7, CB-10: a call that never left is made again if it is repeatable and uncommitted and the channel is open."""
     run = running(None, wait_for_ready=True, repeatable=repeatable)
     if committed:
         run.feed(m.Committed())
@@ -375,7 +375,7 @@ def test_what_is_made_again(repeatable, unsent, committed, closing):
 
 @pytest.mark.parametrize("policy", [None, POLICY], ids=["no policy", "policy"])
 def test_what_never_left_until_the_deadline(policy):
-    """CH-4, RT-7: it is not made again when the time is up: like a call that waits, it has met its deadline."""
+    """CH-4, RT-7: a call that never left fails with DEADLINE_EXCEEDED if its deadline has passed."""
     run = running(policy, wait_for_ready=True, repeatable=True, timeout=5.0)
     assert run.fail(after=5.0, unsent=True) == [
         m.CancelTimer(),
@@ -390,7 +390,7 @@ def test_what_never_left_until_the_deadline(policy):
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "UNAUTHENTICATED", "INTERNAL"])
 def test_off_unless_asked_for(code):
-    """RT-1, CH-7: without a policy a failure is the end, whatever it is; no hook is asked, and nobody is told."""
+    """RT-1, CH-7: without a policy any failure ends the call, with no hook and no event."""
     run = running(None, wait_for_ready=True, repeatable=True)
     assert run.fail(code, can_refresh=True, refused=True, hint=AT_ONCE) == [
         m.CancelTimer(),
@@ -400,7 +400,7 @@ def test_off_unless_asked_for(code):
 
 @pytest.mark.parametrize("attempts", [1, 2, 3, 7])
 def test_so_many_attempts(attempts):
-    """RT-1: `max_attempts` counts all of them; behind the last comes the account."""
+    """RT-1: `max_attempts` counts all attempts; when the last attempt fails, the call gives up with `CallExhausted`."""
     run = running(policy_of(max_attempts=attempts))
     for _ in range(attempts - 1):
         run.retry()
@@ -411,7 +411,7 @@ def test_so_many_attempts(attempts):
 
 
 def test_endless():
-    """RT-1: without a number of attempts there are as many as the time allows."""
+    """RT-1: without a maximum number of attempts, a call is retried as long as time allows."""
     run = running(policy_of(max_attempts=None))
     for _ in range(1000):
         run.retry()
@@ -419,19 +419,19 @@ def test_endless():
 
 
 def test_other_codes_are_the_end():
-    """RT-2: what the policy does not list ends the call as it is; there is no account."""
+    """RT-2: a code that the policy does not list ends the call with that code, and no event is emitted."""
     run = running()
     assert run.fail("INTERNAL") == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
     assert run.events == []
 
 
 def test_a_message_that_is_too_large():
-    """RT-2: it is no smaller the next time."""
+    """RT-2: a message that exceeds a size limit is not retried, because it would exceed the limit again."""
     assert running().fail("RESOURCE_EXHAUSTED", oversized=True) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
 
 
 def test_the_schedule():
-    """RT-3: each retry is told, then waited for; it begins when the timer fires, late or not."""
+    """RT-3: each retry is reported, then waits, and begins when the timer fires, even if the timer is late."""
     run = running()
     at = BEGAN
     for attempt, delay in enumerate([0.5, 1.0, 2.0], 1):
@@ -446,7 +446,7 @@ def test_the_schedule():
 
 
 def test_an_early_timer_is_armed_again():
-    """RT-3: a wait is never cut short."""
+    """RT-3: a timer that fires too early does not shorten the wait."""
     run = sleeping()
     assert run.feed(m.CallTimerFired(), 0.25) == [m.ArmTimer(BEGAN + 0.5)]
     assert run.phase is CallPhase.SLEEPING
@@ -454,7 +454,7 @@ def test_an_early_timer_is_armed_again():
 
 
 def test_pushback_of_none():
-    """RT-3: without a wait there is no timer: the next attempt begins in the same step, behind the event."""
+    """RT-3: after a pushback of zero there is no timer; the next attempt begins in the same step, after the event."""
     run = running()
     told, begin = run.fail(hint=AT_ONCE)
     assert (told.event.delay, told.event.source) == (0.0, WaitSource.PUSHBACK)
@@ -463,7 +463,7 @@ def test_pushback_of_none():
 
 
 def test_pushback():
-    """RT-3: the server's wait takes the place of the schedule's, which begins anew."""
+    """RT-3: a pushback replaces the schedule's wait and restarts the schedule."""
     run = running()
     run.retry()
     run.fail(hint=ServerHint(0.125, WaitSource.PUSHBACK))
@@ -484,7 +484,7 @@ def test_pushback():
     ],
 )
 def test_what_the_server_asked_for(hint, server_delay, delay):
-    """RT-3: the event tells the server's wait as asked for, beside the one that the policy makes of it."""
+    """RT-3: the event has the wait that the server asked for, and the actual wait with the policy's jitter and cap."""
     run = running(policy_of(server_delay_jitter=4.0, max_server_delay=10.0), rng=Always(0.5))
     told, *_ = run.fail(hint=hint)
     assert (told.event.server_delay, told.event.delay) == (server_delay, delay)
@@ -494,21 +494,28 @@ def test_what_the_server_asked_for(hint, server_delay, delay):
     ("hint", "asked_by"), [(None, None), (ServerHint(0.5, WaitSource.PUSHBACK), WaitSource.PUSHBACK)]
 )
 def test_who_asked_for_a_wait_past_the_deadline(hint, asked_by):
-    """RT-6: the account names the server's word only where the wait was the server's."""
+    """RT-6: the error attributes the wait to the server only if the server asked for it."""
     run = running(timeout=0.5)
     run.fail(hint=hint)
-    assert run.feed(m.HookDone())[-1].gave_up == GiveUp(Reason.DEADLINE, 0.5, asked_by)
+    assert run.feed(m.HookDone())[-1].gave_up == GiveUp(Reason.DEADLINE, 0.5, asked_by, 0.5)
+
+
+def test_a_slow_hook_does_not_change_the_account():
+    """RT-6: the error gives the time that was left when the call gave up, not the time left after its hook returned."""
+    run = running(timeout=0.5)
+    run.fail()
+    assert run.feed(m.HookDone(), 0.4)[-1].gave_up.left == 0.5
 
 
 def test_the_server_wants_no_retry():
-    """RT-3, RT-6: no attempt follows, and the account says that the server asked for none."""
+    """RT-3, RT-6: if the server asks not to retry, no attempt follows, and the event gives that as the reason."""
     run = exhausted()
     assert [event.reason for event in run.events] == [Reason.STOPPED]
     assert len(run.begun) == 1
 
 
 def test_jitter_comes_from_the_surroundings():
-    """RT-3, CB-11: chance is asked once for each wait, and there only."""
+    """RT-3, CB-11: each wait draws one random number, from the generator that the call was given."""
 
     class Chance:
         asked = 0
@@ -524,11 +531,11 @@ def test_jitter_comes_from_the_surroundings():
     assert chance.asked == 1
 
 
-# A GOAWAY behind which the server saw nothing (gRFC A6).
+# A GOAWAY for a call that the server never processed (gRFC A6).
 
 
 def test_refused():
-    """RT-9, RT-10: made again at once and for nothing, but once only; behind that it is a failure as any other."""
+    """RT-9, RT-10: a refused call is repeated once, at once and at no cost; a second refusal is an ordinary failure."""
     tokens = RetryTokens(RetryBudget(10, 0.1))
     run = running(policy_of(max_attempts=2), tokens=tokens)
     told, begin = run.fail(refused=True)
@@ -544,7 +551,7 @@ def test_refused():
 
 
 def test_refresh():
-    """RT-4: the hook is asked, and the call made again with what it gives, in place of older pairs of those keys."""
+    """RT-4: `refresh_credentials` is called, and the call is repeated with the metadata that it returns."""
     run = running(timeout=60.0)
     assert run.fail("UNAUTHENTICATED", after=0.25, can_refresh=True) == [
         m.ArmTimer(BEGAN + 60.0),
@@ -559,7 +566,7 @@ def test_refresh():
 
 
 def test_renewed_metadata_stay():
-    """RT-4, RT-10: later attempts have them as well, once, beside the number that counts on."""
+    """RT-4, RT-10: later attempts also carry the renewed metadata, without duplicates; the attempt count continues."""
     run = refreshing()
     run.feed(m.HookDone(TOKEN))
     run.retry()
@@ -568,26 +575,26 @@ def test_renewed_metadata_stay():
 
 
 def test_a_refresh_that_renews_nothing():
-    """RT-4: no pairs at all are a renewal too, for credentials that are not metadata."""
+    """RT-4: `refresh_credentials` may return empty metadata, because not all credentials are metadata."""
     run = refreshing()
     run.feed(m.HookDone(()))
     assert run.begun[-1][2] == (("grpc-previous-rpc-attempts", "1"),)
 
 
 def test_a_refresh_that_fails():
-    """RT-4: the call ends with its own error, which is no exhaustion."""
+    """RT-4: if `refresh_credentials` fails, the call ends with the server's error, and `on_exhausted` is not called."""
     run = refreshing(timeout=60.0)
     assert run.feed(m.HookDone()) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
     assert run.events == []
 
 
 def test_nobody_renews():
-    """RT-4: without the hook it is final."""
+    """RT-4: without `refresh_credentials`, UNAUTHENTICATED ends the call."""
     assert running().fail("UNAUTHENTICATED") == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
 
 
 def test_when_an_attempt_began():
-    """RT-4: which run of the hook will do hangs on when the attempt began, its wait for a connection included."""
+    """RT-4: `attempt_began` is the time when the attempt began to wait for a connection, not when it got one."""
     run = sleeping()
     run.wake()
     assert run.state.attempt_began == BEGAN + 0.5
@@ -601,7 +608,7 @@ def test_when_an_attempt_began():
 
 
 def refreshing_again(**how):
-    """Return a call whose new credentials were refused as well; the hook is asked again behind the wait."""
+    """Return a call whose renewed credentials were also rejected, so that the hook will be called after the wait."""
     run = refreshing(**how)
     run.feed(m.HookDone(TOKEN))
     run.fail("UNAUTHENTICATED", can_refresh=True)
@@ -610,7 +617,7 @@ def refreshing_again(**how):
 
 
 def test_refreshed_again_after_the_wait():
-    """RT-4: a later UNAUTHENTICATED waits by the schedule; the hook is asked after the wait, before the attempt."""
+    """RT-4: after a later UNAUTHENTICATED, the call first waits by the schedule, and then calls the hook."""
     run = refreshing(timeout=60.0)
     run.feed(m.HookDone(TOKEN))
     told, timer = run.fail("UNAUTHENTICATED", can_refresh=True)
@@ -628,7 +635,7 @@ def test_refreshed_again_after_the_wait():
 
 
 def test_a_later_refresh_that_fails():
-    """RT-4: the call ends with its own error, as after a first refresh that fails."""
+    """RT-4: if the hook fails the second time, the call ends with the server's error, as after a first failure."""
     run = refreshing_again()
     run.wake()
     assert run.feed(m.HookDone()) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
@@ -636,7 +643,7 @@ def test_a_later_refresh_that_fails():
 
 
 def test_later_refreshes_are_within_the_attempts():
-    """RT-1, RT-4: credentials that are refused again and again use up the policy's attempts."""
+    """RT-1, RT-4: each attempt with rejected credentials counts towards the policy's attempts."""
     run = refreshing()
     run.feed(m.HookDone(TOKEN))
     while run.fail("UNAUTHENTICATED", can_refresh=True) and run.phase is CallPhase.SLEEPING:
@@ -649,7 +656,7 @@ def test_later_refreshes_are_within_the_attempts():
 
 @pytest.mark.parametrize("late", [0.0, 5.0])
 def test_a_later_refresh_has_the_time_of_the_call(late):
-    """RT-4, RT-7: a hook that is asked behind a wait may take what is left of the call's time, and no longer."""
+    """RT-4, RT-7: a credentials hook that runs after a wait has until the call's deadline."""
     run = refreshing_again(timeout=5.0)
     run.wake()
     assert run.timer == BEGAN + 5.0
@@ -657,7 +664,7 @@ def test_a_later_refresh_has_the_time_of_the_call(late):
 
 
 def test_no_hook_behind_a_wait_that_ends_too_late():
-    """RT-4, RT-7: where the deadline passes during the wait, no credentials are renewed: no attempt follows."""
+    """RT-4, RT-7: if the deadline passes during the wait, no attempt follows, so the credentials are not renewed."""
     run = refreshing_again(timeout=1.0)
     told, _, hook = run.wake(late=0.5)
     assert told.event.reason is Reason.DEADLINE
@@ -665,7 +672,7 @@ def test_no_hook_behind_a_wait_that_ends_too_late():
 
 
 def test_a_refresh_that_is_slower_than_the_deadline():
-    """RT-4, RT-7: the call ends at its deadline with its own error."""
+    """RT-4, RT-7: if `refresh_credentials` is still running at the deadline, the call ends with the server's error."""
     run = refreshing(timeout=5.0)
     assert run.wake() == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
     assert run.ended == BEGAN + 5.0
@@ -673,22 +680,22 @@ def test_a_refresh_that_is_slower_than_the_deadline():
 
 @pytest.mark.parametrize("after", [5.0, 9.0])
 def test_credentials_that_come_too_late(after):
-    """RT-4, RT-6, RT-7: a hook that returns when the time is up is followed by the account, and no attempt."""
+    """RT-4, RT-6, RT-7: if the hook returns after the deadline, no attempt follows, and the call gives up."""
     run = refreshing(timeout=5.0)
     told, timer, hook = run.feed(m.HookDone(TOKEN), after)
     assert told.event.reason is Reason.DEADLINE
     assert timer == m.ArmTimer(BEGAN + 5.0)
     assert hook == m.CallHook(Hook.EXHAUSTED, after, Reason.DEADLINE)
     assert len(run.begun) == 1
-    assert run.wake()[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.DEADLINE), 0.0)
+    assert run.wake()[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.DEADLINE))
 
 
-# Conflicts (RT-5), and the end (RT-6).
+# Conflicts (RT-5), and giving up (RT-6).
 
 
 @pytest.mark.parametrize("code", ["ABORTED", "ALREADY_EXISTS"])
 def test_conflict(code):
-    """RT-5: it is not retried; the hook is asked, and then the call ends with its own error."""
+    """RT-5: a conflict is not retried; `on_conflict` is called, and the call ends with the server's error."""
     run = running(timeout=60.0)
     assert run.fail(code, after=0.25) == [m.ArmTimer(BEGAN + 60.0), m.CallHook(Hook.CONFLICT, 0.25)]
     assert run.state.failed == code
@@ -697,14 +704,14 @@ def test_conflict(code):
 
 
 def test_a_conflict_that_the_caller_has_seen():
-    """RT-5, RT-8: behind a response the hook is not asked."""
+    """RT-5, RT-8: `on_conflict` is not called for a committed call."""
     run = running()
     run.feed(m.Committed())
     assert run.fail("ABORTED") == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
 
 
 def test_no_conflict_where_it_is_retried():
-    """RT-5: a policy that is made for ABORTED retries it."""
+    """RT-5: if the policy's codes include ABORTED, that code is retried, and the hook is not called."""
     run = running(policy_of(codes=frozenset({"ABORTED"})))
     run.fail("ABORTED")
     assert run.phase is CallPhase.SLEEPING
@@ -712,7 +719,7 @@ def test_no_conflict_where_it_is_retried():
 
 
 def test_contention():
-    """RT-5: the preset `contention` is made for ABORTED, which is then no conflict; ALREADY_EXISTS still is one."""
+    """RT-5: the preset `contention` retries ABORTED, but ALREADY_EXISTS remains a conflict."""
     run = running(RETRY["contention"])
     for _ in range(6):
         run.retry("ABORTED")
@@ -726,14 +733,14 @@ def test_contention():
 
 
 def test_conflict_until_the_deadline():
-    """RT-5, RT-7: the hook is waited for until then."""
+    """RT-5, RT-7: if `on_conflict` is still running at the deadline, the call ends then."""
     run = settling(timeout=5.0)
     assert run.wake() == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
     assert run.ended == BEGAN + 5.0
 
 
 def test_exhausted():
-    """RT-6: listeners are told, then the hook is asked; the call ends with the account and what is left of time."""
+    """RT-6: a call that gives up emits its event, then calls the hook, and ends with the reason and the time left."""
     run = running(policy_of(max_attempts=2), timeout=60.0, trace_id="trace")
     run.retry()
     told, timer, hook = run.fail("RESOURCE_EXHAUSTED", after=1.0)
@@ -750,26 +757,26 @@ def test_exhausted():
     )
     assert timer == m.ArmTimer(BEGAN + 60.0)
     assert hook == m.CallHook(Hook.EXHAUSTED, 1.5, Reason.ATTEMPTS)
-    finish = m.Finish(Ending.EXHAUSTED, GiveUp(Reason.ATTEMPTS), 57.5)
+    finish = m.Finish(Ending.EXHAUSTED, GiveUp(Reason.ATTEMPTS))
     assert run.feed(m.HookDone(), 1.0) == [m.CancelTimer(), finish]
 
 
 def test_exhausted_without_a_deadline():
-    """RT-6: where no deadline is there is no timer for the hook, and nothing is left of time."""
+    """RT-6: without a deadline, a call that gives up waits for its hook without a timer."""
     run = exhausted()
     assert run.timer is None
-    assert run.feed(m.HookDone()) == [m.CancelTimer(), m.Finish(Ending.EXHAUSTED, GiveUp(Reason.STOPPED), None)]
+    assert run.feed(m.HookDone()) == [m.CancelTimer(), m.Finish(Ending.EXHAUSTED, GiveUp(Reason.STOPPED))]
 
 
 def test_a_hook_that_outlasts_the_deadline():
-    """RT-6, RT-7: the account is the caller's at the deadline, whether the hook has returned or not."""
+    """RT-6, RT-7: if `on_exhausted` is still running at the deadline, the call ends then, with the reason."""
     run = exhausted(timeout=5.0)
-    assert run.wake() == [m.CancelTimer(), m.Finish(Ending.EXHAUSTED, GiveUp(Reason.STOPPED), 0.0)]
+    assert run.wake() == [m.CancelTimer(), m.Finish(Ending.EXHAUSTED, GiveUp(Reason.STOPPED))]
     assert run.ended == BEGAN + 5.0
 
 
 def test_events_say_which_trace():
-    """RT-11: a retry's event has the caller's trace."""
+    """RT-11: a retry event carries the caller's trace id."""
     run = sleeping(trace_id="trace")
     assert [event.trace_id for event in run.events] == ["trace"]
 
@@ -777,7 +784,7 @@ def test_events_say_which_trace():
 @pytest.mark.parametrize("observed", [False, True])
 @pytest.mark.parametrize("retries", [0, 1])
 def test_succeeded(observed, retries):
-    """RT-12: the answer comes first, then the event; a first attempt's only where somebody listens."""
+    """RT-12: the answer precedes the event; success at the first attempt is reported only if there is a listener."""
     run = running()
     for _ in range(retries):
         run.retry()
@@ -787,7 +794,7 @@ def test_succeeded(observed, retries):
 
 
 def test_nobody_is_told_of_a_call_without_a_policy():
-    """RT-12: events are about calls that may be retried."""
+    """RT-12: calls without a policy produce no events."""
     assert running(None, repeatable=True).succeed(observed=True) == [m.Finish(Ending.ATTEMPT)]
 
 
@@ -807,7 +814,7 @@ def test_nobody_is_told_of_a_call_without_a_policy():
     ],
 )
 def test_the_least_bound_holds(timeout, limit, deadline, seconds):
-    """RT-7: the caller's timeout, the service config's and the policy's deadline bound the call as a whole."""
+    """RT-7: the smallest of the caller's timeout, the service config's timeout and the policy's deadline applies."""
     run = running(policy_of(deadline=deadline), timeout=timeout, limit=limit)
     assert run.begun == [(BEGAN, seconds, ())]
     if seconds is not None:
@@ -819,14 +826,14 @@ def test_the_least_bound_holds(timeout, limit, deadline, seconds):
     ("timeout", "seconds", "own"), [(None, 1.0, True), (3.0, 1.0, True), (1.0, 1.0, False), (0.5, 0.5, False)]
 )
 def test_time_for_each_attempt(timeout, seconds, own):
-    """RT-7: an attempt gets what the policy gives it, or what is left of the call's time if that is less."""
+    """RT-7: an attempt gets the policy's timeout, or the call's remaining time if that is less."""
     run = running(OWN_TIME, timeout=timeout)
     assert (run.begun[0][1], run.state.own_timeout) == (seconds, own)
 
 
 @pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])
 def test_an_attempt_that_takes_too_long(code):
-    """RT-7: it is made again, whether we ended it or the server reset it; the event says that its time was up."""
+    """RT-7: an attempt that exceeds its timeout is retried as DEADLINE_EXCEEDED, even if the server cancelled it."""
     run = running(OWN_TIME, timeout=60.0)
     run.fail(code, after=1.0)
     assert run.codes == ["DEADLINE_EXCEEDED"]
@@ -835,17 +842,17 @@ def test_an_attempt_that_takes_too_long(code):
 
 
 def test_a_call_whose_every_attempt_takes_too_long():
-    """RT-6, RT-7: the last attempt's DEADLINE_EXCEEDED is the call's, though its own deadline is far."""
+    """RT-6, RT-7: if the last attempt times out, the call ends in DEADLINE_EXCEEDED, even long before its deadline."""
     run = running(policy_of(max_attempts=2, timeout=1.0), timeout=60.0)
     run.fail("DEADLINE_EXCEEDED", after=1.0)
     run.wake()
     run.fail("DEADLINE_EXCEEDED", after=1.0)
     assert (run.events[-1].code, run.events[-1].reason) == ("DEADLINE_EXCEEDED", Reason.ATTEMPTS)
-    assert run.feed(m.HookDone())[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.ATTEMPTS), 57.5)
+    assert run.feed(m.HookDone())[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.ATTEMPTS))
 
 
 def test_time_for_an_attempt_that_has_answered():
-    """RT-7, RT-8: the time for an attempt bounds the last one too: behind the first response it ends the call."""
+    """RT-7, RT-8: the attempt timeout also applies after the first response, but then it ends the call."""
     run = running(OWN_TIME, timeout=60.0)
     run.feed(m.Committed())
     assert run.fail("DEADLINE_EXCEEDED", after=1.0) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
@@ -854,21 +861,21 @@ def test_time_for_an_attempt_that_has_answered():
 
 @pytest.mark.parametrize("policy", [POLICY, OWN_TIME], ids=["no time of its own", "own time"])
 def test_cancelled_by_the_server_in_its_time(policy):
-    """RT-2, RT-7: CANCELLED that comes before the attempt's time is up is the server's word, and the call's end."""
+    """RT-2, RT-7: CANCELLED before the attempt's time is up comes from the server, and ends the call."""
     run = running(policy)
     assert run.fail("CANCELLED", after=0.75) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
     assert run.state.failed == "CANCELLED"
 
 
 def test_one_attempt_that_meets_the_deadline():
-    """RT-7: the call's own deadline ends the first attempt as on a plain channel: there is nothing to account for."""
+    """RT-7: if the first attempt exceeds the call's deadline, the call ends as on a plain channel, with no event."""
     run = running(timeout=5.0)
     assert run.fail("DEADLINE_EXCEEDED", after=5.0) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
 
 
 @pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])
 def test_a_later_attempt_that_meets_the_deadline(code):
-    """RT-6, RT-7: behind a retry it is accounted for, also where the server resets the attempt as the time is up."""
+    """RT-6, RT-7: a call gives up if a later attempt exceeds the deadline, even if the server cancelled it."""
     run = running(timeout=5.0)
     run.retry()
     told, *_, hook = run.fail(code, after=4.5)
@@ -877,35 +884,35 @@ def test_a_later_attempt_that_meets_the_deadline(code):
 
 
 def test_a_wait_past_the_deadline():
-    """RT-3, RT-7: a wait that leaves no time is not begun; the account says how long it would have been."""
+    """RT-3, RT-7: a wait that would end after the deadline is not started; the outcome gives the wait's length."""
     run = running(timeout=0.5)
     run.fail()
     assert run.phase is CallPhase.DECIDING
-    assert run.feed(m.HookDone())[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.DEADLINE, 0.5), 0.5)
+    assert run.feed(m.HookDone())[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.DEADLINE, 0.5, None, 0.5))
 
 
 @pytest.mark.parametrize("late", [0.5, 10.0])
 def test_woken_too_late(late):
-    """CB-12, RT-7: a loop that was blocked until the deadline or beyond makes no further attempt, and says why."""
+    """CB-12, RT-7: if the loop was blocked past the deadline, no attempt follows; the given reason is the deadline."""
     run = sleeping(timeout=1.0)
     told, timer, hook = run.wake(late)
     assert told.event.reason is Reason.DEADLINE
     assert (timer, hook) == (m.ArmTimer(BEGAN + 1.0), m.CallHook(Hook.EXHAUSTED, 0.5 + late, Reason.DEADLINE))
     assert len(run.begun) == 1
-    assert run.wake()[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.DEADLINE), 0.0)
+    assert run.wake()[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.DEADLINE))
 
 
 def test_woken_just_in_time():
-    """RT-7: what is left of the time is the attempt's, however little."""
+    """RT-7: an attempt gets the remaining time, even if that is very little."""
     run = sleeping(timeout=1.0)
     assert run.wake(0.25)[-1][0] == 0.25
 
 
-# What the caller has seen (RT-8).
+# Committed calls (RT-8).
 
 
 def test_committed():
-    """RT-8: a failure behind something that the caller has seen is the end."""
+    """RT-8: a failure after part of the response has reached the caller ends the call."""
     run = running()
     assert run.feed(m.Committed()) == []
     assert run.fail() == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
@@ -914,28 +921,28 @@ def test_committed():
 
 @pytest.mark.parametrize("reach", [sleeping, refreshing])
 def test_committed_to_what_has_failed(reach):
-    """RT-8: a caller that sees something of an attempt after it failed gets that attempt's end."""
+    """RT-8: if the caller receives part of an attempt that has already failed, the call ends with that failure."""
     run = reach(timeout=60.0)
     assert run.feed(m.Committed()) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
 
 
 @pytest.mark.parametrize(("reach", "ending"), [(settling, Ending.ATTEMPT), (exhausted, Ending.EXHAUSTED)])
 def test_committed_to_what_is_over(reach, ending):
-    """RT-8: where no attempt follows anyway, the hook is still waited for."""
+    """RT-8: committing a call that will not be retried anyway has no effect; the call still waits for its hook."""
     run = reach()
     assert run.feed(m.Committed()) == []
     assert run.feed(m.HookDone())[-1].ending is ending
 
 
 def test_committed_while_waiting():
-    """RT-8: requests past the limit bind a call that waits to the attempt that it waits for."""
+    """RT-8: a pending call whose requests exceed the buffer is committed to the attempt that it waits for."""
     run = waiting()
     run.feed(m.Committed())
     assert run.feed(m.NoConnection())[-1] == m.Finish(Ending.ATTEMPT)
 
 
 def test_committed_stays():
-    """RT-8: an attempt that waited for its connection is as committed as before."""
+    """RT-8: waiting for a connection does not undo the commitment."""
     run = waiting()
     run.feed(m.Committed())
     run.feed(m.ConnectionReady())
@@ -946,7 +953,7 @@ def test_committed_stays():
 
 
 def test_what_costs_a_token():
-    """RT-9: a failure that is retried costs one, an answer brings its share back; other failures are free."""
+    """RT-9: a retried failure costs one token, an answer returns `token_ratio`, and other failures cost nothing."""
     tokens = RetryTokens(RetryBudget(10, 0.5))
     run = running(tokens=tokens)
     run.retry()
@@ -958,7 +965,7 @@ def test_what_costs_a_token():
 
 
 def test_no_budget():
-    """RT-9: the failure is paid for first; with half of the tokens or less there is no retry."""
+    """RT-9: a failure costs its token before the check; with at most half of the tokens left, there is no retry."""
     tokens = RetryTokens(RetryBudget(4, 0.1))
     run = running(tokens=tokens)
     run.retry()
@@ -969,7 +976,7 @@ def test_no_budget():
 
 
 def test_calls_without_a_policy_leave_the_budget_alone():
-    """RT-9: what is never retried neither pays nor earns."""
+    """RT-9: calls without a policy neither cost nor return tokens."""
     tokens = RetryTokens(RetryBudget(4, 0.5))
     running(tokens=tokens).fail()
     running(None, repeatable=True, tokens=tokens).fail()
@@ -978,7 +985,7 @@ def test_calls_without_a_policy_leave_the_budget_alone():
 
 
 def test_a_method_that_is_never_retried_leaves_the_budget_alone():
-    """RT-9: a call of one attempt takes no token from those that can be retried."""
+    """RT-9: calls whose policy allows only one attempt cost no tokens."""
     tokens = RetryTokens(RetryBudget(4, 0.5))
     running(policy_of(max_attempts=1), tokens=tokens).fail()
     running(policy_of(max_attempts=1), tokens=tokens).fail(hint=STOP)
@@ -989,14 +996,14 @@ def test_a_method_that_is_never_retried_leaves_the_budget_alone():
     ("code", "hint", "left"), [("INTERNAL", STOP, 3), ("UNAVAILABLE", STOP, 3), ("INTERNAL", AT_ONCE, 4)]
 )
 def test_a_server_that_wants_no_retry_costs_a_token(code, hint, left):
-    """RT-9: whatever the code; and one token, not two."""
+    """RT-9: a failure that the server asks not to retry costs one token, regardless of its code."""
     tokens = RetryTokens(RetryBudget(4, 0.5))
     running(tokens=tokens).fail(code, hint=hint)
     assert tokens.left == left
 
 
 def test_a_committed_failure_costs_a_token():
-    """RT-8, RT-9: a failure that could have been retried is one, also where the caller has seen something of it."""
+    """RT-8, RT-9: a retryable failure costs a token even if the call is committed."""
     tokens = RetryTokens(RetryBudget(4, 0.5))
     run = running(tokens=tokens)
     run.feed(m.Committed())
@@ -1005,7 +1012,7 @@ def test_a_committed_failure_costs_a_token():
 
 
 def by_the_gRFC(tokens, calls, attempts):  # noqa: N802
-    """Return how many attempts each of some calls gets that all fail, by gRFC A6: a retry needs more than half."""
+    """Return how many attempts each call gets by gRFC A6 if all fail: a retry needs more than half of the tokens."""
     left, made = tokens, []
     for _ in range(calls):
         for attempt in range(1, attempts + 1):
@@ -1018,7 +1025,7 @@ def by_the_gRFC(tokens, calls, attempts):  # noqa: N802
 
 @pytest.mark.parametrize(("most", "attempts"), [(4, 2), (5, 2), (10, 3), (10, 9), (1, 2)])
 def test_calls_that_share_a_budget(most, attempts):
-    """RT-9: calls that all fail get the attempts that gRFC A6 gives them."""
+    """RT-9: calls that share a budget and all fail get as many attempts as gRFC A6 allows."""
     tokens, made = RetryTokens(RetryBudget(most, 0.1)), []
     for _ in range(10):
         run = running(policy_of(max_attempts=attempts), tokens=tokens)
@@ -1030,7 +1037,7 @@ def test_calls_that_share_a_budget(most, attempts):
 
 
 def test_the_budget_comes_back():
-    """RT-9: each answer brings `token_ratio` back, and with more than half of the tokens there are retries again."""
+    """RT-9: each answer returns `token_ratio`, and retries resume once more than half of the tokens are left."""
     tokens = RetryTokens(RetryBudget(4, 0.5))
 
     def attempts():
@@ -1047,22 +1054,22 @@ def test_the_budget_comes_back():
     assert attempts() == 1  # 1
     answers(4)  # 1.5, 2, 2.5, 3
     assert attempts() == 1  # 2
-    answers(13)  # 4, and never more than all
+    answers(13)  # 4, the maximum
     assert attempts() == 2  # 3, 2
 
 
 def test_a_wait_that_failed_costs_a_token():
-    """RT-9: an attempt that got no connection is a failure as any other."""
+    """RT-9: an attempt that fails for lack of a connection costs a token."""
     tokens = RetryTokens(RetryBudget(10, 0.5))
     waiting(tokens=tokens).feed(m.NoConnection())
     assert tokens.left == 9
 
 
-# What each attempt says (RT-10).
+# The attempt number in the metadata (RT-10).
 
 
 def test_previous_attempts():
-    """RT-10: attempts after the first say how many were before them, in one pair."""
+    """RT-10: each attempt after the first carries the number of previous attempts, as a single metadata pair."""
     run = running()
     for _ in range(3):
         run.retry()
@@ -1072,7 +1079,7 @@ def test_previous_attempts():
 
 
 def test_an_attempt_that_got_no_connection_counts():
-    """RT-10: the number is that of the client's attempts, also of those that no server saw."""
+    """RT-10: the number of previous attempts includes attempts that no server saw."""
     run = waiting()
     run.feed(m.NoConnection())
     run.wake()
@@ -1080,12 +1087,12 @@ def test_an_attempt_that_got_no_connection_counts():
     assert run.feed(m.ConnectionReady()) == [m.CancelTimer(), m.Begin(None, (("grpc-previous-rpc-attempts", "1"),))]
 
 
-# How it ends before its time (CH-1, CB-10).
+# Cancelled and closed calls (CH-1, CB-10).
 
 
 @pytest.mark.parametrize("reach", ALIVE)
 def test_cancelled(reach):
-    """CH-1: whenever a call is cancelled, that is its end, and that of the attempt that runs."""
+    """CH-1: cancelling a call ends it in any phase, along with its running attempt."""
     run = reach(timeout=60.0)
     was_running = run.in_flight
     effects = run.feed(m.CancelRequested())
@@ -1098,7 +1105,7 @@ def test_cancelled(reach):
 
 @pytest.mark.parametrize("reach", ALIVE)
 def test_closing(reach):
-    """CB-10: a call between two attempts ends with the channel; one that runs or waits has the channel's grace."""
+    """CB-10: closing the channel ends a call between two attempts; a running or pending call gets the grace period."""
     run = reach(timeout=60.0)
     run.around.closing = True
     effects = run.feed(m.ChannelClosing())
@@ -1110,7 +1117,7 @@ def test_closing(reach):
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "UNAUTHENTICATED", "ABORTED"])
 def test_a_failure_within_the_grace(code):
-    """CB-10: nothing is repeated in a channel that closes, no hook is asked, and nobody is told."""
+    """CB-10: while the channel closes, a failure causes no retry, no hook and no event."""
     tokens = RetryTokens(RetryBudget(10, 0.1))
     run = running(repeatable=True, tokens=tokens)
     run.around.closing = True
@@ -1120,7 +1127,7 @@ def test_a_failure_within_the_grace(code):
 
 
 def test_closed_in_the_moment_of_a_failure():
-    """CB-10: a channel that is closed right behind an attempt's failure, before anything followed, ends the call."""
+    """CB-10: closing the channel right after an attempt has failed ends the call."""
     run = running()
     run.fail(after=0.25)
     run.around.closing = True
@@ -1129,14 +1136,14 @@ def test_closed_in_the_moment_of_a_failure():
 
 
 def test_an_attempt_that_cannot_be_made():
-    """CH-1: what making a later attempt raises is the caller's."""
+    """CH-1: if a later attempt cannot be made, the exception goes to the caller."""
     run = running(timeout=60.0)
     run.retry()
     assert run.feed(m.AttemptBroken()) == [m.CancelTimer(), m.Finish(Ending.BROKEN)]
 
 
 def test_what_is_remembered_of_a_decision():
-    """RT-3: the state is a value: what was decided stands in it until it is done, and no longer."""
+    """RT-3: the state keeps a decision until it has been carried out, and no longer."""
     run = sleeping()
     assert isinstance(run.state.following, Retry)
     assert run.state.failed == "UNAVAILABLE"
@@ -1148,7 +1155,7 @@ def test_what_is_remembered_of_a_decision():
 
 
 def test_a_step_changes_nothing_but_its_result():
-    """CH-7: the machine is a function: the same state and input lead to the same state and effects."""
+    """CH-7: the machine is a pure function: the same state and input always give the same state and effects."""
     run = running(timeout=5.0)
     for given in (m.NotConnected(), m.NonOkStatus("UNAVAILABLE"), m.OkStatus(observed=True)):
         one, other = (run.machine.step(run.state, given, 101.0, run.around) for _ in range(2))

@@ -1,4 +1,4 @@
-"""The requests that may have to be sent again."""
+"""The buffer for requests that may have to be sent again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def filled(*requests, limit=100):
 
 
 def test_empty():
-    """RT-8: at the beginning nothing was said, and more may follow."""
+    """RT-8: a new buffer contains no requests and is not closed."""
     buffer = ReplayBuffer(100)
 
     assert (buffer.end, buffer.closed) == (0, False)
@@ -26,7 +26,7 @@ def test_empty():
 
 
 def test_in_order():
-    """RT-8: each attempt gets the requests in the order in which they were written, from the first."""
+    """RT-8: every attempt gets all requests from the first on, in the order in which they were written."""
     buffer = filled(b"a", b"", b"ccc")
 
     assert buffer.end == 3
@@ -44,7 +44,7 @@ def test_in_order():
     ],
 )
 def test_limit(limit, sizes, all_kept):
-    """RT-8: up to the limit all can be sent again, beyond it not; what has just come can be sent once all the same."""
+    """RT-8: the buffer reports when the limit is exceeded, but still returns every request."""
     buffer = ReplayBuffer(limit)
 
     assert [buffer.add(bytes(size)) for size in sizes] == all_kept
@@ -52,7 +52,7 @@ def test_limit(limit, sizes, all_kept):
 
 
 def test_released():
-    """RT-8: what nobody will send again is let go; numbers stay what they are."""
+    """RT-8: released requests are discarded, and the remaining requests keep their numbers."""
     buffer = filled(b"a", b"b", b"c")
     buffer.release(2)
 
@@ -66,7 +66,7 @@ def test_released():
 
 
 def test_room_again():
-    """RT-8: what was let go takes no room: a stream that is committed may go on for ever."""
+    """RT-8: released requests take up no space, so a committed stream can continue for ever."""
     buffer = ReplayBuffer(10)
     for number in range(1000):
         assert buffer.add(bytes(10))
@@ -76,7 +76,7 @@ def test_room_again():
 
 
 class Model:
-    """All requests in a list, and from where on they are kept."""
+    """A model of the buffer: a list of all requests, and the number of the first request that is kept."""
 
     def __init__(self, limit):
         self.limit = limit
@@ -96,10 +96,10 @@ steps = st.tuples(st.just("add"), st.binary(max_size=12)) | st.tuples(st.just("r
 
 @given(limit=st.integers(0, 60), steps=st.lists(steps, max_size=40))
 def test_as_the_model(limit, steps):
-    """RT-8: over any series of requests and releases the buffer holds what a plain list would."""
+    """RT-8: after any series of requests and releases, the buffer holds what a plain list would."""
     buffer, model = ReplayBuffer(limit), Model(limit)
     for name, drawn in steps:
-        argument = drawn if name == "add" else round(drawn * len(model.requests))  # nobody lets go what has not come
+        argument = drawn if name == "add" else round(drawn * len(model.requests))  # of those added
         assert getattr(buffer, name)(argument) == getattr(model, name)(argument)
         assert buffer.end == len(model.requests)
         kept = range(model.first, buffer.end)

@@ -1,4 +1,4 @@
-"""What a server says of the next attempt, in every form, and in none that can be read."""
+"""Server hints in every form, including malformed ones."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def stop(source=WaitSource.PUSHBACK):
     ],
 )
 def test_pushback(value, delay):
-    """RT-3: a number of milliseconds of at least 0 is the wait."""
+    """RT-3: a pushback of zero or more milliseconds is the wait."""
     assert heard((PUSHBACK, value)) == ServerHint(delay, WaitSource.PUSHBACK)
 
 
@@ -70,7 +70,7 @@ def test_pushback(value, delay):
     "value",
     [
         *("-1", "-250", "-2147483648", "-2147483649"),
-        "-9223372036854775808",  # what grpcio's core makes of everything that it cannot read itself
+        "-9223372036854775808",  # grpcio's core replaces every value that it cannot parse with this
         *("2147483648", "4294967296", "9999999999", "99999999999", "9223372036854775807", "1" * 5000),
         *("abc", "", " ", "-", "--1", "+250", " 250", "250 ", "250ms", "0.25", "2.5e2", "1,000", "1_000", "0x10"),
         *("nan", "inf", "٢٥٠", "²⁵⁰", "२५०", "250\n", "\x00"),
@@ -79,12 +79,12 @@ def test_pushback(value, delay):
     ids=ascii,
 )
 def test_no_pushback(value):
-    """RT-3: what is negative, is no 32-bit number or is none at all means no retry."""
+    """RT-3: a pushback that is negative, exceeds 32 bits or is not a number means no retry."""
     assert heard((PUSHBACK, value)) == stop()
 
 
 class Pusher(Echo):
-    """Fails, and pushes back with the request's text."""
+    """A server that fails each call with the request's text as pushback."""
 
     async def Unary(self, request, context):  # noqa: N802
         await context.abort(grpc.StatusCode.UNAVAILABLE, "busy", ((PUSHBACK, request.text), (RETRY_AFTER, "5")))
@@ -98,7 +98,7 @@ class Pusher(Echo):
     ],
 )
 async def test_pushback_through_grpc(sent, delay):
-    """RT-3: the core reads this trailer and writes it anew: what reaches us still means what the server said."""
+    """RT-3: the core parses and rewrites the pushback trailer without changing its meaning."""
     async with serving(Pusher()) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await EchoStub(channel).Unary(Message(text=sent), timeout=20)
@@ -155,7 +155,7 @@ OTHERS = [
     ],
 )
 def test_retry_info(seconds, nanos, delay):
-    """RT-3: a RetryInfo's delay is the wait, to the nanosecond; a negative one is over."""
+    """RT-3: the delay of a RetryInfo is the wait, to the nanosecond; a negative delay means no wait."""
     word = heard(status(retry_info(seconds, nanos)))
 
     assert word == ServerHint(delay, WaitSource.RETRY_INFO)
@@ -164,7 +164,7 @@ def test_retry_info(seconds, nanos, delay):
 
 @pytest.mark.parametrize("place", range(len(OTHERS) + 1))
 def test_retry_info_among_others(place):
-    """RT-3: it is found wherever it stands among the details; of two the first counts."""
+    """RT-3: a RetryInfo is found anywhere among the details, and the first of two counts."""
     details = [*OTHERS[:place], retry_info(2), *OTHERS[place:], retry_info(9)]
 
     assert heard(status(*details)) == ServerHint(2.0, WaitSource.RETRY_INFO)
@@ -172,7 +172,7 @@ def test_retry_info_among_others(place):
 
 @pytest.mark.parametrize("type_url", ["type.googleapis.com/google.rpc.RetryInfo", "example.com/x/google.rpc.RetryInfo"])
 def test_retry_info_of_any_origin(type_url):
-    """RT-3: what an Any holds is named by the end of its URL."""
+    """RT-3: the type of a detail is the last part of its `type_url`; the parts before it do not matter."""
     value = error_details_pb2.RetryInfo(retry_delay=duration(4)).SerializeToString()
 
     assert heard(status(any_pb2.Any(type_url=type_url, value=value))).delay == 4.0
@@ -182,7 +182,7 @@ def test_retry_info_of_any_origin(type_url):
     "details", [(), OTHERS, [packed(error_details_pb2.RetryInfo())]], ids=["none", "others", "empty"]
 )
 def test_no_retry_info(details):
-    """RT-3: a rich status without a delay says nothing of the wait; a RetryInfo that names none does not either."""
+    """RT-3: a rich status without a RetryInfo gives no hint, and neither does a RetryInfo without a delay."""
     assert heard(status(*details)) is None
 
 
@@ -195,13 +195,13 @@ def test_no_retry_info(details):
         b"garbage",
         status(retry_info(3))[1][:-1],
         status(any_pb2.Any(type_url="type.googleapis.com/google.rpc.RetryInfo", value=b"\xff\xff"))[1],
-        b"\x12\x02\xff\xfe" + status(retry_info(3))[1],  # a message that is no UTF-8
+        b"\x12\x02\xff\xfe" + status(retry_info(3))[1],  # a message that is not UTF-8
         "text",
         "",
     ],
 )
 def test_garbage_for_a_status(value):
-    """RT-3: what is no status is nobody's word; no error of protobuf's reaches the call."""
+    """RT-3: a malformed rich status is ignored; protobuf's errors do not reach the call."""
     assert heard((DETAILS, value)) is None
     assert heard((DETAILS, value), (RETRY_AFTER, "5")) == ServerHint(5.0, WaitSource.RETRY_AFTER)
 
@@ -214,7 +214,7 @@ def test_garbage_for_a_status(value):
     [("0", 0.0), ("1", 1.0), ("120", 120.0), ("007", 7.0), ("86400", 86400.0), ("9999999999", 9_999_999_999.0)],
 )
 def test_seconds(value, delay):
-    """RT-3: `retry-after` may be a number of seconds, however absurd: `max_server_delay` and the deadline bound it."""
+    """RT-3: `retry-after` may be any number of seconds; `max_server_delay` and the deadline limit it later."""
     assert heard((RETRY_AFTER, value)) == ServerHint(delay, WaitSource.RETRY_AFTER)
 
 
@@ -222,7 +222,7 @@ LAST = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - NOW).total_seconds()
 IN_90_S = [
     "Fri, 31 Jul 2026 12:01:30 GMT",  # RFC 9110's own form
     "Friday, 31-Jul-26 12:01:30 GMT",  # RFC 850's
-    "Fri Jul 31 12:01:30 2026",  # asctime's, which is GMT without saying so
+    "Fri Jul 31 12:01:30 2026",  # asctime's, which is GMT although it does not say so
     "31 Jul 2026 12:01:30 GMT",
     "Fri, 31 Jul 2026 14:01:30 +0200",
     "Fri, 31 Jul 2026 12:01:30 -0000",
@@ -233,7 +233,7 @@ IN_90_S = [
 
 @pytest.fixture
 def far_from_greenwich(monkeypatch):
-    """Move this process to another time zone for the while."""
+    """Set another time zone for this process during the test."""
     monkeypatch.setenv("TZ", "XXX-5:30")
     time.tzset()
     yield
@@ -244,7 +244,7 @@ def far_from_greenwich(monkeypatch):
 @pytest.mark.usefixtures("far_from_greenwich")
 @pytest.mark.parametrize("value", IN_90_S)
 def test_date(value):
-    """RT-3: or a date, in each form that HTTP knows; where this machine stands does not matter."""
+    """RT-3: `retry-after` may be a date in any form that HTTP allows; the local time zone has no effect."""
     assert time.timezone == -5.5 * 3600
     assert heard((RETRY_AFTER, value)) == ServerHint(90.0, WaitSource.RETRY_AFTER)
 
@@ -262,7 +262,7 @@ def test_date(value):
     ],
 )
 def test_past_and_far_future(value, delay):
-    """RT-3: a date in the past is now, and one in the far future is as far as it says."""
+    """RT-3: a date in the past means no wait, and a date in the far future is not capped."""
     assert heard((RETRY_AFTER, value)) == ServerHint(delay, WaitSource.RETRY_AFTER)
 
 
@@ -286,12 +286,12 @@ def test_past_and_far_future(value, delay):
     ids=lambda value: ascii(value)[:40],
 )
 def test_no_retry_after(value):
-    """RT-3: what is neither seconds nor a date says nothing: the schedule holds."""
+    """RT-3: a `retry-after` that is neither a number of seconds nor a date is ignored."""
     assert heard((RETRY_AFTER, value)) is None
 
 
 def test_only_a_date_asks_the_time():
-    """CB-12: the wall clock counts only where the server said a date."""
+    """CB-12: the wall clock is read only if the server gave a date."""
 
     def never():
         raise AssertionError("nobody asked for the date")
@@ -308,13 +308,13 @@ def test_only_a_date_asks_the_time():
 
 @given(moment=st.integers(0, 253_402_300_799).map(lambda at: datetime.fromtimestamp(at, UTC)))
 def test_dates_as_they_are_sent(moment):
-    """RT-3: every date that a server formats by the book is read as that moment."""
+    """RT-3: every date in the standard HTTP format is read correctly."""
     expected = max(timedelta(0), moment - NOW).total_seconds()
 
     assert heard((RETRY_AFTER, format_datetime(moment, usegmt=True))).delay == expected
 
 
-# The order.
+# Precedence.
 
 PUSHED, INFO, AFTER = (PUSHBACK, "250"), status(retry_info(3)), (RETRY_AFTER, "5")
 
@@ -327,18 +327,18 @@ PUSHED, INFO, AFTER = (PUSHBACK, "250"), status(retry_info(3)), (RETRY_AFTER, "5
         ([INFO, AFTER], [], 3.0, WaitSource.RETRY_INFO),
         ([AFTER, INFO], [], 3.0, WaitSource.RETRY_INFO),
         ([AFTER], [], 5.0, WaitSource.RETRY_AFTER),
-        ([(PUSHBACK, "abc"), INFO, AFTER], [], None, WaitSource.PUSHBACK),  # unreadable, yet said
+        ([(PUSHBACK, "abc"), INFO, AFTER], [], None, WaitSource.PUSHBACK),  # malformed, but present
         ([status(), AFTER], [], 5.0, WaitSource.RETRY_AFTER),
         ([], [AFTER], 5.0, WaitSource.RETRY_AFTER),
         ([(RETRY_AFTER, "7")], [AFTER], 7.0, WaitSource.RETRY_AFTER),
         ([PUSHED], [AFTER], 0.25, WaitSource.PUSHBACK),
         ([INFO], [AFTER], 3.0, WaitSource.RETRY_INFO),
-        ([AFTER], [(PUSHBACK, "abc"), INFO], 5.0, WaitSource.RETRY_AFTER),  # both are trailers
+        ([AFTER], [(PUSHBACK, "abc"), INFO], 5.0, WaitSource.RETRY_AFTER),  # both count only as trailers
         ([(RETRY_AFTER, "7"), AFTER], [], 5.0, WaitSource.RETRY_AFTER),
     ],
 )
 def test_order(trailing, initial, delay, source):
-    """RT-3: pushback, else RetryInfo, else `retry-after`, which may come ahead of the trailers, from a proxy."""
+    """RT-3: pushback precedes RetryInfo, which precedes `retry-after`, the only one allowed in initial metadata."""
     assert read_hint(trailing, initial, wall_clock) == ServerHint(delay, source)
 
 
@@ -352,19 +352,19 @@ def test_order(trailing, initial, delay, source):
     ],
 )
 def test_nothing_said(trailing, initial):
-    """RT-3: without any of the three the server says nothing; pushback and RetryInfo are trailers."""
+    """RT-3: metadata without the three keys gives no hint; pushback and RetryInfo count only in the trailers."""
     assert read_hint(trailing, initial, wall_clock) is None
 
 
 def test_any_iterable():
-    """RT-3: metadata may be any iterable of pairs, and is gone through once."""
+    """RT-3: the metadata may be iterators, because each is read only once."""
     after = ServerHint(5.0, WaitSource.RETRY_AFTER)
 
     assert read_hint(iter([AFTER]), iter([]), wall_clock) == after
     assert read_hint(iter([]), iter([AFTER]), wall_clock) == after
 
 
-# Nothing that a server sends raises.
+# Arbitrary metadata.
 
 keys = st.sampled_from([PUSHBACK, DETAILS, RETRY_AFTER]) | st.text(max_size=10)
 numbers = st.integers().map(str) | st.floats().map(str)
@@ -385,7 +385,7 @@ metadata = st.lists(st.tuples(keys, values), max_size=6)
 @example(trailing=[(RETRY_AFTER, "Fri, 31 Jul 2026 12:01:30 GMT")], initial=[], now=-1e12)
 @example(trailing=[(DETAILS, b"\x12\x02\xff\xfe")], initial=[(RETRY_AFTER, "1" * 4400)], now=0.0)
 def test_whatever_is_sent(trailing, initial, now):
-    """RT-3: no metadata whatsoever raise, and no wait is negative, infinite or no number."""
+    """RT-3: no metadata makes `read_hint` raise an exception, and no wait is negative, infinite or NaN."""
     word = read_hint(trailing, initial, lambda: now)
 
     if word is None:
@@ -399,7 +399,7 @@ def test_whatever_is_sent(trailing, initial, now):
 
 @given(value=st.text() | st.binary() | numbers)
 def test_any_pushback(value):
-    """RT-3: of a pushback, whatever it is, there is always a word: a wait of up to 2**31 ms, or a stop."""
+    """RT-3: any pushback value produces a hint: a wait below 2**31 ms, or no retry."""
     word = heard((PUSHBACK, value))
 
     assert word.source is WaitSource.PUSHBACK
@@ -407,12 +407,12 @@ def test_any_pushback(value):
     assert word.delay is None or 0 <= word.delay <= 2147483.647
 
 
-# Without the extra.
+# Without the extra `status`.
 
 
 @pytest.fixture
 def fresh():
-    """Let the messages be looked for anew."""
+    """Clear the cache of imported protobuf messages before and after the test."""
     server_word._messages.cache_clear()
     yield
     server_word._messages.cache_clear()
@@ -420,8 +420,8 @@ def fresh():
 
 @pytest.mark.parametrize("missing", ["google.rpc", "google.protobuf.message"])
 def test_a_package_is_missing(fresh, monkeypatch, missing):
-    """RT-3: without googleapis-common-protos, or protobuf itself, RetryInfo is passed over and the rest is heard."""
-    monkeypatch.setitem(sys.modules, missing, None)  # as Python marks what it could not find
+    """RT-3: without googleapis-common-protos or protobuf, RetryInfo is ignored, and the other hints still work."""
+    monkeypatch.setitem(sys.modules, missing, None)  # makes importing it raise ImportError
 
     assert heard(INFO) is None
     assert heard(INFO, AFTER) == ServerHint(5.0, WaitSource.RETRY_AFTER)
@@ -430,7 +430,7 @@ def test_a_package_is_missing(fresh, monkeypatch, missing):
 
 @pytest.fixture
 def bare(tmp_path):
-    """Return the path of a folder that holds this library and what it needs, and no more."""
+    """Return the path of a folder with only this library and its dependencies."""
     for name in ("grpc", "typing_extensions"):
         origin = Path(find_spec(name).origin)
         source = origin.parent if origin.name == "__init__.py" else origin
@@ -440,7 +440,7 @@ def bare(tmp_path):
 
 
 def test_without_the_extra(bare):
-    """RT-3: where grpcio alone is installed, RetryInfo is not looked for, and nothing else is missing."""
+    """RT-3: with grpcio alone installed, the library works and ignores RetryInfo."""
     code = (
         f"import sys; sys.path.insert(0, {str(bare)!r})\n"
         "import importlib.util, time\n"
@@ -450,7 +450,7 @@ def test_without_the_extra(bare):
         f"print(read_hint([{INFO!r}], [], time.time))\n"
         f"print(read_hint([{INFO!r}, {AFTER!r}], [], time.time))\n"
     )
-    command = [sys.executable, "-I", "-S", "-c", code]  # without the packages of this installation
+    command = [sys.executable, "-I", "-S", "-c", code]  # without this installation's packages
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 
     assert done.stdout.splitlines() == [
@@ -461,7 +461,7 @@ def test_without_the_extra(bare):
 
 
 def test_protobuf_in_python():
-    """RT-3: protobuf's implementation in Python raises other errors for garbage; they do not reach the call either."""
+    """RT-3: errors of protobuf's pure-Python implementation do not reach the call either."""
     code = (
         "from google.protobuf.internal import api_implementation\n"
         "from grpc_backoff.calls.server_hint import read_hint\n"
@@ -478,7 +478,7 @@ def test_protobuf_in_python():
 
 
 def test_messages_come_late():
-    """RT-3: protobuf is imported with the first rich status, and what reads dates with the first date."""
+    """RT-3: protobuf is not imported before the first rich status, nor `email.utils` before the first date."""
     code = (
         "import sys, grpc.aio, grpc_backoff.aio\n"
         "from grpc_backoff.calls.server_hint import read_hint\n"

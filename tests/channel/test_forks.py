@@ -1,4 +1,4 @@
-"""FK-1: generations of channels, and what is refused in which; real forks are in the test_forks of both APIs."""
+"""FK-1: generations of channels, and when a channel is rejected. Each API's `test_forks.py` tests real forks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from grpc_backoff.channel import forks
 
 
 def test_a_generation():
-    """FK-1: the channels of one process are of one generation, and may be used there."""
+    """FK-1: all channels of a process have the same generation; a channel of another generation is rejected."""
     assert forks.generation() is forks.generation()
     forks.refuse_inherited("target", forks.generation())
     with pytest.raises(ForkError, match="the channel to target was created before a fork"):
@@ -27,7 +27,10 @@ def test_a_generation():
     ],
 )
 def test_what_is_refused(monkeypatch, after, supported, threaded, asynchronous):
-    """FK-1: after asyncio channels no asyncio channel works; grpcio's fork support helps in all other cases."""
+    """FK-1: after a fork with open channels, new channels need fork support.
+
+    If one of the open channels was an asyncio channel, new asyncio channels are rejected even with fork support.
+    """
     monkeypatch.setattr(forks, "_now", forks.Generation(**after))
     monkeypatch.setattr(forks, "survives_forks", lambda: supported)
     for asyncio, may in ((False, threaded), (True, asynchronous)):
@@ -39,7 +42,7 @@ def test_what_is_refused(monkeypatch, after, supported, threaded, asynchronous):
 
 
 def test_one_warning(monkeypatch, caplog):
-    """FK-2: where the core may have been busy at the fork, the first channel says so, once."""
+    """FK-2: if the core may have been dialling at the fork, the first channel in the child logs one warning."""
     monkeypatch.setattr(forks, "_now", forks.Generation(doubtful=True))
     for _ in range(2):
         forks.check_core("target")
@@ -47,5 +50,5 @@ def test_one_warning(monkeypatch, caplog):
 
 
 def test_fork_support_is_asked_for():
-    """FK-1: grpcio says whether it is on."""
+    """FK-1: `survives_forks()` returns whether grpcio's fork support is on."""
     assert forks.survives_forks() in (True, False)

@@ -1,4 +1,4 @@
-"""What the methods of both faces have in common."""
+"""The parts of stubs' methods that the asyncio and the threaded API share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.echo import EchoStub
 
 
 def test_retrying_serves_both_faces():
-    """BP-2: one function has a method of a stub retried in another way, on whichever face its channel is."""
+    """BP-2: `retrying` is one function for both APIs; the method it returns has the same type, channel and name."""
     assert aio.retrying is grpc_backoff.retrying
     with grpc_backoff.insecure_channel("127.0.0.1:1") as channel:
         given = EchoStub(channel).Unary
@@ -23,7 +23,7 @@ def test_retrying_serves_both_faces():
 
 
 def test_it_takes_methods_of_ours_alone():
-    """CH-10: what is no method of a stub on a channel of ours is refused by what it is."""
+    """CH-10: `retrying` accepts only methods of stubs on this library's channels; the error names the wrong type."""
     expected = "_UnaryUnaryMultiCallable: expected a method of a stub on a grpc_backoff channel"
     with grpc.insecure_channel("127.0.0.1:1") as plain, pytest.raises(TypeError, match=expected):
         grpc_backoff.retrying(EchoStub(plain).Unary, "standard")
@@ -32,7 +32,7 @@ def test_it_takes_methods_of_ours_alone():
 
 
 def test_metadata_in_place_of_others():
-    """RT-4: renewed metadata take the place of the caller's under the same keys, and leave the rest in order."""
+    """RT-4: renewed metadata replaces the caller's entries with the same keys; other entries keep their order."""
     given = (("a", "1"), ("token", "old"), ("b", b"2"), ("token", "older"))
     assert replaced(given, (("token", "new"),)) == (("a", "1"), ("b", b"2"), ("token", "new"))
     assert replaced(None, (("token", "new"),)) == (("token", "new"),)

@@ -1,4 +1,4 @@
-"""The entry point: what it does without its optional packages, and what it says of itself."""
+"""The entry point of the command line: its version, its help, and missing optional packages."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from grpc_backoff.cli.commands import cli
 
 
 def test_version():
-    """`--version` says the version of the package."""
+    """`--version` prints the version of the package."""
     result = CliRunner().invoke(cli, ["--version"])
     assert result.exit_code == 0
     assert grpc_backoff.__version__ in result.output
 
 
 def test_help_names_the_commands():
-    """`--help` names every command."""
+    """`--help` lists the commands."""
     result = CliRunner().invoke(cli, ["--help"])
     assert result.exit_code == 0
     assert {"connect", "demo"} <= set(result.output.split())
@@ -29,7 +29,7 @@ def test_help_names_the_commands():
 
 @pytest.mark.parametrize("module", ["grpc_backoff", "grpc_backoff.cli"])
 def test_runs_as_a_module(module):
-    """`python -m grpc_backoff` is the command line, and so is `python -m grpc_backoff.cli`."""
+    """`python -m grpc_backoff` and `python -m grpc_backoff.cli` both run the command line."""
     done = subprocess.run([sys.executable, "-m", module, "--version"], check=False, capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stdout.strip() == f"grpc-backoff, version {grpc_backoff.__version__}"
@@ -37,7 +37,7 @@ def test_runs_as_a_module(module):
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
 def test_missing_extra_is_one_line(monkeypatch, capsys, missing):
-    """Without click or rich, one line says what to install, and the status is 1."""
+    """Without click or rich, the command line prints one line that says what to install, and exits with status 1."""
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(SystemExit) as exited:
         main()
@@ -50,6 +50,6 @@ def test_missing_extra_is_one_line(monkeypatch, capsys, missing):
 
 
 def test_only_commands_import_what_is_heavy():
-    """Importing the command line imports neither rich, nor grpc, nor numpy."""
+    """Importing the command line does not import rich, grpc, numpy or h2."""
     check = "import sys, grpc_backoff.cli.commands; sys.exit(bool({'rich', 'grpc', 'numpy', 'h2'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

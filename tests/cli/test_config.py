@@ -1,4 +1,4 @@
-"""`grpc-backoff config`: what a file comes to, and where each value came from."""
+"""`grpc-backoff config`: the effective values in a file, and where each came from."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_check_says_what_holds_and_why(file):
 
 
 def test_check_as_a_table(file):
-    """BP-3: the same for people, and a last line that says that the file is good."""
+    """BP-3: without `--json`, `config check` prints the same values as a table, and says that the file is valid."""
     done = run("check", "backoff.toml")
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
 
@@ -116,7 +116,7 @@ def test_check_as_a_table(file):
     ("method", "attempts"), [("shop.Orders/Place", 3), ("/shop.Orders/Place", 3), ("other.Service/Call", None)]
 )
 def test_show_method(file, method, attempts):
-    """BP-2: `config show --method` shows the nearest table's policy, and nothing of connections."""
+    """BP-2: `config show --method` shows only the policy of the most specific table that matches."""
     document = json.loads(run("show", "backoff.toml", "--method", method, "--json").stdout)
 
     assert list(document) == [f"calls of {method}"]
@@ -124,7 +124,7 @@ def test_show_method(file, method, attempts):
 
 
 def test_show_target(file):
-    """BP-3: `config show --target` shows what holds for connections to a target."""
+    """BP-3: `config show --target` shows the settings for connections to that target."""
     document = json.loads(run("show", "backoff.toml", "--target", "a.example:443", "--json").stdout)
 
     assert list(document) == ["connections to a.example:443"]
@@ -134,14 +134,14 @@ def test_show_target(file):
 
 
 def test_show_both(file):
-    """BP-3: a target and a method together."""
+    """BP-3: `config show` accepts a target and a method together."""
     done = run("show", "backoff.toml", "--target", "x", "--method", "shop.Orders/Place", "--json")
 
     assert list(json.loads(done.stdout)) == ["connections to x", "calls of shop.Orders/Place"]
 
 
 def test_show_method_without_table(tmp_path):
-    """RT-1: a method that no table is for is not retried by default, and that is said."""
+    """RT-1: `config show` says that a method without a matching table is not retried."""
     file = tmp_path / "backoff.toml"
     file.write_text('[methods."a.B"]\nretry = 1\n')
 
@@ -152,7 +152,7 @@ def test_show_method_without_table(tmp_path):
 
 
 def test_bad_file(file):
-    """BP-4: a bad file is one line on standard error; `check` has failed then (1), `show` was asked amiss (2)."""
+    """BP-4: a bad file produces one line on standard error; the exit status is 1 for `check` and 2 for `show`."""
     file.write_text("[connection]\njitter = 7\n")
 
     for command, status in (("check", 1), ("show", 2)):
@@ -177,7 +177,7 @@ def with_budget(file):
 
 
 def test_check_shows_the_budget(with_budget):
-    """RT-9: `config check` shows the retry budget, and where its numbers came from."""
+    """RT-9: `config check` shows the retry budget and where its numbers came from."""
     document = json.loads(run("check", "backoff.toml", "--json").stdout)
 
     assert list(document)[-1] == "retry_budget"
@@ -192,7 +192,7 @@ def test_check_shows_the_budget(with_budget):
     ("arguments", "whose"), [((), "each target"), (("--target", "a.example:443"), "a.example:443")]
 )
 def test_show_budget(with_budget, arguments, whose):
-    """RT-9: `config show --method` shows what the retries of the method are bounded by."""
+    """RT-9: `config show --method` also shows the retry budget that limits the method's retries."""
     done = run("show", "backoff.toml", "--method", "shop.Orders/Place", *arguments, "--json")
     document = json.loads(done.stdout)
 
@@ -201,7 +201,7 @@ def test_show_budget(with_budget, arguments, whose):
 
 
 def test_show_budget_as_a_table(with_budget):
-    """RT-9: the same for people."""
+    """RT-9: `config show` prints the retry budget in table form as well."""
     done = run("show", "backoff.toml", "--method", "shop.Orders/Place")
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
 
@@ -211,7 +211,7 @@ def test_show_budget_as_a_table(with_budget):
 
 
 def test_show_no_budget(with_budget):
-    """RT-9: nothing is said of the budget where nothing is retried, or where nobody asks for calls."""
+    """RT-9: `config show` omits the retry budget if the method is not retried or no method is given."""
     with_budget.write_text('[methods."a.B"]\nretry = 1\n' + BUDGET)
 
     assert "budget" not in run("show", "backoff.toml", "--method", "c.D/E").stdout
@@ -222,19 +222,19 @@ def test_show_no_budget(with_budget):
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        ("max_tokens = 10", "retry_budget.max_tokens=10: expected token_ratio as well"),
+        ("max_tokens = 10", "retry_budget.max_tokens=10: expected token_ratio to be set as well"),
         (
             "max_tokens = 0\ntoken_ratio = 1",
             "retry_budget.max_tokens=0: expected a number above 0 and at most 1000",
         ),
         (
             "ratio = 1",
-            "retry_budget.ratio=1: expected a known setting; did you mean 'retry_budget.token_ratio'?",
+            "retry_budget.ratio=1: expected a valid setting name; did you mean 'retry_budget.token_ratio'?",
         ),
     ],
 )
 def test_bad_budget(file, budget, message):
-    """BP-4: a bad retry budget is told as everything else that is wrong with a file."""
+    """BP-4: a bad retry budget is reported like any other error in a file."""
     file.write_text(f"{FILE}\n[retry_budget]\n{budget}\n")
 
     for arguments in (["check"], ["show"], ["show", "--method", "a.B/C"]):
@@ -245,7 +245,7 @@ def test_bad_budget(file, budget, message):
 
 
 def test_warning(file):
-    """BP-2: what has no effect on a method is said on standard error, and the file is good all the same."""
+    """BP-2: a setting without effect causes a warning on standard error, and the file is still valid."""
     file.write_text('[policies.a]\nbackoff = "linear"\n[methods."a.B"]\npreset = "a"\nretry = 2\n')
 
     done = run("check", "backoff.toml")

@@ -1,4 +1,4 @@
-"""`grpc-backoff connect` against real sockets, in a process of its own wherever output or signals matter."""
+"""`grpc-backoff connect` with real sockets, in a separate process where output or signals matter."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.echo import serving
 
 FAST = ("--option", "grpc.initial_reconnect_backoff_ms=100", "--option", "grpc.max_reconnect_backoff_ms=300")
 LIMIT = 30.0
-"""Far more than any command here takes: nothing is measured by it."""
+"""Seconds to wait for a command; much longer than any command takes."""
 
 
 @contextlib.asynccontextmanager
 async def running(*arguments, **streams):
-    """Run the command; kill it if the test leaves it running."""
+    """Run the command, and kill it if it is still running when the test ends."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -46,13 +46,13 @@ async def running(*arguments, **streams):
 
 
 async def finished(process):
-    """Return the status, the lines of standard output and those of standard error."""
+    """Wait for the process to end; return its exit status, the lines of standard output and those of standard error."""
     out, err = await asyncio.wait_for(process.communicate(), LIMIT)
     return process.returncode, out.decode().splitlines(), err.decode().splitlines()
 
 
 async def line_with(process, text):
-    """Read standard output up to a line with this text; return all lines read."""
+    """Read standard output up to a line that contains this text, and return all lines read."""
     lines = []
     while not lines or text not in lines[-1]:
         line = await asyncio.wait_for(process.stdout.readline(), LIMIT)
@@ -67,7 +67,7 @@ async def connect(*arguments):
 
 
 async def test_refused_until_the_server_appears():
-    """CH-11: every attempt is a line with its error and the seconds to the next; the server's appearance is READY."""
+    """CH-11: each failed attempt prints its error and the wait for the next; READY follows once the server is up."""
     async with serving() as port, FlakyFront(upstream=("127.0.0.1", port)) as front:
         await front.refuse()
         async with running(front.target, "--once", *FAST) as process:
@@ -83,12 +83,12 @@ async def test_refused_until_the_server_appears():
 
 
 async def test_json_lines_parse():
-    """CH-11: `--json` writes one object a line, for every event and for the whole."""
+    """CH-11: `--json` writes one object per line for each event, the diagnosis and the summary."""
     async with FlakyFront(http1_answer) as front:
         status, lines, errors = await connect(front.target, "--json", "--attempts", "3", *FAST)
     objects = [json.loads(line) for line in lines]
     diagnosis = objects.pop(-2)
-    assert (diagnosis["event"], diagnosis["meaning"]) == ("diagnosis", "It is an HTTP/1 server.")
+    assert (diagnosis["event"], diagnosis["meaning"]) == ("diagnosis", "This is an HTTP/1 server.")
     assert [each["event"] for each in objects] == ["started", "failed"] * 3 + ["summary"]
     assert [each["number"] for each in objects[:-1]] == [1, 1, 2, 2, 3, 3]
     starts = [each["start"] for each in objects if each["event"] == "started"]
@@ -99,31 +99,31 @@ async def test_json_lines_parse():
     for each in objects[1:-1:2]:
         assert each["stage"] == "settings"
         assert "http1.x" in each["error"]
-        assert each["next_in"] >= 0  # the machine may be so slow that the next start is due already
+        assert each["next_in"] >= 0  # 0 if the machine is so slow that the next start is already due
     assert objects[-1]["attempts"] == 3
     assert objects[-1]["connections"] == 0
     assert (status, errors) == (1, [])
 
 
 async def test_what_a_failure_means():
-    """CH-11: a connect that fails says what its last error means, what to do, and that --probe knows more."""
+    """CH-11: a failed `connect` explains its last error, gives advice and recommends `--probe`."""
     status, lines, errors = await connect("127.0.0.1:1", "--attempts", "1", *FAST)
     assert (status, errors) == (1, [])
-    assert lines[1] == "Nothing is listening there."
+    assert lines[1] == "Nothing is listening at this address."
     assert lines[2].startswith("-> Check that the server is running")
-    assert lines[2].endswith("connect --probe makes one attempt and shows how far it gets.")
+    assert lines[2].endswith("Run connect --probe to see how far an attempt gets.")
     assert lines[3].startswith("stopped after")
 
 
 async def test_the_port_that_nobody_named():
-    """CH-4: where 443 is dialled since the target names no port, that is said once, before anything fails."""
+    """CH-4: if the target names no port, a line printed before the first attempt says that port 443 is dialled."""
     for arguments in (("localhost", "--attempts", "2", *FAST), ("localhost", "--probe")):
         _, lines, _ = await connect(*arguments)
-        assert [number for number, line in enumerate(lines) if "names no port: dialling 443" in line] == [0]
+        assert [number for number, line in enumerate(lines) if "specifies no port; dialling 443" in line] == [0]
 
 
 async def test_attempts_stops_before_the_next_one():
-    """`--attempts N` makes N connections, also where attempt N + 1 would follow without a pause (CB-4)."""
+    """`--attempts N` makes N attempts, even if the next one would follow without a pause (CB-4)."""
     async with FlakyFront(silent) as front:
         arguments = ("--attempts", "2", *FAST, "--option", "grpc.min_reconnect_backoff_ms=400")
         status, lines, _ = await connect(front.target, *arguments)
@@ -134,7 +134,7 @@ async def test_attempts_stops_before_the_next_one():
 
 
 async def test_lost_connections_are_replaced():
-    """CB-7: a lost connection is a line, and is replaced without any RPC, at most one in each initial backoff."""
+    """CB-7: a lost connection is reported and replaced without a call, at most once per initial backoff."""
     async with FlakyFront(settings_then_close()) as front:
         status, lines, _ = await connect(front.target, "--json", "--attempts", "4", *FAST)
     starts = [each["start"] for each in map(json.loads, lines) if each["event"] == "started"]
@@ -145,7 +145,7 @@ async def test_lost_connections_are_replaced():
 
 
 async def test_timeout_without_ready_is_status_1():
-    """`--timeout` ends it; the status is 1 if READY was never reached."""
+    """`--timeout` ends the command, with status 1 if the channel was never READY."""
     async with FlakyFront(silent) as front:
         status, lines, errors = await connect(front.target, "--timeout", "0.5")
     assert lines[-1].startswith("timed out after ")
@@ -154,7 +154,7 @@ async def test_timeout_without_ready_is_status_1():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_interrupt_ends_with_a_summary(number):
-    """CB-10: Ctrl-C and SIGTERM end a command that watches a READY connection with a summary and no traceback."""
+    """CB-10: Ctrl-C and SIGTERM end a command that watches a READY connection, and it prints a summary."""
     async with serving() as port, running(f"127.0.0.1:{port}") as process:
         await line_with(process, "READY after")
         process.send_signal(number)
@@ -166,7 +166,7 @@ async def test_interrupt_ends_with_a_summary(number):
 
 
 async def test_interrupt_while_asleep():
-    """CB-10: Ctrl-C between two attempts ends at once, with status 1."""
+    """CB-10: Ctrl-C between two attempts ends the command at once, with status 1."""
     async with FlakyFront() as front:
         await front.refuse()
         async with running(front.target, "--option", "grpc.initial_reconnect_backoff_ms=60000") as process:
@@ -179,7 +179,7 @@ async def test_interrupt_while_asleep():
 
 
 async def test_closed_pipe_is_no_traceback():
-    """A reader that goes away ends the command quietly."""
+    """If the reader of the output goes away, the command ends without a traceback."""
     async with FlakyFront() as front:
         await front.refuse()
         reading, writing = os.pipe()
@@ -206,7 +206,7 @@ async def serving_tls(authority):
 
 
 async def test_tls_with_client_certificate(tmp_path):
-    """CH-8: `--ca`, `--cert` and `--key` imply `--tls` and make mutual TLS."""
+    """CH-8: `--ca`, `--cert` and `--key` imply `--tls`; together they enable mutual TLS."""
     authority = trustme.CA()
     client = authority.issue_cert("client.example")
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -219,7 +219,7 @@ async def test_tls_with_client_certificate(tmp_path):
 
 
 async def test_tls_with_the_wrong_authority(tmp_path):
-    """CH-11: a certificate of another authority fails at the stage tls, and says why."""
+    """CH-11: a certificate from another authority fails at stage `tls`, and the line says why."""
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
     async with serving_tls(trustme.CA()) as target:
         status, lines, errors = await connect(target, "--attempts", "1", "--ca", tmp_path / "ca.pem")
@@ -229,7 +229,7 @@ async def test_tls_with_the_wrong_authority(tmp_path):
 
 
 async def test_control_characters_are_escaped():
-    """What the core repeats of an address cannot move the terminal."""
+    """Control characters in an address are escaped, even if they appear in the core's message."""
     status, lines, errors = await connect("bad\x1b]0;owned\x07host.invalid:1", "--attempts", "1")
     assert r"bad\x1b]0;owned\x07host.invalid" in lines[0]
     assert " resolve: " in lines[0]
@@ -238,7 +238,7 @@ async def test_control_characters_are_escaped():
 
 
 async def test_terminal_gets_a_live_table():
-    """On a terminal: a table, a countdown to the next attempt, and the cursor shown again at the end."""
+    """On a terminal, the command shows a table and a countdown, and restores the cursor at the end."""
     async with FlakyFront() as front:
         await front.refuse()
         ours, theirs = pty.openpty()
@@ -256,21 +256,24 @@ async def test_terminal_gets_a_live_table():
 
 def read_all(descriptor):
     read = []
-    with contextlib.suppress(OSError):  # what Linux says when the other end is closed
+    with contextlib.suppress(OSError):  # Linux raises it when the other end is closed
         while block := os.read(descriptor, 65536):
             read.append(block)
     os.close(descriptor)
     return b"".join(read).decode()
 
 
-# The command line itself: nothing is dialled, so no process is needed.
+# Arguments of the command line. These tests dial nothing, or fail at once, and need no separate process.
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--option", "grpc_backoff.multiplyer=2"], ["grpc_backoff.multiplyer", "grpc_backoff.multiplier"]),
-        (["--option", "grpc_backoff.jitter=1.5"], ["grpc_backoff.jitter", "1.5", "from 0 to below 1"]),
+        (
+            ["--option", "grpc_backoff.jitter=1.5"],
+            ["grpc_backoff.jitter", "1.5", "between 0 (inclusive) and 1 (exclusive)"],
+        ),
         (["--option", "grpc_backoff.jitter=nan"], ["grpc_backoff.jitter", "nan"]),
         (["--option", "grpc.initial_reconnect_backoff_ms=0.5"], ["grpc.initial_reconnect_backoff_ms", "0.5"]),
         (["--option", "grpc.keepalive_time_ms=99999999999999999999"], ["too large"]),
@@ -280,7 +283,7 @@ def read_all(descriptor):
     ],
 )
 def test_bad_arguments_are_one_line(arguments, words):
-    """CH-10: what is wrong with the command line is one line that names it; the status is 2."""
+    """CH-10: a bad argument produces a one-line error that names it, and exit status 2."""
     result = CliRunner().invoke(cli, ["connect", "127.0.0.1:1", *arguments])
     assert result.exit_code == 2
     assert result.output.count("\n") == 1
@@ -290,7 +293,7 @@ def test_bad_arguments_are_one_line(arguments, words):
 
 @pytest.mark.parametrize("option", ["nothing", "=1", "\x1b[2J"])
 def test_option_without_key_and_value(option):
-    """An option that is not KEY=VALUE is a usage error, and is shown escaped."""
+    """An option that is not KEY=VALUE is a usage error, and the message escapes it."""
     result = CliRunner().invoke(cli, ["connect", "127.0.0.1:1", "--option", option])
     assert result.exit_code == 2
     assert ": expected KEY=VALUE" in result.output
@@ -312,7 +315,7 @@ def test_option_without_key_and_value(option):
     ],
 )
 def test_option_values_are_read_as_what_they_look_like(text, value):
-    """CH-9: options have the type that grpc wants: int, float, bool or str."""
+    """CH-9: the value of an option becomes an int, a float, a bool or a str, depending on how it is written."""
     from grpc_backoff.cli.connect import read_option
 
     [(key, read)] = read_option(None, None, [f"key={text}"])
@@ -322,7 +325,7 @@ def test_option_values_are_read_as_what_they_look_like(text, value):
 
 
 def test_options_of_the_command_line_come_first():
-    """CH-9: the first of a key wins, so `grpc_backoff.reconnect=lazy` is taken, and a wrong one refused."""
+    """CH-9: `--option` overrides the command's own `grpc_backoff.reconnect`, so an invalid value is refused."""
     result = CliRunner().invoke(cli, ["connect", "127.0.0.1:1", "--option", "grpc_backoff.reconnect=sometimes"])
     assert result.exit_code == 2
     assert "'sometimes'" in result.output
@@ -330,7 +333,7 @@ def test_options_of_the_command_line_come_first():
 
 
 def test_a_command_in_process_leaves_nothing():
-    """CB-10: the command closes its channel and its loop; pytest makes an error of every warning about one."""
+    """CB-10: when run in this process, the command closes its channel and its event loop."""
     began = time.monotonic()
     result = CliRunner().invoke(cli, ["connect", "127.0.0.1:1", "--attempts", "1"])
     assert result.exit_code == 1

@@ -1,4 +1,4 @@
-"""`grpc-backoff demo`: where it finds the demo, and what it says where there is none. The demo has its own tests."""
+"""`grpc-backoff demo`: how it finds the demo, and its errors. The demo itself is tested elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _path(monkeypatch):
 @pytest.mark.parametrize("arguments", [[], ["--threads"]], ids=["asyncio", "threads"])
 @pytest.mark.parametrize(("holds", "status"), [(True, 0), (False, 1)])
 def test_status(monkeypatch, holds, status, arguments):
-    """In a checkout the demo runs, on the face that was asked for, and the status is 0 only if every check holds."""
+    """In a checkout the demo runs on the requested API, and exits with status 0 only if every check passes."""
     monkeypatch.setattr(demo, "play", lambda threads: holds and threads == bool(arguments))
     result = CliRunner().invoke(cli, ["demo", *arguments])
 
@@ -28,7 +28,7 @@ def test_status(monkeypatch, holds, status, arguments):
 
 
 def test_in_a_wheel(monkeypatch, tmp_path):
-    """Where the library is without its checkout, one line says where the demo is, and the status is 1."""
+    """Without a checkout, the command prints one line that says where the demo is, and exits with status 1."""
     monkeypatch.setattr(grpc_backoff, "__file__", str(tmp_path / "grpc_backoff" / "__init__.py"))
     result = CliRunner().invoke(cli, ["demo"])
 
@@ -37,7 +37,7 @@ def test_in_a_wheel(monkeypatch, tmp_path):
 
 
 def test_missing_extra_is_one_line(monkeypatch):
-    """Without h2, one line says what to install, and the status is 1."""
+    """Without h2, the command prints one line that says what to install, and exits with status 1."""
     monkeypatch.setitem(sys.modules, "h2", None)
     result = CliRunner().invoke(cli, ["demo"])
 

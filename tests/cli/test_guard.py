@@ -1,6 +1,6 @@
-"""How the command line ends where it cannot go on: by Ctrl-C at any moment, or since nobody takes its output.
+"""How the command line ends after Ctrl-C at any moment, or if it cannot write its output.
 
-All of it in processes of their own, with real signals, pipes and a full disk.
+The tests run separate processes, with real signals, pipes and a full disk.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from grpc_backoff.cli.guard import guarded
 
 LIMIT = 60.0
-"""Far more than any command here takes: nothing is measured by it."""
+"""Seconds to wait for a command; much longer than any command takes."""
 COMMANDS = [
     ["--help"],
     ["--version"],
@@ -35,7 +35,7 @@ COMMANDS = [
 
 @pytest.fixture
 def run(tmp_path):
-    """Run the command in a folder with a good file, and return its process and what it wrote to standard error."""
+    """Return a function that runs the command next to a valid `backoff.toml`, and returns its status and errors."""
     (tmp_path / "backoff.toml").write_text("[connection]\njitter = 0.1\n")
 
     def run(*arguments, before=(), **how):
@@ -50,14 +50,14 @@ def run(tmp_path):
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 def test_full_disk(run, arguments):
-    """One line says that nothing could be written, and the status is 1."""
+    """If the disk is full, the command prints one line that says so, and exits with status 1."""
     with Path("/dev/full").open("w") as full:
         assert run(*arguments, stdout=full) == (1, ["grpc-backoff: cannot write: No space left on device"])
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 def test_closed_pipe(run, arguments):
-    """Whoever reads knows that nobody does: not a word, and the status is 1."""
+    """If the output is a closed pipe, the command exits with status 1 and without a message."""
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -68,7 +68,7 @@ def test_closed_pipe(run, arguments):
 
 @pytest.mark.parametrize("arguments", [["demo"], ["connect", "127.0.0.1:1"], ["connect", "127.0.0.1:1", "--json"]])
 def test_pipe_that_is_closed_later(arguments):
-    """The same where the reader goes after the first line, as `head -1` does: it is noticed with the next."""
+    """If the reader closes the pipe after the first line, as `head -1` does, the next write ends the command."""
     command = [sys.executable, "-m", "grpc_backoff", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline()
@@ -79,7 +79,7 @@ def test_pipe_that_is_closed_later(arguments):
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 def test_closed_output(run, arguments):
-    """The same where there is no standard output at all."""
+    """If standard output is closed, the command prints one line that says so, and exits with status 1."""
     assert run(*arguments, before=["sh", "-c", 'exec "$@" >&-', "sh"]) == (
         1,
         ["grpc-backoff: standard output is closed"],
@@ -88,7 +88,7 @@ def test_closed_output(run, arguments):
 
 @pytest.mark.parametrize("arguments", [["schedule", "standard"], ["connect", "127.0.0.1:1", "--attempts", "1"]])
 def test_nowhere_to_complain(run, arguments):
-    """Without standard error, or with a full one, the status is what it is otherwise."""
+    """The exit status is the same even if standard error cannot be written."""
     expected = 0 if arguments[0] == "schedule" else 1
     for redirect in ("2>&-", "2>/dev/full"):
         before = ["sh", "-c", f'exec "$@" {redirect}', "sh"]
@@ -113,7 +113,7 @@ INTERRUPTED = textwrap.dedent(
 
 @pytest.fixture
 def interrupted(run, tmp_path):
-    """Run a command that is interrupted by a real signal in the midst of the import of a module."""
+    """Return a function that runs a command and interrupts it while it imports a module."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(INTERRUPTED)
     path = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
@@ -125,7 +125,7 @@ def interrupted(run, tmp_path):
     return interrupted
 
 
-# From the first line of `main` on: what it imports first, and what only the commands import.
+# The modules that `main` imports first, and those that only some commands import.
 EARLY = ["grpc_backoff.cli.guard", "grpc_backoff.errors", "logging", "click", "grpc_backoff.policy.jitter", "asyncio"]
 LATER = {
     "grpc": ["connect", "127.0.0.1:1"],
@@ -140,18 +140,18 @@ LATER = {
 
 @pytest.mark.parametrize("module", EARLY)
 def test_interrupted_while_it_starts(interrupted, module):
-    """Ctrl-C in the first moments: a word, and the status 1."""
+    """Ctrl-C while the program starts prints "Aborted!" and exits with status 1."""
     assert interrupted(module, "connect", "127.0.0.1:1") == (1, ["", "Aborted!"])
 
 
 @pytest.mark.parametrize("module", LATER)
 def test_interrupted_while_a_command_starts(interrupted, module):
-    """Ctrl-C while a command imports what it needs: the same."""
+    """Ctrl-C while a command imports its modules prints "Aborted!" and exits with status 1."""
     assert interrupted(module, *LATER[module]) == (1, ["", "Aborted!"])
 
 
 def test_an_interrupt_that_is_to_be_ignored(interrupted):
-    """A program started with Ctrl-C ignored, as behind `nohup` or `&`, ignores it."""
+    """A program that was started with SIGINT ignored, as with `nohup` or `&`, ignores Ctrl-C."""
 
     def ignore():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -160,7 +160,7 @@ def test_an_interrupt_that_is_to_be_ignored(interrupted):
 
 
 def test_other_errors_of_the_system(capsys):
-    """What fails for another reason of the system's is a line too; what is no such error is a bug, and shows."""
+    """An OSError, or an exit with a message, is printed as one line; any other exception is propagated."""
 
     def lacks():
         raise FileNotFoundError(2, "No such file or directory", "a.toml")

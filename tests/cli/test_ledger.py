@@ -1,4 +1,4 @@
-"""`grpc-backoff ledger`: looking into a ledger of either kind, and acting on it."""
+"""`grpc-backoff ledger`: inspecting and changing a ledger, on either database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ server, url = databases.server, databases.url
 
 
 def filled(url):
-    """Return the ids of an operation that failed, one in conflict, one that succeeded and one that waits."""
+    """Return the ids of four operations: failed, in conflict, succeeded, and still waiting."""
 
     async def fill():
         async with await Ledger.open(url) as ledger:
@@ -55,7 +55,7 @@ def read(url, *arguments):
 
 
 def test_status(url):
-    """LG-7: how many there are of each state, and the age of the oldest that waits."""
+    """LG-7: `status` shows the number of operations in each state, and the age of the oldest that waits."""
     filled(url)
 
     document = read(url, "status")
@@ -63,12 +63,12 @@ def test_status(url):
     assert document["length"] == 1
     assert document["states"]["failed"] == document["states"]["conflict"] == document["states"]["succeeded"] == 1
     assert 0 <= document["oldest_age"] < 60
-    assert "1 not finished, the oldest for" in run(url, "status").stdout
+    assert "1 unfinished; the oldest is" in run(url, "status").stdout
     assert read(url, "status", "--target", "elsewhere")["length"] == 0
 
 
 def test_list(url):
-    """LG-7: filtered by state, target, method and age; neither payload nor metadata are shown."""
+    """LG-7: `list` filters by state, target, method and age, and never shows payloads."""
     ids = filled(url)
 
     def listed(*arguments):
@@ -85,7 +85,7 @@ def test_list(url):
 
 
 def test_show(url):
-    """LG-7, LG-11: one operation with its attempts; the payload only where --proto says how to read it."""
+    """LG-7, LG-11: `show` prints an operation with its attempts; the payload is decoded only with `--proto`."""
     ids = filled(url)
 
     document = read(url, "show", ids[0])
@@ -103,13 +103,13 @@ def test_show(url):
 
 
 def test_replay(url):
-    """LG-7: failed operations are replayed by id or by filter; others are not, which the exit status says."""
+    """LG-7: `replay` takes ids or a filter; if an operation cannot be replayed, the exit status is 1."""
     ids = filled(url)
 
     refused = run(url, "replay", ids[0], ids[2])
     assert (refused.exit_code, refused.stdout) == (1, "1 replayed.\n")
-    assert run(url, "replay", ids[0].upper()).exit_code == 1  # it is pending now
-    assert f"not replayed, because they do not exist or their state does not allow it: {ids[2]}" in refused.output
+    assert run(url, "replay", ids[0].upper()).exit_code == 1  # it is already pending
+    assert f"not replayed (unknown id, or not possible in its current state): {ids[2]}" in refused.output
     assert read(url, "show", ids[0])["state"] == "pending"
     assert run(url, "replay", "--all", "--method", "shop.Orders/Cancel").stdout == "0 replayed.\n"
     assert run(url, "replay").exit_code == run(url, "replay", "--all", ids[0]).exit_code == 2
@@ -118,7 +118,7 @@ def test_replay(url):
 
 
 def test_resolve(url, tmp_path):
-    """LG-8: a conflict is ended with another request; what is in no conflict is refused."""
+    """LG-8: `resolve` ends a conflict with another request, and refuses operations in any other state."""
     ids = filled(url)
     file = tmp_path / "request"
     file.write_bytes(b"other")
@@ -131,7 +131,7 @@ def test_resolve(url, tmp_path):
 
 
 def test_discard(url):
-    """LG-7: operations are given up by id or by filter, never all at once by accident."""
+    """LG-7: `discard` takes ids or a filter; `--all` is refused without a filter."""
     ids = filled(url)
 
     assert run(url, "discard", ids[3]).stdout == "1 discarded.\n"
@@ -141,7 +141,7 @@ def test_discard(url):
 
 
 def test_prune(url):
-    """LG-11: what ended long ago goes; failed ones only with --failed."""
+    """LG-11: `prune` deletes operations that ended long ago, and failed ones only with `--failed`."""
     filled(url)
 
     assert run(url, "prune").stdout == "0 pruned.\n"
@@ -151,17 +151,17 @@ def test_prune(url):
 
 
 def test_watch(url):
-    """LG-7: the figures again and again; with --json one line each."""
+    """LG-7: `watch` prints the status repeatedly; with `--json`, it prints one line each time."""
     filled(url)
 
     lines = run(url, "watch", "--json", "--every", "10ms", "--times", "3").stdout.splitlines()
 
     assert [json.loads(line)["length"] for line in lines] == [1, 1, 1]
-    assert "1 not finished" in run(url, "watch", "--times", "1").stdout
+    assert "1 unfinished" in run(url, "watch", "--times", "1").stdout
 
 
 def test_migrate(url):
-    """LG-13: `migrate` makes the tables; without them every other command says so."""
+    """LG-13: `migrate` creates the tables; without them, other commands fail."""
     if "://" not in url:
         assert "there is no such file" in run(url, "status").output
     assert run(url, "status").exit_code == 1
@@ -172,7 +172,7 @@ def test_migrate(url):
 
 
 def test_an_id_in_capitals(url):
-    """LG-7: an id is one however it is written, and what was done is said to be done."""
+    """LG-7: operation ids may be given in upper case."""
     ids = filled(url)
 
     done = run(url, "replay", ids[0].upper())
@@ -182,7 +182,7 @@ def test_an_id_in_capitals(url):
 
 @pytest.mark.parametrize("form", ["{}", "sqlite:///{}", "file:{}", "file:{}?mode=rwc"])
 def test_a_file_that_is_not_there(tmp_path, form):
-    """LG-7: looking makes no file, whatever its name looks like."""
+    """LG-7: `status` never creates a database file, whether it is given as a path or as a URL."""
     done = run(form.format(tmp_path / "nowhere.db"), "status")
 
     assert (done.exit_code, "there is no such file" in done.output) == (1, True)
@@ -190,7 +190,7 @@ def test_a_file_that_is_not_there(tmp_path, form):
 
 
 def test_a_password_is_not_shown():
-    """LG-11: what libpq would take for a database, and this does not, may have a password."""
+    """LG-11: an error for a connection string that is not supported does not show its password."""
     done = run("host=h password=hunter2", "status")
 
     assert done.exit_code == 2
@@ -198,7 +198,7 @@ def test_a_password_is_not_shown():
 
 
 def test_what_cannot_be_opened(tmp_path):
-    """LG-9: a database that cannot be used is one line and the status 1."""
+    """LG-9: if a database cannot be opened, the command prints a one-line error and exits with status 1."""
     file = tmp_path / "ledger.db"
     file.write_bytes(b"no database at all, but long enough to be read as one" * 99)
 
@@ -214,5 +214,11 @@ def test_what_cannot_be_opened(tmp_path):
     "command", ["status", "list", "show", "replay", "resolve", "discard", "prune", "migrate", "watch"]
 )
 def test_help(command):
-    """LG-7: every command explains itself."""
-    assert CliRunner().invoke(cli, ["ledger", "--db", "x", command, "--help"]).exit_code == 0
+    """LG-7: every command prints its `--help` without `--db`; otherwise, the command fails without it."""
+    runner = CliRunner(env={"GRPC_BACKOFF_LEDGER": None})
+    shown = runner.invoke(cli, ["ledger", command, "--help"])
+    arguments = {"show": ["x"], "resolve": ["x"], "replay": ["--all"], "discard": ["x"]}
+    refused = runner.invoke(cli, ["ledger", command, *arguments.get(command, [])])
+
+    assert (shown.exit_code, f"ledger {command} [OPTIONS]" in shown.output) == (0, True)
+    assert (refused.exit_code, "Missing option '--db'" in refused.output) == (2, True)

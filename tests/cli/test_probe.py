@@ -1,4 +1,4 @@
-"""`grpc-backoff connect --probe` against real sockets: what it prints, its exit status, and its command line."""
+"""`grpc-backoff connect --probe` with real sockets: its output, its exit status and its arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.echo import serving
 from tests.peers import SETTINGS, nothing_left, openssl_peer, peer, says, server_tls
 
 LIMIT = 30.0
-"""Far more than any command here takes: nothing is measured by it."""
+"""Seconds to wait for a command; much longer than any command takes."""
 CA = trustme.CA()
 CERTIFICATE = CA.issue_cert("localhost", "127.0.0.1", common_name="orders")
 
@@ -44,7 +44,7 @@ async def probed(*arguments, **streams):
 
 
 async def test_a_server_that_is_up():
-    """CH-11: every stage is a line, the SETTINGS are told, and the status is 0."""
+    """CH-11: each stage prints a line, the last with the server's SETTINGS, and the status is 0."""
     async with serving() as port:
         status, lines, errors = await probed(f"localhost:{port}")
     assert [line.split()[0] for line in lines[:3]] == ["resolve", "tcp", "settings"]
@@ -55,7 +55,7 @@ async def test_a_server_that_is_up():
 
 
 async def test_json_lines():
-    """CH-11: `--json` writes one object a line; the last is the summary."""
+    """CH-11: `--json` writes one object per line; the last is the summary."""
     async with FlakyFront(settings_only) as front:
         status, lines, errors = await probed(front.target, "--json")
         assert len(front.visits) == 1
@@ -72,7 +72,7 @@ async def test_json_lines():
 
 
 async def test_tls(tmp_path):
-    """CH-8, CH-11: `--ca`, `--cert` and `--key` make TLS; version, ALPN and certificate are told."""
+    """CH-8, CH-11: with TLS, the probe prints the version, ALPN and the server's certificate."""
     CA.cert_pem.write_to_path(tmp_path / "ca.pem")
     CA.issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
     files = ("--ca", tmp_path / "ca.pem", "--cert", tmp_path / "client.pem", "--key", tmp_path / "client.pem")
@@ -87,7 +87,7 @@ async def test_tls(tmp_path):
 
 
 async def test_a_name_for_the_certificate(tmp_path):
-    """CH-8: `--option grpc.ssl_target_name_override=NAME`, as for a channel."""
+    """CH-8: `--option grpc.ssl_target_name_override=NAME` has the same effect as the option of a channel."""
     CA.cert_pem.write_to_path(tmp_path / "ca.pem")
     certificate = CA.issue_cert("orders.example")
     async with peer(says(SETTINGS, "hold"), tls=server_tls(certificate)) as target:
@@ -97,18 +97,18 @@ async def test_a_name_for_the_certificate(tmp_path):
 
 
 async def test_a_failure_says_what_to_do(tmp_path):
-    """CH-11: the stage, the reason, what it means and what to do about it; the status is 1."""
+    """CH-11: a failure prints the stage, the reason, its meaning and advice; the status is 1."""
     async with openssl_peer(server_tls(CERTIFICATE)) as target:
         status, lines, errors = await probed(target)
     assert any(line.startswith("settings ") and f"FAILED: {target}: " in line for line in lines)
-    assert any(line.startswith("It is a TLS port: a TLS handshake succeeds") for line in lines)
+    assert any(line.startswith("This is a TLS port: a TLS handshake succeeds") for line in lines)
     assert any(line.startswith("-> Use TLS: --tls here") for line in lines)
     assert lines[-1].startswith("no SETTINGS after ")
     assert (status, errors) == (1, [])
 
 
 async def test_a_failure_in_json():
-    """CH-11: the same for programs."""
+    """CH-11: with `--json`, a failure is reported with its stage, error and diagnosis."""
     async with FlakyFront(silent) as front:
         await front.refuse()
         status, lines, errors = await probed(front.target, "--json")
@@ -121,7 +121,7 @@ async def test_a_failure_in_json():
 
 
 async def test_timeout_is_the_limit_of_the_attempt():
-    """CB-3: one limit over all stages, and the stage that hung is told."""
+    """CB-3: `--timeout` limits all stages together, and the error names the one that hung."""
     async with FlakyFront(silent) as front:
         status, lines, errors = await probed(front.target, "--timeout", "0.5")
         assert front.visits[0].ended - front.visits[0].at < 0.5 + 0.25 + 0.5  # CB-3, on a busy machine
@@ -130,7 +130,7 @@ async def test_timeout_is_the_limit_of_the_attempt():
 
 
 async def test_a_peer_that_is_gone_behind_its_settings():
-    """CB-6, CB-7: SETTINGS came, so the status is 0, and the end is told with its likely cause."""
+    """CB-6, CB-7: if the peer hangs up after SETTINGS, the status is 0, and the likely cause of the loss is printed."""
     async with FlakyFront(settings_then_close(0.0)) as front:
         status, lines, errors = await probed(front.target)
     assert any(line.startswith("established ") and "LOST: " in line for line in lines)
@@ -140,7 +140,7 @@ async def test_a_peer_that_is_gone_behind_its_settings():
 
 
 async def test_a_server_that_allows_no_call():
-    """CH-11: SETTINGS that make the connection useless are worth a word."""
+    """CH-11: if a server's SETTINGS make the connection useless, the probe prints a remark."""
     frame = SETTINGS.replace(b"\x00\x03\x00\x00\x00\x64", b"\x00\x03\x00\x00\x00\x00")
     async with peer(says(frame, "hold")) as target:
         status, lines, _ = await probed(target)
@@ -149,7 +149,7 @@ async def test_a_server_that_allows_no_call():
 
 
 async def test_what_a_server_says_is_made_harmless():
-    """CH-11: no byte of a server's reaches the terminal as it is."""
+    """CH-11: control characters from a server are escaped before they reach the terminal."""
     async with peer(says("read", b"HTTP/1.1 200 \x1b]0;owned\x07\r\n")) as target:
         status, lines, errors = await probed(target)
     assert all(line.isprintable() for line in lines)
@@ -158,17 +158,17 @@ async def test_what_a_server_says_is_made_harmless():
 
 
 async def test_the_address_that_failed_is_looked_at():
-    """CH-8: of two addresses the second look goes to the one that came furthest."""
+    """CH-8: if several addresses fail, the one that got furthest is diagnosed."""
     async with openssl_peer(server_tls(CERTIFICATE)) as tls_port, FlakyFront(silent) as refusing:
         await refusing.refuse()
         status, lines, _ = await probed(f"ipv4:{tls_port},{refusing.target}")
-    assert any(line.startswith("It is a TLS port") for line in lines)
+    assert any(line.startswith("This is a TLS port") for line in lines)
     assert any("trying the next address" in line for line in lines)
     assert status == 1
 
 
 async def test_a_proxy_is_worth_a_word():
-    """CH-8: a channel would go through it, and what is seen here may not be what it sees."""
+    """CH-8: if a proxy is configured, the probe mentions it, because a channel would use it."""
     async with FlakyFront(settings_only) as front:
         environment = {**os.environ, "http_proxy": "http://proxy.invalid:3128"}
         _, lines, _ = await probed(front.target, env=environment)
@@ -177,7 +177,7 @@ async def test_a_proxy_is_worth_a_word():
 
 
 async def test_on_a_terminal():
-    """CH-11: with colours, a spinner, and the cursor shown again at the end."""
+    """CH-11: on a terminal, the probe shows colours and a spinner, and restores the cursor at the end."""
     async with FlakyFront(accept_close) as front:
         ours, theirs = pty.openpty()
         terminal = {
@@ -197,7 +197,7 @@ async def test_on_a_terminal():
 
 
 async def test_interrupt_is_no_traceback():
-    """CB-10: Ctrl-C while it waits closes the socket and says so in a word."""
+    """CB-10: Ctrl-C during a stage closes the socket and prints "Aborted!" without a traceback."""
     async with FlakyFront(silent) as front, running(front.target, "--probe") as process:
         await line_with(process, "tcp ")
         process.send_signal(signal.SIGINT)
@@ -208,7 +208,7 @@ async def test_interrupt_is_no_traceback():
 
 
 async def test_a_closed_pipe_is_no_traceback():
-    """A reader that goes away ends the command quietly."""
+    """If the reader of the output goes away, the command ends without a traceback."""
     async with FlakyFront(silent) as front:
         reading, writing = os.pipe()
         async with running(front.target, "--probe", "--timeout", "1", stdout=writing) as process:
@@ -221,14 +221,14 @@ async def test_a_closed_pipe_is_no_traceback():
 
 
 async def test_nothing_is_left():
-    """CB-10: in process, after success and after failure."""
+    """CB-10: a probe in this process leaves nothing behind, whether it succeeds or fails."""
     for behaviour, ready in ((settings_only, True), (accept_close, False)):
         async with FlakyFront(behaviour) as front, nothing_left():
             assert await probe(ProbeRequest(target=front.target), LineStages()) is ready
 
 
 class Broken(LineStages):
-    """Cannot write."""
+    """A view that raises an exception when a stage has passed."""
 
     def passed(self, record):
         raise ValueError(record)
@@ -236,7 +236,7 @@ class Broken(LineStages):
 
 @pytest.mark.parametrize("behaviour", [settings_only, accept_close])
 async def test_a_view_that_raises(behaviour, caplog):
-    """CH-11: what goes wrong with showing is not swallowed, and leaves no socket."""
+    """CH-11: an exception from the view is raised, and no socket is left open."""
     async with FlakyFront(behaviour) as front, nothing_left():
         with pytest.raises(ValueError, match="Resolved"):
             await probe(ProbeRequest(target=front.target), Broken())
@@ -244,7 +244,7 @@ async def test_a_view_that_raises(behaviour, caplog):
 
 
 def test_which_address_failed():
-    """CH-8: the one that had come to the stage of the failure, if not the last."""
+    """CH-8: of several addresses, the last one that reached the stage of the failure is reported as failed."""
     one, two = parse_target("ipv4:127.0.0.1:1,127.0.0.1:2").addresses
     watch = _Watch(LineStages())
     assert watch.failed_at(Stage.RESOLVE) is None
@@ -256,7 +256,7 @@ def test_which_address_failed():
     assert watch.failed_at(Stage.SETTINGS) == one
 
 
-# The command line itself.
+# Arguments of the command line.
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_which_address_failed():
     ],
 )
 def test_bad_arguments_are_one_line(arguments, words):
-    """CH-10: what is wrong with the command line is one line that names it; the status is 2."""
+    """CH-10: a bad argument produces a one-line error that names it, and exit status 2."""
     result = CliRunner().invoke(cli, ["connect", "--probe", *arguments])
     assert result.exit_code == 2
     assert result.output.count("\n") == 1
@@ -284,7 +284,7 @@ def test_bad_arguments_are_one_line(arguments, words):
 
 
 def test_files_that_hold_something_else(tmp_path):
-    """CH-10: PEM without what is wanted, keys that do not belong to the certificate, and encrypted ones."""
+    """CH-10: PEM files with the wrong content, mismatched keys and encrypted keys are refused."""
     from cryptography.hazmat.primitives import serialization
 
     CA.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -312,7 +312,7 @@ def test_files_that_hold_something_else(tmp_path):
 
 
 def test_without_h2_one_line_says_what_to_install(monkeypatch):
-    """The extra is named, and the status is 1."""
+    """Without h2, the command names the extra to install, and exits with status 1."""
     monkeypatch.setitem(sys.modules, "h2", None)
     result = CliRunner().invoke(cli, ["connect", "--probe", "127.0.0.1:1"])
     assert result.exit_code == 1
@@ -328,13 +328,13 @@ def request(**given):
 
 
 def test_the_limit_is_the_policys():
-    """CB-3: without --timeout, MIN_CONNECT_TIMEOUT."""
+    """CB-3: without `--timeout`, the limit is MIN_CONNECT_TIMEOUT."""
     assert request().limit == CONNECT.min_connect_timeout
     assert request(timeout=3.0).limit == 3.0
 
 
 def test_certificates_are_checked_as_grpc_checks_them(monkeypatch, tmp_path):
-    """CH-8: the authorities that grpc is told of by the environment count, and an authority need be no root."""
+    """CH-8: trusted CAs may come from grpc's environment variable, and may be certificates that are not self-signed."""
     assert request().tls is None
     CA.cert_pem.write_to_path(tmp_path / "ca.pem")
     made = ssl.create_default_context

@@ -1,4 +1,4 @@
-"""A program that `grpc-backoff run` runs: found, and run as `python` runs it."""
+"""How `grpc-backoff run` finds a program, and runs it as `python` would."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print(vars(main) is globals(), __name__, __file__, __package__, __spec__ and __s
 
 
 def run(*words, cwd, command=("-m", "grpc_backoff", "run", "--"), **environ):
-    """Run Python on these words; return its output, its errors and its status."""
+    """Run Python with these arguments; return its output, its errors and its exit status."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environ = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": path, **environ}
     words = [sys.executable, *command, *words]
@@ -42,7 +42,7 @@ def run(*words, cwd, command=("-m", "grpc_backoff", "run", "--"), **environ):
 
 @pytest.fixture
 def package(tmp_path):
-    """A folder with a script, a package, an archive and a folder that can be run; each says how it was started."""
+    """A directory with a script, a package, an archive and a runnable folder; each prints how it was started."""
     for name in ("script.py", "package/__init__.py", "package/__main__.py", "package/other.py", "folder/__main__.py"):
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
@@ -56,7 +56,7 @@ def package(tmp_path):
 
 @pytest.mark.parametrize("words", ["script.py a b", "elsewhere/link.py", "-m package x", "-m package.other"])
 def test_as_python_runs_it(package, words):
-    """`__main__`, `__file__`, `__spec__`, `sys.argv` and `sys.path[0]` are what `python` sets."""
+    """A program sees the same `__main__`, `__file__`, `__spec__`, `sys.argv` and `sys.path[0]` as under `python`."""
     expected = run(*words.split(), cwd=package, command=())
     assert expected[2] == 0
     assert run(*words.split(), cwd=package) == expected
@@ -64,7 +64,7 @@ def test_as_python_runs_it(package, words):
 
 @pytest.mark.parametrize("name", ["folder", "archive.pyz"])
 def test_what_is_a_folder_to_python(package, name):
-    """A folder and an archive run as `runpy` runs them: in their own path, as they were named."""
+    """A folder or archive runs as with `runpy`: its own path is the first entry of `sys.path`, exactly as given."""
     out, _, status = run(name, "a", cwd=package)
     assert status == 0
     assert out.startswith("True __main__ ")
@@ -72,7 +72,7 @@ def test_what_is_a_folder_to_python(package, name):
 
 
 def test_the_main_module_stays(tmp_path):
-    """What runs at the program's exit finds the program's own `__main__`."""
+    """Functions registered with `atexit` still find the program's own `__main__`."""
     (tmp_path / "script.py").write_text(
         "import atexit, sys\nmine = 1\natexit.register(lambda: print(sys.modules['__main__'].mine))"
     )
@@ -80,7 +80,7 @@ def test_the_main_module_stays(tmp_path):
 
 
 def test_without_a_folder_on_the_path(package):
-    """`python -P` puts no folder before the path, and neither does this."""
+    """With `python -P`, the program's folder is not put on `sys.path`."""
     out, err, _ = run("script.py", cwd=package, command=("-P", "-m", "grpc_backoff", "run", "--"))
     assert not out.rstrip().endswith(str(package)), err
 
@@ -89,7 +89,7 @@ def test_without_a_folder_on_the_path(package):
     ("ends", "status"), [("sys.exit(3)", 3), ("raise ZeroDivisionError", 1), ("os.kill(os.getpid(), 2)", -2)]
 )
 def test_how_it_ends(tmp_path, ends, status):
-    """The status and the last line of a traceback are the program's."""
+    """The exit status and the last line of a traceback are those of the program."""
     (tmp_path / "script.py").write_text(f"import os, sys, time\n{ends}\ntime.sleep(5)")
     expected = run("script.py", cwd=tmp_path, command=())
     found = run("script.py", cwd=tmp_path)
@@ -107,7 +107,7 @@ STARTS = {
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
 def test_a_command(tmp_path, start):
-    """A command on the PATH runs, if it is a script of this Python."""
+    """A command on the PATH runs if it is a script for this Python."""
     command = tmp_path / "bin" / "serve"
     command.parent.mkdir()
     command.write_text(f"{start}\n{MADE}")
@@ -122,12 +122,12 @@ def test_a_command(tmp_path, start):
         ("#!/bin/sh", "program=serve: expected a Python program; "),
         ("\x7fELF", "program=serve: expected a Python program; "),
         ("", "program=serve: expected a Python program; "),
-        ("#!/nowhere/bin/python3", "program=serve: expected a program of this Python, "),
-        ("#!{other}", "program=serve: expected a program of this Python, "),
+        ("#!/nowhere/bin/python3", "program=serve: expected a program for this Python ("),
+        ("#!{other}", "program=serve: expected a program for this Python ("),
     ],
 )
 def test_a_command_of_another_kind(tmp_path, start, said):
-    """What Python does not run, or a Python of another environment, is refused, and the error says so."""
+    """A command that is not a Python program, or belongs to another environment, is refused, and the error says why."""
     other = tmp_path / "python3"
     command = tmp_path / "serve"
     for file, text in ((other, "#!/bin/sh"), (command, start.format(other=other))):
@@ -140,7 +140,7 @@ def test_a_command_of_another_kind(tmp_path, start, said):
 
 
 def test_a_module_that_lacks_another(tmp_path):
-    """An import that fails within the program is the program's own error."""
+    """An import that fails inside the program is reported as the program's own error."""
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "__init__.py").write_text("import nowhere_at_all")
     _, err, status = run("-m", "broken.part", cwd=tmp_path)
@@ -151,13 +151,13 @@ def test_a_module_that_lacks_another(tmp_path):
 def test_a_file_that_cannot_be_read(tmp_path, monkeypatch):
     """A file that cannot be read is refused."""
     (tmp_path / "script.py").write_text("")
-    monkeypatch.setattr(os, "access", lambda *_: False)  # root may read everything
+    monkeypatch.setattr(os, "access", lambda *_: False)  # file modes do not restrict root
     with pytest.raises(ProgramError, match="expected a readable file"):
         find([str(tmp_path / "script.py")])
 
 
 def test_found(tmp_path, monkeypatch):
-    """A file in the working directory comes before a command of the same name."""
+    """A file in the working directory takes precedence over a command of the same name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pytest").write_text("")
     assert find(["--", "pytest", "-q"]) == Program("pytest", ("-q",))

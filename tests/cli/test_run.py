@@ -1,4 +1,4 @@
-"""`grpc-backoff run`: somebody's program on this library's channels."""
+"""`grpc-backoff run`: running a program on this library's channels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cli.test_program import MADE, OURS, run
 @pytest.mark.parametrize("words", ["script.py", "-m made", "python script.py"])
 @pytest.mark.parametrize("module", ["grpc_backoff", "grpc_backoff.cli"])
 def test_its_channels_are_ours(tmp_path, module, words):
-    """CH-1: a program's channels are ours, and the words behind it are its own, options like ours too."""
+    """CH-1: the program's channels are ours, and all arguments after its name are passed to it."""
     for name in ("script.py", "made.py"):
         (tmp_path / name).write_text(MADE)
     command = ("-m", module, "run", "--")
@@ -30,7 +30,7 @@ def script(tmp_path):
 
 
 def test_without_dashes(script):
-    """The dashes in front of the program may be left out."""
+    """The `--` before the program may be omitted."""
     assert run("script.py", "a", cwd=script, command=("-m", "grpc_backoff", "run")) == run("script.py", "a", cwd=script)
 
 
@@ -42,13 +42,16 @@ def test_without_dashes(script):
         (["-u", "script.py"], "program=-u: expected a program"),
         (["nowhere.py"], "program=nowhere.py: expected a Python file or a command on the PATH; found neither"),
         (["empty"], "program=empty: expected a Python file; this directory has no __main__.py"),
-        (["-m", "nowhere"], "program=-m nowhere: expected a runnable module, but there is none"),
-        (["-m", "nowhere.at.all"], "program=-m nowhere.at.all: expected a runnable module, but there is none"),
+        (["-m", "nowhere"], "program=-m nowhere: expected a runnable module, but no module has this name"),
+        (
+            ["-m", "nowhere.at.all"],
+            "program=-m nowhere.at.all: expected a runnable module, but no module has this name",
+        ),
         (["-m", "email"], "program=-m email: expected a runnable module, but this package has no __main__"),
     ],
 )
 def test_refused(tmp_path, words, said):
-    """What names no program gets one line that says what was expected, and status 2."""
+    """If the arguments do not name a program, a one-line error says what was expected, and the exit status is 2."""
     (tmp_path / "empty").mkdir()
     out, err, status = run(*words, cwd=tmp_path, command=("-m", "grpc_backoff", "run"))
     assert (out, status) == ("", 2)
@@ -57,7 +60,7 @@ def test_refused(tmp_path, words, said):
 
 
 def test_without_the_extra(tmp_path):
-    """It needs none of the optional packages."""
+    """`run` works without any of the optional packages."""
     (tmp_path / "click.py").write_text("raise ImportError")
     (tmp_path / "script.py").write_text(MADE)
     environ = os.pathsep.join([str(tmp_path), *sys.path])
@@ -67,14 +70,14 @@ def test_without_the_extra(tmp_path):
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"]])
 def test_help(words, tmp_path):
-    """The command is in the list of commands, and has help."""
+    """`run` is in the list of commands and has its own `--help`."""
     out, _, status = run(*words, cwd=tmp_path, command=("-m", "grpc_backoff"))
     assert status == 0
     assert "Run a Python program with this library's channels" in out
 
 
 def test_within_click():
-    """Where click reads the words, a usage error is click's."""
+    """When click parses the arguments, a usage error is raised as a click exception."""
     outcome = CliRunner().invoke(cli, ["run", "--", "-u"])
     assert outcome.exit_code == 2
     assert "program=-u: expected a program" in outcome.output

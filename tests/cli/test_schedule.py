@@ -1,4 +1,4 @@
-"""`grpc-backoff schedule`: the tables of every policy, as text and as JSON."""
+"""`grpc-backoff schedule`: the tables of all policies, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def cells(output):
     ],
 )
 def test_rows(run, policy, rows):
-    """BP-1: as many rows as the policy has attempts, each with its wait, its bounds and their sums."""
+    """BP-1: the table has a row for each attempt, with the wait, its bounds and their running totals."""
     done = run(policy)
 
     assert done.exit_code == 0
@@ -73,36 +73,36 @@ def test_rows(run, policy, rows):
     [
         ("standard", "Gives up after 5 attempts, with 4 waits between them, 7.5 s - 22.5 s in total."),
         ("contention", "Gives up after 7 attempts, with 6 waits between them, 0.63 s - 0.945 s in total."),
-        ("grpc", "Continues without end like the last row."),
-        ("max_attempts: unlimited, delay: 1s, backoff: linear, max_delay: 1h", "Continues without end."),
+        ("grpc", "Continues indefinitely, like the last row."),
+        ("max_attempts: unlimited, delay: 1s, backoff: linear, max_delay: 1h", "Continues indefinitely."),
         ("delay: 1s", "One attempt, no retries."),
     ],
 )
 def test_ending(run, policy, ending):
-    """BP: the last line says when the policy is exhausted, and counts only waits that there are."""
+    """BP: the last line says when the policy gives up, and counts only the waits between attempts."""
     assert run(policy).output.strip().splitlines()[-1].startswith(ending)
 
 
 def test_connections_have_no_jitter_on_the_first_gap(run):
-    """CB-2: gRPC's connection backoff is shown as the channel does it."""
+    """CB-2: the schedule of gRPC's connection backoff has no jitter in its first gap."""
     done = run("grpc")
 
-    assert "grpc: gaps between starts of attempts" in done.output
+    assert "grpc: gaps between the starts of attempts" in done.output
     assert cells(done.output)[:2] == [
         ["1", "1 s", "1 s", "1 s", "1 s"],
         ["2", "1.6 s", "1.28 s", "1.92 s", "2.28 s - 2.92 s"],
     ]
-    assert len(cells(done.output)) == 12  # at the cap
+    assert len(cells(done.output)) == 12  # the last is at the cap
 
 
 def test_attempts(run):
-    """BP: `--attempts` shows as many waits as are asked for."""
+    """BP: `--attempts` sets the number of rows."""
     assert len(cells(run("standard", "--attempts", "2").output)) == 2
     assert len(cells(run("grpc", "--attempts", "30").output)) == 30
 
 
 def test_json(run):
-    """BP: the same as JSON."""
+    """BP: `--json` prints the same schedule as JSON."""
     document = json.loads(run("aggressive", "--json").stdout)
 
     assert [(policy["policy"], policy["max_attempts"], policy["exhausted_after"]) for policy in document] == [
@@ -119,7 +119,7 @@ def test_json(run):
 
 
 def test_file(run, tmp_path):
-    """BP-3: a whole file, or one of its policies."""
+    """BP-3: `FILE` shows all policies of a file, and `FILE#NAME` one of them."""
     file = tmp_path / "backoff.toml"
     file.write_text(
         '[connection]\ninitial_backoff = 2\n[policies.a]\nretry = 1\ndelay = "3s"\n[methods."*"]\nretry = 0\n'
@@ -127,14 +127,14 @@ def test_file(run, tmp_path):
 
     whole, one = run(str(file)), run(f"{file}#a")
 
-    titles = ("connection: gaps between starts", "policies.a: waits before retries", 'methods."*": waits before')
+    titles = ("connection: gaps between the starts", "policies.a: waits before retries", 'methods."*": waits before')
     assert all(any(line.startswith(title) for line in whole.output.splitlines()) for title in titles)
     assert "Gives up after 2 attempts, with 1 wait between them, 3 s in total." in whole.output
     assert cells(one.output) == [["1", "3 s", "3 s", "3 s", "3 s"], ["2", "3 s", "3 s", "3 s", "6 s"]]
 
 
 def test_file_with_a_budget(run, tmp_path):
-    """RT-9: a retry budget has no waits to show; the file's policies are shown as ever."""
+    """RT-9: a file with a retry budget shows only its policies, since a budget has no waits."""
     file = tmp_path / "backoff.toml"
     file.write_text('[policies.a]\nretry = 1\ndelay = "3s"\n[retry_budget]\nmax_tokens = 10\ntoken_ratio = 0.1\n')
 
@@ -147,14 +147,14 @@ def test_file_with_a_budget(run, tmp_path):
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ("standrad", "policy='standrad': expected a known policy; did you mean 'standard'?"),
-        ("retry: 5, dely: 1s", "dely='1s': expected a known setting; did you mean 'delay'?"),
+        ("standrad", "policy='standrad': expected a valid policy name; did you mean 'standard'?"),
+        ("retry: 5, dely: 1s", "dely='1s': expected a valid setting name; did you mean 'delay'?"),
         ("none.toml", "none.toml: cannot be read: No such file or directory"),
         ("delay: \x1b[2J", "delay='\\x1b[2J': expected "),
     ],
 )
 def test_refusal(run, policy, message):
-    """BP-4: what names no policy is one line on standard error, and the status is 2."""
+    """BP-4: an unknown or invalid policy produces one line on standard error, and exit status 2."""
     done = run(policy)
 
     assert done.exit_code == 2
@@ -168,7 +168,7 @@ def test_refusal(run, policy, message):
     [("retry: 2, backoff: exponential", "backoff"), ("retry: 2, preset: linear", "preset"), ("linear", "policy")],
 )
 def test_warning(run, policy, word):
-    """BP-2: `backoff` without `delay` has no effect, and says so on standard error."""
+    """BP-2: `backoff` without `delay` has no effect and causes a warning on standard error."""
     done = run(policy)
 
     assert done.exit_code == 0
@@ -177,7 +177,7 @@ def test_warning(run, policy, word):
 
 
 def test_many_attempts(run):
-    """BP: a policy of many attempts is shown as far as it says something new, and nothing adds them all up."""
+    """BP: the table of a policy with very many attempts ends at its cap, and the waits are not added up."""
     done = run("max_attempts: 100000000, delay: 1s, backoff: exponential")
 
     assert len(cells(done.output)) == 6
@@ -186,13 +186,13 @@ def test_many_attempts(run):
 
 
 def test_very_short_and_very_long(run):
-    """BP: times that a millisecond's digits cannot show are shown by their first three."""
+    """BP: times that are very short or very long are shown with three significant digits."""
     assert cells(run("retry: 1, delay: 0.1234ms").output)[0][1] == "0.000123 s"
     assert cells(run("retry: 1, delay: 12345678s").output)[0][1] == "1.23e+07 s"
 
 
 def test_file_of_any_name(run, tmp_path):
-    """BP-3: a file need not end in .toml, and its directory may have a # in its name."""
+    """BP-3: a file need not end in `.toml`, and its directory's name may contain a `#`."""
     file = tmp_path / "a#b" / "backoff.conf"
     file.parent.mkdir()
     file.write_text('[policies.a]\nretry = 1\ndelay = "3s"\n')
@@ -202,7 +202,7 @@ def test_file_of_any_name(run, tmp_path):
 
 
 def test_warning_of_a_files_policy(run, tmp_path):
-    """BP-2: a policy that leaves its delay to others is told so where it is shown by itself."""
+    """BP-2: a warning is issued when showing a policy from a file that sets no delay."""
     file = tmp_path / "backoff.toml"
     file.write_text('[policies.a]\nretry = 2\nbackoff = "linear"\n')
 

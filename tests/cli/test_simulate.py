@@ -1,4 +1,4 @@
-"""`grpc-backoff simulate`: a fleet's attempts as a table, as JSON and as a picture."""
+"""`grpc-backoff simulate`: a fleet's attempts as a table, as JSON and as a plot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(*arguments):
 
 
 def test_table():
-    """BP: one row for each policy, in the order in which they were named, each once."""
+    """BP: the table has one row for each distinct policy, in the order given."""
     done = run(*SMALL, "--policy", "standard", "--against", "grpc", "--against", "standard")
     lines = done.stdout.splitlines()
 
@@ -29,7 +29,7 @@ def test_table():
 
 
 def test_json():
-    """BP: JSON has all that was counted."""
+    """BP: the JSON output contains everything that the simulation counts."""
     document = json.loads(run(*SMALL, "--json", "--seed", "3").stdout)
     fleet = document["policies"]["grpc"]
 
@@ -41,24 +41,24 @@ def test_json():
 
 
 def test_seed():
-    """CB-11: the seed is where chance comes from."""
+    """CB-11: the same seed gives the same output, and another seed gives a different one."""
     one, same, other = (run(*SMALL, "--seed", seed).stdout for seed in ("1", "1", "2"))
 
     assert one == same != other
 
 
 def test_words_of_connecting():
-    """CB-2, CB-3: a fleet's policy is named in RFC-006's words and two more."""
+    """CB-2, CB-3: a policy string may set `jitter_first` and `min_connect_timeout` for connections."""
     words = "preset: grpc, jitter: none, jitter_first: true, min_connect_timeout: 2s"
     document = json.loads(run(*SMALL, "--policy", words, "--attempt-lasts", "inf", "--json").stdout)
 
-    # starts at 0, 2, 4, 6.56, ...: the limit of 2 s is longer than the first two gaps
+    # Attempts start at 0, 2, 4, 6.56, ...: the limit of 2 s is longer than the first two gaps.
     first = [index for index, count in enumerate(document["policies"][words]["attempts_by_time"]) if count][:4]
     assert first == [0, 20, 40, 65]
 
 
 def test_words_without_preset():
-    """BP-2: words mean what they mean for calls: no jitter, and at most 30 s, unless they say otherwise."""
+    """BP-2: a policy string has the same defaults as one for calls: no jitter, and waits of at most 30 s."""
     words = "delay: 1s, backoff: linear"
     document = json.loads(run(*SMALL, "--policy", words, "--json").stdout)
 
@@ -66,7 +66,7 @@ def test_words_without_preset():
 
 
 def test_file(tmp_path):
-    """BP-3: a file's connections, or one of its policies."""
+    """BP-3: a policy can be a file's `[connection]` section, or one of its named policies."""
     file = tmp_path / "backoff.toml"
     file.write_text("[connection]\ninitial_backoff = 30\njitter = 0\n[policies.late]\ndelay = 40\n")
 
@@ -77,7 +77,7 @@ def test_file(tmp_path):
 
 @pytest.mark.parametrize("name", ["fleet.png", "fleet.svg"])
 def test_plot(tmp_path, name):
-    """BP: the picture is of the kind that its name says, and the same command draws the same picture."""
+    """BP: the plot's format follows the file's extension, and repeating the command draws an identical plot."""
     one, two = tmp_path / name, tmp_path / f"again-{name}"
     for file in (one, two):
         done = run(*SMALL, "--against", "standard", "--plot", str(file))
@@ -91,11 +91,11 @@ def test_plot(tmp_path, name):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--policy", "steep"), "Error: --policy: policy='steep': expected a known policy"),
-        (("--against", "steep"), "Error: --against: policy='steep': expected a known policy"),
+        (("--policy", "steep"), "Error: --policy: policy='steep': expected a valid policy name"),
+        (("--against", "steep"), "Error: --against: policy='steep': expected a valid policy name"),
         (("--policy", "delay: 0s"), "Error: --policy: delay='0s': expected "),
         (("--against", "none.toml"), "Error: --against: none.toml: cannot be read: No such file"),
-        (("--policy", "linear"), "Error: --policy: policy='linear': expected a delay as well"),
+        (("--policy", "linear"), "Error: --policy: policy='linear': expected a delay to be set as well"),
         (("--plot", "x.gif"), "Error: --plot='x.gif': expected a .png or .svg file"),
         (("--clients", "100000001"), "Error: --clients=100000001: expected a whole number from 1 to 100000000"),
         (("--outage", "inf"), "Error: --outage=inf: expected "),
@@ -105,7 +105,7 @@ def test_plot(tmp_path, name):
     ],
 )
 def test_refusal(arguments, message):
-    """BP-4: what cannot be simulated is one line on standard error that names the flag, and the status is 2."""
+    """BP-4: a bad argument produces one line on standard error that names the flag, and exit status 2."""
     done = run("--clients", "10", *arguments)
 
     assert done.exit_code == 2
@@ -114,15 +114,17 @@ def test_refusal(arguments, message):
 
 
 def test_an_outage_of_too_many_attempts(monkeypatch):
-    """BP-4: the same for a client that would dial a million times, or here a thousand."""
+    """BP-4: an outage is refused if it would take a client too many attempts."""
     monkeypatch.setattr(simulation, "_MOST_ATTEMPTS", 1000)
     done = run("--clients", "10", "--outage", "1e3", "--policy", "delay: 1ms, backoff: fixed")
-    assert done.output.startswith("Error: --outage=1000.0: expected an outage of at most 1000 attempts")
+    assert done.output.startswith(
+        "Error: --outage=1000.0: expected an outage in which each client makes at most 1000 attempts"
+    )
     assert done.exit_code == 2
 
 
 def test_a_picture_that_cannot_be_written():
-    """That it failed shows after all the work: one line, and the status 1."""
+    """If a plot cannot be written, the command prints one line on standard error and exits with status 1."""
     done = run("--clients", "10", "--plot", "/no/such/dir/x.png")
 
     assert done.exit_code == 1
@@ -131,7 +133,7 @@ def test_a_picture_that_cannot_be_written():
 
 @pytest.mark.parametrize(("missing", "extra"), [("numpy", "simulate"), ("matplotlib", "plot")])
 def test_missing_extra(monkeypatch, missing, extra):
-    """Without numpy or matplotlib one line says what to install, and the status is 1."""
+    """Without numpy or matplotlib, the command prints one line that says what to install; the status is 1."""
     monkeypatch.setitem(sys.modules, missing, None)
 
     done = run("--clients", "10", "--plot", "x.png")
@@ -142,15 +144,15 @@ def test_missing_extra(monkeypatch, missing, extra):
 
 
 def test_words_for_calls_are_refused():
-    """BP-4: no client gives up, so what is said of retries would have no effect."""
+    """BP-4: settings for retries are refused, because a simulated client never gives up connecting."""
     done = run("--clients", "10", "--policy", "retry: 2, delay: 1s")
 
     assert done.exit_code == 2
-    assert done.stderr.startswith("Error: --policy: retry=2: expected a known setting")
+    assert done.stderr.startswith("Error: --policy: retry=2: expected one of: preset, delay, ")
 
 
 def test_names_that_are_no_formulas(tmp_path):
-    """BP: a file may have a name that a picture would take for something else."""
+    """BP: matplotlib draws a file's name literally, even if it looks like a formula or begins with "_"."""
     for name in ("x$\\frac{$.toml", "_hidden.toml"):
         file = tmp_path / name
         file.write_text("[connection]\njitter = 0\n")

@@ -1,4 +1,4 @@
-"""How stages are shown: what a line says, what JSON holds, and that no text from outside moves a terminal."""
+"""How the stages of a probe are shown: as lines, as JSON and on a terminal. Text from servers is escaped."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def show_all(view):
 
 
 def test_lines(capsys):
-    """CH-11: each stage with its time and what it found; every line is printable."""
+    """CH-11: each stage prints its time and its findings, and every line is printable."""
     show_all(LineStages())
     lines = capsys.readouterr().out.split("\n")
     assert all(line.isprintable() for line in lines)
@@ -82,14 +82,14 @@ def test_lines(capsys):
     ],
 )
 def test_what_is_not_there(capsys, record, words):
-    """CH-11: SETTINGS that say nothing, and a certificate that says nonsense."""
+    """CH-11: empty SETTINGS and missing or empty certificates can be shown."""
     LineStages().passed(record)
     JsonStages().passed(record)
     assert words in capsys.readouterr().out
 
 
 def test_json(capsys):
-    """CH-11: one object a line, ASCII without control characters, with the very text."""
+    """CH-11: JSON output has one object per line, in printable ASCII, and keeps the exact text."""
     show_all(JsonStages())
     lines = capsys.readouterr().out.splitlines()
     assert all(line.isascii() and line.isprintable() for line in lines)
@@ -116,7 +116,7 @@ def test_json(capsys):
 
 
 def test_terminal():
-    """CH-11: with colours and a spinner that is gone at the end; nothing of what a server says moves the terminal."""
+    """CH-11: on a terminal, the spinner is removed at the end, and text from a server cannot control it."""
     stream = io.StringIO()
     view = TerminalStages(Console(file=stream, force_terminal=True, width=100, highlight=False))
     show_all(view)

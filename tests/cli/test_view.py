@@ -1,4 +1,4 @@
-"""The views: what a line says, what the table shows, and that no text from outside moves a terminal."""
+"""The views of `connect`: lines, JSON and the live table. Text from a server cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def live_view(width=100):
 
 
 def test_printable_leaves_nothing_that_moves_a_terminal():
-    """Control, formatting and line-breaking characters become escapes; letters of all scripts stay."""
+    """`printable` escapes control, formatting and line-breaking characters, and keeps letters of all scripts."""
     text = printable(HOSTILE + "größer 日本")
     assert text.isprintable()
     assert text.startswith(r"\x1b]0;owned\x07\x1b[2J\x0d\x0afake line\x9b31m\u202eright to left\x7f\u2028")
@@ -47,7 +47,7 @@ def test_printable_leaves_nothing_that_moves_a_terminal():
 
 
 def test_lines_escape_what_a_server_says(capsys):
-    """A line stays one line of printable characters, whatever the server said."""
+    """In line output, text from a server is escaped so that each line stays a single printable line."""
     LineView().show(failed(HOSTILE))
     out = capsys.readouterr().out
     assert out.count("\n") == 1
@@ -56,7 +56,7 @@ def test_lines_escape_what_a_server_says(capsys):
 
 
 def test_table_escapes_what_a_server_says():
-    """The table shows a server's control characters and its square brackets as text."""
+    """The table shows control characters and square brackets from a server as plain text."""
     view, stream = live_view(width=200)
     view.show(failed(HOSTILE + "[bold]"))
     view.close()
@@ -69,7 +69,7 @@ def test_table_escapes_what_a_server_says():
 
 
 def test_json_escapes_and_still_tells_the_very_text(capsys):
-    """A JSON line is ASCII without control characters, and a parser reads the error unchanged."""
+    """A JSON line is printable ASCII, and parsing it returns the error's exact text."""
     JsonView().show(failed(HOSTILE))
     line = capsys.readouterr().out.removesuffix("\n")
     assert line.isascii()
@@ -78,7 +78,7 @@ def test_json_escapes_and_still_tells_the_very_text(capsys):
 
 
 def test_reason_drops_what_every_failure_begins_with():
-    """The core's preamble is not repeated at every attempt."""
+    """`reason` removes the preamble with which the core begins a failure's message."""
     said = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: Connection refused"
     assert reason(Failure(Stage.TCP, said)) == "ipv4:127.0.0.1:9: Connection refused"
     assert reason(Failure(Stage.TCP, "something else: UNKNOWN: x")) == "something else: UNKNOWN: x"
@@ -88,12 +88,12 @@ def test_reason_drops_what_every_failure_begins_with():
     ("seconds", "words"), [(None, "?"), (0, "0 ms"), (0.0001, "<1 ms"), (0.2, "200 ms"), (1.5, "1.50 s")]
 )
 def test_duration(seconds, words):
-    """Short times are milliseconds, others seconds."""
+    """Times below a second are shown in milliseconds, and others in seconds."""
     assert duration(seconds) == words
 
 
 def test_table_says_a_repeated_reason_once():
-    """The reason of a row that is the same as the row's above is not repeated."""
+    """The table prints "as before" instead of repeating the reason of the row above."""
     view, stream = live_view()
     view.show(failed("connection refused"))
     view.show(failed("connection refused", number=2))
@@ -103,7 +103,7 @@ def test_table_says_a_repeated_reason_once():
 
 
 def test_table_counts_down():
-    """CH-11: the moment's part says how long until the next attempt."""
+    """CH-11: the status line shows the time until the next attempt."""
     view, stream = live_view()
     status = ConnectionStatus(
         state=State.TRANSIENT_FAILURE,
@@ -121,7 +121,7 @@ def test_table_counts_down():
 
 
 def test_table_prints_a_standing_connection_before_the_summary():
-    """A connection that still stands gets its row when the command ends."""
+    """A connection that is still open gets its row when the command ends."""
     view, stream = live_view()
     attempt = LoggedAttempt(number=1, attempt=1, start=0.0, gap=None, limit=20.0, outcome=Outcome.CONNECTED, took=0.003)
     view.show(attempt)
@@ -131,7 +131,7 @@ def test_table_prints_a_standing_connection_before_the_summary():
 
 
 def test_log_numbers_attempts_through_and_measures_start_to_start():
-    """CB-2: gaps are from start to start, also across a success, where the channel's own count begins anew."""
+    """CB-2: attempts are numbered consecutively, and gaps are measured from start to start, even across a success."""
     log = AttemptLog(100.0)
     refused = Failure(Stage.TCP, "refused")
     lost = Failure(Stage.ESTABLISHED, "lost")
@@ -150,5 +150,5 @@ def test_log_numbers_attempts_through_and_measures_start_to_start():
 
 
 def test_log_ignores_what_is_about_no_attempt():
-    """A reset before the first attempt is about none."""
+    """The log ignores events that do not concern an attempt, such as an early reset."""
     assert AttemptLog(0.0).note(events.BackoffReset(target="t", at=1.0, attempt=0)) is None

@@ -1,4 +1,4 @@
-"""A server that speaks whatever protocol a test gives it, and can be killed and started again on the same port."""
+"""A server whose methods a test defines, and which the test can kill and restart on the same port."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backof
 
 
 class Server:
-    """Answers methods by functions of a request's bytes; one that is an async generator is given the stream.
+    """Answers each method with a function of the request's bytes, or with an async generator of the stream's requests.
 
     Attributes:
         calls: how many calls of each method arrived.
-        metadata: the metadata of each call, by method.
+        metadata: the metadata of the last call of each method.
     """
 
     def __init__(self, credentials=None):
@@ -38,7 +38,7 @@ class Server:
         return f"localhost:{self.port}"
 
     def service(self, details):
-        """Return how a method is answered; a grpc server asks for this (`GenericRpcHandler`)."""
+        """Return the handler for a method; grpc's server calls this (see `grpc.GenericRpcHandler`)."""
         function = self.methods.get(details.method)
         if function is None:
             return None
@@ -68,13 +68,13 @@ class Server:
         await self._server.start()
 
     async def kill(self):
-        """Stop at once: calls end with an error, and the port refuses."""
+        """Stop at once: running calls fail, and new connections are refused."""
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
 
     async def restart(self, after=0.5):
-        """Be away for so many seconds."""
+        """Stop the server for this many seconds, then start it again."""
         await self.kill()
         await asyncio.sleep(after)
         await self.start()
@@ -85,7 +85,7 @@ grpc.GenericRpcHandler.register(Server)
 
 @pytest.fixture
 async def server():
-    """A running server."""
+    """A running asyncio server."""
     server = Server()
     await server.start()
     yield server
@@ -94,7 +94,7 @@ async def server():
 
 @pytest.fixture
 def place():
-    """A running server for clients that block."""
+    """A running server for blocking clients."""
     place = Place()
     place.start()
     yield place
@@ -103,14 +103,14 @@ def place():
 
 @pytest.fixture
 async def channel(server):
-    """A channel of ours to it."""
+    """One of this library's channels to the server."""
     async with aio.insecure_channel(server.target, options=QUICK) as channel:
         yield channel
 
 
 @pytest.fixture
 def installed(monkeypatch, tmp_path):
-    """Have all channels be ours, with a short backoff from the environment's file."""
+    """Install this library's constructors, with a short backoff from the file that the environment names."""
     file = tmp_path / "backoff.toml"
     file.write_text("[connection]\ninitial_backoff = '100ms'\nmax_backoff = '300ms'\n")
     monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(file))

@@ -1,7 +1,7 @@
-"""What gunicorn and Celery load: a program that uses a channel before its workers are forked, and in each of them.
+"""A program for gunicorn and Celery that uses a channel before its workers are forked, and again in each worker.
 
-`FORKING_FACE` names what makes the channels. `FORKING_BEFORE` is what the parent has done before the fork: `nothing`;
-`closed`, a channel made, used and closed; `open`, one that has a connection still.
+`FORKING_FACE` selects the constructor of the channels. `FORKING_BEFORE` says what the parent does before the fork: with
+`nothing`, it makes no channel; with `closed`, it makes, uses and closes one; with `open`, it keeps one connected.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ async def ask_once():
 
 
 def ask():
-    """Return the answer over a channel of this process's own, or the error's name."""
+    """Return the answer to a call on a new channel in this process, or the name of its error."""
     try:
         if FACE.endswith("asyncio"):
             return asyncio.run(ask_once())
         with MAKE(TARGET) as channel:
             return ask_over(channel)
-    except Exception as error:  # noqa: BLE001 - what it is, is what the test wants to know
+    except Exception as error:  # noqa: BLE001 - the test checks its type
         return type(error).__name__
 
 
 def ask_inherited():
-    """Return what a call on the parent's channel comes to; None where it left none open."""
+    """Return the outcome of a call on the parent's channel; None if the parent left none open."""
     if INHERITED is None:
         return None
     try:
@@ -71,16 +71,16 @@ elif BEFORE == "open":
     INHERITED = MAKE(TARGET)
     assert ask_over(INHERITED) == "asked"
 if BEFORE != "nothing":
-    time.sleep(1.5)  # the core connects, and shuts down, in threads of its own
+    time.sleep(1.5)  # the core connects and shuts down in its own threads
 
 
 def answer():
-    """Return what this process can do, as text."""
+    """Return a text that says which channels work in this process."""
     return f"{ask_inherited()} {ask()} {ask()}"
 
 
 def wsgi(environ, start_response):
-    """What gunicorn serves."""
+    """The application that gunicorn serves."""
     said = answer()
     start_response("200 OK", [("content-type", "text/plain")])
     return [said.encode()]

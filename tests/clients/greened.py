@@ -1,8 +1,8 @@
-# ruff: noqa: E402, T201 - gevent patches first, and a program prints
-"""A program on gevent: `greened.py KIND TARGET` calls from greenlets, also while there is no server.
+# ruff: noqa: E402, T201 - gevent patches before other imports; the program prints
+"""A gevent program, `greened.py KIND TARGET`, whose greenlets make calls while a server is up and while it is down.
 
-KIND is plain or ours. It says "up" when the server is to go away, which it is told by a line, and "away" when a call
-waits for the server to return.
+KIND is plain or ours. The program prints "up" and waits for a line of input, which the test sends after stopping the
+server. It prints "away" once a call is waiting for the server to return.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(kind, target):
         gevent.joinall(jobs, timeout=30)
         assert [job.value for job in jobs] == [str(number).encode() for number in range(20)]
         print("up", flush=True)
-        sys.stdin.readline()  # the server is away
+        sys.stdin.readline()  # returns once the test has stopped the server
         waiting = gevent.spawn(ask, b"waited", timeout=60, wait_for_ready=True)
         before = len(turns)
         gevent.sleep(0.5)

@@ -1,4 +1,4 @@
-"""A server for clients that block: as that of `conftest.py`, on threads, so that a test may block too."""
+"""A threaded server for blocking clients, so that the test itself may block; otherwise like `conftest.py`'s server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import grpc
 
 
 class Place:
-    """Answers methods by functions of a request's bytes; a generator function is given the stream of requests.
+    """Answers each method with a function of the request's bytes, or with a generator of the stream's requests.
 
     Attributes:
         calls: how many calls of each method arrived.
@@ -31,7 +31,7 @@ class Place:
         return f"localhost:{self.port}"
 
     def service(self, details):
-        """Return how a method is answered; a grpc server asks for this (`GenericRpcHandler`)."""
+        """Return the handler for a method; grpc's server calls this (see `grpc.GenericRpcHandler`)."""
         function = self.methods.get(details.method)
         if function is None:
             return None
@@ -50,13 +50,13 @@ class Place:
         self._server.start()
 
     def kill(self):
-        """Stop at once: calls end with an error, and the port refuses."""
+        """Stop at once: running calls fail, and new connections are refused."""
         if self._server is not None:
             self._server.stop(None).wait(20)
             self._server = None
 
     def restart(self, after=0.3):
-        """Be away for so many seconds."""
+        """Stop the server for this many seconds, then start it again."""
         self.kill()
         time.sleep(after)
         self.start()
@@ -66,7 +66,7 @@ grpc.GenericRpcHandler.register(Place)
 
 
 def until(condition, within=20.0):
-    """Return once a condition holds."""
+    """Wait until the condition is true."""
     end = time.monotonic() + within
     while not condition():
         assert time.monotonic() < end, "it did not come to that"
@@ -74,7 +74,7 @@ def until(condition, within=20.0):
 
 
 def in_thread(work):
-    """Begin `work` in a thread of its own; return what waits for its result."""
+    """Start `work` in a new thread; return a function that waits for its result."""
     result = []
     thread = threading.Thread(target=lambda: result.append(work()), daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""google-cloud-bigtable's asyncio client, which wraps its channel and swaps it for another every so often."""
+"""google-cloud-bigtable's asyncio client, which wraps its channel and replaces it from time to time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def mutate(client):
 
 
 async def test_swappable_channel(server):
-    """CH-1: bigtable's wrapper finds our lists, appends to them, and hands them to the next channel."""
+    """CH-1: bigtable's swappable channel can wrap ours, and on a swap, its interceptors move to the next channel."""
     serve(server)
     channel = AsyncSwappableChannel(partial(aio.insecure_channel, server.target, options=QUICK))
     client = BigtableAsyncClient(transport=BigtableGrpcAsyncIOTransport(channel=channel))
@@ -48,7 +48,7 @@ async def test_swappable_channel(server):
     await mutate(client)
     old = channel.swap_channel(channel.create_channel())
     assert channel._unary_unary_interceptors == [logging]
-    client.transport._stubs = {}  # as bigtable does after it
+    client.transport._stubs = {}  # as bigtable does after a swap
     client.transport._prep_wrapped_messages(None)
     await old.close()
     await mutate(client)
@@ -91,7 +91,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("command", [["-c", EMULATED], ["-m", "grpc_backoff", "run", "--"]], ids=["install", "run"])
 async def test_emulator(server, tmp_path, command):
-    """CH-1: so is that of an emulator, a name that bigtable takes from `grpc.aio` when it is imported."""
+    """CH-1: the emulator's channel is ours, although bigtable imports the constructor's name from `grpc.aio`."""
     serve(server)
     script = tmp_path / "script.py"
     script.write_text(EMULATED.replace("import grpc_backoff\ngrpc_backoff.install()\n", ""))

@@ -1,4 +1,4 @@
-"""FK-1: forks as people have them: gunicorn with a preloaded application, and Celery's prefork pool."""
+"""FK-1: forks in practice: gunicorn with a preloaded application, and Celery's prefork pool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.clients.forking import METHOD
 
 ROOT = str(Path(__file__).parents[2])
 CASES = [
-    # the face; what the parent did before; fork support; what a worker's inherited channel and its own come to
+    # Columns: the API, what the parent did before the fork, fork support, and the outcomes of an inherited channel and
+    # two new ones.
     ("threads", "nothing", "0", "None asked asked"),
     ("threads", "closed", "0", "None asked asked"),
     ("threads", "open", "0", "ForkError ForkError ForkError"),
@@ -30,7 +31,7 @@ CASES = [
 
 @contextlib.contextmanager
 def running(place, face, before, support, *command, **more):
-    """Run a program that forks, until the end of the block; it and its children get an end by force."""
+    """Run a forking program for the duration of the block, then kill it and its children."""
     place.methods[METHOD] = lambda request: request
     environ = {
         **os.environ,
@@ -60,7 +61,7 @@ def running(place, face, before, support, *command, **more):
     [*(("sync", *case) for case in CASES), *(("gthread", *case) for case in CASES if case[:2] == ("threads", "open"))],
 )
 def test_gunicorn(place, worker, face, before, support, expected):
-    """FK-1: with `--preload` the workers are forked from a process that has the application, and its channels."""
+    """FK-1: in workers of `gunicorn --preload`, forked once the app has loaded, channels work or raise ForkError."""
     command = ["gunicorn", "--preload", "-w", "2", "-k", worker, "-b", "127.0.0.1:0", "tests.clients.forking:wsgi"]
     with running(place, face, before, support, *command) as gunicorn:
         where = next(filter(None, (re.search(r"Listening at: (\S+)", line) for line in gunicorn.stderr)))[1]
@@ -71,7 +72,7 @@ def test_gunicorn(place, worker, face, before, support, expected):
 
 @pytest.mark.parametrize(("face", "before", "support", "expected"), [case for case in CASES if "open" in case])
 def test_celery(place, tmp_path, monkeypatch, face, before, support, expected):
-    """FK-1: the prefork pool's processes are forked from one that has imported the tasks' module."""
+    """FK-1: in workers of Celery's prefork pool, forked after importing the tasks, channels work or raise ForkError."""
     from celery import Celery
 
     command = ["celery", "-A", "tests.clients.forking", "worker", "-P", "prefork", "-c", "2", "-l", "error"]

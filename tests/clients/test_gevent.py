@@ -1,4 +1,4 @@
-"""FK-4: the threaded face in a program that gevent has patched, as `grpc.experimental.gevent` serves it."""
+"""FK-4: the threaded API in a program that uses gevent, through `grpc.experimental.gevent`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).with_name("greened.py")
 
 @pytest.mark.parametrize("kind", ["plain", "ours"])
 def test_gevent(place, kind):
-    """FK-4: greenlets call, wait for a connection while others have their turns, and get it; plain grpc beside it."""
+    """FK-4: greenlets can make calls and wait for a connection without blocking other greenlets, as with plain grpc."""
     place.methods[METHOD] = lambda request: request
     program = subprocess.Popen(
         [sys.executable, str(PROGRAM), kind, place.target], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""FK-3: event loops as asgiref makes them, one for each call of a function that is not asynchronous."""
+"""FK-3: asgiref's event loops, one for each call from synchronous code to a coroutine function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ METHOD = "/loops/Ask"
 
 
 def test_async_to_sync(place, caplog):
-    """FK-3: one after another and side by side, each with a channel; nothing at ERROR."""
+    """FK-3: successive and concurrent event loops, each with its own channel, work and log nothing at level ERROR."""
     place.methods[METHOD] = lambda request: request
 
     async def ask(text):

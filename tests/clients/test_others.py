@@ -1,4 +1,4 @@
-"""The other client libraries of docs/clients.md: each makes its own channel, which is ours where ours are installed."""
+"""The other client libraries in docs/clients.md: after `install()`, the channel that each one creates is ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.clients.conftest import QUICK
 
 
 def answers(server, method, response):
-    """Have the server answer a method with this protobuf message."""
+    """Make the server answer a method with this protobuf message."""
     server.methods[method] = lambda request: response.SerializeToString()
 
 
@@ -25,7 +25,7 @@ def streams(server, method, response):
 
 
 async def used(server, call, channel):
-    """Make a call, kill the server, and call until the one that replaced it answers."""
+    """Make a call, restart the server, and make another call on the restored connection."""
     await call()
     assert type(channel()) is aio.Channel
     await server.restart(after=0.3)
@@ -36,7 +36,7 @@ async def used(server, call, channel):
 
 
 async def test_firestore(server, installed, monkeypatch):
-    """CH-1: google-cloud-firestore's AsyncClient, on an emulator."""
+    """CH-1: the AsyncClient of google-cloud-firestore works on our channel with an emulator."""
     monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", server.target)
     from google.cloud.firestore_v1 import AsyncClient
     from google.cloud.firestore_v1.types import BatchGetDocumentsResponse
@@ -54,7 +54,7 @@ async def test_firestore(server, installed, monkeypatch):
 
 
 async def test_qdrant(server, installed):
-    """CH-1: qdrant-client's AsyncQdrantClient, which has an interceptor of its own."""
+    """CH-1: qdrant-client's AsyncQdrantClient, which adds an interceptor, works on our channel."""
     from qdrant_client import AsyncQdrantClient
     from qdrant_client import grpc as protocol
 
@@ -72,7 +72,7 @@ async def test_qdrant(server, installed):
 
 
 async def test_aetcd(server, installed):
-    """CH-1: aetcd, which takes the constructors' names when it is imported."""
+    """CH-1: aetcd, which imports the constructors' names from `grpc.aio`, works on our channel."""
     import aetcd
     from aetcd.rpc import RangeResponse
 
@@ -86,7 +86,7 @@ async def test_aetcd(server, installed):
 
 
 async def test_pyzeebe(server, installed):
-    """CH-1: pyzeebe, whose constructors of channels give ours."""
+    """CH-1: pyzeebe's own functions for creating channels return ours."""
     from pyzeebe import ZeebeClient, create_insecure_channel
     from pyzeebe.proto.gateway_pb2 import TopologyResponse
 
@@ -102,7 +102,7 @@ async def test_pyzeebe(server, installed):
 
 
 async def test_pyzeebe_handed_over(server):
-    """CH-1: it takes a channel of ours as well."""
+    """CH-1: pyzeebe also accepts one of our channels as an argument."""
     from pyzeebe import ZeebeClient
     from pyzeebe.proto.gateway_pb2 import TopologyResponse
 
@@ -113,7 +113,7 @@ async def test_pyzeebe_handed_over(server):
 
 
 class Web(http.server.BaseHTTPRequestHandler):
-    """Answers every GET as a service that is well."""
+    """Answers every GET request as a healthy service would."""
 
     def do_GET(self):
         self.send_response(200)
@@ -127,7 +127,7 @@ class Web(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def web():
-    """An HTTP server beside the gRPC one; its port."""
+    """An HTTP server next to the gRPC server; yields its port."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web) as server:
         threading.Thread(target=partial(server.serve_forever, 0.01), daemon=True).start()
         yield server.server_port
@@ -135,7 +135,7 @@ def web():
 
 
 async def test_dapr(server, installed, web, monkeypatch):
-    """CH-1: dapr's asyncio client, which asks the sidecar's HTTP port whether that is well."""
+    """CH-1: dapr's asyncio client, which checks the sidecar's health over HTTP, works on our channel."""
     from dapr.aio.clients import DaprClient
     from dapr.conf import settings
     from dapr.proto import api_v1
@@ -151,8 +151,8 @@ async def test_dapr(server, installed, web, monkeypatch):
 
 
 async def test_weaviate(server, installed, web):
-    """CH-1: weaviate-client's asyncio client, which speaks HTTP too."""
-    with warnings.catch_warnings():  # it sets filters for the whole process
+    """CH-1: weaviate-client's asyncio client, which also uses HTTP, works on our channel."""
+    with warnings.catch_warnings():  # importing it sets filters for the whole process
         import weaviate
         from weaviate.proto.v1 import search_get_pb2
 

@@ -1,4 +1,4 @@
-"""The code of docs/clients.md, as it stands, but for the credentials."""
+"""The code blocks of docs/clients.md, run unchanged except for the credentials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = "clients.md"
 
 
 async def test_every_block(monkeypatch):
-    """CH-1: a channel that is handed over, installing, and a transport whose calls wait for a connection."""
+    """CH-1: the page's three examples work: passing a channel, `install()`, and calls that wait for a connection."""
     monkeypatch.setattr(google.auth, "default", lambda **_: (AnonymousCredentials(), "project"))
     handed, installing, waiting = blocks(PAGE)
     names, channels = {}, []

@@ -1,4 +1,4 @@
-"""google-cloud-pubsub's asyncio transports on our channel, and on those that it makes where ours are installed."""
+"""google-cloud-pubsub's asyncio transports, on channels of ours that they are given or create after `install()`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def publish(client, **how):
 
 
 async def test_publisher(server, channel):
-    """CH-1: the transport takes our channel, and its own interceptor stands in the list; it outlives a restart."""
+    """CH-1: the publisher accepts our channel, adds its interceptor, and works after the server restarts."""
     publishes(server)
     client = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
     (logging,) = channel._unary_unary_interceptors
@@ -52,7 +52,7 @@ async def test_publisher(server, channel):
 
 
 async def test_its_interceptor_runs(server, channel, caplog):
-    """CH-1: what the transport has put into the list sees the call: it logs it."""
+    """CH-1: the interceptor that the transport has added to our channel's list logs each call."""
     publishes(server)
     client = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
     caplog.set_level("DEBUG", logger="google.pubsub_v1")
@@ -61,7 +61,7 @@ async def test_its_interceptor_runs(server, channel, caplog):
 
 
 async def test_wait_for_ready_by_service_config(server):
-    """CH-3: a service config has GAPIC's methods wait for a connection, which their signatures cannot say."""
+    """CH-3: `waitForReady` in a service config makes GAPIC's methods wait, although these take no such argument."""
     publishes(server)
     await server.kill()
     options = [*QUICK, ("grpc.service_config", WAIT_FOR_READY)]
@@ -75,7 +75,7 @@ async def test_wait_for_ready_by_service_config(server):
 
 
 async def test_streaming_pull(server, channel):
-    """CH-1: a stream is a stream; it ends with the server, and the next finds the new one."""
+    """CH-1: a streaming pull fails when the server stops, and a new one works once the server is back."""
 
     async def pulls(requests, context):
         async for _ in requests:
@@ -104,7 +104,7 @@ async def test_streaming_pull(server, channel):
 
 @pytest.fixture
 async def secure_server():
-    """A running server with TLS; and what trusts it."""
+    """A running server with TLS, whose `trusted` holds the credentials for clients."""
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost")
     pair = certificate.private_key_pem.bytes(), certificate.cert_chain_pems[0].bytes()
@@ -116,7 +116,7 @@ async def secure_server():
 
 
 async def test_installed(secure_server, installed):
-    """CH-8: installed, the channels that google-api-core makes are ours, with the credentials, over a restart."""
+    """CH-8: after `install()`, google-api-core creates our channels, with its credentials; they survive a restart."""
     publishes(secure_server)
     transport = PublisherGrpcAsyncIOTransport(
         host=secure_server.target,
@@ -133,7 +133,7 @@ async def test_installed(secure_server, installed):
 
 
 async def test_a_channel_with_options(secure_server, installed):
-    """CH-9: the transport's own constructor of channels takes options, a service config too, and gives ours."""
+    """CH-9: after `install()`, the transport's `create_channel` returns ours, with options such as a service config."""
     publishes(secure_server)
     await secure_server.kill()
     channel = PublisherGrpcAsyncIOTransport.create_channel(

@@ -1,4 +1,4 @@
-"""pymilvus' asyncio handler, which makes its own channel and appends interceptors to its list."""
+"""The asyncio handler of pymilvus, which creates its own channel and appends interceptors to the channel's list."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def serve(server):
 
 
 async def uses(handler, server):
-    """Use the handler, kill the server, use it again."""
+    """Use the handler, restart the server, and use the handler again."""
     await handler.ensure_channel_ready()
     assert await handler.list_collections() == ["c"]
     assert server.metadata[SHOW]["identifier"] == "7"
@@ -42,7 +42,7 @@ async def uses(handler, server):
 
 
 async def test_handed_over(server, channel):
-    """CH-1: the handler takes our channel, and its interceptors add their headers to each call, the first included."""
+    """CH-1: the handler accepts our channel, and its interceptors add their headers to every call."""
     serve(server)
     handler = AsyncGrpcHandler(uri=f"http://{server.target}", channel=channel, user="u", password="p")
     await uses(handler, server)
@@ -52,7 +52,7 @@ async def test_handed_over(server, channel):
 
 
 async def test_installed(server, installed):
-    """CH-1: installed, the channel that the handler makes is ours, and so is the one that it reconnects with."""
+    """CH-1: after `install()`, the handler's first channel and the one on which it reconnects are both ours."""
     serve(server)
     handler = AsyncGrpcHandler(uri=f"http://{server.target}", token="t")
     assert type(handler._async_channel) is aio.Channel
@@ -67,7 +67,7 @@ async def test_installed(server, installed):
 
 
 async def test_its_own_options(server, installed):
-    """CH-9: what it says of keepalive and sizes goes to grpcio; options of ours go in among its `grpc_options`."""
+    """CH-9: the handler's own options reach grpcio, and its `grpc_options` may include options of ours."""
     serve(server)
     handler = AsyncGrpcHandler(uri=f"http://{server.target}", grpc_options={"grpc_backoff.jitter": 0.5, **dict(QUICK)})
     assert handler._async_channel.policy.backoff.jitter.fraction == 0.5

@@ -1,4 +1,4 @@
-"""The threaded clients of docs/clients.md: on channels of ours over the end of a server, and of the one after it."""
+"""The threaded clients of docs/clients.md, on our channels, before and after the server restarts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS = pytest.mark.parametrize("kind", [grpc, grpc_backoff], ids=["plain", "our
 
 
 def innermost(channel):
-    """Return the channel behind all interceptors."""
+    """Return the channel beneath all interceptors."""
     while not isinstance(channel, Channel):
         channel = channel._channel
     return channel
@@ -47,7 +47,7 @@ def publishes(place):
 
 @KINDS
 def test_publisher(place, kind):
-    """TH-1: Pub/Sub's batching publisher takes our channel; what is published during an outage arrives after it."""
+    """TH-1: Pub/Sub's publisher accepts our channel, and messages published during an outage arrive after it."""
     publishes(place)
     with kind.insecure_channel(place.target, QUICK) as channel:
         client = pubsub_v1.PublisherClient(transport=PublisherGrpcTransport(channel=channel))
@@ -62,7 +62,7 @@ def test_publisher(place, kind):
 
 
 def test_streaming_pull(place):
-    """TH-1: Pub/Sub's streaming pull goes on after an outage, on the same subscription, and ends when told to."""
+    """TH-1: Pub/Sub's streaming pull continues after an outage, and ends when it is cancelled."""
 
     def pulls(requests, context):
         for _ in requests:
@@ -84,7 +84,7 @@ def test_streaming_pull(place):
 
 
 def test_pubsub_emulator(place, installed, monkeypatch):
-    """TH-7: installed, the channel that the publisher makes is ours."""
+    """TH-7: after `install()`, the publisher's channel to an emulator is ours."""
     publishes(place)
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", place.target)
     client = pubsub_v1.PublisherClient()
@@ -99,7 +99,7 @@ def test_pubsub_emulator(place, installed, monkeypatch):
 
 @pytest.fixture
 def spans():
-    """Something to export."""
+    """A list with one span to export."""
     from opentelemetry.sdk.trace import TracerProvider
 
     span = TracerProvider().get_tracer("t").start_span("s")
@@ -108,7 +108,7 @@ def spans():
 
 
 def exporter(place, monkeypatch, make=None, **how):
-    """Return an OTLP exporter; `make` replaces grpc's constructor, a name that it has taken at its import."""
+    """Return an OTLP exporter; `make` replaces the constructor that the exporter's module imported from grpc."""
     from opentelemetry.exporter.otlp.proto.grpc import exporter as module
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
@@ -119,7 +119,7 @@ def exporter(place, monkeypatch, make=None, **how):
 
 
 def test_otlp_is_back_within_one_gap(place, monkeypatch, spans):
-    """TH-1: what is exported during an outage arrives with the first attempt that finds the server, or the next."""
+    """TH-1: spans exported during an outage arrive with the first or second attempt to connect after it."""
     from opentelemetry.sdk.trace.export import SpanExportResult
 
     options = (WAIT_FOR_READY, *QUICK)
@@ -133,7 +133,7 @@ def test_otlp_is_back_within_one_gap(place, monkeypatch, spans):
     place.start()
     heard.clear()
     assert exported() is SpanExportResult.SUCCESS
-    # One may have been refused before the server listened, and be told of after it.
+    # One attempt may have been refused before the server listened, and its failure reported only now.
     assert len([event for event in heard if isinstance(event, AttemptFailed)]) <= 1
     exports.shutdown()
 
@@ -141,7 +141,7 @@ def test_otlp_is_back_within_one_gap(place, monkeypatch, spans):
 @KINDS
 @pytest.mark.parametrize("options", [(), (WAIT_FOR_READY,)], ids=["as-it-is", "wait-for-ready"])
 def test_otlp_shutdown(place, monkeypatch, spans, kind, options):
-    """CB-10: `shutdown` takes at most a second while the server is away, and the export that is under way ends."""
+    """CB-10: while the server is down, `shutdown` takes less than a second and makes a running export fail."""
     from opentelemetry.sdk.trace.export import SpanExportResult
 
     exports = exporter(place, monkeypatch, kind.insecure_channel, channel_options=options, timeout=60)
@@ -156,7 +156,7 @@ def test_otlp_shutdown(place, monkeypatch, spans, kind, options):
 
 
 def test_otlp_installed(place):
-    """TH-7: installed before its import, its channels are ours, and so is the one that it makes after a failure."""
+    """TH-7: an exporter whose module is imported after `install()` uses one of our channels."""
     place.methods[EXPORT] = lambda request: b""
     done = subprocess.run(
         [sys.executable, "-c", OTLP, place.target], stdout=subprocess.PIPE, text=True, timeout=60, check=True
@@ -179,7 +179,7 @@ exporter.shutdown()
 
 
 def test_qdrant(place, installed):
-    """TH-7: qdrant-client's threaded client, with its interceptor in front of our channel."""
+    """TH-7: after `install()`, qdrant-client's threaded client uses our channel behind its interceptor."""
     from qdrant_client import QdrantClient
     from qdrant_client import grpc as protocol
 
@@ -199,7 +199,7 @@ def test_qdrant(place, installed):
 
 @pytest.mark.parametrize("way", ["installed", "handed over"])
 def test_pymilvus(place, way, request):
-    """TH-1, TH-7: pymilvus' handler waits for our channel, puts interceptors in front, and calls over an outage."""
+    """TH-1, TH-7: pymilvus' handler waits for our channel to be ready, and its calls work after an outage."""
     from pymilvus.client.grpc_handler import GrpcHandler
     from pymilvus.grpc_gen import common_pb2, milvus_pb2
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry, Sentry and ddtrace see each call on our channels once, however the channels came to be ours."""
+"""OpenTelemetry, Sentry and ddtrace see each call on our channels exactly once, whatever the order of installation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.clients.traced import METHODS
 
 PROGRAM = Path(__file__).with_name("traced.py")
-QUIET = {  # ddtrace is not to look for an agent
+QUIET = {  # keeps ddtrace from looking for an agent
     "DD_INSTRUMENTATION_TELEMETRY_ENABLED": "false",
     "DD_REMOTE_CONFIGURATION_ENABLED": "false",
     "DD_TRACE_AGENT_URL": "http://127.0.0.1:1",
@@ -38,13 +38,13 @@ stream.streams = True
     [
         *(("asyncio", order, maker) for maker in ("grpc", "ours") for order in ("before", "after")),
         ("asyncio", "alone", "ours"),
-        # Tracers put themselves in front of the channels that grpc's own names make.
+        # The tracers wrap only channels from grpc's own constructors.
         ("threads", "before", "grpc"),
         ("threads", "after", "grpc"),
     ],
 )
 async def test_each_call_is_traced_once(server, face, tracer, order, maker):
-    """CH-1, TH-7: five calls are five spans, with the tracer before `install` or after it, and without `install`."""
+    """CH-1, TH-7: each call is traced once, whether `install` comes before the tracer, after it, or not at all."""
     server.methods.update({"/traced/Ask": echo, "/traced/Watch": stream})
     child = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -1,8 +1,8 @@
-"""A program that is traced: `python traced.py FACE TRACER ORDER MAKER TARGET` makes five calls and prints their traces.
+"""A traced program: `python traced.py FACE TRACER ORDER MAKER TARGET` makes five calls and prints their traces.
 
-FACE is asyncio or threads. TRACER is opentelemetry, sentry or ddtrace. ORDER is before or after, the tracer's place by
-`grpc_backoff.install()`, or alone, without the latter. MAKER is grpc or ours: whose function the program calls for its
-channel.
+FACE is asyncio or threads. TRACER is opentelemetry, sentry or ddtrace. ORDER says whether the tracer is set up before
+or after `grpc_backoff.install()`; `alone` means without `install()`. MAKER is grpc or ours: the module whose
+constructor the program calls.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def opentelemetry():
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     GrpcAioInstrumentorClient().instrument(tracer_provider=provider)
-    trace.set_tracer_provider(provider)  # that for threads asks for no other
+    trace.set_tracer_provider(provider)  # the threaded instrumentor uses only the global provider
     GrpcInstrumentorClient().instrument()
     return lambda: [span.name for span in exporter.get_finished_spans()]
 

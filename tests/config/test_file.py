@@ -1,4 +1,4 @@
-"""The TOML file: what it may say, and what is said of one that is wrong."""
+"""The TOML file: its settings, and the errors for invalid files."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed, Steps
 
 TIME = 'a finite number of seconds above 0, or a string such as "500ms", "1s" or "2m"'
-PAUSE = 'a finite number of seconds of at least 0, or a string such as "500ms", "1s" or "2m"'
+PAUSE = 'a finite, non-negative number of seconds, or a string such as "500ms", "1s" or "2m"'
 IDLE = 'a number of seconds from 0 to inf (never), or a string such as "500ms", "1s" or "2m"'
 GROWTH = "a finite number of at least 1"
 JITTER = (
-    "a number from 0 to below 1, or one of: none, proportional(PART[, then_cap]), scaled(LOW, HIGH), "
-    "additive(PART), full, equal"
+    "a number between 0 (inclusive) and 1 (exclusive), or one of: none, proportional(PART[, then_cap]), "
+    "scaled(LOW, HIGH), additive(PART), full, equal"
 )
 TOKENS = "a number above 0 and at most 1000"
 RATIO = "a number from 0.001 to 1000"
@@ -49,15 +49,15 @@ METHOD_KEYS = (
     'methods."*".timeout, methods."*".deadline, methods."*".codes, methods."*".server_delay_jitter, '
     'methods."*".max_server_delay'
 )
-BUDGET_KEYS = "a known setting, one of: retry_budget.max_tokens, retry_budget.token_ratio"
+BUDGET_KEYS = "one of: retry_budget.max_tokens, retry_budget.token_ratio"
 PRESETS = "grpc, contention, steps, standard, aggressive, conservative, background, fixed, linear, exponential"
 
 
 def meant(key, kind="setting"):
-    return f"a known {kind}; did you mean {key!r}?"
+    return f"a valid {kind} name; did you mean {key!r}?"
 
 
-# One line of [connection], the value as it is told, and what is allowed.
+# A line for [connection], the value as the error shows it, and the allowed values.
 BAD_CONNECTIONS = [
     ("initial_backoff = 0", "0", TIME),
     ("initial_backoff = -1.5", "-1.5", TIME),
@@ -89,7 +89,7 @@ BAD_CONNECTIONS = [
     (
         'jitter = "scaled(2, 1)"',
         "'scaled(2, 1)'",
-        "scaled(LOW, HIGH) with high as a number above 0 and at least Scaled.low (2.0)",
+        "scaled(LOW, HIGH), where HIGH is a number above 0 and at least LOW (2.0)",
     ),
     ('jitter_first = "true"', "'true'", FLAG),
     ("stable_after = -1", "-1", PAUSE),
@@ -97,17 +97,17 @@ BAD_CONNECTIONS = [
     ("stable_after = 12:00:00", "datetime.time(12, 0)", PAUSE),
     ('reconnect = "never"', "'never'", "'lazy' or 'eager'"),
     ('preset = "stepps"', "'stepps'", meant("steps", "policy")),
-    ('preset = "xyz"', "'xyz'", f"a known policy, one of: {PRESETS}"),
-    ('preset = "linear"', "'linear'", "a delay as well"),
+    ('preset = "xyz"', "'xyz'", f"one of: {PRESETS}"),
+    ('preset = "linear"', "'linear'", "a delay to be set as well"),
     ("preset = 4", "4", "the name of a policy"),
     ("multiplyer = 2", "2", meant("connection.multiplier")),
     ("max_reconnect_backoff_ms = 9", "9", meant("connection.max_backoff")),
     ("min_reconnect_backoff_ms = 9", "9", meant("connection.min_connect_timeout")),
     ("Jitter = 0", "0", meant("connection.jitter")),
-    ("xyz = 0", "0", f"a known setting, one of: {CONNECTION_KEYS}"),
+    ("xyz = 0", "0", f"one of: {CONNECTION_KEYS}"),
 ]
 
-# One line of [methods."*"], in the same way.
+# The same for [methods."*"].
 BAD_METHODS = [
     ("retry = -1", "-1", "a whole number of at least 0"),
     ("retry = 2.5", "2.5", "a whole number of at least 0"),
@@ -143,10 +143,10 @@ BAD_METHODS = [
     ("max_server_delay = 0", "0", TIME),
     ("retries = 3", "3", meant('methods."*".retry')),
     ('"max delay" = 3', "3", meant('methods."*".max_delay')),
-    ("xyz = 0", "0", f"a known setting, one of: {METHOD_KEYS}"),
+    ("xyz = 0", "0", f"one of: {METHOD_KEYS}"),
 ]
 
-# One line of [retry_budget], in the same way.
+# The same for [retry_budget].
 BAD_BUDGETS = [
     ("max_tokens = 0", "0", TOKENS),
     ("max_tokens = -0.5", "-0.5", TOKENS),
@@ -167,7 +167,7 @@ BAD_BUDGETS = [
     ("xyz = 1", "1", BUDGET_KEYS),
 ]
 
-# Values that are right, each on its own: the file, the key in question, its value, and what is allowed.
+# Values that are valid on their own but not together: the file, the key at fault, its value, and the allowed values.
 NOT_TOGETHER = [
     (
         "[connection]\ninitial_backoff = 5\nmax_backoff = 4.5",
@@ -241,11 +241,11 @@ NOT_TOGETHER = [
         '[policies.x]\nbackoff = "steps"',
         "policies.x.backoff",
         "'steps'",
-        "steps as well",
+        "steps to be set as well",
     ),
     ("[policies.x]\nsteps = [1, 0]", "policies.x.steps[1]", "0", TIME),
     ('[policies.x]\nsteps = "1s 2"\n[policies.y]\nsteps = "1s 2x"', "policies.y.steps[1]", "'2x'", TIME),
-    ('[policies.x]\npreset = "y"', "policies.x.preset", "'y'", f"a known policy, one of: x, {PRESETS}"),
+    ('[policies.x]\npreset = "y"', "policies.x.preset", "'y'", f"one of: x, {PRESETS}"),
     (
         '[policies.x]\npreset = "x"',
         "policies.x.preset",
@@ -264,27 +264,27 @@ NOT_TOGETHER = [
         "'y'",
         "a policy that does not inherit from itself (y -> z -> x -> y)",
     ),
-    ("[policies.grpc]", "policies.grpc", "'grpc'", "a name other than a preset's"),
-    ("[policies.linear]\ndelay = 1", "policies.linear", "'linear'", "a name other than a preset's"),
+    ("[policies.grpc]", "policies.grpc", "'grpc'", "a name that no preset has"),
+    ("[policies.linear]\ndelay = 1", "policies.linear", "'linear'", "a name that no preset has"),
     (
         '[targets."a*"]\n[targets."*b"]',
         'targets."*b"',
         "'*b'",
-        "a pattern more or less specific than 'a*'",
+        "a pattern that is either more or less specific than 'a*'",
     ),
     (
         '[targets."*.example:443"]\n[targets."shop.*:443"]\n[targets."shop.example*"]',
         'targets."shop.example*"',
         "'shop.example*'",
-        "a pattern more or less specific than '*.example:443'",
+        "a pattern that is either more or less specific than '*.example:443'",
     ),
     ('[methods."a/b/c"]', 'methods."a/b/c"', "'a/b/c'", "'package.Service/Method', 'package.Service' or '*'"),
     ('[methods."/a.B/C"]', 'methods."/a.B/C"', "'/a.B/C'", "'package.Service/Method', 'package.Service' or '*'"),
     ('[methods."a.B/*"]', 'methods."a.B/*"', "'a.B/*'", "'package.Service/Method', 'package.Service' or '*'"),
     ("[methods.5]", 'methods."5"', "'5'", "'package.Service/Method', 'package.Service' or '*'"),
     ('[methods.""]', 'methods.""', "''", "'package.Service/Method', 'package.Service' or '*'"),
-    ("[retry_budget]\nmax_tokens = 10", "retry_budget.max_tokens", "10", "token_ratio as well"),
-    ("[retry_budget]\ntoken_ratio = 0.1", "retry_budget.token_ratio", "0.1", "max_tokens as well"),
+    ("[retry_budget]\nmax_tokens = 10", "retry_budget.max_tokens", "10", "token_ratio to be set as well"),
+    ("[retry_budget]\ntoken_ratio = 0.1", "retry_budget.token_ratio", "0.1", "max_tokens to be set as well"),
     ("retry_budget = 5", "retry_budget", "5", "a table"),
     ("[[retry_budget]]", "retry_budget", "[{}]", "a table"),
     ("[retry_budget.x]", "retry_budget.x", "{}", BUDGET_KEYS),
@@ -301,12 +301,12 @@ NOT_TOGETHER = [
         "jitter = 0.2",
         "jitter",
         "0.2",
-        "a known table, one of: connection, targets, policies, methods, retry_budget, ledger",
+        "one of: connection, targets, policies, methods, retry_budget, ledger",
     ),
 ]
 
 UNREADABLE = [
-    # What no parser of TOML can read, with its line.
+    # Content that is not TOML, with the expected error.
     (
         b"\n[connection\njitter = 1",
         "is not TOML: Expected ']' at the end of a table declaration (at line 2, column 12)",
@@ -343,7 +343,7 @@ def policy_of(file):
 
 
 def check_refused(file, key, value, allowed):
-    """Hold the error to its whole message, and to naming file and key."""
+    """Check the whole error message, and that the error names the file and the key."""
     with pytest.raises(ConfigError) as caught:
         read_config(file)
 
@@ -357,7 +357,7 @@ def key_of(line):
 
 @pytest.mark.parametrize(("line", "value", "allowed"), BAD_CONNECTIONS, ids=[row[0] for row in BAD_CONNECTIONS])
 def test_bad_connection(file, line, value, allowed):
-    """BP-4: an error names the file, the key path, the value and what is allowed, or the key that was meant."""
+    """BP-4: an error names the file, the key's path and the value, and gives the allowed values or the probable key."""
     file.write_text(f"[connection]\n{line}\n")
 
     check_refused(file, f"connection.{key_of(line)}", value, allowed)
@@ -365,7 +365,7 @@ def test_bad_connection(file, line, value, allowed):
 
 @pytest.mark.parametrize(("line", "value", "allowed"), BAD_CONNECTIONS[:5], ids=[row[0] for row in BAD_CONNECTIONS[:5]])
 def test_bad_target(file, line, value, allowed):
-    """BP-4: the tables of targets are held to the same, and their pattern is part of the key path."""
+    """BP-4: an error in a target table names the file, the value and the key's path, including the pattern."""
     file.write_text(f'[connection]\njitter = 0.1\n[targets."a:*"]\n{line}\n')
 
     check_refused(file, f'targets."a:*".{key_of(line)}', value, allowed)
@@ -373,7 +373,7 @@ def test_bad_target(file, line, value, allowed):
 
 @pytest.mark.parametrize(("line", "value", "allowed"), BAD_METHODS, ids=[row[0] for row in BAD_METHODS])
 def test_bad_method(file, line, value, allowed):
-    """BP-4: so it is with the methods' tables, where each code and each wait of a list is looked at."""
+    """BP-4: every value in the method tables is checked, including each code and each wait in a list."""
     file.write_text(f'[methods."*"]\n{line}\n')
 
     check_refused(file, f'methods."*".{key_of(line)}', value, allowed)
@@ -381,7 +381,7 @@ def test_bad_method(file, line, value, allowed):
 
 @pytest.mark.parametrize(("line", "value", "allowed"), BAD_BUDGETS, ids=[row[0] for row in BAD_BUDGETS])
 def test_bad_budget(file, line, value, allowed):
-    """BP-4: and with the table of the retry budget (RT-9)."""
+    """BP-4: every value in `[retry_budget]` is checked when the file is read (RT-9)."""
     file.write_text(f"[retry_budget]\n{line}\n")
 
     check_refused(file, f"retry_budget.{key_of(line)}", value, allowed)
@@ -391,7 +391,7 @@ def test_bad_budget(file, line, value, allowed):
     ("content", "key", "value", "allowed"), NOT_TOGETHER, ids=[row[0].replace("\n", " ") for row in NOT_TOGETHER]
 )
 def test_not_together(file, content, key, value, allowed):
-    """BP-4: what does not go together, or has no place, is told when the file is read, not when a channel is made."""
+    """BP-4: conflicting or misplaced settings are reported when the file is read, not when a channel is created."""
     file.write_text(content)
 
     check_refused(file, key, value, allowed)
@@ -399,7 +399,7 @@ def test_not_together(file, content, key, value, allowed):
 
 @pytest.mark.parametrize(("content", "problem"), UNREADABLE, ids=[problem for _, problem in UNREADABLE])
 def test_unreadable(file, content, problem):
-    """BP-4: a file that is wrong as a whole is told with its name and the line; no key is to blame."""
+    """BP-4: if a file cannot be parsed, the error names the file and the line, and its `key` is None."""
     file.write_bytes(content)
 
     with pytest.raises(ConfigError) as caught:
@@ -410,7 +410,7 @@ def test_unreadable(file, content, problem):
 
 
 def test_nested_too_deeply(file):
-    """BP-4: what the parser cannot bear is an error of the file as well."""
+    """BP-4: nesting too deep for the parser is reported as an error in the file."""
     file.write_text("a = " + "[" * 100_000)
 
     with pytest.raises(ConfigError) as caught:
@@ -420,7 +420,7 @@ def test_nested_too_deeply(file):
 
 
 def test_too_many_digits(file):
-    """BP-4: so is a number that Python does not read, in Python's own words."""
+    """BP-4: a number with too many digits is reported with Python's own message."""
     file.write_text("a = " + "1" * 5000)
 
     with pytest.raises(ConfigError) as caught:
@@ -430,7 +430,7 @@ def test_too_many_digits(file):
 
 
 def test_missing(file):
-    """BP-4: a file that is not there is an error, not a default."""
+    """BP-4: a missing file is an error; defaults are not used instead."""
     with pytest.raises(ConfigError) as caught:
         read_config(file)
 
@@ -439,7 +439,7 @@ def test_missing(file):
 
 
 def test_directory(tmp_path):
-    """BP-4: a directory is not a file."""
+    """BP-4: a directory in place of a file is an error."""
     with pytest.raises(ConfigError) as caught:
         read_config(tmp_path)
 
@@ -448,7 +448,7 @@ def test_directory(tmp_path):
 
 @pytest.fixture
 def forbidden(file):
-    """Return a file that may not be read, not by root either, who is nobody in particular for the while."""
+    """Return a file that this process may not read; a test that runs as root gives up its privileges meanwhile."""
     file.touch()
     file.chmod(stat.S_IWUSR)
     user = os.geteuid()
@@ -458,7 +458,7 @@ def forbidden(file):
 
 
 def test_no_permission(forbidden):
-    """BP-4: a file that may not be read is told as that."""
+    """BP-4: the error for a file without read permission says that permission was denied."""
     with pytest.raises(ConfigError) as caught:
         read_config(forbidden)
 
@@ -466,7 +466,7 @@ def test_no_permission(forbidden):
 
 
 def test_permission_denied(file, monkeypatch):
-    """BP-4: what the system says of a file that it does not give is passed on."""
+    """BP-4: if the operating system refuses to open the file, the error includes its message."""
 
     def denied(_path, _mode):
         raise PermissionError(13, "Permission denied")
@@ -480,7 +480,7 @@ def test_permission_denied(file, monkeypatch):
 
 
 def test_impossible_path():
-    """BP-4: a path that no file can have is the same kind of error."""
+    """BP-4: a path that no file can have raises a `ConfigError`, as a missing file does."""
     with pytest.raises(ConfigError) as caught:
         read_config("a\0b")
 
@@ -492,7 +492,7 @@ def test_impossible_path():
     ['[targets."b*"]\njitter = 7', "[policies.x]\ndelay = -1", '[methods."*"]\npreset = "x"', "[other]", "a", "\0"],
 )
 def test_whole_or_not_at_all(file, bad):
-    """BP-4: one bad table is enough for nothing of the file to hold, whatever was asked of it."""
+    """BP-4: one bad table makes the whole file invalid, including the settings in its other tables."""
     file.write_text(f'[connection]\njitter = 0.1\n[targets."a*"]\njitter = 0.3\n{bad}\n')
 
     with pytest.raises(ConfigError):
@@ -503,14 +503,14 @@ def test_whole_or_not_at_all(file, bad):
 
 @pytest.mark.parametrize("content", ["", "\n# nothing\n", "[connection]\n"])
 def test_nothing_said(file, content):
-    """BP-3: a file that says nothing changes nothing."""
+    """BP-3: a file without settings changes nothing."""
     file.write_text(content)
 
     assert policy_of(file) == CONNECT
 
 
 def test_every_setting(file):
-    """BP-3: one file sets everything, in seconds."""
+    """BP-3: the file can set every part of the connect policy, with times in seconds."""
     file.write_text("""
         [connection]
         preset = "grpc"
@@ -567,7 +567,7 @@ def test_every_setting(file):
     ],
 )
 def test_same_as_option(file, line, option):
-    """BP-3: a setting of the file and the option of the same meaning give the same policy."""
+    """BP-3: a setting in the file has the same effect as the corresponding channel option."""
     file.write_text(f"[connection]\n{line}\n")
 
     by_file, by_option = read_options([("grpc_backoff.config", file)]), read_options([option])
@@ -577,35 +577,35 @@ def test_same_as_option(file, line, option):
 
 
 def test_every_option_is_compared():
-    """BP-3: no setting of connecting is left out above."""
+    """BP-3: `test_same_as_option` covers every connection setting."""
     compared = {row[1][0] for row in test_same_as_option.pytestmark[0].args[1]}
 
     assert compared == {setting.option for setting in CONNECTING}
 
 
 def test_never_idle(file):
-    """CB-14: an infinite idle timeout is never."""
+    """CB-14: an infinite idle timeout means that the channel never becomes idle."""
     file.write_text("[connection]\nidle_timeout = inf\n")
 
     assert policy_of(file).idle_timeout == math.inf
 
 
 def test_shorter_than_a_millisecond(file):
-    """BP-3: the file is not bound to grpc's milliseconds."""
+    """BP-3: the file can set times shorter than a millisecond; grpc's options cannot."""
     file.write_text("[connection]\ninitial_backoff = 0.0005\n")
 
     assert policy_of(file).initial_backoff == 0.0005
 
 
 def test_byte_order_mark(file):
-    """BP-4: the mark with which some editors begin a file does no harm."""
+    """BP-4: a byte order mark, which some editors write at the start of a file, is ignored."""
     file.write_bytes(b"\xef\xbb\xbf[connection]\r\njitter = 0.5\r\n")
 
     assert policy_of(file).backoff.jitter == Proportional(0.5)
 
 
 def test_relative_path(file, monkeypatch):
-    """BP-4: a relative path counts from the working directory, and errors name it as it was given."""
+    """BP-4: a relative path is relative to the working directory, and errors show it as given."""
     monkeypatch.chdir(file.parent)
     file.write_text("[connection]\njitter = 7\n")
 
@@ -616,7 +616,7 @@ def test_relative_path(file, monkeypatch):
 
 
 def test_example_of_docstring(file):
-    """BP-3: the example in the module's docstring is right, and its `[connection]` says what holds without a file."""
+    """BP-3: the example in the module's docstring is valid, and its `[connection]` contains the defaults."""
     from grpc_backoff.config import file as config
 
     file.write_text("\n".join(line.strip() for line in config.__doc__.partition("::")[2].splitlines()[:-2]))
@@ -680,7 +680,7 @@ def config(file):
     ],
 )
 def test_targets(config, target, backoff):
-    """BP-3: the nearest table of targets over that of all connections, over the policy that they begin with."""
+    """BP-3: the most specific target table overrides `[connection]`, which overrides the preset."""
     assert config.connect_policy(target).policy == replace(CONNECT, backoff=backoff)
 
 
@@ -698,19 +698,19 @@ def test_targets(config, target, backoff):
     ],
 )
 def test_methods(config, method, backoff, limits):
-    """BP-2: the nearest table of methods, and it alone: method, service, all."""
+    """BP-2: only the most specific table applies to a method: its own, its service's, or the one for all methods."""
     assert config.retry_policy(method).policy == replace(RETRY["standard"], backoff=backoff, **limits)
 
 
 def test_no_methods(file):
-    """RT-1: without a table that fits there is no policy: nothing is retried unless asked for."""
+    """RT-1: a method that no table covers has no policy, so calls to it are not retried."""
     file.write_text('[methods."shop.Orders"]\npreset = "standard"\n')
 
     assert read_config(file).retry_policy("shop.Carts/Add") is None
 
 
 def test_origins(config, file):
-    """BP-3: each value says from which key of which table it came, through all policies in between."""
+    """BP-3: the origin of every value is recorded with table and key, even through a chain of inherited policies."""
     origins = {value.part: value.origin for value in config.retry_policy("shop.Orders/List").effective}
 
     assert origins == {
@@ -725,15 +725,15 @@ def test_origins(config, file):
 
 
 def test_policies_by_name(config):
-    """BP-3: the file's own policies, and the presets, by their names."""
+    """BP-3: the file's own policies and the presets can be looked up by name."""
     assert config.policy("fail-fast").policy == config.retry_policy("shop.Orders/List").policy
     assert config.policy("contention").policy == RETRY["contention"]
-    with pytest.raises(OptionError, match="a known policy; did you mean 'careful'"):
+    with pytest.raises(OptionError, match="a valid policy name; did you mean 'careful'"):
         config.policy("carefull")
 
 
 def test_sections(config):
-    """BP-3: all that a file describes, by the path of its table, in its order."""
+    """BP-3: `sections` returns every policy that the file describes, keyed by the path of its table, in file order."""
     sections = dict(config.sections())
 
     assert list(sections) == [
@@ -751,7 +751,7 @@ def test_sections(config):
 
 
 def test_every_setting_of_calls(file):
-    """BP-2: one table sets everything about calls."""
+    """BP-2: one table can set every part of a retry policy."""
     file.write_text("""
         [policies.all]
         retry = 4
@@ -789,7 +789,7 @@ def test_every_setting_of_calls(file):
 
 @pytest.mark.parametrize("content", ["", "[retry_budget]\n"])
 def test_no_budget(file, content):
-    """RT-9: there is no budget where the file says nothing of one."""
+    """RT-9: without a `[retry_budget]` table, there is no retry budget."""
     file.write_text(content)
     config = read_config(file)
 
@@ -798,7 +798,7 @@ def test_no_budget(file, content):
 
 
 def test_budget(file):
-    """RT-9: the file's table is the budget of each target, and one of the sections that the file describes."""
+    """RT-9: `[retry_budget]` sets the budget of every target, and is listed in the file's `sections`."""
     file.write_text("[retry_budget]\ntoken_ratio = 0.1\nmax_tokens = 100\n")
     config = read_config(file)
 
@@ -811,7 +811,7 @@ def test_budget(file):
 
 
 def test_no_effect(file):
-    """BP-2: what a table of the file says of growth without a delay is warned of, with file and key."""
+    """BP-2: a growth setting without a delay causes a warning that names the file and the key."""
     file.write_text('[methods."*"]\nretry = 3\nbackoff = "exponential"\n')
 
     with pytest.warns(PolicyWarning) as caught:
@@ -826,13 +826,13 @@ def test_no_effect(file):
 
 
 def test_names():
-    """BP-3: the names that others rely on."""
+    """BP-3: the names of the environment variable and of the tables are fixed."""
     assert ENVIRONMENT_VARIABLE == "GRPC_BACKOFF_CONFIG"
     assert TABLES == ("connection", "targets", "policies", "methods", "retry_budget", "ledger")
 
 
 def test_too_large(file):
-    """BP-4: what is no configuration by its size is not read to its end."""
+    """BP-4: a file that is too large to be a configuration is rejected without being read to the end."""
     file.write_text("#" * 1_000_001)
 
     with pytest.raises(ConfigError) as caught:
@@ -842,7 +842,7 @@ def test_too_large(file):
 
 
 def test_ledger(file):
-    """LG-14: the table `[ledger]` sets a ledger's limits and times, and says where each came from."""
+    """LG-14: the table `[ledger]` sets a ledger's limits and times, and the origin of each value is recorded."""
     file.write_text(
         '[policies.careful]\npreset = "standard"\n[ledger]\npolicy = "careful"\nlease = "1m"\nmetadata = ["x-tenant"]\n'
     )
@@ -859,24 +859,24 @@ def test_ledger(file):
     [
         ("max_rows = 0", "0", "a whole number of at least 1"),
         ("lease = 0", "0", 'a finite number of seconds above 0, or a string such as "500ms", "1s" or "2m"'),
-        ('metadata = ["X"]', "'X'", "a metadata key: lower-case letters, digits and -_."),
+        ('metadata = ["X"]', "'X'", "a metadata key made up of lower-case letters, digits, '-', '_' and '.'"),
         (
             'metadata = ["authorization"]',
             "'authorization'",
-            "a key that holds no credentials: credentials are never stored",
+            "a key that does not hold credentials, because credentials are never stored",
         ),
         ("policy = 1", "1", "the name of a policy, or a policy string"),
     ],
 )
 def test_wrong_ledger(file, line, value, allowed):
-    """LG-11, LG-14: a wrong value is refused when the file is read; credentials cannot be allowed."""
+    """LG-11, LG-14: wrong values, and metadata keys for credentials, are rejected when the file is read."""
     file.write_text(f"[ledger]\n{line}\n")
 
     check_refused(file, f"ledger.{line.split(' ')[0]}", value, allowed)
 
 
 def test_ledger_with_an_unknown_policy(file):
-    """LG-14: the policy that `[ledger]` names has to be there when the file is read."""
+    """LG-14: an unknown policy in `[ledger]` is reported when the file is read."""
     file.write_text('[ledger]\npolicy = "backgroud"\n')
 
     with pytest.raises(ConfigError) as caught:

@@ -1,4 +1,4 @@
-"""Which retry policy holds for which method, and what is left to grpcio's core."""
+"""Which retry policy applies to each method, and which retries are left to grpcio's core."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OF_NATIVE = from_service_config(NATIVE)
 OTHER = {**NATIVE, "maxAttempts": 2, "retryableStatusCodes": ["ABORTED"]}
 OF_OTHER = from_service_config(OTHER)
 
-WHAT = "a RetryPolicy, the name of one, or a policy string such as 'retry: 5, delay: 1s'"
+WHAT = "a RetryPolicy, a policy name, or a policy string such as 'retry: 5, delay: 1s'"
 NAMES = "'package.Service/Method', 'package.Service' or '*'"
 WORDS = "a policy string such as 'retry: 5, delay: 1s, backoff: linear'"
 FILE = """
@@ -79,7 +79,7 @@ def text_of(*entries, **more):
 
 
 def entry_of(*paths, **more):
-    """Return an entry of a service config for methods (`a.B/C`), services (`a.B`) or all (nothing)."""
+    """Return a service-config entry for these methods (`a.B/C`), services (`a.B`) or everything (an empty string)."""
     names = [dict(zip(("service", "method"), path.split("/"), strict=False)) for path in paths]
     return {"name": [{key: value for key, value in name.items() if value} for name in names], **more}
 
@@ -88,11 +88,11 @@ def read(retry=None, budget=None, core=(), config=None):
     return read_call_policies(retry, budget, tuple(core), config)
 
 
-# Which policy holds.
+# Which policy applies.
 
 
 def test_nothing_asked_for():
-    """RT-1: without anything that asks for retries no method has a policy, and the core's options are as they were."""
+    """RT-1: by default no method has a policy, and the options for the core are passed on unchanged."""
     policies = read(core=[("grpc.x", 1)])
 
     assert policies == CallPolicies(core=(("grpc.x", 1),))
@@ -112,7 +112,7 @@ def test_nothing_asked_for():
 )
 @pytest.mark.parametrize("method", ["/shop.Orders/Place", "shop.Orders/Place", "/x/y"])
 def test_one_policy_for_all(retry, policy, method):
-    """BP-2: a policy, the name of one or a policy string: alone it holds for every method of the channel."""
+    """BP-2: a single policy, given as an object, a name or a policy string, applies to every method on the channel."""
     assert read(retry).of(method) == policy
     assert read({"*": retry}).of(method) == policy
 
@@ -123,14 +123,14 @@ def test_one_policy_for_all(retry, policy, method):
 )
 @pytest.mark.parametrize("order", [1, -1])
 def test_nearest_of_the_mapping(method, attempts, order):
-    """BP-3: of a mapping the nearest name holds, whatever stands first: the method, its service, all."""
+    """BP-3: the most specific entry of a mapping applies, in any order: the method's, its service's, or `*`."""
     mapping = [("a.B/C", replace(STANDARD, max_attempts=2)), ("a.B", "retry: 2"), ("*", "max_attempts: 4")]
 
     assert read(dict(mapping[::order])).of(method).max_attempts == attempts
 
 
 def test_no_entry_for_it():
-    """RT-1: a mapping says nothing of methods that it does not name."""
+    """RT-1: a mapping has no effect on methods that it does not cover."""
     policies = read({"a.B": "standard", "c.D/E": "standard"})
 
     assert policies.of("/a.B/C") == STANDARD
@@ -139,7 +139,7 @@ def test_no_entry_for_it():
 
 
 def test_policies_of_the_file_by_name(config):
-    """BP-3: a name may be one of the file's own policies, and words may begin with one."""
+    """BP-3: a policy from the file can be named directly, and as the preset of a policy string."""
     careful = replace(STANDARD, max_attempts=3)
 
     assert read("careful", config=config).of("/a.B/C") == careful
@@ -154,15 +154,15 @@ def test_policies_of_the_file_by_name(config):
     [("/shop.Orders/Place", 1, 3.0), ("/shop.Orders/List", 2, 3.0), ("/shop.Carts/Add", 3, 1.0)],
 )
 def test_of_the_file(config, method, attempts, nominal):
-    """BP-3: where neither argument nor service config says anything the file's nearest table holds, whole."""
+    """BP-3: if neither the argument nor the service config covers a method, the file's most specific table applies."""
     policy = read(config=config).of(method)
 
     assert (policy.max_attempts, policy.nominal(1)) == (attempts, nominal)
 
 
-# What each place has for a method: its number of attempts, or nothing.
+# The number of attempts that each source sets for a method, if any.
 PRECEDENCE = [
-    # argument, service config, file: what holds
+    # argument, service config, file: the expected number
     ({"*": 11}, {"a.B/C": 12}, {"a.B/C": 13}, 11),
     ({"a.B": 11}, {"a.B/C": 12}, {"a.B/C": 13}, 11),
     ({"a.B/C": 11}, {"*": 12}, {"*": 13}, 11),
@@ -176,7 +176,7 @@ PRECEDENCE = [
 
 @pytest.mark.parametrize(("argument", "native", "filed", "attempts"), PRECEDENCE)
 def test_precedence(tmp_path, argument, native, filed, attempts):
-    """BP-3: argument over service config over file, even where the one with less say names the method itself."""
+    """BP-3: the argument overrides the service config, which overrides the file, even if its entry is less specific."""
     policies = read(
         {entry: replace(STANDARD, max_attempts=number) for entry, number in argument.items()},
         core=[
@@ -206,21 +206,21 @@ def _paths(entry):
         (("*", "standard"), f"retry=('*', 'standard'): expected {WHAT}"),
         ("", f"retry='': expected {WHAT}"),
         (RetryBudget(1, 1), f"retry=RetryBudget(max_tokens=1.0, token_ratio=1.0): expected {WHAT}"),
-        ("standrad", "retry='standrad': expected a known policy; did you mean 'standard'?"),
-        ("Standard", "retry='Standard': expected a known policy; did you mean 'standard'?"),
-        ("xyz", f"retry='xyz': expected a known policy, one of: {', '.join(PRESETS)}"),
+        ("standrad", "retry='standrad': expected a valid policy name; did you mean 'standard'?"),
+        ("Standard", "retry='Standard': expected a valid policy name; did you mean 'standard'?"),
+        ("xyz", f"retry='xyz': expected one of: {', '.join(PRESETS)}"),
         ("standard, retry: 5", f"retry='standard, retry: 5': expected {WORDS}"),
         ("retry: 5,", f"retry='retry: 5,': expected {WORDS}"),
         (":", f"retry=':': expected {WORDS}"),
         ("retry: many", "retry='many': expected a whole number of at least 0"),
-        ("delay: 1s, dely: 2s", "dely='2s': expected a known setting; did you mean 'delay'?"),
-        ("preset: standart", "preset='standart': expected a known policy; did you mean 'standard'?"),
+        ("delay: 1s, dely: 2s", "dely='2s': expected a valid setting name; did you mean 'delay'?"),
+        ("preset: standart", "preset='standart': expected a valid policy name; did you mean 'standard'?"),
         ({"a.B": 5}, f'retry."a.B"=5: expected {WHAT}'),
         ({"a.B/C": None}, f'retry."a.B/C"=None: expected {WHAT}'),
         ({"*": {}}, f'retry."*"={{}}: expected {WHAT}'),
         (
             {"a.B": "xtandard"},
-            "retry.\"a.B\"='xtandard': expected a known policy; did you mean 'standard'?",
+            "retry.\"a.B\"='xtandard': expected a valid policy name; did you mean 'standard'?",
         ),
         ({"a.B": "a, b: 5"}, f"retry.\"a.B\"='a, b: 5': expected {WORDS}"),
         ({"/a.B/C": "standard"}, f"retry.\"/a.B/C\"='/a.B/C': expected {NAMES}"),
@@ -234,7 +234,7 @@ def _paths(entry):
     ids=repr,
 )
 def test_bad_retry(retry, message):
-    """CH-10: a bad `retry` is told with what it is called, its value and what is allowed."""
+    """CH-10: the error for a bad `retry` contains the key, the value and the allowed values."""
     with pytest.raises(ValueError) as caught:
         read(retry)
 
@@ -244,7 +244,7 @@ def test_bad_retry(retry, message):
 
 @pytest.mark.parametrize("budget", [5, True, {"max_tokens": 10}, "10", (10, 0.1), RetryBudget])
 def test_bad_budget(budget):
-    """CH-10: a bad `retry_budget` as well; there is no other way to write one down."""
+    """CH-10: a `retry_budget` that is not a `RetryBudget` is rejected."""
     with pytest.raises(OptionError) as caught:
         read(budget=budget)
 
@@ -252,18 +252,18 @@ def test_bad_budget(budget):
 
 
 def test_bad_name_for_one_call(config):
-    """CH-10: what one call asks for is held to the same, and the file's own policies are offered."""
+    """CH-10: a policy name given for one call is checked as well, and suggestions include the file's policies."""
     with pytest.raises(OptionError) as caught:
         read(config=config).named("carefull")
 
-    message = "retry='carefull': expected a known policy; did you mean 'careful'?"
+    message = "retry='carefull': expected a valid policy name; did you mean 'careful'?"
     assert str(caught.value) == message
 
 
 @unhurried
 @given(retry=st.none() | st.text() | st.dictionaries(st.text() | st.integers(), st.text() | st.none()) | st.binary())
 def test_policies_or_error(retry):
-    """CH-10: whatever comes as `retry`, there are policies or an OptionError."""
+    """CH-10: any value of `retry` either produces policies or raises an `OptionError`."""
     try:
         assert read(retry).stand_in() in (True, False)
     except (OptionError, PolicyWarning):
@@ -285,7 +285,7 @@ def test_policies_or_error(retry):
     ],
 )
 def test_no_effect(config, retry, remark):
-    """BP-2: what has no effect is warned of, once, at the line that asked for it."""
+    """BP-2: a setting without effect causes one warning, at the line that requested the policy."""
     with pytest.warns(PolicyWarning) as caught:
         read(retry, config=config)
 
@@ -295,7 +295,7 @@ def test_no_effect(config, retry, remark):
 
 @pytest.mark.parametrize("retry", ["retry: 5, backoff: linear", "linear", {"*": "linear"}])
 async def test_warns_of_the_channel(retry):
-    """BP-2: the line of a warning is where the channel is made."""
+    """BP-2: the warning points to the line that creates the channel."""
     with pytest.warns(PolicyWarning) as caught:
         channel = aio.insecure_channel("localhost:1", retry=retry)
     await channel.close()
@@ -305,7 +305,7 @@ async def test_warns_of_the_channel(retry):
 
 @pytest.mark.parametrize("retry", ["retry: 5, backoff: linear", "linear"])
 async def test_warns_of_the_call(retry):
-    """BP-2: or where one method of it is to be retried differently."""
+    """BP-2: the warning points to the line that calls `retrying` for a method."""
     async with aio.insecure_channel("localhost:1") as channel:
         method = channel.unary_unary("/a.B/C")
         with pytest.warns(PolicyWarning) as caught:
@@ -315,7 +315,7 @@ async def test_warns_of_the_call(retry):
 
 
 async def test_warns_of_the_file(tmp_path):
-    """BP-2: what a file says without effect points at the channel that has it read."""
+    """BP-2: a warning about the file points to the line that creates the channel."""
     (tmp_path / "a.toml").write_text('[methods."*"]\nretry = 5\nbackoff = "linear"\n')
     with pytest.warns(PolicyWarning) as caught:
         channel = aio.insecure_channel("localhost:1", config=tmp_path / "a.toml")
@@ -328,7 +328,7 @@ async def test_warns_of_the_file(tmp_path):
 
 
 def test_budget(config):
-    """RT-9: the argument's budget over the service config's over the file's."""
+    """RT-9: the argument's budget overrides the service config's, which overrides the file's."""
     budget, throttling = RetryBudget(20, 0.2), text_of(retryThrottling={"maxTokens": 30, "tokenRatio": 0.3})
 
     assert read(budget=budget, core=[(KEY, throttling)], config=config).budget == budget
@@ -338,7 +338,7 @@ def test_budget(config):
 
 
 def test_throttling_alone():
-    """RT-9: `retryThrottling` counts without any retryPolicy too: the policies may come from elsewhere."""
+    """RT-9: `retryThrottling` applies even without a retryPolicy, because the policies may come from another source."""
     text = text_of(retryThrottling={"maxTokens": 30, "tokenRatio": 0.3})
     policies = read("standard", core=[("grpc.x", 1), (KEY, text)])
 
@@ -350,16 +350,16 @@ def test_throttling_alone():
 
 
 def refusal(text):
-    """Return what grpc has against a service config; None if it takes it."""
+    """Return grpc's error for a service config; None if grpc accepts it."""
     channel = grpc.insecure_channel("ipv4:127.0.0.1:1", options=[(KEY, text)])
     with channel, pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary("/a.B/C")(b"", timeout=10)  # nobody listens there
+        channel.unary_unary("/a.B/C")(b"", timeout=10)  # nothing listens on this port
     details = caught.value.details()
     return details if details.startswith("Failed to create channel") else None
 
 
 def retries_in(policies):
-    """Return what the service config says of retries, by path."""
+    """Return the retry policies that were read from the service config, by path."""
     return {path: config.retry for path, config in policies.service_config.methods.items()}
 
 
@@ -383,7 +383,7 @@ FULL = {
 @pytest.mark.parametrize("ascii_only", [True, False])
 @pytest.mark.parametrize("encoded", [True, False])
 def test_taken_over(ascii_only, encoded):
-    """RT-10: the retry policies of a service config are ours; all else stays for the core, which takes it."""
+    """RT-10: the library takes the retry policies out of a service config; the core accepts the rest."""
     text = json.dumps(FULL, ensure_ascii=ascii_only)
     policies = read(core=[("grpc.x", 1), (KEY, text.encode() if encoded else text), ("grpc.y", "z")])
     left = json.loads(left_of(policies))
@@ -419,12 +419,12 @@ def test_taken_over(ascii_only, encoded):
     ],
 )
 def test_nearest_entry(method, policy):
-    """RT-10: the nearest entry holds, whole, as in grpc: one without a retryPolicy takes its methods out of retries."""
+    """RT-10: as in grpc, only the most specific entry applies; if it has no retryPolicy, there are no retries."""
     assert read(core=[(KEY, json.dumps(FULL))]).of(method) == policy
 
 
 def test_an_entry_without_a_policy(config):
-    """BP-3: where the nearest entry has no retryPolicy the service config says nothing, and the file may."""
+    """BP-3: if the most specific entry of the service config has no retryPolicy, the file applies."""
     text = text_of(entry_of("", waitForReady=True), entry_of("x.Y", retryPolicy=NATIVE), entry_of("x.Y/Pay"))
     policies = read(core=[(KEY, text)], config=config)
 
@@ -445,7 +445,7 @@ def test_an_entry_without_a_policy(config):
     ],
 )
 def test_nothing_to_take(text):
-    """CH-9: a service config that says nothing of retries reaches the core in its very letters."""
+    """CH-9: a service config without retries is passed to the core as exactly the same text."""
     policies = read("standard", core=[(KEY, text)])
 
     assert left_of(policies) == text
@@ -453,7 +453,7 @@ def test_nothing_to_take(text):
     assert refusal(text) is None
 
 
-# What grpc's core refuses, of which nothing may be taken: what is left would be taken for good.
+# Configs that grpc's core rejects. Their policies must stay where they are, because the core might accept the rest.
 REFUSED = {
     "no JSON": "{",
     "no object": "[]",
@@ -482,7 +482,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
 def test_refused(text):
-    """RT-10: what grpc refuses is left untouched for it to refuse, and nothing of it is ours."""
+    """RT-10: a config that grpc rejects is passed on unchanged, and none of its policies are used."""
     policies = read(core=[(KEY, text)])
 
     assert refusal(text)
@@ -502,7 +502,7 @@ STILL_REFUSED = {
 
 @pytest.mark.parametrize("entries", STILL_REFUSED.values(), ids=STILL_REFUSED)
 def test_still_refused(entries):
-    """RT-10: what grpc refuses for something else, two entries for one method say, it still does after the taking."""
+    """RT-10: a config that grpc rejects for another reason is still rejected after its retry policies are taken out."""
     text = text_of(*entries)
 
     assert refusal(text)
@@ -513,7 +513,7 @@ def test_still_refused(entries):
     "change", [{"maxAttempts": 3.0}, {"retryableStatusCodes": ["unavailable"]}, {"retryableStatusCodes": [14]}]
 )
 def test_more_than_the_core_takes(change):
-    """RT-10: gRFC A6 allows more than C-core: a code by number or in any case. That is taken over, and holds."""
+    """RT-10: codes as numbers or in lower case, which gRFC A6 allows but C-core rejects, are accepted."""
     policies = read(core=[(KEY, text_of(entry_of("", retryPolicy={**NATIVE, **change})))])
 
     assert policies.of("/a.B/C").codes == {"UNAVAILABLE"}
@@ -521,7 +521,7 @@ def test_more_than_the_core_takes(change):
 
 
 def test_multiplier_below_one():
-    """RT-10: waits that shrink are no policy of this library's; the core is left to carry them out itself."""
+    """RT-10: a multiplier below 1, which this library does not support, is left for the core to apply."""
     text = text_of(entry_of("", retryPolicy={**NATIVE, "backoffMultiplier": 0.5}))
     policies = read(core=[(KEY, text)])
 
@@ -530,7 +530,7 @@ def test_multiplier_below_one():
 
 
 def test_more_than_five_tries():
-    """RT-10: gRPC's cores make five attempts at most; taken over, a service config is taken at its word."""
+    """RT-10: `maxAttempts` above five is honoured, although gRPC's cores limit it to five."""
     text = text_of(entry_of("", retryPolicy={**NATIVE, "maxAttempts": 100}))
 
     assert read(core=[(KEY, text)]).of("/a.B/C").max_attempts == 100
@@ -539,7 +539,7 @@ def test_more_than_five_tries():
 @pytest.mark.parametrize("off", [0, False])
 @pytest.mark.parametrize("key", [ENABLE, ENABLE.encode()])
 def test_retries_turned_off(off, key):
-    """RT-10: who turns grpc's retries off means those of the service config: they are left where they are, unused."""
+    """RT-10: with `grpc.enable_retries=0`, the service config stays unchanged, and its retry policies are not used."""
     core = ((KEY, json.dumps(FULL)), (key, off))
     policies = read(core=core)
 
@@ -549,12 +549,12 @@ def test_retries_turned_off(off, key):
 
 
 def test_retries_turned_on():
-    """RT-10: what grpcio does anyway may be said."""
+    """RT-10: `grpc.enable_retries=1`, which is grpcio's default, has no effect."""
     assert read(core=[(ENABLE, 1), (KEY, json.dumps(FULL))]).of("/a.B/C") == OF_OTHER
 
 
 def test_first_of_several():
-    """CH-9: where the key stands twice the first wins, as in grpcio; no retryPolicy is left in either."""
+    """CH-9: if the key occurs twice, the first wins, as in grpcio; the retry policies are removed from both."""
     first, second = text_of(entry_of("", retryPolicy=NATIVE)), text_of(entry_of("", retryPolicy=OTHER))
     policies = read(core=[(KEY, first), (KEY, second), (ENABLE, 1), (ENABLE, 0)])
 
@@ -564,7 +564,7 @@ def test_first_of_several():
 
 @pytest.mark.parametrize("pair", [tuple, list])
 def test_keys_in_bytes(pair):
-    """CH-9: grpcio takes keys in bytes and pairs in lists, so they mean the same here, and are left what they are."""
+    """CH-9: as in grpcio, keys may be bytes and pairs may be lists; keys are passed on as they were given."""
     text = text_of(entry_of("", retryPolicy=OTHER))
     policies = read(core=[pair((KEY.encode(), text)), pair((BUFFER.encode(), 5)), pair((b"\xff", 1))])
 
@@ -579,7 +579,7 @@ def test_keys_in_bytes(pair):
 
 @given(text=st.text() | st.binary() | st.recursive(st.none() | st.text(), st.lists).map(json.dumps) | st.none())
 def test_any_service_config(text):
-    """RT-10: whatever stands there, nothing is raised, and what is no service config is not touched."""
+    """RT-10: a text that is not a service config is passed on unchanged and causes no error."""
     assert left_of(read(core=[(KEY, text)])) is text
 
 
@@ -596,7 +596,7 @@ retry_policies = st.fixed_dictionaries(
 @unhurried
 @given(entries=st.lists(st.fixed_dictionaries({"name": json_values, "retryPolicy": retry_policies | json_values})))
 def test_whole_or_not_at_all(entries):
-    """RT-10: either no retryPolicy is left for the core, or the text is untouched and none of it is ours."""
+    """RT-10: either every retryPolicy is removed from the text, or the text is unchanged and none of them is used."""
     text = json.dumps({"methodConfig": entries})
     policies = read(core=[(KEY, text)])
 
@@ -604,7 +604,7 @@ def test_whole_or_not_at_all(entries):
     assert left_of(policies) is not text or not any(retries_in(policies).values())
 
 
-# Whether the core's own retries can be off.
+# Whether the core's own retries can be turned off.
 
 
 @pytest.mark.parametrize(
@@ -612,7 +612,7 @@ def test_whole_or_not_at_all(entries):
     [
         (STANDARD, True),
         ("standard", True),
-        ("grpc", True),  # without end
+        ("grpc", True),  # unlimited attempts
         ("contention", True),
         ("retry: 1, delay: 1s", True),
         ("retry: 0, delay: 1s", False),
@@ -631,7 +631,7 @@ def test_whole_or_not_at_all(entries):
     ],
 )
 def test_stand_in(retry, stands_in):
-    """RT-10: we stand in for the core's retries if every method has a policy that retries a call without a server."""
+    """RT-10: the library stands in for the core's retries if every method has a policy that retries UNAVAILABLE."""
     policies = read(retry)
 
     assert policies.stand_in() is stands_in
@@ -641,14 +641,14 @@ def test_stand_in(retry, stands_in):
 @pytest.mark.parametrize(
     ("retry", "entries", "file", "stands_in"),
     [
-        # The service config for all, by itself or under an argument for some.
+        # The service config covers all methods, alone or together with an argument for some.
         (None, [entry_of("", retryPolicy=NATIVE)], "", True),
         (None, [entry_of("", retryPolicy=OTHER)], "", False),
         (None, [entry_of("a.B", retryPolicy=NATIVE)], "", False),
         ({"a.B": STANDARD}, [entry_of("", retryPolicy=NATIVE)], "", True),
         ({"a.B": ONCE}, [entry_of("", retryPolicy=NATIVE)], "", False),
         ("standard", [entry_of("a.B", retryPolicy=OTHER)], "", True),
-        # The file for all, or for the rest.
+        # The file covers all methods, or those that the other sources do not cover.
         (None, [], '[methods."*"]\npreset = "standard"', True),
         (None, [], '[methods."*"]\npreset = "standard"\nretry = 0', False),
         (None, [], '[methods."*"]\npreset = "standard"\n[methods."a.B"]\nretry = 0', False),
@@ -667,7 +667,7 @@ def test_stand_in(retry, stands_in):
     ],
 )
 def test_stand_in_with_all_sources(tmp_path, retry, entries, file, stands_in):
-    """RT-10: all sources count, down to the first that leaves no method to the next."""
+    """RT-10: the sources are checked in order of precedence, up to the first one that covers every method."""
     policies = read(retry, core=[(KEY, text_of(*entries))], config=config_of(tmp_path, file))
 
     assert policies.stand_in() is stands_in
@@ -676,7 +676,7 @@ def test_stand_in_with_all_sources(tmp_path, retry, entries, file, stands_in):
 
 @pytest.mark.parametrize("said", [[], [(ENABLE, 1)], [(ENABLE, 0)]])
 def test_core_retries_off(said):
-    """RT-10: the option that turns the core's retries off stands first, where it wins over the user's."""
+    """RT-10: the option that turns off the core's retries is placed first, to override the application's own value."""
     policies = read("standard", core=[("grpc.x", 1), *said])
 
     assert policies.core == ((ENABLE, 0), ("grpc.x", 1), *said)
@@ -692,7 +692,7 @@ def test_core_retries_off(said):
     ),
 )
 def test_stand_in_keeps_its_word(argument, native):
-    """RT-10: where we stand in, there is no method whose call would not be made again without a server."""
+    """RT-10: if the library stands in for the core, every method has a policy that retries UNAVAILABLE."""
     policies = CallPolicies(argument=argument, service_config=ServiceConfig(native))
     methods = [policies.of(method) for method in ("/a.B/C", "/a.B/D", "/d.E/F", "/x.Y/Z")]
     all_retried = all(each and each.max_attempts != 1 and "UNAVAILABLE" in each.codes for each in methods)
@@ -700,7 +700,7 @@ def test_stand_in_keeps_its_word(argument, native):
     assert all_retried or not policies.stand_in()
 
 
-# How much of a stream is kept.
+# The replay buffer's limit.
 
 
 @pytest.mark.parametrize(
@@ -717,7 +717,7 @@ def test_stand_in_keeps_its_word(argument, native):
     ],
 )
 def test_replay_limit(given, limit):
-    """RT-8: grpc's own option says how much is kept, as its core reads it; less than none is none."""
+    """RT-8: `grpc.per_rpc_retry_buffer_size` sets the limit as in the core; a negative number means 0."""
     policies = read(core=given)
 
     assert policies.replay_limit == limit
@@ -725,7 +725,7 @@ def test_replay_limit(given, limit):
 
 
 def test_presets_are_all_tried():
-    """BP-2: every preset that is a retry policy by itself can be named; the others need a delay first."""
+    """BP-2: every preset that sets a delay can be used by name; using any other preset causes a warning."""
     assert set(RETRY) < set(PRESETS)
     for name in set(PRESETS) - set(RETRY):
         with pytest.warns(PolicyWarning):

@@ -1,4 +1,4 @@
-"""Which of several names fits best."""
+"""Which of several names is the best match."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ PATTERNS = ["*", "*:443", "*.example:443", "shop.*:443", "shop.example:443", "dn
     ],
 )
 def test_nearest_pattern(target, pattern):
-    """BP-3: of the patterns that fit the whole target, the one that says most of it, wherever it stands."""
+    """BP-3: of the patterns that match the whole target, the one with the most characters other than `*` applies."""
     assert nearest_pattern(PATTERNS, target) == nearest_pattern(PATTERNS[::-1], target) == pattern
 
 
 @pytest.mark.parametrize("target", ["axb", "AxB", "a.", ".", "xa.b"])
 def test_no_pattern(target):
-    """BP-3: all but `*` stands for itself, and the whole target counts."""
+    """BP-3: every character except `*` matches only itself, and a pattern must match the whole target."""
     assert nearest_pattern(["a.b", "a?b", "[a]xb", "a.", "x"], target) == ("a." if target == "a." else None)
 
 
 def test_many_stars():
-    """BP-3: however many `*` a pattern has, a target that does not fit is soon known; trying all ways would not end."""
+    """BP-3: matching a pattern with many `*` takes little time; trying all combinations would never finish."""
     assert nearest_pattern(["*" + "a*" * 40 + "b"], "a" * 400) is None
     assert nearest_pattern(["*" + "a*" * 40 + "b"], "a" * 400 + "b") is not None
     check_patterns("targets", ["*" + "a*" * 40 + "b", "*" + "a*" * 40 + "c"])
 
 
 def fits(pattern, target):
-    """Say whether a pattern fits, in the plainest way."""
+    """Return whether a pattern matches, using the simplest algorithm."""
     if not pattern:
         return not target
     if pattern[0] == "*":
@@ -65,14 +65,14 @@ targets = ["".join(letters) for length in range(9) for letters in product("ab", 
 
 @pytest.mark.parametrize("pattern", every)
 def test_fits(pattern):
-    """BP-3: which short targets a pattern fits, against the plainest way to find out."""
+    """BP-3: a pattern matches the same short targets as with the simplest algorithm."""
     assert [target for target in targets if nearest_pattern([pattern], target) is not None] == [
         target for target in targets if fits(pattern, target)
     ]
 
 
 def test_ties():
-    """BP-3: two patterns tie if they say as much and some target fits both: all short ones are tried."""
+    """BP-3: two patterns tie if they are equally specific and can match the same target. Checks all short patterns."""
     fitting = {pattern: {target for target in targets if fits(pattern, target)} for pattern in every}
     said = {pattern: len(pattern.replace("*", "")) for pattern in every}
     wrong = []
@@ -96,7 +96,7 @@ def test_ties():
     "patterns", [[], ["*"], ["a", "b"], ["*a", "b*"[::-1]], ["a*b", "*"], ["a*:443", "*:80", "b*:443"], ["*.a", "*.b"]]
 )
 def test_no_tie(patterns):
-    """BP-3: patterns that no target fits, or of which one says more, may stand beside each other."""
+    """BP-3: two patterns may coexist if they never match the same target, or if one is more specific than the other."""
     check_patterns("targets", patterns)
 
 
@@ -110,11 +110,11 @@ def test_no_tie(patterns):
     ],
 )
 def test_tie(patterns, key, other, one):
-    """BP-4: a tie names both patterns; the later one is the wrong value."""
+    """BP-4: the error for a tie names both patterns, and reports the later one as the invalid key."""
     with pytest.raises(OptionError) as caught:
         check_patterns("targets", patterns)
 
-    assert str(caught.value) == f"{key}={other!r}: expected a pattern more or less specific than {one!r}"
+    assert str(caught.value) == f"{key}={other!r}: expected a pattern that is either more or less specific than {one!r}"
 
 
 @pytest.mark.parametrize(
@@ -130,19 +130,19 @@ def test_tie(patterns, key, other, one):
     ],
 )
 def test_nearest_method(method, entry):
-    """BP-3: the method's own entry, else its service's, else that of all."""
+    """BP-3: a method's own entry applies, else its service's, else the entry for all methods."""
     assert nearest_method(["*", "shop.Orders", "shop.Orders/Place"], method) == entry
 
 
 def test_no_method():
-    """BP-3: without an entry for all there may be none."""
+    """BP-3: a method may have no entry if there is none for all methods."""
     assert nearest_method(["shop.Orders"], "shop.Carts/Add") is None
     assert nearest_method([], "shop.Carts/Add") is None
 
 
 @pytest.mark.parametrize("entry", ["*", "Echo", "Echo/Unary", "a.b.C", "a.b.C/D", "_a1.B_/_c9"])
 def test_method_names(entry):
-    """BP-3: methods, services, and all of them."""
+    """BP-3: an entry may name a method, a service, or all methods."""
     check_methods("methods", [entry])
 
 
@@ -150,7 +150,7 @@ def test_method_names(entry):
     "entry", ["", "/", "/a.B/C", "a.B/", "a.B/C/D", "a.B/*", "a.*", "**", "a b/C", "5a/B", "ä/B", ".a/B"]
 )
 def test_bad_method_names(entry):
-    """BP-4: what is none of these is told."""
+    """BP-4: an entry that is neither a method, a service nor `*` is rejected."""
     with pytest.raises(OptionError) as caught:
         check_methods("methods", ["*", entry])
 
@@ -161,7 +161,7 @@ def test_bad_method_names(entry):
 
 @pytest.mark.parametrize("entry", [5, None, b"a.B/C", ("a.B", "C"), True])
 def test_method_names_are_text(entry):
-    """CH-10: what is no text at all, which a program may hand over, is told in the same way."""
+    """CH-10: an entry that is not a string is rejected with the same message."""
     with pytest.raises(OptionError) as caught:
         check_methods("retry", ["*", entry])
 

@@ -1,4 +1,4 @@
-"""RFC-006's words."""
+"""Policies written as one line of text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 from tests.policy.values import unhurried
 
-# Most texts here are about one word alone, and are no policies that anybody wants.
+# Most strings here do not give a number of retries, which causes this warning.
 pytestmark = pytest.mark.filterwarnings("ignore:.* without retry or max_attempts:grpc_backoff.errors.PolicyWarning")
 
 TIME = 'a finite number of seconds above 0, or a string such as "500ms", "1s" or "2m"'
@@ -59,7 +59,7 @@ BACKOFFS = [
 ]
 
 LIMITS = [
-    # Beside "delay: 1s", what is not backoff.
+    # Settings other than backoff, each combined with "delay: 1s".
     ("retry: 5", {"max_attempts": 6}),
     ("retry: 0", {"max_attempts": 1}),
     ("max_attempts: 5", {"max_attempts": 5}),
@@ -79,19 +79,19 @@ ONE_SECOND = RetryPolicy.parse("delay: 1s, retry: 0")
 
 @pytest.mark.parametrize(("text", "backoff"), BACKOFFS, ids=[text for text, _ in BACKOFFS])
 def test_backoff(text, backoff):
-    """BP-2: the words of a backoff, each with the strategies that it goes with."""
+    """BP-2: every backoff setting is parsed, with each strategy that supports it."""
     assert RetryPolicy.parse(text).backoff == backoff
 
 
 @pytest.mark.parametrize(("text", "limits"), LIMITS, ids=[text for text, _ in LIMITS])
 def test_limits(text, limits):
-    """BP-2: the words around a backoff; `retry` counts what comes after the first attempt."""
+    """BP-2: all other settings are parsed; `retry` counts the attempts after the first."""
     assert RetryPolicy.parse(f"delay: 1s, {text}") == replace(ONE_SECOND, **limits)
 
 
 @pytest.mark.parametrize("backoff", ["fixed", "linear", "exponential", "decorrelated"])
 def test_timeout_is_untouched(backoff):
-    """BP-2: a timeout is for each attempt, and no backoff makes another of it."""
+    """BP-2: `timeout` limits each attempt and sets no deadline, with any backoff strategy."""
     policy = RetryPolicy.parse(f"timeout: 5s, retry: 4, delay: 500ms, backoff: {backoff}")
 
     assert (policy.timeout, policy.deadline) == (5.0, None)
@@ -99,7 +99,7 @@ def test_timeout_is_untouched(backoff):
 
 @pytest.mark.parametrize("key", [setting.name for setting in RETRYING])
 def test_every_word_is_tried(key):
-    """BP-2: no word is left out above."""
+    """BP-2: `BACKOFFS` and `LIMITS` cover every setting that a policy string can have."""
     assert any(f"{key}: " in text for text, _ in BACKOFFS + LIMITS)
 
 
@@ -119,7 +119,7 @@ def test_every_word_is_tried(key):
     ],
 )
 def test_durations(text, seconds):
-    """BP-2: times have a unit, or are seconds."""
+    """BP-2: times have a unit, or are in seconds."""
     assert RetryPolicy.parse(f"delay: {text}").backoff.strategy == Fixed(seconds)
 
 
@@ -127,7 +127,7 @@ def test_durations(text, seconds):
     "spelt", ["retry:5,delay:1s", "  retry : 5 ,\tdelay :1s ", "delay: 1s,\n retry: 5", "retry: +5, delay: 1s"]
 )
 def test_spaces(spelt):
-    """BP-2: spaces and order mean nothing."""
+    """BP-2: spaces and order do not matter."""
     assert RetryPolicy.parse(spelt) == RetryPolicy.parse("retry: 5, delay: 1s")
 
 
@@ -144,7 +144,7 @@ def test_spaces(spelt):
     ],
 )
 def test_no_delay(text, remarks):
-    """BP-2: without a delay, all that would change one has no effect and is warned of; retries follow at once."""
+    """BP-2: without a delay, each setting that would modify it causes a warning, and retries follow at once."""
     with pytest.warns(PolicyWarning) as caught:
         policy = RetryPolicy.parse(text)
 
@@ -156,7 +156,7 @@ def test_no_delay(text, remarks):
     "text", ["retry: 3", "retry: 3, timeout: 1s", "preset: standard, backoff: linear", "preset: steps"]
 )
 def test_no_warning(text):
-    """BP-2: what has its effect is not warned of."""
+    """BP-2: settings that have an effect cause no warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert RetryPolicy.parse(text).max_attempts != 0
@@ -169,7 +169,7 @@ def test_no_warning(text):
         ("retry: 5,", "policy", f"policy='retry: 5,': expected {WORDS}"),
         ("retry: ", "policy", f"policy='retry: ': expected {WORDS}"),
         (": 5", "policy", f"policy=': 5': expected {WORDS}"),
-        ("delay: 1s, delay: 1s", "delay", "delay='1s': expected each setting once"),
+        ("delay: 1s, delay: 1s", "delay", "delay='1s': expected each setting at most once"),
         ("delay: 5 parsecs", "delay", f"delay='5 parsecs': expected {TIME}"),
         ("delay: -1s", "delay", f"delay='-1s': expected {TIME}"),
         ("delay: 0", "delay", f"delay=0: expected {TIME}"),
@@ -194,12 +194,12 @@ def test_no_warning(text):
             "multiplier",
             "multiplier=2: expected no multiplier with linear backoff",
         ),
-        ("retries: 5", "retries", "retries=5: expected a known setting; did you mean 'retry'?"),
-        ("Delay: 5s", "Delay", "Delay='5s': expected a known setting; did you mean 'delay'?"),
+        ("retries: 5", "retries", "retries=5: expected a valid setting name; did you mean 'retry'?"),
+        ("Delay: 5s", "Delay", "Delay='5s': expected a valid setting name; did you mean 'delay'?"),
         (
             "preset: standart",
             "preset",
-            "preset='standart': expected a known policy; did you mean 'standard'?",
+            "preset='standart': expected a valid policy name; did you mean 'standard'?",
         ),
         ("jitter: scaled(0.5, 1.5, delay: 1s", "policy", None),
         ("delay: 1s, jitter: true", "jitter", None),
@@ -208,7 +208,7 @@ def test_no_warning(text):
     ],
 )
 def test_bad_words(text, key, message):
-    """BP-4: what is no word, or is wrong, is told with its word, its value and what is allowed."""
+    """BP-4: the error for a malformed string or a wrong value contains the key, the value and the allowed values."""
     with pytest.raises(OptionError) as caught:
         RetryPolicy.parse(text)
 
@@ -217,7 +217,7 @@ def test_bad_words(text, key, message):
 
 
 def test_who_asked():
-    """BP-4: a text that is no list of words is called what its user calls it; a word is its own name."""
+    """BP-4: for a malformed string, the error has the string's own key; for a wrong setting, the setting's key."""
     with pytest.raises(OptionError, match=r"^retry='no words': expected "):
         parse_retry("no words", key="retry")
     with pytest.raises(OptionError, match=r"^delay=0: expected "):
@@ -231,13 +231,13 @@ pieces = st.sampled_from(
 
 @pytest.mark.parametrize("name", RETRY)
 def test_a_name(name):
-    """BP-2: the name of a preset is a policy too, with room around it or without."""
+    """BP-2: a preset's name is accepted in place of a policy string, with or without surrounding spaces."""
     assert RetryPolicy.parse(name) is not None
     assert RetryPolicy.parse(f" {name} ") == RETRY[name]
 
 
 def test_a_misspelt_name():
-    """CH-10: the nearest name is told."""
+    """CH-10: the error for a misspelt name suggests the nearest."""
     with pytest.raises(OptionError, match=r"^policy='standrd': expected .* did you mean 'standard'\?$"):
         RetryPolicy.parse("standrd")
 
@@ -251,7 +251,7 @@ def test_a_misspelt_name():
     ],
 )
 def test_equals_signs(text, meant):
-    """CH-10: words with `=` are told how they are written."""
+    """CH-10: the error for a string with `=` suggests the string with colons."""
     for read in (RetryPolicy.parse, lambda text: read_retry("policy", text, None)):
         with pytest.raises(OptionError) as caught:
             read(text)
@@ -263,7 +263,7 @@ def test_equals_signs(text, meant):
     [("delay: 1s", "delay"), ("delay: 1s, backoff: linear", "delay"), ("steps: 1s 2s, backoff: steps", "steps")],
 )
 def test_a_delay_without_a_retry(text, key):
-    """BP-2, RT-1: nothing is retried unless asked for, so that a delay alone has no effect. One warning says so."""
+    """BP-2, RT-1: a policy string with a delay but no number of retries has no effect, and causes one warning."""
     with pytest.warns(PolicyWarning) as caught:
         assert RetryPolicy.parse(text).max_attempts == 1
     (warning,) = caught
@@ -273,7 +273,7 @@ def test_a_delay_without_a_retry(text, key):
 
 @pytest.mark.parametrize("text", ["retry: 0, delay: 1s", "preset: standard, delay: 2s", "max_attempts: 1, delay: 1s"])
 def test_a_delay_beside_a_number(text):
-    """BP-2: who says how many retries there are, none included, is not warned."""
+    """BP-2: a string that gives the number of retries, even zero, causes no warning."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         RetryPolicy.parse(text)
@@ -283,7 +283,7 @@ def test_a_delay_beside_a_number(text):
 @unhurried
 @given(text=st.text() | st.lists(pieces).map("".join))
 def test_words_or_error(text):
-    """BP-4: whatever comes is a policy or an OptionError."""
+    """BP-4: parsing any string either gives a policy or raises an `OptionError`."""
     try:
         assert isinstance(RetryPolicy.parse(text), RetryPolicy)
     except (OptionError, PolicyWarning):
@@ -292,7 +292,7 @@ def test_words_or_error(text):
 
 @pytest.mark.parametrize("text", [text for text, _ in BACKOFFS] + [f"delay: 1s, {text}" for text, _ in LIMITS])
 def test_same_in_the_file(tmp_path, text):
-    """BP-2: the file has the same keys; they give the same policy, with the same parts from the same keys."""
+    """BP-2: a table in the file takes the same keys, and produces the same policy with the same sources."""
     file = tmp_path / "backoff.toml"
     source = read_string(text, RETRYING)
     lines = (f"{said.key} = {in_toml(said.given)}" for said in source.values())
@@ -311,7 +311,7 @@ def in_toml(given):
 
 
 def test_words_of_another_table():
-    """BP-2: the words of connecting are read in the same way."""
+    """BP-2: a policy string with connection settings is parsed in the same way."""
     source = read_string("initial_backoff: 250ms, jitter_first: true, stable_after: 2", CONNECTING)
 
     assert {part: said.value for part, said in source.items()} == {

@@ -1,4 +1,4 @@
-"""Where a warning points that is about a policy."""
+"""Warnings about policies, and the lines that they point to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def deep(depth):
 
 
 def function_of(name):
-    """Return a function of a module of this name that asks for a warning from so many calls deep."""
+    """Return a function from a module with this name; it recurses to a given depth and then issues a warning."""
     module = types.ModuleType(name)
     module.warn_of = warn_of
     exec(DEEP, vars(module))
@@ -27,7 +27,7 @@ def function_of(name):
 
 
 def test_every_remark():
-    """BP-2: each remark is a warning of its own, in its own words."""
+    """BP-2: each remark is issued as a separate warning."""
     with pytest.warns(PolicyWarning) as caught:
         warn_of(["a has no effect", "b has no effect"])
 
@@ -51,7 +51,7 @@ def test_every_remark():
     ],
 )
 def test_doubts(words, bounded, told):
-    """BP-2: more than ten retries without delay, and retries without any end, are worth a warning each."""
+    """BP-2: more than ten retries without a delay cause a warning, and so do unlimited retries without a deadline."""
     said = list(doubts(RetryPolicy.parse(words), bounded=bounded))
 
     assert len(said) == len(told)
@@ -59,7 +59,7 @@ def test_doubts(words, bounded, told):
 
 
 def test_nothing_to_say(recwarn):
-    """BP-2: without a remark there is no warning."""
+    """BP-2: without remarks, there is no warning."""
     warn_of([])
 
     assert list(recwarn) == []
@@ -67,7 +67,7 @@ def test_nothing_to_say(recwarn):
 
 @pytest.mark.parametrize("depth", [0, 1, 5])
 def test_points_outside(depth):
-    """BP-2: the line is the nearest that is not this library's, however deep inside the policy was asked for."""
+    """BP-2: a warning points to the nearest line outside this library, even if the stack is deep."""
     deep = function_of("grpc_backoff.somewhere")
 
     with pytest.warns(PolicyWarning) as caught:
@@ -78,7 +78,7 @@ def test_points_outside(depth):
 
 
 def test_a_namesake_is_outside():
-    """BP-2: a program whose name only begins as this library's does is a program."""
+    """BP-2: a module whose name only begins like this library's counts as outside."""
     with pytest.warns(PolicyWarning) as caught:
         function_of("grpc_backoff_shop")(0)
 
@@ -86,7 +86,7 @@ def test_a_namesake_is_outside():
 
 
 def test_without_a_name():
-    """BP-2: code that belongs to no module is outside as well."""
+    """BP-2: code that belongs to no module counts as outside."""
     names = {"warn_of": warn_of}
     exec(DEEP, names)
 
@@ -97,7 +97,7 @@ def test_without_a_name():
 
 
 def test_nobody_outside():
-    """BP-2: the warning is given all the same where all lines are this library's: in a thread of nothing else."""
+    """BP-2: the warning is issued even if no line is outside the library, as in one of its own threads."""
     told = threading.Event()
 
     def remarks():

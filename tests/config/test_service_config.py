@@ -1,4 +1,4 @@
-"""Policies to and from gRPC's service config."""
+"""gRPC's service config: converting policies to and from it, and reading a channel's."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ NATIVE = RetryPolicy(
 
 
 def test_from():
-    """BP-5: a retryPolicy is an exponential backoff with the jitter that gRPC's cores have, and nothing besides."""
+    """BP-5: a retryPolicy becomes an exponential backoff with the jitter of gRPC's cores."""
     assert from_service_config(GIVEN) == NATIVE
 
 
 def test_to():
-    """BP-5: a policy that gRPC could carry out becomes its JSON, whole."""
+    """BP-5: a policy that gRPC supports converts to JSON without loss."""
     assert to_service_config(NATIVE) == Conversion({**GIVEN, "backoffMultiplier": 2.0}, ())
 
 
@@ -62,26 +62,26 @@ def test_to():
         (
             "grpc",
             {"maxAttempts": 5, "initialBackoff": "1s", "maxBackoff": "120s", "backoffMultiplier": 1.6},
-            ["max_attempts = unlimited: gRPC makes 5 at most"],
+            ["max_attempts = unlimited: gRPC makes at most 5 attempts"],
         ),
         (
             "contention",
             {"maxAttempts": 5, "initialBackoff": "0.01s", "maxBackoff": "1s", "backoffMultiplier": 2.0},
             [
-                "max_attempts = 7: gRPC makes 5 at most",
+                "max_attempts = 7: gRPC makes at most 5 attempts",
                 "max_exponent = 6: gRPC limits growth only by max_delay",
                 "jitter = additive(0.5): gRPC always uses proportional(0.2)",
-                "deadline = 30 s: a retryPolicy has none",
+                "deadline = 30 s: a retryPolicy has no such setting",
             ],
         ),
         (
             "steps",
             {"maxAttempts": 5, "initialBackoff": "1s", "maxBackoff": "60s", "backoffMultiplier": 1.0},
             [
-                "max_attempts = unlimited: gRPC makes 5 at most",
+                "max_attempts = unlimited: gRPC makes at most 5 attempts",
                 "backoff = steps: gRPC supports only exponential; the first wait is kept, without growth",
                 "jitter = proportional(0.1, then_cap): gRPC always uses proportional(0.2)",
-                "max_server_delay = 60 s: a retryPolicy has none",
+                "max_server_delay = 60 s: a retryPolicy has no such setting",
             ],
         ),
         (
@@ -92,7 +92,7 @@ def test_to():
     ],
 )
 def test_presets(name, retry_policy, misfits):
-    """BP-5: what becomes of the presets, and what is lost on the way, each in a sentence."""
+    """BP-5: each preset converts to the closest retryPolicy; each loss is described in one sentence."""
     pushback = "server_delay_jitter = 5 s: gRPC waits exactly as long as the server asks"
     jittered = () if name == "contention" else (pushback,)
 
@@ -102,8 +102,8 @@ def test_presets(name, retry_policy, misfits):
 
 
 MISFITS = [
-    ({"max_attempts": 6}, "max_attempts = 6: gRPC makes 5 at most"),
-    ({"max_attempts": None}, "max_attempts = unlimited: gRPC makes 5 at most"),
+    ({"max_attempts": 6}, "max_attempts = 6: gRPC makes at most 5 attempts"),
+    ({"max_attempts": None}, "max_attempts = unlimited: gRPC makes at most 5 attempts"),
     (
         {"backoff": BackoffPolicy(Linear(0.1), 1.0, Proportional(0.2))},
         "backoff = linear: gRPC supports only exponential; the first wait is kept, without growth",
@@ -134,26 +134,26 @@ MISFITS = [
     ),
     (
         {"backoff": BackoffPolicy(Fixed(0.0), 1.0, Proportional(0.2))},
-        "delay = 0 s: gRPC's cores support no wait below 0.001 s",
+        "delay = 0 s: gRPC does not support waits below 0.001 s",
     ),
     (
         {"backoff": BackoffPolicy(Exponential(0.0009, 2.0), 1.0, Proportional(0.2))},
-        "delay = 0.0009 s: gRPC's cores support no wait below 0.001 s",
+        "delay = 0.0009 s: gRPC does not support waits below 0.001 s",
     ),
     (
         {"backoff": BackoffPolicy(Exponential(0.1, 2.0), 1e12, Proportional(0.2))},
-        "max_delay = 1e+12 s: gRPC supports no time above 315576000000 s",
+        "max_delay = 1e+12 s: gRPC does not support times above 315576000000 s",
     ),
-    ({"timeout": 2.5}, "timeout = 2.5 s: a retryPolicy has none"),
-    ({"deadline": 30.0}, "deadline = 30 s: a retryPolicy has none"),
-    ({"max_server_delay": 60.0}, "max_server_delay = 60 s: a retryPolicy has none"),
+    ({"timeout": 2.5}, "timeout = 2.5 s: a retryPolicy has no such setting"),
+    ({"deadline": 30.0}, "deadline = 30 s: a retryPolicy has no such setting"),
+    ({"max_server_delay": 60.0}, "max_server_delay = 60 s: a retryPolicy has no such setting"),
     ({"server_delay_jitter": 5.0}, "server_delay_jitter = 5 s: gRPC waits exactly as long as the server asks"),
 ]
 
 
 @pytest.mark.parametrize(("change", "misfit"), MISFITS, ids=[misfit for _, misfit in MISFITS])
 def test_misfit(change, misfit):
-    """BP-5: each thing that does not fit is said, and nothing that does."""
+    """BP-5: each part of a policy that does not fit is reported, and only those parts."""
     conversion = to_service_config(replace(NATIVE, **change))
 
     assert conversion.misfits == (misfit,)
@@ -161,7 +161,7 @@ def test_misfit(change, misfit):
 
 
 def test_two_misfits_of_decorrelated():
-    """BP-5: a decorrelated backoff has neither gRPC's growth nor its jitter."""
+    """BP-5: for decorrelated backoff, both its growth and its jitter are reported."""
     policy = replace(NATIVE, backoff=BackoffPolicy(Decorrelated(0.1), 1.0, NoJitter()))
     conversion = to_service_config(policy)
 
@@ -173,7 +173,7 @@ def test_two_misfits_of_decorrelated():
 
 
 def test_fixed_fits():
-    """BP-5: a fixed backoff is an exponential one that does not grow."""
+    """BP-5: a fixed backoff converts to an exponential one with a multiplier of 1."""
     policy = replace(NATIVE, backoff=BackoffPolicy(Fixed(0.25), 1.0, Proportional(0.2)))
     conversion = to_service_config(policy)
 
@@ -183,7 +183,7 @@ def test_fixed_fits():
 
 @pytest.mark.parametrize(("first", "most"), [(0.001, 315576000000.0), (0.001, 0.001)])
 def test_shortest_and_longest_fit(first, most):
-    """BP-5: a millisecond and 10,000 years are the least and the most that fit."""
+    """BP-5: waits from one millisecond to 10,000 years fit."""
     policy = replace(NATIVE, backoff=BackoffPolicy(Exponential(first, 2.0), most, Proportional(0.2)))
     conversion = to_service_config(policy)
 
@@ -193,14 +193,14 @@ def test_shortest_and_longest_fit(first, most):
 
 @pytest.mark.parametrize("name", ["grpc", "contention"])
 def test_no_retries(name):
-    """BP-5: gRPC does not retry at all where there is no retryPolicy: one with a single attempt is an error."""
+    """BP-5: a policy with a single attempt converts to no retryPolicy, because gRPC would reject one."""
     assert to_service_config(replace(RETRY[name], max_attempts=1)).retry_policy is None
 
 
 @unhurried
 @given(policy=retry_policies)
 def test_fits_or_is_said(policy):
-    """BP-5: what came back as another policy was said to, and what gRPC is told is always what it takes."""
+    """BP-5: every policy converts to a valid retryPolicy; if every part fits, it converts back to the same waits."""
     conversion = to_service_config(policy)
     if conversion.retry_policy is None:
         assert policy.max_attempts == 1
@@ -209,7 +209,7 @@ def test_fits_or_is_said(policy):
     back = from_service_config(conversion.retry_policy)
     if not conversion.misfits:
         assert back.max_attempts == policy.max_attempts
-        for n in (1, 2, 3, 4):  # a nanosecond is lost at first, and grows with the wait
+        for n in (1, 2, 3, 4):  # the first wait loses up to a nanosecond, and the error grows
             assert back.bounds(n) == pytest.approx(policy.bounds(n), rel=1e-6)
     assert back.codes == policy.codes
 
@@ -223,7 +223,7 @@ def test_fits_or_is_said(policy):
     codes=st.sets(st.sampled_from(STATUS_CODES), min_size=1),
 )
 def test_round_trip(attempts, initial, most, multiplier, codes):
-    """BP-5: what gRPC can carry out comes back as it was, to the microsecond."""
+    """BP-5: a policy that gRPC supports survives the round trip; times are exact to the microsecond."""
     policy = RetryPolicy(
         backoff=BackoffPolicy(Exponential(initial / 1e6, multiplier), most / 1e6, Proportional(0.2)),
         max_attempts=attempts,
@@ -254,7 +254,7 @@ def test_round_trip(attempts, initial, most, multiplier, codes):
     ],
 )
 def test_spellings(change, expected):
-    """BP-5: codes in any case or as numbers, and whole numbers as JSON may have them."""
+    """BP-5: codes may be numbers or in any case, and whole numbers may be written as 3.0."""
     assert from_service_config({**GIVEN, **change}) == replace(NATIVE, **expected)
 
 
@@ -285,7 +285,7 @@ def test_spellings(change, expected):
     ],
 )
 def test_bad(key, value, allowed):
-    """BP-5: what gRPC would refuse is refused with its key, a missing one as well."""
+    """BP-5: a missing or wrong value is rejected with its key."""
     with pytest.raises(OptionError) as caught:
         from_service_config({**GIVEN, key: value})
 
@@ -294,14 +294,14 @@ def test_bad(key, value, allowed):
 
 @pytest.mark.parametrize("code", ["OK", 0, 17, -1, True, None, "NOPE", 14.0, ["ABORTED"], {}])
 def test_bad_code(code):
-    """BP-5: each of the codes is looked at."""
+    """BP-5: every code in the list is checked."""
     with pytest.raises(OptionError, match=r"^retryPolicy\.retryableStatusCodes=.*: expected 'CANCELLED', "):
         from_service_config({**GIVEN, "retryableStatusCodes": ["ABORTED", code]})
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 5])
 def test_no_object(value):
-    """BP-5: what is no JSON object is told as that."""
+    """BP-5: a value that is not a JSON object is rejected."""
     with pytest.raises(OptionError) as caught:
         from_service_config(value)
 
@@ -309,15 +309,15 @@ def test_no_object(value):
 
 
 def accepted_by_grpc(retry_policy):
-    """Return whether grpc takes a retryPolicy."""
+    """Return whether grpc accepts a retryPolicy."""
     return taken_by_grpc(json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": retry_policy}]}))
 
 
 def taken_by_grpc(service_config):
-    """Return whether grpc takes a service config: every call on a channel that was given one it refuses says so."""
+    """Return whether grpc accepts a service config; if not, every call on the channel fails with that error."""
     channel = grpc.insecure_channel("ipv4:127.0.0.1:1", options=[("grpc.service_config", service_config)])
     with channel, pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary("/a.B/C")(b"", timeout=10)  # nobody listens there
+        channel.unary_unary("/a.B/C")(b"", timeout=10)  # nothing listens on this port
     refused = caught.value.details().startswith("Failed to create channel")
     assert refused or caught.value.code() is grpc.StatusCode.UNAVAILABLE
     return not refused
@@ -330,7 +330,7 @@ TAKEN = [policy for policy in map(to_service_config, RETRY.values()) if policy.r
     "conversion", [*TAKEN, *(to_service_config(replace(NATIVE, **change)) for change, _ in MISFITS)]
 )
 def test_grpc_takes_it(conversion):
-    """BP-5: grpc itself takes what was made for it."""
+    """BP-5: grpc accepts the converted policies."""
     assert accepted_by_grpc({**conversion.retry_policy, "retryableStatusCodes": ["ABORTED"]})
 
 
@@ -348,7 +348,7 @@ def test_grpc_takes_it(conversion):
     ],
 )
 def test_grpc_refuses_it_too(key, value):
-    """BP-5: what is refused here, grpc refuses as well."""
+    """BP-5: grpc also rejects the values that are rejected here."""
     retry_policy = {**GIVEN, "retryableStatusCodes": ["ABORTED"], key: value}
     if value is None:
         del retry_policy[key]
@@ -380,7 +380,7 @@ def test_grpc_refuses_it_too(key, value):
     ],
 )
 def test_durations(text, seconds):
-    """BP-5: the JSON form of protobuf's Duration, without the negative ones."""
+    """BP-5: times have the JSON form of a protobuf Duration, and may not be negative."""
     assert read_duration(text) == seconds
 
 
@@ -400,7 +400,7 @@ def test_durations(text, seconds):
     ],
 )
 def test_method_paths(names, paths):
-    """BP-5: what an entry is for: methods, whole services, or all; what is no name is passed over, as grpc does it."""
+    """BP-5: an entry applies to methods, whole services or all; invalid names are skipped, as in grpc."""
     assert list(method_paths({"name": names})) == paths
 
 
@@ -413,14 +413,14 @@ def test_method_paths(names, paths):
     ],
 )
 def test_throttling(throttling, budget):
-    """RT-9: a service config's `retryThrottling` is a retry budget, and grpc takes it for one as well."""
+    """RT-9: `retryThrottling` becomes a retry budget, and grpc accepts it too."""
     assert read_throttling({"retryThrottling": throttling}) == budget
     assert taken_by_grpc(json.dumps({"retryThrottling": throttling}))
 
 
 @pytest.mark.parametrize("config", [{}, {"retryThrottling": None}, {"methodConfig": []}])
 def test_no_throttling(config):
-    """RT-9: without one there is no budget; null is none, for grpc as well."""
+    """RT-9: if `retryThrottling` is missing or null, there is no budget, as in grpc."""
     assert read_throttling(config) is None
     assert taken_by_grpc(json.dumps(config))
 
@@ -443,7 +443,7 @@ def test_no_throttling(config):
     ],
 )
 def test_bad_throttling(throttling, message):
-    """RT-9: what gRPC would refuse is refused, a missing number as well."""
+    """RT-9: the values that grpc rejects, including missing ones, are rejected here as well."""
     assert not taken_by_grpc(json.dumps({"retryThrottling": throttling}))
     with pytest.raises(OptionError) as caught:
         read_throttling({"retryThrottling": throttling})
@@ -452,7 +452,7 @@ def test_bad_throttling(throttling, message):
 
 
 def test_too_many_tokens():
-    """RT-9: a thousand are the most, as gRFC A6 has it; grpc's C-core has no such limit."""
+    """RT-9: `maxTokens` is at most 1000, as in gRFC A6, although C-core has no such limit."""
     with pytest.raises(OptionError, match=r"^retryThrottling\.maxTokens=1001: expected "):
         read_throttling({"retryThrottling": {"maxTokens": 1001, "tokenRatio": 1}})
 
@@ -468,7 +468,7 @@ def test_too_many_tokens():
     ],
 )
 def test_json(text, read):
-    """CH-8: a service config is JSON, as text or as UTF-8."""
+    """CH-8: a service config is JSON, as text or as UTF-8 bytes."""
     assert read_json(text) == read
 
 
@@ -481,20 +481,20 @@ NO_JSON = [
 
 @pytest.mark.parametrize("text", NO_JSON, ids=lambda text: ascii(text)[:30])
 def test_no_json(text):
-    """CH-8: what grpc's core does not take for JSON is none here either: no key twice, no NaN, no other coding."""
+    """CH-8: JSON that grpc's core rejects is rejected here: duplicate keys, NaN, and encodings other than UTF-8."""
     assert read_json(text) is None
     assert not taken_by_grpc(text)
 
 
 @pytest.mark.parametrize("text", [None, 5, {}, [], "9" * 5000], ids=lambda text: ascii(text)[:30])
 def test_no_text(text):
-    """CH-8: what is no text says nothing, and so does a number that Python does not read."""
+    """CH-8: a value that is not text is ignored, and so is text with a number too long for Python to parse."""
     assert read_json(text) is None
 
 
 @given(text=st.text() | st.binary() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
 def test_json_or_nothing(text):
-    """CH-8: whatever text comes, nothing is raised."""
+    """CH-8: reading JSON never raises an exception, even for arbitrary text."""
     read_json(text)
 
 
@@ -507,11 +507,11 @@ def test_json_or_nothing(text):
     ],
 )
 def test_method_configs(config, entries):
-    """CH-8: the entries for methods, as far as they are any."""
+    """CH-8: only the entries of `methodConfig` that are objects are returned."""
     assert method_configs(config) == entries
 
 
-# A channel's, read once.
+# Reading a channel's service config.
 
 UNARY = "/echo.v1.Echo/Unary"
 
@@ -525,7 +525,7 @@ def read(given):
 
 
 def test_nearest_wins():
-    """CH-8: the method's own entry, else its service's, else the one for all; they are not merged."""
+    """CH-8: a method's own entry applies, else its service's, else the one for all methods; entries are not merged."""
     config = read(
         options(
             {"name": [{}], "waitForReady": True},
@@ -545,7 +545,7 @@ def test_nearest_wins():
     + [(value, None) for value in (1, None, True, "", "s", ["1s"], "1e3s", " 1s")],
 )
 def test_timeout(text, seconds):
-    """CH-8: `timeout` is a protobuf Duration in JSON; all else is left to the core."""
+    """CH-8: `timeout` is a protobuf Duration in JSON; any other value is left to the core."""
     assert read(options({"name": [{}], "timeout": text})).of(UNARY).timeout == seconds
 
 
@@ -560,19 +560,19 @@ def test_timeout(text, seconds):
     ids=range(12),
 )
 def test_rubbish(value):
-    """CH-8: whatever cannot be read says nothing; the core rejects it when it connects."""
+    """CH-8: a config that cannot be read is ignored; the core rejects it when it connects."""
     assert read([("grpc.service_config", value)]).of(UNARY) == MethodConfig()
 
 
 def test_first_of_several():
-    """CH-9: where the key stands twice the first wins, as in grpcio."""
+    """CH-9: if the key occurs twice, the first value wins, as in grpcio."""
     twice = options({"name": [{}], "timeout": "1s"}) + options({"name": [{}], "timeout": "2s"})
     assert read(twice).of(UNARY).timeout == 1.0
     assert read([]).of(UNARY) == MethodConfig()
 
 
 def test_one_value():
-    """CH-8, RT-9, RT-10: a method's wait, its time and its retries, and the budget of all, stand in one value."""
+    """CH-8, RT-9, RT-10: a service config sets a method's `waitForReady`, timeout and retries, and a single budget."""
     entry = {"name": [{"service": "a.B"}], "waitForReady": True, "timeout": "2s", "retryPolicy": GIVEN}
     config = read(options(entry, retryThrottling={"maxTokens": 10, "tokenRatio": 0.1}))
 
@@ -583,7 +583,7 @@ def test_one_value():
 
 @pytest.mark.parametrize("more", [(), (("grpc.enable_retries", 0),)])
 def test_what_is_not_taken_over(more):
-    """RT-10: with retries that grpc refuses or does not make, the rest of the config holds all the same."""
+    """RT-10: the config's other settings apply even if its retries are left to the core, or would not take place."""
     retry = GIVEN if more else {**GIVEN, "maxAttempts": 1}
     given = options({"name": [{}], "waitForReady": True, "timeout": "2s", "retryPolicy": retry}) + more
     config, left = read_service_config(given)
@@ -593,5 +593,5 @@ def test_what_is_not_taken_over(more):
 
 
 def test_paths_are_paths():
-    """CH-8: a service that is called like the entry for all is not all."""
+    """CH-8: an entry for a service called `*` does not apply to all services."""
     assert read(options({"name": [{"service": "*"}], "timeout": "1s"})).of(UNARY) == MethodConfig()

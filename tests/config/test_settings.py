@@ -1,4 +1,4 @@
-"""The tables of settings, and which policy sources begin with."""
+"""The tables of settings, and the named policies from which a source inherits."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def parts(table):
 
 
 def test_connecting_is_complete():
-    """BP-3: all that a connect policy holds can be set, by one name and one option each."""
+    """BP-3: every part of a connect policy has exactly one setting and one channel option."""
     assert parts(CONNECTING) - BACKOFF == {field.name for field in fields(ConnectPolicy)} - {"backoff"}
     assert len(parts(CONNECTING)) == len({setting.option for setting in CONNECTING}) == len(CONNECTING)
     assert all(setting.option.startswith(("grpc.", PREFIX)) for setting in CONNECTING)
 
 
 def test_retrying_is_complete():
-    """BP-2: all that a retry policy holds can be set, by one name each, and the number of attempts by two."""
+    """BP-2: every part of a retry policy has one setting, except that the number of attempts has two."""
     assert parts(RETRYING) - BACKOFF == {field.name for field in fields(RetryPolicy)} | {"max_exponent", "steps"}
     assert len({setting.name for setting in RETRYING}) == len(RETRYING) == len(parts(RETRYING)) + 1
 
 
 def test_budgeting_is_complete():
-    """RT-9: both numbers of a retry budget can be set, by one name each."""
+    """RT-9: both numbers of a retry budget have a setting."""
     assert [setting.name for setting in BUDGETING] == [field.name for field in fields(RetryBudget)]
 
 
@@ -64,7 +64,7 @@ def budget_of(**given):
 
 
 def test_budget():
-    """RT-9: the two numbers are a budget, and each says where it came from."""
+    """RT-9: `max_tokens` and `token_ratio` make up a budget, and the source of each is recorded."""
     assert budget_of(max_tokens=10, token_ratio=0.1) == ResolvedPolicy(
         RetryBudget(10, 0.1),
         (Effective("max_tokens", 10.0, "s: b.max_tokens"), Effective("token_ratio", 0.1, "s: b.token_ratio")),
@@ -72,33 +72,33 @@ def test_budget():
 
 
 def test_no_budget():
-    """RT-9: where nothing is said there is no budget; no number is a default."""
+    """RT-9: without settings there is no retry budget, because neither number has a default."""
     assert budget_of() is None
 
 
 @pytest.mark.parametrize(("said", "missing"), [("max_tokens", "token_ratio"), ("token_ratio", "max_tokens")])
 def test_half_a_budget(said, missing):
-    """RT-9: one number without the other is told with what is missing: there is no default for either."""
+    """RT-9: if only one of the two numbers is given, the error names the missing one."""
     with pytest.raises(OptionError) as caught:
         budget_of(**{said: 1})
 
-    assert str(caught.value) == f"b.{said}=1: expected {missing} as well"
+    assert str(caught.value) == f"b.{said}=1: expected {missing} to be set as well"
 
 
 def test_words_of_the_rfc():
-    """BP-2: RFC-006's own words are among them."""
+    """BP-2: a policy string may set `retry`, `delay`, `backoff`, `timeout`, `max_delay` and `jitter`, among others."""
     assert {"retry", "delay", "backoff", "timeout", "max_delay", "jitter"} < {setting.name for setting in RETRYING}
 
 
 @pytest.mark.parametrize("sources", [[], [{}], [{}, {}]])
 def test_nothing_said(sources):
-    """BP-3: where no source says anything, connections are gRPC's, and calls are tried once."""
+    """BP-3: without settings, connections use gRPC's policy and calls are attempted once."""
     assert resolve_connect(sources, {}).policy == CONNECT
     assert resolve_retry(sources, {}).policy.max_attempts == 1
 
 
 def test_read_source():
-    """BP-3: what one place says is checked, in seconds, and known by the name that its user gave it."""
+    """BP-3: values are checked, converted to seconds, and stored with the key exactly as the user wrote it."""
     given = {"initial_backoff": ("a.first", 250), "jitter": ("b", "full")}
 
     assert read_source(CONNECTING, given, "somewhere") == {
@@ -116,7 +116,7 @@ def failure_of(table, given):
 
 
 def test_one_source_against_itself():
-    """CH-10: one source that names a maximum below its own first wait is refused in its user's words."""
+    """CH-10: one source may not set a maximum below its first wait; the error shows the keys as the user wrote them."""
     given = {"initial_backoff": ("a.initial", "20ms"), "max_backoff": ("a.max", 0.01)}
 
     assert failure_of(CONNECTING, given) == "a.max=0.01: expected at least a.initial (20ms)"
@@ -130,7 +130,7 @@ def test_one_source_against_itself():
     ],
 )
 def test_said_twice(first, second, message):
-    """RT-1: retries and attempts are two words for one thing, so only one of them may stand."""
+    """RT-1: `retry` and `max_attempts` set the same part, so only one of them is allowed."""
     assert failure_of(RETRYING, {first: (f"p.{first}", 3), second: (f"p.{second}", 3)}) == message
 
 
@@ -146,12 +146,12 @@ def test_said_twice(first, second, message):
     ],
 )
 def test_unknown(table, name, key, meant):
-    """CH-10: a name that nobody knows is told with the nearest right key, in the place where it stood."""
-    assert failure_of(table, {name: (key, 1)}) == f"{key}=1: expected a known setting; did you mean {meant!r}?"
+    """CH-10: the error for an unknown setting suggests the nearest key, with the same path."""
+    assert failure_of(table, {name: (key, 1)}) == f"{key}=1: expected a valid setting name; did you mean {meant!r}?"
 
 
 def test_first_source_has_most_say():
-    """BP-3: each value comes from the first source that has it."""
+    """BP-3: each value comes from the first source that sets it."""
     sources = [say("a", {"stable_after": 1.0}), say("b", {"stable_after": 2.0, "jitter_first": True})]
 
     assert resolve_connect(sources, {}).policy == replace(CONNECT, stable_after=1.0, jitter_first=True)
@@ -165,7 +165,7 @@ POLICIES = {
 
 
 def test_chain():
-    """BP-3: a policy begins with another, that with a third and so on; the nearest that says a part has it."""
+    """BP-3: policies can inherit through several steps; each value comes from the nearest policy that sets it."""
     policy = resolve_retry([say("a", {"preset": "more careful", "max_attempts": 2})], POLICIES).policy
     standard = RETRY["standard"]
 
@@ -173,20 +173,20 @@ def test_chain():
 
 
 def test_chain_begins_with_the_nearest_name():
-    """BP-3: where several sources name a policy to begin with, the one with the most say has it."""
+    """BP-3: if several sources name a policy to inherit from, the source with the highest precedence decides."""
     sources = [say("a", {}), say("b", {"preset": "careful"}), say("c", {"preset": "nowhere"})]
 
     assert resolve_retry(sources, POLICIES).policy.backoff.cap == 7.0
 
 
 def test_default_of_own_policies():
-    """BP-2: a policy of the user's own begins with RFC-006's when it names no other, for connections as well."""
+    """BP-2: a user-defined policy inherits from `fixed` if it names no other, even for connections."""
     assert resolve_retry([say("a", {"preset": "own"})], POLICIES).policy.backoff.bounds(5) == (3.0, 3.0)
     assert resolve_connect([say("a", {"preset": "own"})], POLICIES).policy.backoff.bounds(5) == (3.0, 3.0)
 
 
 def test_no_delay():
-    """BP-2: without a delay retries follow at once; what was said of growth is told to have no effect."""
+    """BP-2: without a delay, retries follow at once, and growth settings are reported as having no effect."""
     given = {"backoff": ("x.backoff", "exponential"), "jitter": ("x.jitter", 0.2), "retry": ("x.retry", 2)}
     resolved = resolve_retry([read_source(RETRYING, given, "x", Unit.WRITTEN)], {})
 
@@ -203,14 +203,14 @@ def unknown_policy(name, policies):
 
 @pytest.mark.parametrize(("name", "near"), [("standrd", "standard"), ("STEPS", "steps"), ("carefull", "careful")])
 def test_unknown_policy(name, near):
-    """BP-4: the name of a policy that there is not is told with the nearest that there is."""
-    assert unknown_policy(name, POLICIES) == f"x.preset={name!r}: expected a known policy; did you mean {near!r}?"
+    """BP-4: the error for an unknown policy suggests the nearest name."""
+    assert unknown_policy(name, POLICIES) == f"x.preset={name!r}: expected a valid policy name; did you mean {near!r}?"
 
 
 def test_far_from_every_policy():
-    """BP-4: where no name is near, all of them are listed, the user's own first."""
+    """BP-4: if no name is similar, the error lists all of them, starting with the user-defined policies."""
     assert unknown_policy("xyz", POLICIES) == (
-        "x.preset='xyz': expected a known policy, one of: own, careful, more careful, grpc, "
+        "x.preset='xyz': expected one of: own, careful, more careful, grpc, "
         "contention, steps, standard, aggressive, conservative, background, fixed, linear, exponential"
     )
 
@@ -225,7 +225,7 @@ def test_far_from_every_policy():
     ],
 )
 def test_circle(begins, circle):
-    """BP-4: policies that begin with each other are told as the circle that they are, one to three of them."""
+    """BP-4: policies that inherit from each other in a circle are rejected, and the error shows the circle."""
     policies = {
         name: read_source(RETRYING, {"preset": (f"policies.{name}.preset", other)}, "x")
         for name, other in begins.items()
@@ -235,22 +235,23 @@ def test_circle(begins, circle):
 
 
 def test_suggestion():
-    """CH-10: the nearest right key for a misspelt one, all of them for one that is near to none."""
+    """CH-10: the error for an unknown key suggests the nearest key, or lists all keys if none is similar."""
     keys = {"jitter": "a.jitter", "jitters": "a.jitter", "preset": "a.preset"}
 
-    assert suggestion("JITER", keys, "key") == ("a known key", "a.jitter")
-    assert suggestion("x", keys, "key") == ("a known key, one of: a.jitter, a.preset", None)
+    assert suggestion("JITER", keys, "key") == ("a valid key name", "a.jitter")
+    assert suggestion("x", keys, "key") == ("one of: a.jitter, a.preset", None)
 
 
 def test_numbers_of_options():
-    """CH-9: a channel option may be a number where the file has a text: its jitter is gRPC's own."""
+    """CH-9: as in gRPC, the option for jitter may be a number, which means proportional jitter."""
     source = read_source(CONNECTING, {"jitter": ("j", 0.3)}, "option")
 
     assert source["jitter"].value == Proportional(0.3)
 
 
 WRONG = {
-    # For each number of a policy, a wrong one, who makes the policy by hand, and the number's key in a service config.
+    # For each part of a policy: a wrong value, a function that passes it in code, and the part's key in a service
+    # config.
     "delay": (-1, lambda wrong: Exponential(wrong, 2.0), "initialBackoff"),
     "max_delay": (0, lambda wrong: replace(GRPC, cap=wrong), "maxBackoff"),
     "multiplier": (0.5, lambda wrong: Exponential(1.0, wrong), "backoffMultiplier"),
@@ -280,7 +281,7 @@ AS_WRITTEN = re.compile(", (or|as) a string such as .*")
 
 
 def refusals(part, wrong, make, native, folder):
-    """Return what each way to give a number says of a wrong one, but for how a time may be written there."""
+    """Yield a callable for each way to give this part the wrong value."""
     yield lambda: make(wrong)
     for table, name in (("connection", CONNECTING), ("policies.p", RETRYING), ("retry_budget", BUDGETING)):
         for setting in name:
@@ -303,7 +304,7 @@ def refusals(part, wrong, make, native, folder):
 
 @pytest.mark.parametrize("part", WRONG)
 def test_one_text_for_one_wrong_number(part, tmp_path):
-    """CH-10, BP-4: who makes a policy by hand reads the same as who writes it into a file, an option or a string."""
+    """CH-10, BP-4: a wrong value gives the same message in code, in the file, as an option and in a policy string."""
     wrong, make, native = WRONG[part]
     said = []
     for give in refusals(part, wrong, make, native, tmp_path):
@@ -316,8 +317,8 @@ def test_one_text_for_one_wrong_number(part, tmp_path):
 
 
 def test_every_number_stands_in_the_table():
-    """CH-10: a setting that is a number, or a list of such, has no check of its own; each in the table has its test."""
-    names = {"preset", "backoff", "reconnect", "jitter"}  # the last is a number or a name
+    """CH-10: every setting that is not a name has a check in the common table and a case in `WRONG`."""
+    names = {"preset", "backoff", "reconnect", "jitter"}  # a jitter is a name or a number
     numbers = [setting for setting in (*CONNECTING, *RETRYING, *BUDGETING) if setting.name not in names]
 
     assert all(setting.check in CHECKS.values() for setting in numbers)

@@ -1,4 +1,4 @@
-"""Several sources, one policy, and where each of its values came from."""
+"""Combining several sources into one policy, while tracking which source each value came from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GRPC = PRESET_SOURCES["grpc"]
 
 
 def written(**values):
-    """Return a source that a user wrote, each value under a key of its own."""
+    """Return a source with these values, as if a user had written each under its own key."""
     return {part: Said(value, f"key.{part}", value, "user") for part, value in values.items()}
 
 
@@ -42,7 +42,7 @@ def backoff(*sources):
     ],
 )
 def test_delay_above_maximum(sources, initial, cap):
-    """BP-3: of a maximum and a first wait above it, the one whose source has more say holds."""
+    """BP-3: if the first wait exceeds the maximum, both take the value from the source with the higher precedence."""
     composed = backoff(*(say("test", source) for source in sources))
 
     assert (composed.strategy.base, composed.cap) == (initial, cap)
@@ -64,7 +64,7 @@ def test_delay_above_maximum(sources, initial, cap):
     ],
 )
 def test_strategies(values, expected):
-    """BP: each strategy takes the parts that it has, and leaves what of the preset it has no use for."""
+    """BP: each strategy uses its own parts, and ignores the preset's other parts."""
     assert backoff(written(**values)) == expected
 
 
@@ -75,7 +75,7 @@ def test_strategies(values, expected):
         ([{"multiplier": 2.0}, {"backoff": "linear"}], "multiplier", "no multiplier with linear backoff"),
         ([{"backoff": "steps", "steps": (1.0,), "delay": 1.0}], "delay", "no delay with steps backoff"),
         ([{"steps": (1.0,)}], "steps", "no steps with exponential backoff"),
-        ([{"backoff": "steps"}], "backoff", "steps as well"),
+        ([{"backoff": "steps"}], "backoff", "steps to be set as well"),
         (
             [{"backoff": "decorrelated", "jitter": Full()}],
             "jitter",
@@ -89,7 +89,7 @@ def test_strategies(values, expected):
     ],
 )
 def test_no_effect(sources, key, allowed):
-    """BP-4: what was written beside or over a strategy that has no use for it is refused."""
+    """BP-4: a part that the strategy does not support is rejected unless the strategy's source takes precedence."""
     with pytest.raises(OptionError) as caught:
         backoff(*(written(**source) for source in sources))
 
@@ -105,19 +105,19 @@ def test_no_effect(sources, key, allowed):
     ],
 )
 def test_overridden(strategy, below):
-    """BP-3: what a strategy with more say has no use for goes without a word."""
+    """BP-3: a part that the strategy does not support is ignored if the strategy's source takes precedence."""
     assert backoff(written(backoff=strategy), written(**below)) == backoff(written(backoff=strategy))
 
 
 def test_overridden_delay():
-    """BP-3: a delay that a list overrides lifts no maximum either."""
+    """BP-3: a delay that is ignored in favour of `steps` does not raise the maximum."""
     composed = backoff(written(backoff="steps", steps=(1.0, 2.0)), written(delay=500.0))
 
     assert composed == BackoffPolicy(Steps((1.0, 2.0), 1.6), 120.0, Proportional(0.2))
 
 
 def test_effective():
-    """BP-3: each value that holds, with its source and the key there; what does not hold is not among them."""
+    """BP-3: `effective` contains exactly the values that apply, each with its source and key."""
     resolved = compose(
         RetryPolicy,
         [
@@ -143,7 +143,7 @@ def test_effective():
 
 
 def test_effective_jitter_of_decorrelated():
-    """BP-3: that a decorrelated backoff has no other jitter is due to whoever asked for it."""
+    """BP-3: a decorrelated backoff's jitter has the same source as the backoff."""
     effective = {
         value.part: value for value in compose(ConnectPolicy, [written(backoff="decorrelated"), GRPC]).effective
     }
@@ -153,7 +153,7 @@ def test_effective_jitter_of_decorrelated():
 
 
 def test_at_once():
-    """BP-2: without any delay, a retry follows at once, whatever else was said of growth and of the cap."""
+    """BP-2: without a delay, retries follow at once, regardless of the growth and cap settings."""
     policy = compose(
         RetryPolicy, [AT_ONCE_SOURCE, written(backoff="exponential", multiplier=2.0, max_delay=3.0), GRPC]
     ).policy
@@ -175,7 +175,7 @@ sources = st.lists(st.fixed_dictionaries({}, optional=parts), max_size=4)
 @unhurried
 @given(values=sources)
 def test_nearest_has_its_say(values):
-    """BP-3: whatever several sources say, each value is that of the first that says it, and so is its origin."""
+    """BP-3: every value comes from the first source that sets it, and is reported with that source."""
     resolved = compose(ConnectPolicy, [*(say(f"source {rank}", source) for rank, source in enumerate(values)), GRPC])
     effective = {value.part: value for value in resolved.effective}
 

@@ -1,4 +1,4 @@
-"""Targets in all of gRPC's forms that a socket can be dialled from."""
+"""Targets: the forms that can be dialled through a socket, and those that a channel accepts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from grpc_backoff import OptionError
-from grpc_backoff.config.target import Address, names_no_port, parse_target, read_target
+from grpc_backoff.config.target import Address, core_target, names_no_port, parse_target, read_target
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
 
@@ -41,7 +41,7 @@ V4, V6 = socket.AF_INET, socket.AF_INET6
     ],
 )
 def test_targets(text, host, port, addresses):
-    """CH-8: what a target names, with gRPC's default port; an address needs no resolver."""
+    """CH-8: a target is parsed into a host, gRPC's default port if it has none, and any addresses."""
     target = parse_target(text)
     assert (target.text, target.host, target.port) == (text, host, port)
     assert [str(address) for address in target.addresses] == addresses
@@ -57,7 +57,7 @@ def test_targets(text, host, port, addresses):
         "orders.example:65536",
         "orders.example:99999999999999999999",
         "orders.example:http",
-        "orders.example:５",  # noqa: RUF001 - a digit, and none of ASCII
+        "orders.example:５",  # noqa: RUF001 - a digit, but not an ASCII digit
         "orders.example:-1",
         "[::1",
         "[::1]50051",
@@ -77,14 +77,14 @@ def test_targets(text, host, port, addresses):
     ],
 )
 def test_no_targets(text):
-    """CH-10: what is no target is an error that shows it and says what is allowed."""
+    """CH-10: the error for an invalid target shows it and lists the valid forms."""
     with pytest.raises(OptionError, match=r": expected host\[:port\], ") as caught:
         parse_target(text)
     assert (caught.value.key, caught.value.value) == ("target", text)
 
 
 def test_without_unix_sockets():
-    """CH-10: where Python has no Unix sockets, as on Windows, other targets work; a Unix one is refused."""
+    """CH-10: where Python has no Unix sockets, as on Windows, only targets that need them are rejected."""
     program = """
 import socket
 del socket.AF_UNIX
@@ -103,18 +103,18 @@ for text in ("unix:/run/a", "unix-abstract:a"):
 
 
 def test_an_embedded_null_is_no_address():
-    """CH-10: a name that no resolver takes is left to the resolver to refuse, as every name is."""
+    """CH-10: a host name with a null byte is left for the resolver to reject."""
     assert parse_target("a\0b:1").addresses == ()
 
 
 def test_addresses_of_one_place_are_equal():
-    """CH-8: an address is a value."""
+    """CH-8: addresses are values, which compare equal and can be hashed."""
     assert Address(V4, ("127.0.0.1", 1)) == parse_target("127.0.0.1:1").addresses[0]
     assert Address(V6, ("::1", 1, 0, 0)) in set(parse_target("ipv6:[::1]:1").addresses)
 
 
 DIALLED_BY_THE_CORE = [
-    # All of these were dialled by a channel of grpcio 1.85.1, or are of a scheme that it knows.
+    # grpcio 1.85.1 can dial all of these targets, or at least knows their scheme.
     *(
         "localhost:50051",
         "localhost",
@@ -141,7 +141,7 @@ DIALLED_BY_THE_CORE = [
 
 @pytest.mark.parametrize("text", DIALLED_BY_THE_CORE)
 def test_a_channels_targets(text):
-    """CH-8: whatever grpcio can dial is left to it, as text and in bytes."""
+    """CH-8: every target that grpcio can dial is passed on, as text or as bytes."""
     assert read_target(text) == text
     assert read_target(text.encode()) == text
 
@@ -156,7 +156,7 @@ NO_HOST = "a target that names a host, such as 'localhost:50051'"
         ("", NO_HOST),
         ("dns:", NO_HOST),
         ("dns:///", NO_HOST),
-        (":50051", "a host before the port; did you mean 'localhost:50051'?"),
+        (":50051", "a host name or address before the port; did you mean 'localhost:50051'?"),
         ("localhost:65536", NO_PORT),
         ("localhost:99999", NO_PORT),
         ("localhost:0099999", NO_PORT),
@@ -170,11 +170,11 @@ NO_HOST = "a target that names a host, such as 'localhost:50051'"
         ("HTTP://localhost:50051/echo.Echo?x=1", "a target without a URL scheme; did you mean 'localhost:50051'?"),
         (
             "https://orders.example",
-            "a target without a URL scheme on a secure_channel; did you mean 'orders.example'?",
+            "a target without a URL scheme, passed to secure_channel for TLS; did you mean 'orders.example'?",
         ),
         (
             "grpcs://me@orders.example:1/",
-            "a target without a URL scheme on a secure_channel; did you mean 'orders.example:1'?",
+            "a target without a URL scheme, passed to secure_channel for TLS; did you mean 'orders.example:1'?",
         ),
         ("tcp://[::1]:1", "a target without a URL scheme; did you mean '[::1]:1'?"),
         ("\udcff:1", "a string such as 'localhost:50051'"),
@@ -185,7 +185,7 @@ NO_HOST = "a target that names a host, such as 'localhost:50051'"
     ],
 )
 def test_no_targets_of_a_channel(given, allowed):
-    """CH-10: what no core can dial is refused, and the error suggests what was meant."""
+    """CH-10: a target that no core can dial is rejected, with a suggestion where possible."""
     with pytest.raises(OptionError) as caught:
         read_target(given)
     assert (caught.value.key, caught.value.value) == ("target", given)
@@ -195,7 +195,7 @@ def test_no_targets_of_a_channel(given, allowed):
 @pytest.mark.parametrize("password", ["secret", "se@cret", "1/secret", "1/se@cret"])
 @pytest.mark.parametrize("read", [read_target, parse_target])
 def test_a_password_in_a_url(read, password):
-    """CH-10: neither the value that is shown nor the suggestion has any of it."""
+    """CH-10: the error shows no part of a password, neither in the value nor in the suggestion."""
     with pytest.raises(OptionError) as caught:
         read(f"https://me:{password}@orders.example:1")
 
@@ -204,7 +204,7 @@ def test_a_password_in_a_url(read, password):
 
 
 def test_a_url_is_no_target():
-    """CH-10: what reads all of a target says the same of a URL."""
+    """CH-10: `parse_target` rejects a URL with the same suggestion."""
     with pytest.raises(OptionError, match="did you mean 'localhost:1'"):
         parse_target("http://localhost:1")
 
@@ -228,5 +228,37 @@ def test_a_url_is_no_target():
     ],
 )
 def test_names_no_port(text, assumed):
-    """CH-4: where port 443 is dialled since nobody named another; sockets and other schemes have no port."""
+    """CH-4: the default port is assumed only for a target that can name a port but does not."""
     assert names_no_port(text) is assumed
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:80", "0.0.0.0:1", "255.249.199.99:65535"])
+def test_an_ipv4_address_needs_no_resolver(place):
+    """CH-8: an IPv4 address with a port is passed to the core as an `ipv4:` target, which needs no resolver."""
+    assert core_target(place) == f"ipv4:///{place}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "127.0.0.1",
+        "127.0.0.1:",
+        "127.0.0.1:0",
+        "127.0.0.1:080",
+        "127.0.0.1:http",
+        "127.0.0.1:80\n",
+        "127.0.0.01:80",
+        "127.0.0.256:80",
+        "127.1:80",
+        "\u0661\u0662\u0667.0.0.1:80",
+        "[::1]:80",
+        "localhost:80",
+        "dns:///127.0.0.1:80",
+        "ipv4:127.0.0.1:80",
+        "127.0.0.1:80,127.0.0.1:81",
+        "user@127.0.0.1:80",
+    ],
+)
+def test_other_targets_are_left_to_the_core(text):
+    """CH-8: every target that is not plainly an IPv4 address with a port is passed to the core as it was given."""
+    assert core_target(text) == text

@@ -1,4 +1,4 @@
-"""The options that keep a core channel to one attempt."""
+"""The options that limit a core channel to one attempt."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pytest
 
 from grpc_backoff.config.pairs import first_values
 from grpc_backoff.connection import core_options
-from grpc_backoff.connection.core_options import CORE_LIMIT_SLACK, attempt_options, spreads_calls
+from grpc_backoff.connection.core_options import CORE_LIMIT_SLACK, attempt_options, resolver_configures, spreads_calls
 from grpc_backoff.policy.presets import CONNECT
 
 
 def test_one_attempt():
-    """CB-1, CB-3: the core's next start is its limit, a little past ours."""
+    """CB-1, CB-3: the core's own time limit, within which it does not redial, is slightly longer than the attempt's."""
     limit = round((20 + CORE_LIMIT_SLACK) * 1000)
     assert attempt_options(CONNECT, 20.0, spreads=False) == (("grpc.testing.fixed_reconnect_backoff_ms", limit),)
 
 
 def test_several_connections():
-    """CH-8: behind round_robin the core's own schedule is as near to the policy as it can be."""
+    """CH-8: with round_robin, the core's own schedule follows the policy as closely as possible."""
     options = dict(attempt_options(CONNECT, 20.0, spreads=True))
     assert options["grpc.initial_reconnect_backoff_ms"] == 1000
     assert options["grpc.max_reconnect_backoff_ms"] == 120_000
@@ -28,7 +28,7 @@ def test_several_connections():
 
 @pytest.mark.parametrize("limit", [float("inf"), 1e12])
 def test_what_the_core_cannot_take(limit):
-    """CH-9: a limit beyond the core's integers is the largest of them."""
+    """CH-9: a limit that is too large for the core's integers is reduced to the largest of them."""
     policy = replace(CONNECT, min_connect_timeout=1e9)
     assert attempt_options(policy, limit, spreads=False)[0][1] == 2**31 - 1
 
@@ -51,13 +51,28 @@ def test_what_the_core_cannot_take(limit):
     ],
 )
 def test_who_spreads_calls(target, options, spreads):
-    """CB-3, CH-8: one exact limit for one connection; near the policy where the core keeps several."""
+    """CB-3, CH-8: with round_robin or xDS, the core keeps several connections, and otherwise only one."""
     assert spreads_calls(target, first_values(options)) is spreads
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "configures"),
+    [
+        ("localhost:1", [], False),
+        ("localhost:1", [("grpc.service_config", "{}")], False),
+        ("localhost:1", [("grpc.service_config_disable_resolution", 1)], False),
+        ("localhost:1", [("grpc.service_config_disable_resolution", 0)], True),
+        ("xds:///service", [], True),
+    ],
+)
+def test_whether_the_resolver_sends_a_service_config(target, options, configures):
+    """CH-8: a resolver sends a service config only if it is asked to, or with xDS."""
+    assert resolver_configures(target, first_values(options)) is configures
 
 
 @pytest.mark.parametrize(
     ("seconds", "expected"), [(0.0, 1), (0.0001, 1), (1.0, 1000), (1e9, 2**31 - 1), (float("inf"), 2**31 - 1)]
 )
 def test_milliseconds(seconds, expected):
-    """CH-9: the conversion at grpc's edge never overflows what the core can take."""
+    """CH-9: a duration in milliseconds never exceeds the range of the core's integers."""
     assert core_options._milliseconds(seconds) == expected

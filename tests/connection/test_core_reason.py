@@ -1,4 +1,4 @@
-"""CH-11: the stage at which a connection failed, read from the core's own words."""
+"""CH-11: the stage at which a connection failed, inferred from the core's message."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ OPENING = "failed to connect to all addresses; last error: UNKNOWN: "
     ],
 )
 def test_stages(reason, stage):
-    """CH-11: words in the address say nothing, and what is in doubt is unknown."""
+    """CH-11: the address in the message does not affect the stage; the stage is `unknown` if the cause is."""
     assert stage_of(reason) is stage
 
 
 def test_the_limit_has_one_text():
-    """CH-4: an attempt that reached its limit has one reason, whether the core noticed it or the machine."""
+    """CH-4: the reason for reaching the time limit is the same whether the core or the machine noticed it."""
     reason = reason_in(f"{OPENING}ipv4:127.0.0.1:1: connection attempt timed out before receiving SETTINGS frame")
 
     assert (reason, stage_of(reason)) == (NO_SETTINGS, Stage.SETTINGS)
 
 
 def test_one_line():
-    """CH-4: a reason is one line, without what may stand in the core's memory behind it."""
+    """CH-4: a reason is a single line, without the bytes that the core appends after a null byte."""
     assert reason_in("too\n many\0garbage") == "too many"

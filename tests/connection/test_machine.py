@@ -1,4 +1,4 @@
-"""The machine alone: no loop, no socket, no clock but a number."""
+"""The connection machine, without an event loop or sockets, and with a plain number for a clock."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ INPUTS = {
 
 
 class Driver:
-    """Feeds a machine by hand and keeps what it asks for."""
+    """Gives inputs to a machine and records its effects."""
 
     def __init__(self, *, seed=0, rng=None, **policy):
         self.machine = m.Machine("target", replace(CONNECT, **policy))
@@ -87,7 +87,7 @@ class Driver:
 
 
 def reach(phase, **policy):
-    """Return a driver whose machine is in `phase`."""
+    """Return a driver whose machine has been brought into this phase."""
     driver = Driver(**policy)
     if phase is m.Phase.IDLE:
         return driver
@@ -111,7 +111,7 @@ def reach(phase, **policy):
 @pytest.mark.parametrize("phase", list(m.Phase))
 @pytest.mark.parametrize("kind", list(INPUTS))
 def test_every_pair_is_in_the_table_or_a_typed_error(phase, kind):
-    """CB-1: a pair of phase and input leads to a phase, or it is an IllegalTransition that names both."""
+    """CB-1: each pair of phase and input is in the table, or raises an `IllegalTransition` that names both."""
     driver = reach(phase)
     if (phase, kind) in m.transitions():
         driver.feed(INPUTS[kind])
@@ -122,10 +122,10 @@ def test_every_pair_is_in_the_table_or_a_typed_error(phase, kind):
 
 
 def seed_document(rng, failures, *, initial=1.0, multiplier=1.6, cap=120.0, jitter=0.2, timeout=20.0):
-    """The pseudo-code of gRPC's connection-backoff protocol, line by line, with attempts that last as long as given."""
+    """Follow the pseudocode of gRPC's connection backoff line by line, for attempts with these durations."""
     now = 100.0
     starts, limits = [], []
-    rng.random()  # ours draws one number for each attempt, of which the protocol's first deadline has no need
+    rng.random()  # the machine draws a number for each attempt; the protocol does not need the first
     current_backoff = initial
     current_deadline = now + initial
     for lasts in failures:
@@ -145,7 +145,7 @@ def seed_document(rng, failures, *, initial=1.0, multiplier=1.6, cap=120.0, jitt
     failures=st.lists(st.floats(0, 200) | st.just(0.0) | st.just(math.inf), min_size=1, max_size=40),
 )
 def test_the_seeds_pseudo_code_number_for_number(seed, failures):
-    """CB-2 to CB-5: a client under a seeded generator starts when the seed's own loop starts, and has its limits."""
+    """CB-2 to CB-5: with the same random numbers, starts and limits are exactly those of gRPC's pseudocode."""
     expected_starts, expected_limits = seed_document(random.Random(seed), failures)
     driver = Driver(seed=seed, idle_timeout=math.inf)
     driver.want()
@@ -182,7 +182,7 @@ jitter = 0.5
 @pytest.mark.parametrize("how", ["options", "file"])
 @pytest.mark.parametrize("lasts", [0.0, 0.5, 2.0, math.inf])
 def test_parameters_from_options_and_file(tmp_path, how, lasts):
-    """BP-3: with parameters from options and from a file a client starts when the seed's loop does with these."""
+    """BP-3: parameters from options and from a file produce the start times and limits of gRPC's pseudocode."""
     file = tmp_path / "backoff.toml"
     file.write_text(AS_FILE)
     policy = read_options(AS_OPTIONS if how == "options" else [("grpc_backoff.config", file)]).policy
@@ -202,7 +202,7 @@ def test_parameters_from_options_and_file(tmp_path, how, lasts):
 
 
 def test_first_attempt_at_once_and_one_at_a_time():
-    """CB-1: a wanted connection is dialled at once, and asking again starts nothing more."""
+    """CB-1: a wanted connection is dialled at once, and further requests start no second attempt."""
     driver = Driver()
     driver.want()
     driver.want()
@@ -212,7 +212,7 @@ def test_first_attempt_at_once_and_one_at_a_time():
 
 
 def test_first_gap_has_no_jitter_unless_asked():
-    """CB-2: the first gap is INITIAL to the letter; `jitter_first` spreads it as well."""
+    """CB-2: the first gap is exactly INITIAL_BACKOFF, unless `jitter_first` adds jitter to it."""
     plain, spread = Driver(), Driver(jitter_first=True)
     for driver in (plain, spread):
         driver.want()
@@ -225,7 +225,7 @@ def test_first_gap_has_no_jitter_unless_asked():
 
 
 def test_limit_is_the_larger_of_timeout_and_backoff():
-    """CB-3: an attempt may last MIN_CONNECT_TIMEOUT, or as long as its backoff when that is longer."""
+    """CB-3: an attempt's limit is the longer of MIN_CONNECT_TIMEOUT and its gap."""
     driver = Driver(idle_timeout=math.inf)
     driver.want()
     for _ in range(14):
@@ -239,7 +239,7 @@ def test_limit_is_the_larger_of_timeout_and_backoff():
 
 
 def test_at_the_limit_the_attempt_is_abandoned_and_the_next_follows_without_pause():
-    """CB-3, CB-4: a silent peer is given up at the limit; the deadline has passed by then, so there is no sleep."""
+    """CB-3, CB-4: a silent peer is abandoned at the limit, and dialled again at once, because its backoff is over."""
     driver = Driver()
     driver.want()
     effects = driver.wake()
@@ -252,10 +252,10 @@ def test_at_the_limit_the_attempt_is_abandoned_and_the_next_follows_without_paus
 
 
 def test_one_cause_has_one_text():
-    """CH-4: neither the limit, which grows, nor the life of a lost connection is in the reason, but in the event."""
+    """CH-4: a reason contains neither the time limit nor a connection's duration; both are in the event."""
     driver = Driver()
     driver.want()
-    for _ in range(30):  # until the gap, and with it the limit, is longer than 20 s
+    for _ in range(30):  # until the gap, and so the limit, exceeds 20 s
         driver.wake()
     assert len(set(driver.limits)) > 1
     for lived in (0.0, 0.123, 45.6):
@@ -271,7 +271,7 @@ def test_one_cause_has_one_text():
 
 
 def test_an_early_timer_is_armed_again():
-    """CB-3: a timer that fires too early ends nothing."""
+    """CB-3: a timer that fires too early does not end the attempt."""
     driver = Driver()
     driver.want()
     driver.feed(m.TimerFired(), 119.0)
@@ -281,7 +281,7 @@ def test_an_early_timer_is_armed_again():
 
 
 def test_sleeps_until_the_deadline_and_not_longer():
-    """CB-4: the gap runs from start to start: an attempt that took 0.7 s is followed 0.3 s later."""
+    """CB-4: gaps run from start to start: after an attempt that took 0.7 s, the next one starts 0.3 s later."""
     driver = Driver()
     driver.want()
     driver.fail(0.7)
@@ -290,7 +290,7 @@ def test_sleeps_until_the_deadline_and_not_longer():
 
 
 def test_ten_thousandth_attempt_waits_the_maximum():
-    """CB-13: no overflow, no growth past MAX, and jitter comes after the cap."""
+    """CB-13: over 10,000 attempts, gaps grow to MAX_BACKOFF with jitter, and never overflow."""
     driver = Driver(idle_timeout=math.inf)
     driver.want()
     for _ in range(10_000):
@@ -304,7 +304,7 @@ def test_ten_thousandth_attempt_waits_the_maximum():
 
 
 def test_settings_reset_the_backoff():
-    """CB-6: after success the next series begins at INITIAL."""
+    """CB-6: after a success, the next series starts with INITIAL_BACKOFF."""
     driver = Driver()
     driver.want()
     for _ in range(6):
@@ -321,7 +321,7 @@ def test_settings_reset_the_backoff():
 
 
 def test_lazy_waits_for_the_next_rpc_and_eager_does_not():
-    """CB-7: gRPC's own rule is to redial with the next RPC; `eager` redials at once."""
+    """CB-7: a lazy channel redials for the next call, as gRPC requires, and an eager channel redials at once."""
     lazy, eager = Driver(), Driver(reconnect=Reconnect.EAGER)
     for driver in (lazy, eager):
         driver.want()
@@ -336,7 +336,7 @@ def test_lazy_waits_for_the_next_rpc_and_eager_does_not():
 
 @pytest.mark.parametrize("reconnect", list(Reconnect))
 def test_a_short_lived_connection_is_not_replaced_before_its_deadline(reconnect):
-    """CB-7: a peer that sends SETTINGS and hangs up is dialled once per INITIAL, however many RPCs are tried."""
+    """CB-7: a peer that hangs up after SETTINGS is dialled once per INITIAL_BACKOFF, however many calls are made."""
     driver = Driver(reconnect=reconnect)
     for _ in range(10):
         driver.want()
@@ -351,7 +351,7 @@ def test_a_short_lived_connection_is_not_replaced_before_its_deadline(reconnect)
 
 
 def test_after_an_outage_a_short_lived_connection_waits_one_initial_only():
-    """CB-7: the reset at SETTINGS includes the deadline that a long backoff had set."""
+    """CB-7: after an outage, the attempt that follows a short-lived connection waits only for INITIAL_BACKOFF."""
     driver = Driver()
     driver.want()
     for _ in range(9):
@@ -366,7 +366,7 @@ def test_after_an_outage_a_short_lived_connection_waits_one_initial_only():
 
 
 def test_an_unasked_dial_takes_the_place_of_the_next_one():
-    """CB-7: where the library underneath redialled by itself, a next start that has to wait waits one INITIAL more."""
+    """CB-7: if the core redials while the next attempt is held back, that attempt is postponed by INITIAL_BACKOFF."""
     driver = Driver()
     driver.want()
     driver.connect()
@@ -388,7 +388,7 @@ def test_an_unasked_dial_takes_the_place_of_the_next_one():
 
 
 def test_calls_that_ran_as_a_connection_ended_cost_no_second_wait():
-    """CB-7: after a GOAWAY on a young connection a call waits for what is left to one INITIAL after the start."""
+    """CB-7: after a GOAWAY on a young connection, a call waits until INITIAL_BACKOFF after that connection's start."""
     driver = Driver()
     driver.want()
     driver.connect()
@@ -399,7 +399,7 @@ def test_calls_that_ran_as_a_connection_ended_cost_no_second_wait():
 
 
 def test_stable_after_counts_a_useless_connection_as_a_failure():
-    """CB-8: the backoff goes on growing from where it stood, and fail-fast calls fail."""
+    """CB-8: with `stable_after`, a short-lived connection is a failure: fail-fast calls fail and the backoff grows."""
     driver = Driver(stable_after=5.0)
     driver.want()
     for _ in range(4):
@@ -419,7 +419,7 @@ def test_stable_after_counts_a_useless_connection_as_a_failure():
 
 @pytest.mark.parametrize("how", [{"served": True}, {"graceful": True}])
 def test_stable_after_spares_connections_that_served_or_said_goodbye(how):
-    """CB-8: a completed RPC or a GOAWAY(NO_ERROR) makes even a short connection a good one."""
+    """CB-8: a short-lived connection does not count as a failure if a call completed on it or GOAWAY(NO_ERROR) came."""
     driver = Driver(stable_after=5.0)
     driver.want()
     driver.connect()
@@ -429,7 +429,7 @@ def test_stable_after_spares_connections_that_served_or_said_goodbye(how):
 
 
 def test_stable_after_is_off_by_default():
-    """CB-8: without the option every SETTINGS frame resets."""
+    """CB-8: without `stable_after`, every SETTINGS frame resets the backoff."""
     driver = Driver()
     driver.want()
     driver.connect()
@@ -439,7 +439,7 @@ def test_stable_after_is_off_by_default():
 
 
 def test_reset_wakes_a_sleeping_channel():
-    """CB-9: it dials at once, and the gap after is INITIAL's."""
+    """CB-9: a sleeping channel dials at once after a reset, and the next gap is INITIAL_BACKOFF."""
     driver = Driver()
     driver.want()
     for _ in range(8):
@@ -455,7 +455,7 @@ def test_reset_wakes_a_sleeping_channel():
 
 
 def test_reset_lets_an_attempt_in_flight_go_on():
-    """CB-9: the attempt keeps its limit; the delay after it is INITIAL's, counted from its start."""
+    """CB-9: a reset does not change the limit of an attempt in flight; the next gap is INITIAL_BACKOFF."""
     driver = Driver(idle_timeout=math.inf)
     driver.want()
     for _ in range(9):
@@ -470,7 +470,7 @@ def test_reset_lets_an_attempt_in_flight_go_on():
 
 
 def test_a_reset_after_every_failure_dials_once_per_initial():
-    """CB-9: the first dials at once; each of the others when INITIAL has passed since the dial of the one before."""
+    """CB-9: if a reset follows every failure, the first reset dials at once, and the rest once per INITIAL_BACKOFF."""
     driver = Driver()
     driver.want()
     for _ in range(5):
@@ -483,7 +483,7 @@ def test_a_reset_after_every_failure_dials_once_per_initial():
 
 
 def test_a_reset_too_soon_takes_effect_later_and_is_not_dropped():
-    """CB-9: however long the backoff; resets that come meanwhile change nothing and make no event."""
+    """CB-9: a reset that comes too soon takes effect later, and resets that follow before then emit no event."""
     driver = Driver(backoff=BackoffPolicy(Exponential(1.0, 1000.0), 900.0, Proportional(0.2)))
     driver.want()
     driver.fail()
@@ -506,7 +506,7 @@ def test_a_reset_too_soon_takes_effect_later_and_is_not_dropped():
 
 
 def test_a_reset_says_when_the_next_attempt_starts():
-    """CB-9: a sleeping channel starts now, or when INITIAL has passed since the last reset caused a dial."""
+    """CB-9: a reset's event says when the next attempt starts, which is later if another reset has just dialled."""
     driver = Driver()
     driver.want()
     driver.fail()
@@ -519,7 +519,7 @@ def test_a_reset_says_when_the_next_attempt_starts():
 
 
 def test_a_reset_of_a_channel_that_is_awake_plans_nothing():
-    """CB-9: when the channel is idle, with an attempt in flight, or READY, a reset plans no attempt."""
+    """CB-9: a reset schedules no attempt while the channel is IDLE or READY, or has an attempt in flight."""
     driver = Driver()
     driver.feed(m.ResetRequested())
     driver.want()
@@ -532,7 +532,7 @@ def test_a_reset_of_a_channel_that_is_awake_plans_nothing():
 
 
 def test_a_success_frees_the_next_reset():
-    """CB-9: after a success a reset dials at once again."""
+    """CB-9: after a success, the next reset dials at once again."""
     driver = Driver()
     driver.want()
     driver.fail()
@@ -549,7 +549,7 @@ def test_a_success_frees_the_next_reset():
 @settings(max_examples=300, deadline=None)
 @given(steps=st.lists(st.tuples(st.booleans(), st.floats(0, 3)), max_size=60))
 def test_resets_are_spaced_and_none_is_lost(steps):
-    """CB-9: two dials of resets are INITIAL apart, and a reset of a sleeping channel is followed by one within that."""
+    """CB-9: dials caused by resets are at least INITIAL_BACKOFF apart, and no reset of a sleeping channel is lost."""
     driver = Driver(idle_timeout=math.inf)
     driver.want()
     dials, asked = [], []
@@ -571,7 +571,7 @@ def test_resets_are_spaced_and_none_is_lost(steps):
 
 
 def test_an_outcome_on_its_way_is_waited_for():
-    """CB-3: at the limit an attempt whose outcome is there, though unseen, is not given up; nor waited for for ever."""
+    """CB-3: an attempt whose outcome is about to arrive at the limit is given 250 ms more before it is abandoned."""
     driver = Driver()
     driver.want()
     effects = driver.feed(m.TimerFired(busy=True, decided=True), 125.0)
@@ -588,7 +588,7 @@ def test_an_outcome_on_its_way_is_waited_for():
 
 @pytest.mark.parametrize("phase", list(m.Phase))
 def test_reset_is_safe_in_every_state_any_number_of_times(phase):
-    """CB-9: never an error, never more than one attempt in flight."""
+    """CB-9: a reset in any phase neither raises an error nor starts a second attempt."""
     driver = reach(phase)
     before = driver.state
     for _ in range(5):
@@ -603,7 +603,7 @@ def test_reset_is_safe_in_every_state_any_number_of_times(phase):
 
 @pytest.mark.parametrize("phase", list(m.Phase))
 def test_close_is_final(phase):
-    """CB-10: no timer and no attempt is left, and nothing starts any more."""
+    """CB-10: closing cancels the timer and the attempt, and no attempt starts afterwards."""
     driver = reach(phase)
     was_in_flight = driver.state.in_flight
     effects = driver.feed(m.CloseRequested())
@@ -616,7 +616,7 @@ def test_close_is_final(phase):
 
 
 def test_closing_says_how_long_the_connection_had_lasted():
-    """CB-10: the last event has what the end of the channel ended; without a connection that is nothing."""
+    """CB-10: the event `Closed` says how long the connection had lasted, or None if there was none."""
     ready, never = reach(m.Phase.READY), reach(m.Phase.BACKOFF)
     ready.feed(m.CloseRequested(), ready.now + 7.5)
     never.feed(m.CloseRequested(), never.now + 7.5)
@@ -625,7 +625,7 @@ def test_closing_says_how_long_the_connection_had_lasted():
 
 
 def test_every_event_says_which_channel():
-    """CH-11: the events of one channel share a key that those of another channel to the same target have not."""
+    """CH-11: a channel's events carry its key, which differs from that of another channel to the same target."""
     one, other = (reach(m.Phase.READY, stable_after=5.0) for _ in range(2))
     for driver in (one, other):
         driver.lose(0.1)
@@ -653,7 +653,7 @@ def test_every_event_says_which_channel():
     ],
 )
 def test_a_loss_says_when_the_next_attempt_is(policy, lived, retry_in):
-    """CH-11: a lost connection's event has the wait before the next attempt; None where no attempt is planned."""
+    """CH-11: the event for a lost connection has the wait before the next attempt, or None if none is scheduled."""
     driver = reach(m.Phase.READY, **policy)
     driver.lose(lived)
 
@@ -663,7 +663,7 @@ def test_a_loss_says_when_the_next_attempt_is(policy, lived, retry_in):
 
 
 def test_two_clients_disperse():
-    """CB-11: two channels that lose one server at the same moment do not go on in step."""
+    """CB-11: two channels that lose the same server at the same moment do not keep dialling in step."""
     clients = [Driver(seed=1), Driver(seed=2)]
     for driver in clients:
         driver.want()
@@ -679,7 +679,7 @@ def test_two_clients_disperse():
 
 @pytest.mark.parametrize("phase", [m.Phase.BACKOFF, m.Phase.HOLDING, m.Phase.CONNECTING])
 def test_a_late_wake_up_leads_to_one_attempt(phase):
-    """CB-12: after an hour's sleep there is one start, and its gap counts from now."""
+    """CB-12: waking up an hour late leads to a single attempt, and the next gap is measured from its start."""
     driver = reach(phase, idle_timeout=math.inf)
     before = len(driver.starts)
     driver.feed(m.TimerFired(busy=True), driver.now + 3600)
@@ -690,7 +690,7 @@ def test_a_late_wake_up_leads_to_one_attempt(phase):
 
 @pytest.mark.parametrize("phase", [m.Phase.BACKOFF, m.Phase.HOLDING])
 def test_idle_channels_stop_dialling(phase):
-    """CB-14: when no RPC asked for anything the channel is IDLE, and the next RPC begins afresh at once."""
+    """CB-14: a channel without calls becomes IDLE, and the next call starts a new series at once."""
     driver = reach(phase, idle_timeout=1.5, backoff=replace(CONNECT.backoff, strategy=Exponential(3.0, 1.6)))
     driver.wake(busy=False)
     assert driver.state.phase is m.Phase.IDLE
@@ -702,7 +702,7 @@ def test_idle_channels_stop_dialling(phase):
 
 @pytest.mark.parametrize("phase", [phase for phase in m.Phase if phase is not m.Phase.CLOSED])
 def test_a_request_right_after_another_may_be_left_out(phase):
-    """CB-14: outside IDLE a request only renews the time of the last one, so that one within 10 ms of it is spared."""
+    """CB-14: outside IDLE, a request within 10 ms of another may be skipped, because it only renews a timestamp."""
     driver = reach(phase)
     if phase is m.Phase.IDLE:
         assert driver.state.heeds_want(driver.now)
@@ -716,7 +716,7 @@ def test_a_request_right_after_another_may_be_left_out(phase):
 
 
 def test_a_hanging_peer_is_left_alone_when_nobody_asks():
-    """CB-14: attempts that follow each other without a sleep end with idleness too."""
+    """CB-14: a channel without calls stops dialling, even if its attempts follow each other without a pause."""
     driver = Driver(idle_timeout=50.0)
     driver.want()
     while driver.state.phase is not m.Phase.IDLE:
@@ -727,7 +727,7 @@ def test_a_hanging_peer_is_left_alone_when_nobody_asks():
 
 
 def test_a_waiting_call_keeps_the_channel_dialling():
-    """CB-14: a call that waits is asking all the while."""
+    """CB-14: a pending call counts as use, so the channel continues to dial."""
     driver = Driver(idle_timeout=0.5)
     driver.want()
     for _ in range(20):
@@ -739,7 +739,7 @@ def test_a_waiting_call_keeps_the_channel_dialling():
 
 
 def test_eager_leaves_an_idle_channel_alone():
-    """CB-14: a connection that nobody used for the idle timeout is not replaced, not even by `eager`."""
+    """CB-14: an eager channel does not replace a connection that was unused for the idle timeout."""
     driver = Driver(reconnect=Reconnect.EAGER, idle_timeout=60.0)
     driver.want()
     driver.connect()
@@ -754,7 +754,7 @@ def test_eager_leaves_an_idle_channel_alone():
 
 
 def test_transient_failure_is_sticky():
-    """CH-3: once an attempt failed the channel shows TRANSIENT_FAILURE until READY, also while it dials (A62)."""
+    """CH-3: after a failed attempt the channel stays in TRANSIENT_FAILURE until READY, even while it dials (A62)."""
     driver = Driver()
     driver.want()
     assert driver.state.state is State.CONNECTING
@@ -768,7 +768,7 @@ def test_transient_failure_is_sticky():
 
 
 def test_events_tell_the_whole_story():
-    """CH-11: started, failed, connected, disconnected and reset each leave one event with its figures."""
+    """CH-11: the start, failure or success of an attempt, a lost connection, and a reset emit one event each."""
     driver = Driver()
     driver.want()
     driver.fail(0.25)
@@ -793,7 +793,7 @@ def test_events_tell_the_whole_story():
 
 
 class Lifetimes(RuleBasedStateMachine):
-    """Random inputs in random order, each at a legal moment; the invariants hold after every one."""
+    """Gives the machine random inputs, each only when it can occur, and checks the invariants after every step."""
 
     def __init__(self):
         super().__init__()
@@ -883,12 +883,12 @@ TestLifetimes.__doc__ = (
 )
 
 
-# A call that came between the end of a connection and the news of it.
+# A call that arrives after the connection has ended but before its end is reported.
 
 
 @pytest.mark.parametrize(("lived", "phase"), [(0.1, m.Phase.HOLDING), (5.0, m.Phase.CONNECTING)])
 def test_a_call_that_waits_at_the_loss(lived, phase):
-    """CB-7: the next attempt follows for a call that waits already: when the flood guard allows, and once."""
+    """CB-7: if a call is pending when the connection is lost, one new attempt starts as soon as allowed."""
     driver = reach(m.Phase.READY)
     driver.lose(lived, busy=True)
     assert driver.state.phase is phase
@@ -902,7 +902,7 @@ def test_a_call_that_waits_at_the_loss(lived, phase):
 
 
 def test_a_call_that_waits_keeps_the_channel_from_being_idle():
-    """CB-14: waiting is asking, however long ago the connection was last used."""
+    """CB-14: a pending call counts as use, however long ago the connection was last used."""
     driver = reach(m.Phase.READY, idle_timeout=10.0)
     driver.lose(100.0, busy=True)
     assert driver.state.phase is m.Phase.CONNECTING

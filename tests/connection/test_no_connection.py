@@ -1,4 +1,4 @@
-"""CH-4: what a call that got no connection says."""
+"""CH-4: the text of the error for a call that got no connection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from grpc_backoff.connection.no_connection import explain
     ],
 )
 def test_why(error, waited, text):
-    """CH-4: target, stage and reason, without a figure."""
+    """CH-4: the text contains the target, the stage and the reason, but no figures."""
     status = ConnectionStatus(
         state=State.CONNECTING,
         attempt=7,

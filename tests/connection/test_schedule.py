@@ -1,4 +1,4 @@
-"""Several machines that dial by one schedule: no loop, no thread, no clock but a number."""
+"""Several machines that share a schedule, without an event loop or threads, and with a plain number for a clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOON = 1e-6
 
 
 class Manager:
-    """One machine with the little that a shell adds to it: a timer, an attempt, a letter box."""
+    """A machine with the parts that its shell adds: a timer, an attempt, and a mailbox for schedule changes."""
 
     def __init__(self, process, number):
         self.process = process
@@ -98,7 +98,7 @@ class Manager:
 
 
 class Process:
-    """The managers of one key, and time."""
+    """The managers of one key, and a simulated clock."""
 
     def __init__(self, managers=0, **policy):
         self.machine = m.Machine("target", replace(CONNECT, **policy))
@@ -142,7 +142,7 @@ class Process:
         return None if first is None or first.timer > until else first
 
     def run(self, seconds, outcome=None):
-        """Let time pass; every attempt ends with `outcome` at once, if there is one."""
+        """Let time pass; if an outcome is given, every attempt ends with it at once."""
         until = self.now + seconds
         for _ in range(100_000):
             self.deliver()
@@ -161,7 +161,7 @@ class Process:
 
 
 def test_side_by_side_while_nothing_is_wrong():
-    """SH-3: once a connection stands, every manager dials when it wants one; nobody waits for another's attempt."""
+    """SH-3: once a connection has lasted, every manager dials as soon as it wants one, without waiting for others."""
     process = Process(managers=5)
     process.managers[0].want()
     process.managers[0].succeed()
@@ -173,13 +173,13 @@ def test_side_by_side_while_nothing_is_wrong():
 
 
 def test_the_first_of_all_has_a_head_start():
-    """SH-3: of a key of which nothing is known, one dials first, each other a moment later; a success lets all go."""
+    """SH-3: while nothing is known about a key, managers dial 0.25 s apart; a lasting connection lets the rest dial."""
     process = Process(managers=5)
     for manager in process.managers:
         manager.want()
     assert process.starts == [100.0]
     assert {manager.state.state for manager in process.managers} == {State.CONNECTING}
-    process.run(0.5)  # its loop has much to do
+    process.run(0.5)  # the dialler's loop is busy
     process.managers[0].feed(m.AttemptBegan())
     process.run(HEAD_START + 0.01)
     assert process.starts == [100.0, 100.5 + HEAD_START]
@@ -189,7 +189,7 @@ def test_the_first_of_all_has_a_head_start():
 
 
 def test_the_first_connection_has_to_last():
-    """SH-4, CB-7: before a peer that sends SETTINGS and hangs up, the first success lets nobody go."""
+    """SH-4, CB-7: if the first connection ends right after SETTINGS, the other managers do not dial at once."""
     process = Process(managers=16)
     for manager in process.managers:
         manager.want()
@@ -201,7 +201,7 @@ def test_the_first_connection_has_to_last():
 
 
 def test_a_channel_that_is_alone_is_not_tried():
-    """SH-3: a channel that is made when the first one stands dials at once."""
+    """SH-3: if a key's only channel has connected, a channel that is created afterwards dials at once."""
     process = Process(managers=1)
     process.managers[0].want()
     process.managers[0].succeed()
@@ -210,7 +210,7 @@ def test_a_channel_that_is_alone_is_not_tried():
 
 
 def test_one_start_for_each_initial_backoff_behind_a_young_end():
-    """CB-7: behind a connection that the peer ended young, an attempt that takes its time is not joined by another."""
+    """CB-7: after a short-lived connection, an attempt in flight keeps the other managers from dialling."""
     process = Process(managers=2)
     for manager in process.managers:
         manager.want()
@@ -222,13 +222,13 @@ def test_one_start_for_each_initial_backoff_behind_a_young_end():
     dialler.feed(m.AttemptBegan())
     process.run(0.99)
     assert process.starts == [100.0, 101.0]
-    process.close(dialler)  # a close leaves nothing behind (SH-5)
+    process.close(dialler)  # an attempt cut short holds nothing back (SH-5)
     process.run(0.0)
     assert process.starts == [100.0, 101.0, process.now]
 
 
 def test_one_attempt_for_all_in_backoff():
-    """SH-3: the failure of one is the failure of all that have asked, and the key dials on by one schedule."""
+    """SH-3: in backoff, one attempt serves all managers that want a connection, and its failure fails all of them."""
     process = Process(managers=5, idle_timeout=float("inf"))
     idle = process.join()
     for manager in process.managers[:5]:
@@ -245,7 +245,7 @@ def test_one_attempt_for_all_in_backoff():
 
 
 def test_whoever_asks_in_backoff_has_the_same_failure():
-    """SH-3: a manager that asks while the key is in backoff fails with it, and does not dial."""
+    """SH-3: a manager that asks during the key's backoff fails with the last failure, and does not dial."""
     process = Process(managers=2)
     first, second = process.managers
     first.want()
@@ -258,7 +258,7 @@ def test_whoever_asks_in_backoff_has_the_same_failure():
 
 
 def test_attempts_beside_the_first_failure_are_given_up():
-    """SH-3: those that are in flight side by side when the first one fails do not outlast it."""
+    """SH-3: when one of several attempts in flight fails, the others are abandoned and report the same failure."""
     process = Process(managers=3)
     process.managers[0].want()
     process.managers[0].succeed()
@@ -278,7 +278,7 @@ def test_attempts_beside_the_first_failure_are_given_up():
 
 
 def test_a_success_wakes_all():
-    """SH-4: every manager asleep dials at once when one succeeds."""
+    """SH-4: when one attempt succeeds, all sleeping managers dial at once."""
     process = Process(managers=4)
     for manager in process.managers:
         manager.want()
@@ -293,7 +293,7 @@ def test_a_success_wakes_all():
 
 
 def test_the_backoff_ends_with_the_last_manager():
-    """SH-5: INITIAL_BACKOFF is remembered when all are gone, the longer backoff is not."""
+    """SH-5: once all managers are gone, INITIAL_BACKOFF still applies, but a longer backoff does not."""
     process = Process(managers=1)
     process.managers[0].want()
     process.run(30, "fail")
@@ -310,7 +310,7 @@ def test_the_backoff_ends_with_the_last_manager():
 
 
 def test_the_backoff_lives_with_another_manager():
-    """SH-5: whoever makes a channel anew while another of the key is open dials by the backoff as it stands."""
+    """SH-5: a new channel continues the backoff if it was created before the old one was closed."""
     process = Process(managers=1, idle_timeout=float("inf"))
     process.managers[0].want()
     process.run(30, "fail")
@@ -322,7 +322,7 @@ def test_the_backoff_lives_with_another_manager():
 
 
 def test_whoever_asks_when_the_next_start_is_free_waits_for_its_outcome():
-    """SH-3: a call on a new channel does not fail for the last attempt's failure where it can make the next."""
+    """SH-3: a channel that asks when an attempt may start makes that attempt, and its calls wait for the outcome."""
     process = Process(managers=2)
     first, second = process.managers
     first.want()
@@ -335,7 +335,7 @@ def test_whoever_asks_when_the_next_start_is_free_waits_for_its_outcome():
 
 
 def test_a_closed_connection_leaves_nothing_behind():
-    """SH-5: a healthy client that makes a manager for each request is not slowed."""
+    """SH-5: a healthy client that creates a channel for each request is not slowed down."""
     process = Process()
     for turn in range(100):
         manager = process.join()
@@ -347,7 +347,7 @@ def test_a_closed_connection_leaves_nothing_behind():
 
 
 def test_a_target_is_proven_by_a_connection_that_we_closed():
-    """CB-7: for one INITIAL_BACKOFF after a connection that stood until we closed it, a new one is not looked at."""
+    """CB-7: for INITIAL_BACKOFF after this side closed a working connection, a new one need not be observed first."""
     process = Process()
     for proven in (False, True, True, False):
         manager = process.join()
@@ -360,7 +360,7 @@ def test_a_target_is_proven_by_a_connection_that_we_closed():
 
 @pytest.mark.parametrize("end", ["lose", "fail", "closed when it was gone", "closed in the attempt"])
 def test_a_target_is_not_proven_by_any_other_end(end):
-    """CB-7: what the peer ended, or did not finish, proves nothing, and takes away what was proven."""
+    """CB-7: a target is no longer proven once the peer ends a connection or an attempt fails."""
     process = Process(managers=2)
     first, second = process.managers
     for manager in (first, second):
@@ -394,7 +394,7 @@ def test_a_target_is_not_proven_by_any_other_end(end):
 
 
 def test_a_peer_that_hangs_up_is_remembered():
-    """SH-5: a connection that the peer ended young keeps its key from dialling for INITIAL_BACKOFF."""
+    """SH-5: after the peer has ended a young connection, its key does not dial until INITIAL_BACKOFF has passed."""
     process = Process()
     for _ in range(100):
         manager = process.join()
@@ -409,7 +409,7 @@ def test_a_peer_that_hangs_up_is_remembered():
 
 
 def test_a_dialler_that_stalls_loses_its_turn():
-    """SH-3: a turn ends when its manager gives no sign of life; until then the others wait for it."""
+    """SH-3: a manager that stalls during its turn loses the turn, but one that waits for a silent peer keeps it."""
     process = Process(managers=2)
     for manager in process.managers:
         manager.want()
@@ -430,7 +430,7 @@ def test_a_dialler_that_stalls_loses_its_turn():
 
 
 def test_news_that_comes_before_a_late_timer_leaves_no_call_behind():
-    """CB-14: on a loop that was late for longer than the idle timeout, a call that waits has asked all the while."""
+    """CB-14: a call that was pending while its loop stalled beyond the idle timeout still gets a connection."""
     process = Process(managers=2, idle_timeout=10.0)
     user, late = process.managers
     for manager in process.managers:
@@ -449,7 +449,7 @@ def test_news_that_comes_before_a_late_timer_leaves_no_call_behind():
 
 
 def test_a_dialler_that_is_gone_loses_its_turn():
-    """SH-3: a manager whose loop is closed says nothing; another goes on when the next start is due."""
+    """SH-3: if the event loop of the dialling manager is closed, another manager dials at the next start."""
     process = Process(managers=2)
     for manager in process.managers:
         manager.want()
@@ -463,7 +463,7 @@ def test_a_dialler_that_is_gone_loses_its_turn():
 
 
 def test_a_dialler_that_began_alone_shows_life_to_who_comes():
-    """SH-3: a turn that began while nobody else was there is as short as any other's once somebody waits for it."""
+    """SH-3: a manager that started its turn alone loses the turn if it stalls after another manager has joined."""
     process = Process(managers=1)
     alone = process.managers[0]
     alone.want()
@@ -473,7 +473,7 @@ def test_a_dialler_that_began_alone_shows_life_to_who_comes():
     assert alone.attempt == began
     other = process.join()
     other.want()
-    alone.mail = True  # as the registry has it: whoever joins is news to the dialler
+    alone.mail = True  # as in the registry: the dialler is notified when a manager joins
     process.run(10)
     assert process.starts[-1] == began, "it is silent, and not stalled"
     alone.stalled = True
@@ -482,7 +482,7 @@ def test_a_dialler_that_began_alone_shows_life_to_who_comes():
 
 
 def test_a_reset_reaches_the_key():
-    """SH-6: whichever channel resets, the key dials; a second reset waits for INITIAL_BACKOFF, and is not dropped."""
+    """SH-6: a reset by any channel makes the key dial; a second reset takes effect after INITIAL_BACKOFF."""
     process = Process(managers=3, idle_timeout=float("inf"))
     for manager in process.managers[:2]:
         manager.want()
@@ -500,7 +500,7 @@ def test_a_reset_reaches_the_key():
 
 
 def test_a_reset_during_anothers_attempt():
-    """SH-6: the attempt in flight goes on, and the gap after it is INITIAL_BACKOFF, whoever made the reset."""
+    """SH-6: after a reset by any channel the attempt in flight continues, and the gap after it is INITIAL_BACKOFF."""
     process = Process(managers=2, idle_timeout=float("inf"))
     for manager in process.managers:
         manager.want()
@@ -518,7 +518,7 @@ def test_a_reset_during_anothers_attempt():
 
 
 def test_only_news_of_the_key_is_passed_on():
-    """SH-7: what concerns one connection alone is not told to a thousand others."""
+    """SH-7: events that concern one connection alone are not sent to the other managers."""
     process = Process(managers=3)
     for manager in process.managers:
         manager.want()
@@ -530,7 +530,7 @@ def test_only_news_of_the_key_is_passed_on():
 
 
 class Interleavings(RuleBasedStateMachine):
-    """Channels, loops, closes, resets, failures and successes in any order."""
+    """Joins, requests, outcomes, losses, resets, closes and stalls, in random order."""
 
     places = st.integers(0, 5)
 
@@ -589,7 +589,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(place=places, closed=st.booleans(), luck=st.integers(0, 2))
     def leave(self, place, closed, luck):
-        """Closed in good order, or with its loop and without a word; not so often that nobody is left."""
+        """With a probability of one third, close a manager, or drop it and its loop without notice."""
         manager = self.at(place)
         if manager and not luck and not (closed and manager.stalled):
             (self.process.close if closed else self.process.leave)(manager)
@@ -619,7 +619,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def one_attempt_in_backoff(self):
-        """SH-3: those whose loop has heard of the backoff have one attempt between them."""
+        """SH-3: among the managers that know of the backoff, at most one has an attempt in flight."""
         process = getattr(self, "process", None)
         if process is None or not process.schedule.failing:
             return
@@ -634,7 +634,7 @@ class Interleavings(RuleBasedStateMachine):
                 assert manager.phase is m.Phase.READY or manager.timer is not None
 
     def teardown(self):
-        """No waiting call is left without an attempt to come: where attempts succeed, every one gets its connection."""
+        """Check that every pending call gets a connection once attempts succeed."""
         process = getattr(self, "process", None)
         if process is None:
             return

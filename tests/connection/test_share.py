@@ -1,4 +1,4 @@
-"""SH-7: what one channel shows of a manager that it shares."""
+"""SH-7: the state and status that a channel shows of a shared manager."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ STATUS = ConnectionStatus(
 
 @pytest.mark.parametrize("state", State)
 def test_the_state_is_the_managers_once_asked(state):
-    """SH-7: a channel is IDLE until it has asked, then what its manager is, and SHUTDOWN once it is closed."""
+    """SH-7: a channel is IDLE until it asks for a connection, then in its manager's state, and SHUTDOWN once closed."""
     assert state_shown(state, asked=False, closed=False) is State.IDLE
     assert state_shown(state, asked=True, closed=False) is state
     assert {state_shown(state, asked=asked, closed=True) for asked in (False, True)} == {State.SHUTDOWN}
 
 
 def test_the_status_is_the_managers_once_asked():
-    """SH-7: a channel that has not asked tells nothing of its neighbours' connection."""
+    """SH-7: the status of a channel that has not asked for a connection shows nothing of the shared connection."""
     assert status_shown(STATUS, asked=True, closed=False) is STATUS
     idle = status_shown(STATUS, asked=False, closed=False)
     assert idle == ConnectionStatus(
@@ -43,7 +43,7 @@ def test_the_status_is_the_managers_once_asked():
 
 
 def test_a_closed_channel_keeps_its_last_error():
-    """CH-11: what a closed channel went through can still be asked; nothing is planned any more."""
+    """CH-11: a closed channel still reports its attempts and last error, and plans nothing."""
     closed = status_shown(STATUS, asked=True, closed=True)
     assert (closed.state, closed.attempt, closed.last_error, closed.connections) == (State.SHUTDOWN, 3, REFUSED, 4)
     assert (closed.in_flight, closed.next_attempt_in, closed.ready_since) == (False, None, None)

@@ -1,4 +1,4 @@
-"""The shop of `docs/get-started.md`: its stub, generated as the page says, and its server as a module."""
+"""The shop from `docs/get-started.md`: its stub, generated as the page says, and its server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.docs.pages import block
 
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory):
-    """Return a folder with the page's files and the generated stub, which is on the path."""
+    """Yield a folder with the page's files and the generated stub, which is on the import path."""
     folder = tmp_path_factory.mktemp("shop")
     (folder / "shop.proto").write_text(block("get-started.md", "service Orders", "proto"))
     (folder / "server.py").write_text(block("get-started.md", "class Orders("))
@@ -29,7 +29,7 @@ def shop(tmp_path_factory):
 
 @pytest.fixture
 async def port(shop):
-    """Run the server of `docs/get-started.md`, whose own name for its port is another."""
+    """Run the server of `docs/get-started.md` on a free port, and yield the port."""
     server = grpc.aio.server()
     importlib.import_module("shop_pb2_grpc").add_OrdersServicer_to_server(
         importlib.import_module("server").Orders(), server

@@ -1,4 +1,4 @@
-"""Each block of code and each command of README and docs has a test that runs it, or a reason why none does."""
+"""Every code block and command in the README and docs has a test that runs it, or a stated reason for having none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHOLE = {
     "docs/clients.md": "tests/clients/test_page.py",
     "docs/dispersal.md": "tests/test_dispersal.py",
 }
-"""Pages whose code runs whole: their tests fail, or run it, where a block is added."""
+"""Pages whose tests run all of their code: a new block is run too, or makes the tests fail."""
 ALONE = {
     "docs/contention.md": ("tests/docs/test_code.py", 1),
     "docs/get-started.md": ("tests/docs/test_get_started.py", 3),
@@ -34,11 +34,11 @@ ALONE = {
     "docs/telemetry.md": ("tests/telemetry/test_otel.py", 1),
     "docs/threads.md": ("tests/docs/test_code.py", 1),
 }
-"""Pages whose tests name their blocks, and how many each has: a new one needs a test, and is counted here then."""
+"""Pages whose tests select blocks, and the number of blocks on each: a new block needs a test and a new number here."""
 CONTENTS = {"text", "yaml", "promql"}
-"""Output, and what tests/docs/test_monitoring.py and test_pages.py read."""
+"""Languages of output, and of blocks that tests/docs/test_monitoring.py and test_pages.py read."""
 OUTPUTS = ("no; gave up", "shop:443: ")
-"""How blocks without a language begin that are no commands: what a command or the log says."""
+"""The first words of blocks without a language that are output or log lines, and not commands."""
 UNTRIED = {
     "pip": "`make wheel` installs the wheel in an environment of its own; from PyPI it can be once it is published",
     "app.py": "an example of a user's file: tests/cli/test_program.py runs such programs",
@@ -50,14 +50,14 @@ UNTRIED = {
 
 
 def fences():
-    """Return the page, the language and the text of each block."""
+    """Yield the page, the language and the text of each block."""
     for path in TEXTS:
         for _, language, text in FENCE.findall(path.read_text("utf-8")):
             yield path.relative_to(ROOT).as_posix(), language, text
 
 
 def commands():
-    """Return the page and the words of each command: those of blocks, and those that stand in a line as code."""
+    """Yield the page and the words of each command, both in blocks and in inline code."""
     for page, language, text in fences():
         if not language and not text.startswith(OUTPUTS):
             yield from ((page, shlex.split(line, comments=True)) for line in text.splitlines())
@@ -71,7 +71,7 @@ COMMANDS = list(commands())
 
 
 def test_every_block_has_a_test():
-    """CH-1: what a user copies was run: a block that is added to a page fails here until a test runs it."""
+    """CH-1: every code block that users copy is tested: a new block on a page fails here until a test runs it."""
     found = {}
     for page, language, _ in fences():
         if language and language not in CONTENTS:
@@ -86,7 +86,7 @@ def test_every_block_has_a_test():
 
 
 def test_there_are_commands():
-    """The checks below have something to check, and no reason above is left over."""
+    """There are commands for the test below, and every exemption above is still needed."""
     words = {word for _, command in COMMANDS for word in command}
 
     assert len(COMMANDS) > 60
@@ -95,7 +95,7 @@ def test_there_are_commands():
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{page}-{' '.join(words)}" for page, words in COMMANDS])
 def test_every_command_is_one(page, command):
-    """CH-1: the program, the target or the command exists, and takes the options that it is given."""
+    """CH-1: every command on the pages exists, and accepts the options that it is given."""
     program, *arguments = command
     if UNTRIED.keys() & set(command):
         return
@@ -121,7 +121,7 @@ def test_every_command_is_one(page, command):
 
 
 def understood(group, arguments):
-    """Have click read the arguments without running the command; words in capitals are for the user to fill in."""
+    """Have click parse the arguments without running the command; words in capitals are placeholders."""
     context = click.Context(group, info_name="grpc-backoff")
     command = group
     while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):

@@ -1,4 +1,4 @@
-"""Pages whose code needs more than a server of the shop: a database, a thread, a failing server."""
+"""Pages whose code needs more than the shop's server: a database, a thread or a failing server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ server = conftest.server
 
 
 async def test_the_ledger(port, monkeypatch, tmp_path):
-    """LG-10: what is submitted is delivered, until the program is cancelled."""
+    """LG-10: the page's program delivers what is submitted, until it is cancelled."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "backoff.toml").write_text("")
     names = {
@@ -37,7 +37,7 @@ async def test_the_ledger(port, monkeypatch, tmp_path):
 
 
 async def test_the_ledger_within_a_transaction(shop, server):
-    """LG-3: a row of the program's and the operation are committed together. The page leaves out the row's values."""
+    """LG-3: the application's row and the operation are committed together. The page leaves out the row's values."""
     url = server.database()
     async with await psycopg.AsyncConnection.connect(url) as connection:
         await connection.execute("CREATE TABLE orders (id text)")
@@ -57,7 +57,7 @@ async def test_the_ledger_within_a_transaction(shop, server):
 
 
 async def test_threads(port):
-    """TH-1: the channel for threads is used as the page shows, in a thread."""
+    """TH-1: the threaded channel works in a thread, as the page shows."""
     names = {}
     code = compile(block("threads.md", "insecure_channel(").replace(ADDRESS, f"localhost:{port}"), "threads.md", "exec")
     await asyncio.wait_for(asyncio.to_thread(exec, code, names), 20)
@@ -66,7 +66,7 @@ async def test_threads(port):
 
 
 async def test_the_failing_server(capsys):
-    """IO-3: the script on the page is played before a client, and the server tells what it saw."""
+    """IO-3: the page's server plays its script to a client, and reports what the client did."""
     channels = []
 
     def my_client(target):
@@ -83,14 +83,14 @@ async def test_the_failing_server(capsys):
 
 
 class Contended(counters_services.CountersServicer):
-    """Another client is always faster."""
+    """A server on which another client always commits first."""
 
     async def Commit(self, request, context):  # noqa: N802
         await context.abort(grpc.StatusCode.ABORTED, "another commit to this key was faster")
 
 
 async def test_contention(capsys):
-    """RT-5: a commit that always meets another is given up, and the page's code says after how many attempts."""
+    """RT-5: the page's code abandons a commit that always conflicts, and prints the number of attempts."""
     server = grpc.aio.server()
     counters_services.add_CountersServicer_to_server(Contended(), server)
     port = server.add_insecure_port("127.0.0.1:0")

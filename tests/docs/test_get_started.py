@@ -1,4 +1,4 @@
-"""The first page: its files and commands, in its order."""
+"""The get-started page: its files and commands, in the page's order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.docs.pages import ADDRESS, block
 
 @pytest.fixture
 def start(shop, tmp_path):
-    """Return a function that runs one of the page's programs, on another port, and yields its lines."""
+    """Return a function that starts one of the page's programs on another port and returns process and output."""
     running = []
 
     def run(program, port):
@@ -51,15 +51,15 @@ async def free_port():
 
 
 def form(line):
-    """Return a line without its times, ports and the version of IP, which differ."""
+    """Return a line without times, ports and the IP version, which differ between runs."""
     line = re.sub(r"\b[\d.]+(e-\d+)? s\b", "N s", line).replace("ipv6:%5B::1%5D", "ipv4:127.0.0.1")
     return re.sub(r"(?<=[a-z1]):\d+", ":PORT", line)
 
 
 async def test_the_client_before_the_server(start):
-    """CB-4, CH-3: the client fails to connect, says so, and places its orders once the server is there.
+    """CB-4, CH-3: a client that starts before the server reports a failed attempt, and later places its orders.
 
-    Real time: one or two gaps of the backoff, and the client's own sleeps.
+    Takes real time: one or two gaps of the backoff, and the client's own sleeps.
     """
     port = await free_port()
     shown = block("get-started.md", "attempt 1 failed", "text").splitlines()

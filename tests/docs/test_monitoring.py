@@ -1,4 +1,4 @@
-"""The rules and the dashboard for Prometheus: promtool takes them, and each name in them is a metric of ours."""
+"""The Prometheus rules and the dashboard: promtool accepts them, and they name only this library's metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUFFIXES = {"s": "_seconds"}
 
 
 def queries():
-    """Return the queries of the dashboard, with values for Grafana's variables, and those of the page."""
+    """Return the queries of the dashboard, with Grafana's variables filled in, and of the page."""
     found = [target["expr"] for panel in PANELS for target in panel["targets"]]
     for variable, value in VARIABLES.items():
         found = [query.replace(variable, value) for query in found]
@@ -32,7 +32,7 @@ def queries():
 
 @pytest.fixture(scope="module")
 def promtool():
-    """Return a function that runs Prometheus's own tool (Debian's package `prometheus`)."""
+    """Return a function that runs Prometheus's promtool (Debian's package `prometheus`)."""
     program = shutil.which("promtool")
     if program is None:
         if os.environ.get("GRPC_BACKOFF_REQUIRE_PEERS") == "1":
@@ -47,24 +47,24 @@ def promtool():
 
 
 def test_rules_are_good(promtool):
-    """RT-12: Prometheus takes the rules."""
+    """RT-12: Prometheus accepts the alert rules."""
     promtool("check", "rules", "alerts.yml")
 
 
 def test_rules_fire(promtool):
-    """RT-12: each alert fires where it should, and not where it should not, by the file that users have too."""
+    """RT-12: each alert fires only when it should, according to the test file that users also get."""
     promtool("test", "rules", "alerts_test.yml")
 
 
 def test_queries_are_good(promtool, tmp_path):
-    """RT-12: Prometheus understands the queries of the dashboard and of the page; as rules, since it checks those."""
+    """RT-12: Prometheus can parse the queries of the dashboard and the page; promtool checks them as rules."""
     rules = [{"record": f"query:number_{number}", "expr": query} for number, query in enumerate(queries())]
-    (tmp_path / "queries.yml").write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))  # is YAML too
+    (tmp_path / "queries.yml").write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))  # JSON is YAML
     promtool("check", "rules", str(tmp_path / "queries.yml"))
 
 
 def exported():
-    """Return what Prometheus calls each metric, with its labels: OpenTelemetry's rules for names."""
+    """Return the labels of each metric, keyed by the metric's name in Prometheus."""
     reading = Reading()
     try:
         from grpc_backoff.telemetry.otel import Metrics
@@ -86,7 +86,7 @@ def exported():
 
 
 def test_every_name_is_a_metric():
-    """RT-12: rules and queries name metrics and labels that there are."""
+    """RT-12: rules and queries name only metrics and labels that exist."""
     names = exported()
     text = [*re.findall(r"expr: >?-?((?:.|\n)*?)\n +(?:for|labels):", RULES), *queries()]
     used = {name for each in text for name in re.findall(r"\bgrpc_backoff_(?:subchannel|client)_\w+", each)}
@@ -98,14 +98,14 @@ def test_every_name_is_a_metric():
 
 
 def test_every_metric_is_on_the_dashboard():
-    """RT-12: whatever is measured can be seen."""
+    """RT-12: every metric appears in a query of the dashboard or the page."""
     shown = "".join(queries())
 
     assert [name for name in exported() if re.sub("_(bucket|count|sum)$", "", name) not in shown] == []
 
 
 def test_the_exporter_names_them_so():
-    """RT-12: the names are those of OpenTelemetry's own exporter."""
+    """RT-12: OpenTelemetry's own exporter produces the same metric names."""
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from opentelemetry.sdk.metrics import MeterProvider
     from prometheus_client import CollectorRegistry, generate_latest
@@ -129,7 +129,7 @@ def test_the_exporter_names_them_so():
 
 
 def test_the_page_has_every_alert():
-    """RT-12: the table has each rule with its severity, and no other."""
+    """RT-12: the page's table lists exactly the alert rules, with their severities, and each rule has a test."""
     rules = re.findall(r"- alert: (\w+)\n(?:.|\n)*?severity: (\w+)\n", RULES)
     table = re.findall(r"^\| `(Grpc\w+)` \| (\w+) \|", read("howto/monitoring.md"), re.MULTILINE)
     tested = re.findall(r"alertname: (\w+)\n +exp_alerts", (FOLDER / "alerts_test.yml").read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""The pages for users: every block of Python runs as it stands, in the order of its page, before a real server."""
+"""The user pages: every Python block runs unchanged, in the page's order, against a real server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGES = [
 
 @pytest.mark.parametrize("page", PAGES)
 async def test_python_runs(page, port, monkeypatch, tmp_path):
-    """CH-1: what a user copies runs; only addresses are others. Channels that a page leaves open are closed here."""
+    """CH-1: code that users copy runs; only addresses are replaced. Channels that a page leaves open are closed."""
     monkeypatch.setattr(grpc.aio, "insecure_channel", grpc.aio.insecure_channel)
     monkeypatch.chdir(tmp_path)
     for file in blocks(page, "toml"):
@@ -33,7 +33,7 @@ async def test_python_runs(page, port, monkeypatch, tmp_path):
     finally:
         grpc_backoff.uninstall()
         logging.getLogger("grpc_backoff").setLevel(logging.NOTSET)
-        if "metrics" in names:  # howto/monitoring.md
+        if "metrics" in names:  # from howto/monitoring.md
             await asyncio.to_thread(names["server"].shutdown)
             names["server"].server_close()
         for value in names.values():
@@ -43,19 +43,19 @@ async def test_python_runs(page, port, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_files_are_good(page, tmp_path):
-    """BP-3: each file of settings on a page is taken whole."""
+    """BP-3: every settings file on a page is valid."""
     for text in blocks(page, "toml"):
         (tmp_path / "backoff.toml").write_text(text)
         grpc_backoff.read_config(tmp_path / "backoff.toml")
 
 
 def test_pages_show_code():
-    """The tests above have something to run: most how-to pages have code."""
+    """Most how-to pages contain code, so the tests above have something to run."""
     assert len([page for page in PAGES if blocks(page)]) >= 7
 
 
 def test_every_language_is_run():
-    """A block of any other kind is an output, a picture or a file that a test of its own reads."""
+    """A block that is neither Python nor TOML is plain text, or YAML or PromQL that other tests read."""
     kinds = {
         kind for page in PAGES for kind in re.findall(r"^ *```(\w+)", (DOCS / page).read_text("utf-8"), re.MULTILINE)
     }

@@ -1,4 +1,4 @@
-"""The reference: every public name is on a page, and its docstring says units, errors and where a rule comes from."""
+"""The reference: every public name is on a page, and its docstring states units, errors and existing rules."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SHOWN = set(
 )
 
 TIME = re.compile(r"\b(?:seconds?|milliseconds|s|ms|times?|when|moment|clock)\b", re.IGNORECASE)
-"""What a docstring says that speaks of a float as a time, or of the clock that it is on."""
+"""Words in a docstring that mark a float as a time or name its clock."""
 NUMBERS = {"multiplier", "fraction", "low", "high", "max_tokens", "token_ratio", "refill", "start", "peak", "bin"}
-"""Floats that are no times."""
+"""Names of floats that are not times."""
 
 
 def objects():
-    """Yield each public name, with the face that it is imported from."""
+    """Yield each public name and its value, with the module that users import it from."""
     for face in sorted(PUBLIC):
         module = importlib.import_module(face)
         for name in module.__all__:
@@ -36,7 +36,7 @@ def objects():
 
 
 def functions():
-    """Yield each public function and method once, with the docstring of its class."""
+    """Yield each public function and method once, together with its class's docstring."""
     seen = set()
     for _, _, value in objects():
         if inspect.isfunction(value):
@@ -56,7 +56,7 @@ def functions():
 
 
 def places(value):
-    """Return where a value is defined, by module and by name."""
+    """Return the module and the full name under which a value is defined."""
     if value is RETRY_PRESETS:
         return ["grpc_backoff.policy.presets.RETRY"]
     module = getattr(value, "__module__", "")
@@ -64,14 +64,14 @@ def places(value):
 
 
 def test_every_public_name_is_on_a_page():
-    """What programs import is in the reference: by itself, or with the module that it is in."""
+    """Every public name is in the reference, either by itself or with its module."""
     missing = [f"{face}.{name}" for face, name, value in objects() if not SHOWN & {face, *places(value)}]
 
     assert missing == []
 
 
 def test_every_class_and_function_has_a_docstring():
-    """Each public class and function says what it is."""
+    """Every public class and function has a docstring."""
     values = [
         (face, name, value) for face, name, value in objects() if inspect.isclass(value) or inspect.isfunction(value)
     ]
@@ -81,7 +81,7 @@ def test_every_class_and_function_has_a_docstring():
 
 @pytest.mark.parametrize(("function", "about"), list(functions()))
 def test_units_and_errors(function, about):
-    """A time has its unit, in the function's docstring or its class's, and what is raised is named."""
+    """Each function's docstring, or its class's, states the unit of times and names the errors that are raised."""
     said = (function.__doc__ or "") + about
     assert function.__doc__, "no docstring"
     hints = function.__annotations__
@@ -99,7 +99,7 @@ def test_units_and_errors(function, about):
 
 
 def test_rules_that_docstrings_name_are_there():
-    """A rule's number in a docstring is a link in the reference; so the rule has to exist."""
+    """Every rule that a public docstring names exists, because the reference turns the name into a link."""
     rules = set(re.findall(r"^\*\*((?:BP|CB|CH|RT|SH)(?:-\d+)?)\.\*\*", BEHAVIOUR, re.MULTILINE))
     named = {
         rule for _, _, value in objects() for rule in re.findall(r"\b(?:BP|CB|CH|RT|SH)-\d+\b", value.__doc__ or "")
@@ -109,21 +109,21 @@ def test_rules_that_docstrings_name_are_there():
 
 
 def test_no_docstring_needs_what_readers_do_not_have():
-    """A docstring names rules and gRFCs, which the glossary explains, and no other paper by a number."""
+    """Public docstrings refer by number only to rules and gRFCs, which the glossary explains."""
     assert [
         f"{face}.{name}" for face, name, value in objects() if re.search(r"\bRFC-\d{3}\b", value.__doc__ or "")
     ] == []
 
 
 def test_the_page_of_the_command_line_has_every_command():
-    """The table names the commands that there are, and no other."""
+    """The table on the command-line page lists exactly the commands that exist."""
     page = (REFERENCE / "cli.md").read_text("utf-8")
 
     assert {row.split()[0] for row in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)} == set(cli.commands)
 
 
 def test_the_glossary_is_in_order():
-    """A reader finds a word by the alphabet; each has one entry."""
+    """The glossary's entries are in alphabetical order."""
     words = re.findall(r"^\*\*(.+)\*\*\n: ", (REFERENCE / "glossary.md").read_text("utf-8"), re.MULTILINE)
 
     assert len(words) > 30

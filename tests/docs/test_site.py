@@ -1,4 +1,4 @@
-"""The site: every page is in its navigation once, and the build is strict. `make docs` checks links and the rest."""
+"""The site: its navigation has every page once, and its build is strict. `make docs` checks links and the rest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAVIGATION = re.findall(r"^ +- .+: (\S+\.md)$", CONFIG.partition("\nnav:\n")[2],
 
 
 def test_every_page_is_in_the_navigation():
-    """A page that nobody can reach is not documentation; those beside the README are pages too."""
+    """The navigation has every page of `docs/` once, and its other entries are files next to the README."""
     pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
 
     assert len(NAVIGATION) == len(set(NAVIGATION))
@@ -21,7 +21,7 @@ def test_every_page_is_in_the_navigation():
 
 
 def test_the_rows_of_a_table_have_the_cells_of_its_header():
-    """A row with too many cells renders without its last ones, and nothing else reports it."""
+    """The rows of a table have as many cells as its header: extra cells would disappear without a warning."""
     for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
         text = re.sub(r"^```.*?^```$|`[^`\n]*`", "code", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
         for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
@@ -30,7 +30,7 @@ def test_the_rows_of_a_table_have_the_cells_of_its_header():
 
 
 def test_the_build_is_strict():
-    """MkDocs counts warnings only where it shows them: `--quiet` would let a broken link pass."""
+    """The build is strict and not `--quiet`, because MkDocs counts only warnings that it shows."""
     (command,) = re.findall(r"^\t(.*mkdocs build.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
 
     assert "--strict" in command
@@ -48,7 +48,7 @@ QUESTIONS = (
 
 
 def test_home_leads_to_what_people_ask():
-    """Two clicks from the README, and one from Home: each question has a row with a link."""
+    """The README links to Home, where each common question has a row with a link."""
     rows = re.findall(r"^\| (.+\?) \| (.+) \|$", (DOCS / "index.md").read_text("utf-8"), re.MULTILINE)
 
     assert "](docs/index.md)" in (ROOT / "README.md").read_text("utf-8")

@@ -1,7 +1,7 @@
-"""The contention example on a real etcd: its figures are true, and it leaves nothing behind.
+"""The contention example on a real etcd: its figures are correct, and it leaves nothing behind.
 
-It needs Debian's package etcd-server. What is asserted of success holds on any machine, however slow, since a commit
-that loses a race has lost it to another that is done: see `test_nobody_loses_more_often_than_others_win`.
+It needs Debian's package etcd-server. The assertions about success hold on any machine, however slow, because a commit
+loses a race only to another that succeeds: see `test_nobody_loses_more_often_than_others_win`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ATTEMPTS = {OLD_WAY: 4, PRESET: 7}
 
 
 def run(folder, *arguments):
-    """Run the command; return its results and what it said."""
+    """Run the example; return its results and its output."""
     done = CliRunner().invoke(contention.main, [*arguments, "--json", str(folder / "results.json")])
     assert done.exit_code == 0, done.output
     return json.loads((folder / "results.json").read_text()), done.output
@@ -50,7 +50,7 @@ def run(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def at_once(tmp_path_factory):
-    """Return the results of clients that commit in step, by number of clients and policy; takes some seconds."""
+    """Return the results for clients that commit in step, by number of clients and policy. Takes some seconds."""
     results, said = run(
         tmp_path_factory.mktemp("contention"), "--clients", "2,7,10", "--commits", str(COMMITS), "--work", "20"
     )
@@ -59,20 +59,20 @@ def at_once(tmp_path_factory):
 
 
 def test_every_policy_meets_every_number_of_clients(at_once):
-    """RT-5: the table is complete, and every client made all of its commits."""
+    """RT-5: every policy runs with every number of clients, and every client makes all of its commits."""
     assert list(at_once) == [(clients, policy) for clients in (2, 7, 10) for policy in (OLD_WAY, PRESET)]
     assert all(result["commits"] == COMMITS * clients for (clients, _), result in at_once.items())
 
 
 def test_no_commit_is_lost_or_made_twice(at_once):
-    """RT-5: etcd counts what clients were told was done: an attempt that ended with ABORTED has written nothing."""
+    """RT-5: etcd counts exactly the commits reported as done, so attempts that ended with ABORTED wrote nothing."""
     assert [(result["unknown"], result["counter"]) for result in at_once.values()] == [
         (0, result["done"]) for result in at_once.values()
     ]
 
 
 def test_tries_are_those_of_the_policy(at_once):
-    """RT-1: nobody makes more attempts than the policy says, and with more clients than attempts somebody makes all."""
+    """RT-1: no client exceeds its policy's attempts; if clients outnumber attempts, some client uses all of its own."""
     assert {policy: RetryPolicy.parse(_words(policy)).max_attempts for policy in ATTEMPTS} == ATTEMPTS
     for (clients, policy), result in at_once.items():
         assert result["most_attempts"] <= min(clients, ATTEMPTS[policy])
@@ -86,22 +86,23 @@ def _words(policy):
 
 
 def test_nobody_loses_more_often_than_others_win(at_once):
-    """RT-5: with as many attempts as clients every commit is done, with fewer at least as many as attempts."""
+    """RT-5: with as many attempts as clients, all commits succeed; with fewer, at least one commit per attempt does."""
     for (clients, policy), result in at_once.items():
         assert result["done"] >= COMMITS * min(clients, ATTEMPTS[policy])
     assert at_once[7, PRESET]["done"] == COMMITS * 7
 
 
 def test_the_preset_does_what_the_old_way_does_not(at_once):
-    """RT-5: ten clients get more done with the preset; in step and with four attempts six of ten can only lose.
+    """RT-5: ten clients complete at least as many commits with the preset as with the old policy.
 
-    Real time: a machine that stalls breaks the step of the old way, which then gets up to as much done, never more.
+    If ten clients commit in step with four attempts each, six of them can only lose. On a machine that stalls, the old
+    policy's clients get out of step and may complete as many commits, but never more.
     """
     assert at_once[10, PRESET]["done"] >= at_once[10, OLD_WAY]["done"]
 
 
 def test_steadily(tmp_path):
-    """RT-5: clients that do not wait for each other are counted as truly; one more policy has its own rows."""
+    """RT-5: with `--steady`, clients do not wait for each other; `--against` adds rows for another policy."""
     words = "preset: contention, jitter: full"
     results, said = run(
         tmp_path, "--steady", "--clients", "3", "--commits", "5", "--work", "0", "--against", words, "--seed", "1"
@@ -113,9 +114,9 @@ def test_steadily(tmp_path):
 
 
 async def test_a_lost_race_is_aborted_and_writes_nothing():
-    """RT-5: of two commits that read the same value one is done, and the other is ABORTED.
+    """RT-5: of two commits that read the same value, one succeeds; the other is ABORTED and writes nothing.
 
-    Real time: both read within the half second in which the first works.
+    Uses real time: both clients read within the half second that the first commit takes.
     """
     async with (
         etcd.running() as store,
@@ -131,7 +132,7 @@ async def test_a_lost_race_is_aborted_and_writes_nothing():
 
 
 async def test_the_code_on_the_page(capsys):
-    """RT-5: what a user copies from the page runs as it stands."""
+    """RT-5: the code on the page runs unchanged."""
     page = (ROOT / "docs" / "contention.md").read_text("utf-8")
     code = textwrap.indent(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], "    ")
     names = {"aio": aio, "CountersStub": counters_services.CountersStub, "CommitRequest": counters.CommitRequest}
@@ -144,12 +145,12 @@ async def test_the_code_on_the_page(capsys):
 
 @pytest.mark.parametrize("later", [0, 2], ids=["while etcd starts", "amid commits"])
 async def test_it_stops_its_etcd(later, tmp_path):
-    """RT-5: the file runs by itself, wherever one stands; when it is told to end, its etcd and its files go too.
+    """RT-5: the example runs in any directory, and SIGTERM also ends its etcd and removes its files.
 
-    Real time: on a slow machine etcd may still be starting after two seconds.
+    Uses real time: on a slow machine, etcd may still be starting after two seconds.
     """
     process = await asyncio.create_subprocess_exec(
-        *("sh", "-c", 'trap "" INT; exec "$@"', "sh"),  # as nohup and a shell's `&` do
+        *("sh", "-c", 'trap "" INT; exec "$@"', "sh"),  # ignores SIGINT, like nohup and a shell's `&`
         *(sys.executable, ROOT / "examples" / "contention.py", "--commits", "100000"),
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(tmp_path)},
@@ -168,7 +169,7 @@ async def test_it_stops_its_etcd(later, tmp_path):
 
 
 async def test_an_etcd_that_does_not_start(tmp_path, monkeypatch):
-    """RT-5: an etcd that ends at once is not waited for, and its last words are handed on."""
+    """RT-5: if etcd ends at once, the example does not wait for it, and its error has etcd's last output."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         monkeypatch.setattr(etcd, "_free_port", lambda: taken.getsockname()[1])

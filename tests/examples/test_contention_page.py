@@ -1,4 +1,4 @@
-"""The contention example without an etcd: what it says then, how it checks itself, and the page about it."""
+"""The contention example without etcd: its error message, its check of the results, and the page about it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS = re.findall(r"^python (examples/\S+)(.*)$", PAGE, re.MULTILINE)
 
 
 def test_without_etcd(tmp_path, monkeypatch):
-    """RT-5: one line says what to install."""
+    """RT-5: without etcd, the example prints one line that says what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
     done = subprocess.run(
@@ -41,7 +41,7 @@ def test_without_etcd(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["0", "2,", "2,-1", "two", ""])
 def test_numbers_of_clients(text):
-    """RT-5: what is no list of numbers is refused with what is allowed."""
+    """RT-5: `--clients` rejects anything but a list of numbers, and says what is expected."""
     done = CliRunner().invoke(contention.main, ["--clients", text])
 
     assert done.exit_code == 2
@@ -52,15 +52,15 @@ def test_numbers_of_clients(text):
     ("done", "unknown", "counter", "adds_up"),
     [
         (5, 0, 5, True),
-        (5, 0, 4, False),  # a commit was reported as done and is not there
-        (5, 0, 6, False),  # one was written twice, or in spite of ABORTED
-        (5, 2, 7, True),  # two calls broke off behind their commits
+        (5, 0, 4, False),  # a commit was reported as done but is missing
+        (5, 0, 6, False),  # one was written twice, or despite ABORTED
+        (5, 2, 7, True),  # two calls were lost after their commits
         (5, 2, 8, False),
         (5, 2, 4, False),
     ],
 )
 def test_adding_up(done, unknown, counter, adds_up):
-    """RT-5: every commit that was reported as done is there once; those of unknown outcome may be there as well."""
+    """RT-5: the counter includes each commit reported as done exactly once; unknown outcomes may be included or not."""
     result = Result(
         clients=2,
         policy="contention",
@@ -78,7 +78,7 @@ def test_adding_up(done, unknown, counter, adds_up):
 
 
 def test_the_commands_on_the_page():
-    """RT-5: every command on the page exists, and its options are understood."""
+    """RT-5: every command on the page exists, and accepts its options."""
     assert len(COMMANDS) >= 3
     for file, arguments in COMMANDS:
         assert (ROOT / file).is_file()
@@ -86,7 +86,7 @@ def test_the_commands_on_the_page():
 
 
 def test_the_tables_on_the_page():
-    """RT-5: each table is of the command above it: the same options, the same policies, the same numbers of clients."""
+    """RT-5: each table on the page matches the command above it in options, policies and numbers of clients."""
     shown = re.findall(r"```\npython examples/contention.py(.*?)\n```\n\n```text\n(.*?)\n```", PAGE, re.DOTALL)
     assert len(shown) == len(COMMANDS)
     for arguments, table in shown:
@@ -96,11 +96,11 @@ def test_the_tables_on_the_page():
         assert rows == [(str(number), policy) for number in options["clients"] for policy in policies]
         assert table.startswith(f"{options['commits']} commits of each client")
         assert f"{options['work']:g} ms of work" in table
-        assert ("each by itself" in table) is options["steady"]
+        assert ("continuously" in table) is options["steady"]
 
 
 def test_the_policies_on_the_page():
-    """BP-1: the words, attempts and waits that the page gives for the two policies are theirs."""
+    """BP-1: the policy strings, attempts and waits on the page match the two policies."""
     old_way, preset = RetryPolicy.parse(contention.POLICIES["linear, 3 retries"]), RETRY["contention"]
     assert f"`{contention.POLICIES['linear, 3 retries']}`" in PAGE
     assert f"| at most | {old_way.max_attempts} attempts | {preset.max_attempts} attempts |" in PAGE

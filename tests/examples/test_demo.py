@@ -1,4 +1,4 @@
-"""The demo: the whole of it once, and its judge on runs that went wrong."""
+"""The demo: one complete run, and its judge on runs that went wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAITING = Worker(name="wait-for-ready", wait_for_ready=True)
 
 @pytest.mark.slow
 def test_demo_keeps_every_promise():
-    """CH-3, CH-6, CH-7, CB-7: the demo passes all its checks by itself, in less than 40 s, and leaves no noise."""
+    """CH-3, CH-6, CH-7, CB-7: the demo passes all its checks in less than 40 s, without error output."""
     began = time.monotonic()
     told = told_by_the_demo()  # as `make demo` does
     assert time.monotonic() - began < 40
@@ -31,12 +31,12 @@ def test_demo_keeps_every_promise():
 
 @pytest.mark.slow
 def test_demo_keeps_every_promise_in_threads():
-    """TH-3: with channels for threads the demo tells the same, and passes the same checks."""
+    """TH-3: with threaded channels, the demo shows the same scenes and passes the same checks."""
     assert "with plain grpc, " in told_by_the_demo("--threads")
 
 
 def told_by_the_demo(*arguments):
-    """Run the demo; return what it said, which holds all scenes, seven checks that passed, and no noise."""
+    """Run the demo; check that it shows all scenes, seven passed checks and no errors; return its output."""
     command = [sys.executable, "-W", "always::ResourceWarning", "-m", "grpc_backoff.cli", "demo", *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -49,7 +49,7 @@ def told_by_the_demo(*arguments):
 
 
 def test_beside_a_wheel(tmp_path):
-    """The demo runs on a library that is installed elsewhere, as `make wheel` has it; without h2, one line says so."""
+    """If h2 is not installed, the demo, run as in `make wheel`, prints one line that says what to install."""
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['h2'] = None")
     examples = Path(demo.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(examples.parent)])}
@@ -64,7 +64,7 @@ def test_beside_a_wheel(tmp_path):
     )
 
 
-# The judge. Scene n lasts from n to n + 1, counted from 0.
+# The judge. Scene n lasts from second n to second n + 1, counted from 0.
 
 
 def call(scene, *, worker=QUICK, ended=None, code=None):
@@ -103,7 +103,7 @@ def failing(judged):
 
 
 def test_judge_accepts_a_good_run():
-    """A run in which everything went as it should fails no check."""
+    """A run in which everything went right fails no check."""
     assert failing(run()) == []
 
 
@@ -126,5 +126,5 @@ def test_judge_finds_what_went_wrong(judged, claim):
 
 
 def test_judge_wants_recovery():
-    """A healthy scene without an answer fails, each by itself."""
+    """A healthy scene without an answer fails its own check."""
     assert len(failing(run(recovered_in=None))) == 2

@@ -1,4 +1,4 @@
-"""The scene in which a process is killed while it delivers."""
+"""The ledger example, in which a process is killed while it delivers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOOD = Outcome(submitted=60, arrived=60, twice=3, lost_attempts=5, unfinished=0)
 
 @pytest.mark.slow
 def test_nothing_is_lost():
-    """LG-6, LG-9: the scene plays through on SQLite, and holds."""
+    """LG-6, LG-9: the example runs on SQLite, and no order is lost."""
     done = subprocess.run(
         [sys.executable, "-m", "examples.ledger"],
         cwd=Path(__file__).parents[2],
@@ -27,12 +27,12 @@ def test_nothing_is_lost():
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "60 of 60 orders arrived, 0 are stuck" in done.stdout
-    assert done.stdout.splitlines()[-1] == "ok  nothing is lost"
+    assert done.stdout.splitlines()[-1] == "ok  no order was lost"
 
 
 @pytest.mark.parametrize("wrong", [{"arrived": 59}, {"unfinished": 1}, {"twice": 6}])
 def test_the_judge(wrong):
-    """LG-6: an order that is lost, stuck, or came twice without cause is seen."""
+    """LG-6: the judge rejects runs that lose an order, leave one stuck, or deliver one twice without a reason."""
     from dataclasses import replace
 
     assert GOOD.good

@@ -1,4 +1,4 @@
-"""The recorded demo: what is drawn, and the picture in the repository."""
+"""The recorded demo: its frames, and the picture in the repository."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEXT = PICTURE.read_text("utf-8")
 
 
 def test_frames():
-    """What was shown within a quarter of a second is one frame; the last one stays; nothing else is kept."""
+    """Output within a quarter of a second is one frame, the last frame is held, and all other data is dropped."""
     recorded = [
         {"version": 2, "width": 120, "height": 30, "timestamp": 1, "env": {"SHELL": "/bin/sh"}},
         [0.1, "o", "a"],
@@ -30,7 +30,7 @@ def test_frames():
 
 
 def test_the_picture_is_small_and_needs_nothing():
-    """It is loaded with the README: at most 300 kB, no script, no address of a machine or of another host."""
+    """The README loads the picture, which has at most 300 kB, no script, no local paths and no external address."""
     addresses = set(re.findall(r"https?://[^\"\s]+", TEXT))
 
     assert len(TEXT.encode()) <= 300_000
@@ -40,7 +40,7 @@ def test_the_picture_is_small_and_needs_nothing():
 
 
 def test_the_picture_shows_every_check():
-    """What was recorded is a demo that kept its promises."""
+    """The recorded demo passed its checks."""
     words = set(re.findall(r"<text[^>]*>([^<]+)</text>", TEXT))
 
     assert {"grpc_backoff.aio", "grpc.aio", "ok", "READY"} <= words

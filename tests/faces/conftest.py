@@ -1,40 +1,45 @@
-"""One text for both faces: which faces and which ways of calling a test runs with.
+"""Runs each test on both faces, the asyncio and the threaded API, and with every way of making a call.
 
-A test that takes `face` runs on plain grpc and on ours, one that takes `ours` on ours alone, one that takes `kind` also
-on ours with retries for every call. One that takes `way` beside it runs in every way that its face can make a call, one
-that takes `cancellable` in those whose calls can be cancelled.
+A test that takes `face` runs on plain grpc and on this library; one that takes `ours`, on this library only; and one
+that takes `kind`, also on this library with retries for every call. If it also takes `way`, it runs for every way in
+which the face can make a call. With `cancellable`, it runs for those ways whose calls can be cancelled, and with
+`sending`, for those that send a stream of requests.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
-from tests.faces.face import KINDS, AsyncioFace, ThreadedFace
+from tests.certificates import client_credentials, server_credentials
+from tests.faces.face import KINDS, RETRY, AsyncioFace, ThreadedFace
+from tests.faces.log import Log
+from tests.faces.tries import Tries
 from tests.sync.conftest import no_thread_is_left
 from tests.sync.service import place
 
 __all__ = ["no_thread_is_left"]
 
 FACES = {"asyncio": AsyncioFace, "threads": ThreadedFace}
+WAYS = {"way": "ways", "cancellable": "cancellable", "sending": "sending"}
 WHICH = {"face": ("plain", "ours"), "ours": ("ours",), "kind": tuple(KINDS)}
 
 
 def pytest_generate_tests(metafunc):
-    # Threads have nothing to do with a loop.
+    # Threaded channels do not use the event loop, so one kind of loop is enough for them.
     names = FACES if metafunc.config.getoption("--loop") == "asyncio" else ("asyncio",)
     for fixture in WHICH.keys() & set(metafunc.fixturenames):
-        ways = [each for each in ("way", "cancellable") if each in metafunc.fixturenames]
+        ways = [each for each in WAYS if each in metafunc.fixturenames]
         if not ways:
             rows = [((name, kind),) for name in names for kind in WHICH[fixture]]
         else:
-            attribute = {"way": "ways", "cancellable": "cancellable"}[ways[0]]
             rows = [
                 ((name, kind), way)
                 for name in names
                 for kind in WHICH[fixture]
-                for way in getattr(FACES[name], attribute)
+                for way in getattr(FACES[name], WAYS[ways[0]])
             ]
         ids = ["-".join((*row[0], *row[1:])) for row in rows]
         metafunc.parametrize([fixture, *ways], rows, ids=ids, indirect=[fixture])
@@ -60,15 +65,44 @@ ours = pytest.fixture(_face, name="ours")
 kind = pytest.fixture(_face, name="kind")
 
 
+@pytest.fixture(params=["fresh", "ready"])
+def phase(request):
+    """The channel's phase at the first call: fresh, where the call has to wait for a connection, or READY."""
+    return request.param
+
+
+@pytest.fixture
+def log():
+    """A listener that records events."""
+    return Log()
+
+
+@pytest.fixture
+def trying(ours, log):
+    """A function that runs a server with given behaviours, opens a retrying channel to it, and yields both."""
+
+    @contextlib.contextmanager
+    def opens(*behaviours, tls=False, threads=32, retry=RETRY, **how):
+        service = Tries(*behaviours)
+        how |= {"credentials": client_credentials()} if tls else {}
+        with (
+            place(service, server_credentials() if tls else None, threads=threads) as server,
+            ours.channel(server.target, retry=retry, listeners=[log.hear], **how) as channel,
+        ):
+            yield service, channel
+
+    return opens
+
+
 @pytest.fixture
 def server():
-    """A running server's place; its `target` is where it listens."""
+    """A running server on its own port; its address is `target`."""
     with place() as made:
         yield made
 
 
 @pytest.fixture
 def nowhere():
-    """A place whose server does not run yet."""
+    """A port on which no server has been started yet."""
     with place(up=False) as made:
         yield made

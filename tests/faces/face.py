@@ -1,14 +1,14 @@
-"""Both faces, and grpc's own beside them, as blocking code: what the tests of this room are written in.
+"""The asyncio and the threaded API, of this library and of plain grpc, behind one blocking interface for tests.
 
-A `Face` makes channels. A channel makes calls; each has one way of being made, and one `Outcome`. The asyncio faces run
-on an event loop in a thread of its own, on which their channels, calls and questions are; the threaded ones run where
-the test does.
+A face makes channels. A channel makes calls; each call is made in one way and has one `Outcome`. The asyncio faces run
+on an event loop in a separate thread, which also makes their calls. The threaded ones run in the thread of the test.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -20,16 +20,18 @@ from grpc._channel import _InactiveRpcError
 import grpc_backoff
 import grpc_backoff.aio
 from tests.echo import EchoStub, Message
+from tests.faces.interceptors import for_asyncio, for_threads
 from tests.faces.loops import LoopThread
 
 RETRY = "retry: 3, delay: 10ms"
 KINDS = {"plain": {}, "ours": {}, "retrying": {"retry": RETRY}}
+ARITIES = {"Unary": "unary_unary", "Down": "unary_stream", "Up": "stream_unary", "Both": "stream_stream"}
 REQUEST_STREAMS = {"Up", "Both"}
 RESPONSE_STREAMS = {"Down", "Both"}
 
 
 class Outcome(NamedTuple):
-    """How a call has ended: what it answered, its status, and what it raised."""
+    """How a call ended: its responses, its status and the error that it raised."""
 
     texts: list[str] | None
     code: grpc.StatusCode
@@ -38,17 +40,17 @@ class Outcome(NamedTuple):
 
 
 def answered(text):
-    """Return the outcome of a unary call with this answer."""
+    """Return the outcome of a successful unary call with this response."""
     return Outcome([text], grpc.StatusCode.OK, "")
 
 
 def failed(error):
-    """Return the outcome that an error tells of."""
+    """Return the outcome of a call that raised this error."""
     return Outcome(None, error.code(), error.details(), error)
 
 
 def send(worker, outcome):
-    """Send a worker the outcome that it waits for; return what it asks for next, None at its end."""
+    """Send a worker the outcome that it is waiting for; return its next request, or None if the worker has ended."""
     try:
         return worker.send(outcome)
     except StopIteration:
@@ -66,26 +68,69 @@ async def _all(running):
     return await asyncio.gather(*running)
 
 
-def method_of(stub, method, retry):
-    """Return a method of a stub, with a policy of its own if there is one."""
-    made = getattr(stub, method)
+def method_of(channel, method, retry, path):
+    """Return a method of the channel's stub, or one with another path; it has the policy `retry` if that is given."""
+    if path is None:
+        made = getattr(channel.stub, method)
+    else:
+        made = getattr(channel.calls, ARITIES[method])(path, Message.SerializeToString, Message.FromString)
     return made if retry is None else grpc_backoff.retrying(made, retry)
 
 
-def request_of(method, texts):
-    """Return what a method is called with: one request of all the texts, or one for each."""
-    if method in REQUEST_STREAMS:
-        return iter([Message(text=text) for text in texts])
-    return Message(text="".join(texts), count=1)
+def request_of(method, texts, stream):
+    """Return the argument for a call: one request with all texts, or an iterator with one request per text.
+
+    Instead of texts, there may be a message, which is sent unchanged, or a generator, whose items `stream` turns into
+    requests.
+    """
+    if isinstance(texts, Message):
+        return texts
+    if method not in REQUEST_STREAMS:
+        return Message(text="".join(texts), count=1)
+    return iter([Message(text=text) for text in texts]) if isinstance(texts, list | tuple) else stream(texts)
+
+
+async def asyncio_stream(steps):
+    """Yield a request for each text; for an event among the texts, wait until it is set."""
+    for step in steps:
+        if not isinstance(step, threading.Event):
+            yield Message(text=step)
+        else:
+            while not step.is_set():
+                await asyncio.sleep(0.002)
+
+
+def threaded_stream(steps):
+    """Yield a request for each text; for an event among the texts, wait until it is set."""
+    for step in steps:
+        if not isinstance(step, threading.Event):
+            yield Message(text=step)
+        else:
+            step.wait(20)
 
 
 class _Face:
+    """One API, of plain grpc or of this library, with everything that differs between the two APIs.
+
+    Attributes:
+        error: the type of call errors.
+        closed: the error that a call on a closed channel raises.
+        insecure: the error that call credentials cause on a plaintext connection.
+        at_close: the details of a call that was cancelled because its channel was closed.
+        broken: the code of a call whose request iterator raised an exception.
+        metadata: converts pairs to the type that interceptors use for metadata.
+        paths: convert a method's name to each type that interceptors may set; the first is the type that they receive.
+        ways: the ways of making calls.
+        cancellable: the ways whose calls can be cancelled.
+        sending: the ways that send a stream of requests.
+    """
+
     def __init__(self, kind):
         self.kind = kind
         self.ours = kind != "plain"
 
     def make(self, target, options=(), credentials=None, **how):
-        """Return a channel of this face's own module, with what its kind gives beside."""
+        """Return a channel of this library or of plain grpc, with the settings for this face's kind."""
         how |= KINDS[self.kind] if "retry" not in how else {}
         module = self.module if self.ours else self.plain
         if credentials is not None:
@@ -97,21 +142,26 @@ class _Face:
 
 
 class AsyncioFace(_Face):
-    """`grpc.aio`, and `grpc_backoff.aio` in its place."""
+    """The asyncio API: `grpc.aio` or `grpc_backoff.aio`."""
 
     name = "asyncio"
     plain, module, error = grpc.aio, grpc_backoff.aio, grpc.aio.AioRpcError
-    closed = grpc.aio.UsageError
+    closed = insecure = grpc.aio.UsageError
+    metadata = grpc.aio.Metadata
+    paths = (str.encode, str)
+    broken, at_close = grpc.StatusCode.CANCELLED, "Locally cancelled by application!"
     ways = ("Unary", "Down", "Up", "Both")
     cancellable = ways
+    sending = ("Up", "Both")
 
     def __init__(self, kind, factory):
         super().__init__(kind)
         self._loop = LoopThread(factory)
 
     @contextlib.contextmanager
-    def channel(self, target, options=(), **how):
-        """Have a channel, which is closed at the end."""
+    def channel(self, target, options=(), *, interceptors=(), **how):
+        """Open a channel with these interceptors (generator functions); close it at the end of the block."""
+        how["interceptors"] = [each for function in interceptors for each in for_asyncio(function)]
         made = AsyncioChannel(self._loop.do(self.make, target, options, **how), self._loop)
         try:
             yield made
@@ -119,7 +169,7 @@ class AsyncioFace(_Face):
             made.close()
 
     def close(self):
-        """End the loop; see to it that our channels have left no task on it (CB-10)."""
+        """Stop the loop; check that this library's channels have left no task on it (CB-10)."""
         try:
             if self.ours:
                 self._loop.run(_no_task_is_left())
@@ -128,51 +178,55 @@ class AsyncioFace(_Face):
 
 
 class ThreadedFace(_Face):
-    """`grpc`, and `grpc_backoff` in its place."""
+    """The threaded API: `grpc` or `grpc_backoff`."""
 
     name = "threads"
     plain, module, error = grpc, grpc_backoff, _InactiveRpcError
-    closed = ValueError
+    closed, insecure = ValueError, grpc.RpcError
+    metadata = staticmethod(lambda *pairs: pairs)
+    paths = (str,)
+    broken, at_close = grpc.StatusCode.UNKNOWN, "Channel closed!"
     ways = ("Unary", "Unary.with_call", "Unary.future", "Down", "Up", "Up.with_call", "Up.future", "Both")
     cancellable = ("Unary.future", "Down", "Up.future", "Both")
+    sending = ("Up", "Up.with_call", "Up.future", "Both")
 
     @contextlib.contextmanager
-    def channel(self, target, options=(), **how):
-        """Have a channel, which is closed at the end."""
-        made = ThreadedChannel(self.make(target, options, **how))
+    def channel(self, target, options=(), *, interceptors=(), **how):
+        """Open a channel with these interceptors (generator functions); close it at the end of the block."""
+        made = ThreadedChannel(self.make(target, options, **how), map(for_threads, interceptors))
         try:
             yield made
         finally:
             made.close()
 
     def close(self):
-        """Do nothing: there is nothing of its own."""
+        """Do nothing: this face has no resources to release."""
 
 
 class AsyncioChannel:
     def __init__(self, channel, loop):
-        self.own = channel
+        self.own = self.calls = channel
         self._loop = loop
-        self._stub = loop.do(EchoStub, channel)
+        self.stub = loop.do(EchoStub, channel)
 
-    def begin(self, way="Unary", texts=("a",), *, retry=None, **how):
-        """Make a call, by a policy of its own if there is one; it is on its way when this returns."""
-        make = method_of(self._stub, way, retry)
-        return AsyncioCall(self._loop.do(make, request_of(way, texts), **how), self._loop)
+    def begin(self, way="Unary", texts=("a",), *, retry=None, path=None, **how):
+        """Start a call, with the policy `retry` if that is given. The call is under way when this returns."""
+        make = method_of(self, way, retry, path)
+        return AsyncioCall(self._loop.do(make, request_of(way, texts, asyncio_stream), **how), self._loop)
 
     def unary(self, text="a", **how):
-        """Make a unary call; return its answer, or raise its error."""
+        """Make a unary call; return its response, or raise its error."""
 
         async def call():
-            return (await self._stub.Unary(Message(text=text), **how)).text
+            return (await self.stub.Unary(Message(text=text), **how)).text
 
         return self._loop.run(call(), 60)
 
     def start(self, workers):
-        """Let workers call at the same time; return a function that waits for their end.
+        """Run workers concurrently; return a function that waits until all of them have ended.
 
-        A worker is a generator. It yields a text and arguments to make a unary call, whose outcome it is sent, or a
-        number of seconds to sleep.
+        A worker is a generator. It yields a text and arguments to make a unary call, and is sent the outcome. To sleep,
+        it yields a number of seconds.
         """
         running = self._loop.do(lambda: [asyncio.ensure_future(self._work(worker)) for worker in workers])
         return lambda: self._loop.run(_all(running), 60)
@@ -189,12 +243,12 @@ class AsyncioChannel:
 
     async def _call(self, text, how):
         try:
-            return answered((await self._stub.Unary(Message(text=text), **how)).text)
+            return answered((await self.stub.Unary(Message(text=text), **how)).text)
         except grpc.RpcError as error:
             return failed(error)
 
     def ready(self):
-        """Ask for a connection, and return when it is there."""
+        """Ask for a connection; return when the channel is READY."""
         self._loop.run(self.own.channel_ready())
 
     def close(self):
@@ -202,14 +256,15 @@ class AsyncioChannel:
 
 
 class ThreadedChannel:
-    def __init__(self, channel):
+    def __init__(self, channel, interceptors):
         self.own = channel
-        self._stub = EchoStub(channel)
+        self.calls = grpc.intercept_channel(channel, *interceptors)
+        self.stub = EchoStub(self.calls)
 
-    def begin(self, way="Unary", texts=("a",), *, retry=None, **how):
-        """Make a call, by a policy of its own if there is one; a blocking one is made in a thread of its own."""
+    def begin(self, way="Unary", texts=("a",), *, retry=None, path=None, **how):
+        """Start a call, with the policy `retry` if that is given. A blocking call runs in a separate thread."""
         method, _, style = way.partition(".")
-        make, request = method_of(self._stub, method, retry), request_of(method, texts)
+        make, request = method_of(self, method, retry, path), request_of(method, texts, threaded_stream)
         if style == "future":
             return ThreadedCall(make.future(request, **how), lambda call, within: [call.result(within).text])
         if method in RESPONSE_STREAMS:
@@ -217,11 +272,11 @@ class ThreadedChannel:
         return BlockingCall(make.with_call if style else make, request, how)
 
     def unary(self, text="a", **how):
-        """Make a unary call; return its answer, or raise its error."""
-        return self._stub.Unary(Message(text=text), **how).text
+        """Make a unary call; return its response, or raise its error."""
+        return self.stub.Unary(Message(text=text), **how).text
 
     def start(self, workers):
-        """Let workers call at the same time; see `AsyncioChannel.start`."""
+        """Run workers concurrently; see `AsyncioChannel.start`."""
         pool = ThreadPoolExecutor(len(workers))
         running = [pool.submit(self._work, worker) for worker in workers]
         pool.shutdown(wait=False)
@@ -244,7 +299,7 @@ class ThreadedChannel:
             return failed(error)
 
     def ready(self):
-        """Ask for a connection, and return when it is there."""
+        """Ask for a connection; return when the channel is READY."""
         grpc.channel_ready_future(self.own).result(20)
 
     def close(self):
@@ -262,15 +317,22 @@ class AsyncioCall:
     def cancel(self):
         return self._loop.do(self._call.cancel)
 
+    def cancelled(self):
+        return self._call.cancelled()
+
     def remaining(self):
         return self._loop.do(self._call.time_remaining)
 
+    def add_done_callback(self, function):
+        """Call the function when the call ends, with True if grpc passed this very call object to its callback."""
+        self._loop.do(self._call.add_done_callback, lambda ended: function(ended is self._call))
+
     def metadata(self, which):
-        """Return the server's metadata, initial or trailing."""
+        """Return the server's initial or trailing metadata; `which` is "initial" or "trailing"."""
         return list(map(tuple, self._loop.run(getattr(self._call, f"{which}_metadata")())))
 
     def read(self):
-        """Return the text of the next response of a stream."""
+        """Return the text of a stream's next response."""
 
         async def read():
             return (await anext(aiter(self._call))).text
@@ -278,7 +340,7 @@ class AsyncioCall:
         return self._loop.run(read())
 
     def outcome(self, within=20):
-        """Wait for the end, and say what it was."""
+        """Wait for the end of the call; return its outcome."""
         return self._loop.run(self._outcome(), within)
 
     async def _outcome(self):
@@ -301,18 +363,23 @@ class ThreadedCall:
         self._answers = read
         self.done = call.done
         self.cancel = call.cancel
+        self.cancelled = call.cancelled
         self.remaining = call.time_remaining
 
+    def add_done_callback(self, function):
+        """Call the function when the call ends, with True if grpc passed this very call object to its callback."""
+        self._call.add_done_callback(lambda ended: function(ended is self._call))
+
     def read(self):
-        """Return the text of the next response of a stream."""
+        """Return the text of a stream's next response."""
         return next(self._call).text
 
     def metadata(self, which):
-        """Return the server's metadata, initial or trailing."""
+        """Return the server's initial or trailing metadata; `which` is "initial" or "trailing"."""
         return list(map(tuple, getattr(self._call, f"{which}_metadata")()))
 
     def outcome(self, within=20):
-        """Wait for the end, and say what it was."""
+        """Wait for the end of the call; return its outcome."""
         texts = error = None
         try:
             texts = self._answers(self._call, within)
@@ -322,7 +389,7 @@ class ThreadedCall:
 
 
 class BlockingCall:
-    """A call in a thread of its own, which it blocks. Nobody can cancel it."""
+    """A blocking call in a separate thread. It cannot be cancelled."""
 
     def __init__(self, make, request, how):
         pool = ThreadPoolExecutor(1)
@@ -331,10 +398,11 @@ class BlockingCall:
         self.done = self._future.done
 
     def outcome(self, within=20):
-        """Wait for the end, and say what it was."""
+        """Wait for the end of the call; return its outcome."""
         error = self._future.exception(within)
         if isinstance(error, grpc.RpcError):
             return failed(error)
         answer = self._future.result()
         response, call = answer if isinstance(answer, tuple) else (answer, None)
-        return Outcome([response.text], grpc.StatusCode.OK, call.details() if call else "")
+        code, details = (call.code(), call.details()) if call else (grpc.StatusCode.OK, "")
+        return Outcome([response.text], code, details)

@@ -1,4 +1,4 @@
-"""The events of a channel, and waiting for them."""
+"""A listener that records a channel's events and can wait for them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from tests.sync.service import until
 
 
 class Log(list):
-    """A listener that keeps what it hears."""
+    """A listener that keeps the events that it receives, as a list."""
 
     def __init__(self):
         super().__init__()
         self.hear = self.append
 
     def of(self, kind):
-        """Return the events of one kind."""
+        """Return the events of one type."""
         return [event for event in self if isinstance(event, kind)]
 
     def gaps(self):
-        """Return the seconds from each attempt's start to the next one's."""
+        """Return the gaps in seconds: the time from the start of each attempt to the start of the next."""
         starts = [event.at for event in self.of(AttemptStarted)]
         return [after - before for before, after in itertools.pairwise(starts)]
 
     def until(self, kind, count=1):
-        """Wait until there are so many of a kind; return the last of them."""
+        """Wait for this many events of one type; return the last of them."""
         until(lambda: len(self.of(kind)) >= count)
         return self.of(kind)[count - 1]

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for blocking code that needs one."""
+"""An event loop in a separate thread, for blocking code that needs one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 
 class LoopThread:
-    """Runs coroutines and functions on an event loop of its own, one after the other, until it is closed."""
+    """Runs coroutines and functions, one at a time, on an event loop in a separate thread."""
 
     def __init__(self, factory=asyncio.new_event_loop):
         ready = threading.Event()
@@ -25,11 +25,11 @@ class LoopThread:
         await self._closed.wait()
 
     def run(self, work, within=20):
-        """Return what a coroutine returns."""
+        """Run a coroutine on the loop; return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(within)
 
     def do(self, function, *args, **how):
-        """Return what a function returns that is called on the loop."""
+        """Call a function on the loop; return its result."""
 
         async def work():
             return function(*args, **how)

@@ -1,4 +1,4 @@
-"""CB-7: a peer that sends SETTINGS and hangs up, under callers that call again as fast as they can. Takes real time."""
+"""CB-7: sixteen callers make calls in a tight loop; the peer sends SETTINGS and hangs up. Runs in real time."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ SERVICE_CONFIG = [("grpc.service_config", json.dumps({"methodConfig": [{"name": 
 
 
 def calls(end, codes):
-    """Call until this moment; count the outcomes."""
+    """Make calls in a loop until the time `end`, and count their status codes in `codes`."""
     while time.monotonic() < end:
         outcome = yield "a", {"timeout": 3}
         codes[outcome.code] += 1
 
 
 def flooded(face, lives, initial, seconds, options=(), **how):
-    """Let sixteen callers flood such a peer; return how often it was dialled in that time, and by how many starts."""
+    """Flood a peer, which closes each connection after `lives` seconds, with calls for `seconds` seconds.
+
+    Return the number of connections that the peer accepted, and the number of attempts, in that time.
+    """
     log, codes = Log(), Counter()
     options = [("grpc.initial_reconnect_backoff_ms", round(initial * 1000)), *options]
     with front(settings_then_close(lives)) as peer:
@@ -48,7 +51,7 @@ def flooded(face, lives, initial, seconds, options=(), **how):
 
 
 def check(flood, starts, connections):
-    """See to it that there were no more starts than that; on a busy machine the core may redial between two looks."""
+    """Check the number of attempts, and the number of connections, some of which may be the core's redials."""
     dialled, started = flood
     assert 2 <= started <= starts
     assert dialled <= connections
@@ -56,20 +59,20 @@ def check(flood, starts, connections):
 
 @pytest.mark.parametrize("lives", [0.0, 0.001])
 def test_two_seconds(ours, lives):
-    """CB-7: at most one start per INITIAL_BACKOFF plus one; connections above that are redials of the core's."""
+    """CB-7: there is at most one start per INITIAL_BACKOFF, plus one; any other connections are redials by the core."""
     check(flooded(ours, lives, 0.5, 2.0), 5, 10)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lives", [0.0, 0.02])
 def test_ten_seconds(ours, lives):
-    """CB-7: the same in ten seconds of the defaults: at most 11 starts, and 16 connections."""
+    """CB-7: in ten seconds with the default policy there are at most 11 starts and 16 connections."""
     check(flooded(ours, lives, 1.0, 10.0), 11, 16)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["argument", "service config"])
 def test_retries_do_not_make_the_core_dial(ours, source):
-    """CB-7, RT-10: nor do calls with a policy, each of which is made five times, make it dial."""
+    """CB-7, RT-10: retries, whether from `retry` or from a service config, do not multiply the core's redials."""
     how = {"retry": RETRY} if source == "argument" else {"options": SERVICE_CONFIG}
     check(flooded(ours, 0.02, 1.0, 5.0, **how), 6, 9)

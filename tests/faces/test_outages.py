@@ -1,6 +1,6 @@
-"""CB-3 to CB-7, CH-7: both faces against servers that fail, each in its own way, on real sockets and in real time.
+"""CB-3 to CB-7, CH-7: both APIs against servers that fail in various ways, on real sockets and in real time.
 
-Durations are small and the slack is generous: a machine with two busy cores must not make the difference.
+Durations are short and tolerances generous, so the tests pass on a busy machine with two cores.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FAST = [
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.min_reconnect_backoff_ms", 1000),
 ]
-BUSY = 0.5  # how late a busy machine may be
+BUSY = 0.5  # seconds; the lateness of a busy machine
 WAITS = {"wait_for_ready": True, "timeout": 60}
 
 
@@ -40,7 +40,7 @@ def opened(face, target, log, options=FAST, **how):
 
 @pytest.mark.parametrize("behaviour", [None, accept_close, accept_reset, http1_answer])
 def test_failing_at_once(ours, behaviour):
-    """CB-4, CB-6: refused, closed, reset or answered in HTTP/1.1: never READY, and the starts keep the schedule."""
+    """CB-4, CB-6: refused, closed, reset and HTTP/1.1 connections never become READY, and are redialled on schedule."""
     log = Log()
     with front(behaviour or silent) as peer, opened(ours, peer.target, log) as channel:
         if behaviour is None:
@@ -50,14 +50,15 @@ def test_failing_at_once(ours, behaviour):
         assert not call.done()
         call.cancel()
         if behaviour is not None:
-            assert len(peer.visits) <= len(log.of(AttemptStarted))
+            visits = len(peer.visits)
+            until(lambda: len(log.of(AttemptStarted)) >= visits)  # on a threaded channel, a thread delivers the events
     assert not log.of(Connected)
     for gap, nominal in zip(log.gaps(), (0.2, 0.32, 0.512), strict=False):
         assert 0.8 * nominal - 0.01 <= gap <= 1.2 * nominal + BUSY
 
 
 def test_silent_peer(ours):
-    """CB-3, CB-6: the limit is kept, the socket is gone within 250 ms of it, never READY, and the backoff grows."""
+    """CB-3, CB-6: an attempt to connect to a silent peer ends at its limit, and its socket is closed within 250 ms."""
     log = Log()
     options = [*FAST[:1], ("grpc.max_reconnect_backoff_ms", 4000), ("grpc.min_reconnect_backoff_ms", 600)]
     with front(silent) as peer, opened(ours, peer.target, log, options) as channel:
@@ -69,21 +70,23 @@ def test_silent_peer(ours):
             assert failed.failure.stage is Stage.SETTINGS
         for started, visit in zip(log.of(AttemptStarted)[:5], peer.visits, strict=False):
             assert visit.ended is not None
-            lasted = visit.ended - started.at  # by the client's clock: a busy front accepts late
+            lasted = visit.ended - started.at  # on the client's clock, because a busy front accepts late
             assert started.limit - 0.05 <= lasted <= started.limit + 0.25 + BUSY
-        assert len(log.of(AttemptStarted)) - len(peer.visits) in (0, 1), "the last one may be on its way"
+        visits = len(peer.visits)
+        until(lambda: len(log.of(AttemptStarted)) >= visits)  # on a threaded channel, a thread delivers the events
+        assert len(log.of(AttemptStarted)) <= visits + 1, "the last one may be on its way"
         assert log.of(AttemptStarted)[5].limit > 1.5, "backoff outgrew the timeout, and the limit with it"
 
 
 def test_settings_late_but_in_time(ours, server):
-    """CB-6: READY comes with SETTINGS and not before, and the backoff is back at INITIAL."""
+    """CB-6: a channel is READY when SETTINGS arrive, not before, and its backoff is then reset to INITIAL_BACKOFF."""
     log = Log()
     with front(accept_close, server.port) as peer, opened(ours, peer.target, log) as channel:
         call = channel.begin(**WAITS)
         log.until(AttemptFailed, 3)
         peer.behave(slow_settings(0.5))
         assert call.outcome().code is CODE.OK
-        assert log.of(Connected)[0].took >= 0.45
+        assert log.until(Connected).took >= 0.45
         time.sleep(0.3)
         peer.behave(accept_close)
         peer.break_all()
@@ -96,7 +99,7 @@ def test_settings_late_but_in_time(ours, server):
 
 
 def test_tls_to_plaintext_and_back(ours, server):
-    """CB-6, CH-8: speaking TLS to a plaintext port, or the reverse, fails by schedule, and says where."""
+    """CB-6, CH-8: attempts fail on schedule if only one side uses TLS, and failed handshakes have the stage `tls`."""
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     pems = certificate.private_key_pem.bytes(), certificate.cert_chain_pems[0].bytes()
@@ -119,7 +122,7 @@ def test_tls_to_plaintext_and_back(ours, server):
 
 
 def test_an_outage(face, server):
-    """CH-3, CH-7: a broken connection fails what runs; what waits is answered when the server is back."""
+    """CH-3, CH-7: a lost connection fails running calls; pending calls are answered when the server is up again."""
     with front(healthy, server.port) as peer, face.channel(peer.target, FAST) as channel:
         for _ in range(2):
             assert channel.unary("hello", wait_for_ready=True, timeout=20) == "hello"
@@ -128,7 +131,7 @@ def test_an_outage(face, server):
             peer.refuse()
             peer.break_all()
             assert stream.outcome().code is CODE.UNAVAILABLE
-            # Not before the loss is known: a call that enters the old connection as it breaks fails with it (CH-7).
+            # Wait until the loss is noticed: a call that is assigned to the breaking connection fails with it (CH-7).
             until(lambda: "failed to connect to all addresses" in channel.begin(timeout=20).outcome().details)
             waiting = channel.begin("Down", ["hello"], **WAITS)
             assert "failed to connect to all addresses" in channel.begin(timeout=20).outcome().details
@@ -138,7 +141,7 @@ def test_an_outage(face, server):
 
 
 def test_reset(ours, server):
-    """CB-9: a sleeping channel dials at once, whoever asks, and however often; after `close` nothing happens."""
+    """CB-9: several resets make a sleeping channel dial once, immediately; a reset after `close()` does nothing."""
     log = Log()
     options = [("grpc.initial_reconnect_backoff_ms", 60_000), ("grpc.max_reconnect_backoff_ms", 60_000)]
     with front(accept_close, server.port) as peer, opened(ours, peer.target, log, options) as channel:

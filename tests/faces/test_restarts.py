@@ -1,4 +1,4 @@
-"""Many restarts under many workers: nothing is lost, nothing runs twice, nothing is left."""
+"""Many restarts under many workers: no call is lost or executed twice, and no resources leak."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLACK = {"threads": 2, "descriptors": 8}
 
 
 class Workers:
-    """Fifty callers, half of which wait for READY; every call has a text of its own."""
+    """Fifty workers that make calls in a loop. Half of the calls are wait-for-ready; each request has a unique text."""
 
     def __init__(self, channel):
         self.outcomes = Counter()
@@ -46,7 +46,7 @@ class Workers:
                 yield 0.002
 
     def cycle(self, peer, times):
-        """Break off so often, each time after some answers."""
+        """Break and restore the connection this many times, each time after 20 more answers."""
         for _ in range(times):
             self.answered(20)
             peer.refuse()
@@ -72,7 +72,7 @@ def resources():
 
 
 def back_to(before):
-    """Wait until no more is in use than before; the front and the core take a moment to let go of what was closed."""
+    """Wait until resource usage is back to its old level; the front and the core take a moment to release resources."""
     end = time.monotonic() + 20
     while any((now := resources())[name] > before[name] + SLACK[name] for name in before):
         assert time.monotonic() < end, (before, now)
@@ -82,9 +82,9 @@ def back_to(before):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_two_hundred_restarts_under_fifty_workers(ours):
-    """CH-2, CH-7: no hung call, no call executed twice, and as many threads and descriptors as before.
+    """CH-2, CH-7: over 200 restarts, no call hangs or runs twice, and no threads, descriptors or memory are leaked.
 
-    Takes up to half a minute of real time: it goes as fast as the calls are answered.
+    Takes up to half a minute of real time, depending on how fast calls are answered.
     """
     with (
         place(Echo(), threads=WORKERS) as server,
@@ -109,7 +109,7 @@ def test_two_hundred_restarts_under_fifty_workers(ours):
 
 
 def test_closed_channels_leave_nothing(ours):
-    """CB-10, TH-5: three hundred channels that called, failed and were closed leave no thread or descriptor."""
+    """CB-10, TH-5: three hundred channels that are used and closed leave no threads or descriptors behind."""
     with place() as server, place(up=False) as dead:
 
         def use(target):

@@ -1,8 +1,8 @@
-"""RT-1 to RT-10: retried calls of both faces, made in every way: how often, when, with what, and what they end with.
+"""RT-1 to RT-10: retried calls on both APIs, however they are made: attempts, waits, metadata and outcomes.
 
-Here stands what only a wire can show; which attempt follows on what, and when, is held by the pure tests of the machine
-(`tests/calls`). Waits are real time and short. What is compared are the waits that the channel announces; a slow
-machine only makes the tests slower.
+These tests cover what can only be seen on the wire. The pure tests of the state machine (`tests/calls`) cover which
+attempts follow which outcomes, and when. Waits are short and in real time. The tests compare the waits that the channel
+reports, so a slow machine only makes the tests slower.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ from grpc_backoff import (
 )
 from grpc_backoff.policy.checks import STATUS_CODES
 from tests.aio.retry_service import HANG, Chance, Say, retried
+from tests.echo import Message
 from tests.faces.log import Log
-from tests.sync.service import Echo, place, until
+from tests.faces.tries import fails
+from tests.faces.wire import counting
+from tests.sync.service import Echo, front, place, until
 
 CODE = grpc.StatusCode
 DOWN = Say()
@@ -42,7 +45,7 @@ QUICK = "retry: 3, delay: 1ms"
 
 
 class Scripted(Echo):
-    """Answers each attempt, of whichever call, with what comes next in a script, and those behind it with OK."""
+    """Answers each attempt with the next entry of a script, and with OK after the script's end."""
 
     def __init__(self):
         super().__init__()
@@ -69,13 +72,8 @@ def server():
 
 
 @pytest.fixture
-def log():
-    return Log()
-
-
-@pytest.fixture
 def opened(ours, server, log):
-    """Return a function that opens a channel to the server with a policy."""
+    """Return a function that opens a channel to the server with a given policy."""
 
     def open_channel(retry, **how):
         return ours.channel(server.target, listeners=[log.hear], retry=retry, **how)
@@ -92,12 +90,12 @@ def attempts(server):
     return len(server.servicer.got)
 
 
-# How often (RT-1), and after which codes (RT-2).
+# The number of attempts (RT-1) and the retryable codes (RT-2).
 
 
 @pytest.mark.parametrize("retry", [None, {}, {"echo.v1.Echo/Other": "standard"}, "retry: 0", "max_attempts: 1"])
 def test_off_unless_asked_for(opened, ours, server, log, retry):
-    """RT-1: nothing is retried without a policy that says so, and the error is grpc's own."""
+    """RT-1: a call is not retried unless a policy says so, and its error is then grpc's own."""
     with opened(retry) as channel:
         script(server, *[DOWN] * 9)
         error = channel.begin().outcome().error
@@ -108,7 +106,7 @@ def test_off_unless_asked_for(opened, ours, server, log, retry):
 
 
 def test_retried(opened, way, server, log):
-    """RT-2, RT-10: an attempt that fails is made again, with the same requests, and says which it is."""
+    """RT-2, RT-10: a retry repeats the same requests, and sends the number of earlier attempts."""
     with opened(QUICK) as channel:
         script(server, DOWN, DOWN)
         assert channel.begin(way).outcome().texts == ["a"]
@@ -121,9 +119,51 @@ def test_retried(opened, way, server, log):
     assert len({event.call_id for event in events}) == 1
 
 
+def test_metadata_of_each_attempt(opened, ours, way, server):
+    """RT-10: each attempt sends the caller's metadata in order, with duplicates; a retry also sends its number."""
+    mine = (("mine", "1"), ("mine", "2"), ("mine-bin", b"\x00\xff"))
+    with opened(QUICK) as channel:
+        script(server, *[DOWN] * 3)
+        assert channel.begin(way, metadata=mine).outcome().texts == ["a"]
+        script(server, *[DOWN] * 3)
+        channel.begin(way, metadata=ours.metadata(*mine, ("grpc-previous-rpc-attempts", "77"))).outcome()
+    for pairs in server.servicer.pairs:
+        assert [pair for pair in pairs if pair[0].startswith("mine")] == list(mine)
+    previous = [metadata.get("grpc-previous-rpc-attempts") for metadata in server.servicer.metadata]
+    assert previous[:4] == [None, "1", "2", "3"]
+    assert previous[5:] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip])
+@pytest.mark.parametrize("method", ["Unary", "Down"])
+def test_compression_of_each_attempt(ours, server, method, compression):
+    """CH-1: the call's compression applies to every attempt."""
+    text, sent = "a" * 50_000, []
+    script(server, DOWN, DOWN)
+    with front(counting(sent), server.port) as peer, ours.channel(peer.target, retry=QUICK) as channel:
+        assert channel.begin(method, [text], compression=compression).outcome().texts == [text]
+    assert attempts(server) == 3
+    assert (sum(sent) < 50_000) == (compression is not None)
+    assert (sum(sent) > 150_000) == (compression is None)
+
+
+@pytest.mark.parametrize("method", ["Unary", "Down"])
+def test_metadata_and_request_are_those_of_the_call(trying, log, method):
+    """CH-1: changing the request or the metadata after the call was made affects none of its attempts."""
+    request, metadata = Message(text="before", count=1), [("mine", "before")]
+    with trying(fails(1), fails(1), retry="retry: 2, delay: 50ms, jitter: none") as (service, channel):
+        call = channel.begin(method, request, metadata=metadata)
+        log.until(CallRetried)
+        request.text = "after"
+        metadata[0] = ("mine", "after")
+        assert call.outcome().texts == ["before"]
+    assert service.got == [["before"]] * 3
+    assert [sent["mine"] for sent in service.metadata] == ["before"] * 3
+
+
 @pytest.mark.parametrize("retry", ["retry: 8, delay: 1ms", "max_attempts: 9"])
 def test_more_than_the_core_makes(opened, server, log, retry):
-    """RT-1: there are as many attempts as the policy says, and not gRPC's five; each end is told once."""
+    """RT-1: a call makes as many attempts as its policy allows, even more than gRPC's five, and ends with one event."""
     with opened(retry) as channel:
         script(server, *[DOWN] * 9)
         error = channel.begin().outcome().error
@@ -140,7 +180,7 @@ def test_more_than_the_core_makes(opened, server, log, retry):
 
 @pytest.mark.parametrize("code", STATUS_CODES)
 def test_codes(opened, ours, server, log, code):
-    """RT-2: UNAVAILABLE and RESOURCE_EXHAUSTED are retried and no other, unless the policy lists it."""
+    """RT-2: only UNAVAILABLE and RESOURCE_EXHAUSTED are retried, unless the policy lists other codes."""
     said = Say(CODE[code], "because")
     with opened("retry: 1, delay: 1ms") as channel:
         script(server, said)
@@ -159,7 +199,7 @@ def test_codes(opened, ours, server, log, code):
 
 
 def test_schedule(opened, server, log):
-    """RT-1, CB-11: the waits are the policy's, drawn from the channel's own generator."""
+    """RT-1, CB-11: the waits follow the policy, with jitter from the channel's own random generator."""
     policy = retried("retry: 3, delay: 20ms, backoff: exponential, jitter: full")
     with opened(policy, rng=Chance(0.5)) as channel:
         script(server, *[DOWN] * 3)
@@ -171,7 +211,7 @@ def test_schedule(opened, server, log):
     assert {event.source for event in log.of(CallRetried)} == {WaitSource.SCHEDULE}
 
 
-# The server's word (RT-3).
+# Server hints (RT-3).
 
 
 def pushback(value, code=CODE.UNAVAILABLE):
@@ -179,7 +219,7 @@ def pushback(value, code=CODE.UNAVAILABLE):
 
 
 def rich(*messages):
-    """Return a status with these details, as a server puts it into its trailers."""
+    """Return an error with these messages as a rich status in its trailing metadata."""
     status = Status(code=14, message="not now")
     for message in messages:
         status.details.append(Any())
@@ -212,12 +252,12 @@ HINTS = {
     "initial metadata": (Say(initial=(("retry-after", "0"),)), 0.02, RETRY_AFTER),
     "nothing that can be read": (retry_after("soon"), 0.01, WaitSource.SCHEDULE),
 }
-"""How hints get from the server to the schedule; `tests/calls/test_server_hint.py` has all that they can be."""
+"""Hints, each with its wait and source; `tests/calls/test_server_hint.py` covers all possible hints."""
 
 
 @pytest.mark.parametrize(("said", "wait", "source"), HINTS.values(), ids=HINTS)
 def test_the_server_says_when(opened, server, log, said, wait, source):
-    """RT-3: pushback to the millisecond, RetryInfo and retry-after with jitter of the channel's own generator."""
+    """RT-3: a pushback sets the exact wait; RetryInfo and `retry-after` add jitter from the channel's generator."""
     with opened(SCHEDULE, rng=Chance(0.5)) as channel:
         script(server, said)
         began = time.monotonic()
@@ -230,14 +270,14 @@ def test_the_server_says_when(opened, server, log, said, wait, source):
 
 @pytest.mark.parametrize("value", ["-1", "abc"])
 def test_the_server_wants_no_retry(opened, server, log, value):
-    """RT-3: a pushback below 0 or unreadable stops the call, and the error says that the server did."""
+    """RT-3: a negative or malformed pushback ends the call, and its error says that the server asked for no retry."""
     with opened(SCHEDULE) as channel:
         script(server, pushback(value))
         error = channel.begin().outcome().error
         until(lambda: log.of(CallExhausted))
     assert attempts(server) == error.attempts == 1
     assert error.reason is log.of(CallExhausted)[0].reason is Reason.STOPPED
-    assert error.details().startswith("not now; gave up: the server asked for no retry (1 attempt in ")
+    assert error.details().startswith("not now; gave up: the server asked the client not to retry (1 attempt in ")
     assert error.details().endswith(" s)")
 
 
@@ -251,7 +291,7 @@ ABSURD = {
 
 @pytest.mark.parametrize("said", ABSURD.values(), ids=ABSURD)
 def test_absurd_waits(opened, server, log, said):
-    """RT-3: `max_server_delay` caps what the server asks for; past the deadline the call fails at once and says so."""
+    """RT-3: `max_server_delay` caps a server's hint; otherwise a hint beyond the deadline fails the call at once."""
     with opened("retry: 1, delay: 1ms, max_server_delay: 30ms, server_delay_jitter: 0") as channel:
         script(server, said)
         assert channel.begin().outcome().texts == ["a"]
@@ -261,10 +301,12 @@ def test_absurd_waits(opened, server, log, said):
     assert event.server_delay > 80_000
     with opened(retried("retry: 1, delay: 1ms", server_delay_jitter=0.0)) as channel:
         script(server, said, said)
-        error = channel.begin(timeout=3600).outcome().error  # `outcome` does not wait that long
+        error = channel.begin(timeout=3600).outcome().error  # `outcome` gives up after 20 s
     assert (error.code(), error.attempts, error.reason) == (CODE.UNAVAILABLE, 1, Reason.DEADLINE)
     source = next(source for source in (PUSHBACK, RETRY_INFO, RETRY_AFTER) if source.value in error.details())
-    assert error.details().startswith("not now; gave up: the deadline leaves no time for another (1 attempt in ")
+    assert error.details().startswith(
+        "not now; gave up: the deadline leaves no time for another attempt (1 attempt in "
+    )
     assert f"; the server's {source.value} asks for a wait of " in error.details()
     assert error.details().endswith("e+03 s are left)")
     assert len(log.of(CallRetried)) == 1
@@ -272,7 +314,7 @@ def test_absurd_waits(opened, server, log, said):
 
 @pytest.mark.parametrize("said", [retry_after("9999999999"), pushback("2147483647"), pushback("86400001")])
 def test_an_absurd_wait_without_a_deadline(opened, server, log, said):
-    """RT-3: where nothing bounds it, what nobody can have meant is passed over, and the schedule holds."""
+    """RT-3: with neither a deadline nor `max_server_delay`, the schedule replaces a hint of more than a day."""
     with opened("retry: 1, delay: 1ms") as channel:
         script(server, said)
         assert channel.begin().outcome().texts == ["a"]
@@ -282,7 +324,7 @@ def test_an_absurd_wait_without_a_deadline(opened, server, log, said):
 
 
 def test_a_date_to_come(opened, server, log):
-    """RT-3: the wait is counted from the wall clock, here a minute of it."""
+    """RT-3: a date in `retry-after` is compared with the wall clock; in this test it is a minute ahead."""
     with opened(retried("retry: 1, delay: 1ms", server_delay_jitter=0.0)) as channel:
         script(server, retry_after(date(60)))
         call = channel.begin("Down")
@@ -292,7 +334,7 @@ def test_a_date_to_come(opened, server, log):
 
 @pytest.mark.parametrize("said", [pushback("86400000"), DOWN], ids=["pushback", "schedule"])
 def test_cancelled_between_two_attempts(opened, cancellable, server, log, said):
-    """RT-3, TH-3: a wait is kept, be it a day, and can be cancelled."""
+    """RT-3, TH-3: a call waits as long as the server or the schedule says, even a day, but can be cancelled."""
     with opened("retry: 1, delay: 60s") as channel:
         script(server, said)
         call = channel.begin(cancellable)
@@ -303,7 +345,7 @@ def test_cancelled_between_two_attempts(opened, cancellable, server, log, said):
 
 
 def test_closed_between_two_attempts(opened, way, server, log):
-    """CB-10: calls that sleep between two attempts end with the close."""
+    """CB-10: closing the channel cancels calls that are waiting between two attempts."""
     with opened("retry: 3, delay: 60s") as channel:
         script(server, DOWN)
         call = channel.begin(way)
@@ -312,11 +354,11 @@ def test_closed_between_two_attempts(opened, way, server, log):
         assert call.outcome().code is CODE.CANCELLED
 
 
-# The end of it (RT-6).
+# Giving up (RT-6).
 
 
 def test_exhausted(opened, ours, way, server, log):
-    """RT-6: code, details and metadata of the last attempt, with the number of attempts and the time; one event."""
+    """RT-6: the error has the last attempt's code, details and metadata, the number of attempts, and the time taken."""
     last = Say(CODE.RESOURCE_EXHAUSTED, "quota", trailing=(("last", "2"), ("last-bin", b"\xfe\x00")))
     with opened("retry: 2, delay: 30ms") as channel:
         script(server, DOWN, DOWN, last)
@@ -337,7 +379,7 @@ def test_exhausted(opened, ours, way, server, log):
 
 
 def test_exhausted_without_words(opened, server):
-    """RT-6: where the server says nothing, the account stands alone."""
+    """RT-6: if the server sends no details, the error's details begin with why there was no further attempt."""
     with opened("retry: 1, delay: 1ms") as channel:
         script(server, *[Say(details="")] * 2)
         outcome = channel.begin().outcome()
@@ -346,7 +388,7 @@ def test_exhausted_without_words(opened, server):
 
 @pytest.mark.parametrize("again", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
 def test_exhausted_survives_copies(opened, server, again):
-    """RT-6: the error can be pickled and copied, with its account."""
+    """RT-6: the error can be pickled and copied, with all its attributes."""
     with opened("retry: 1, delay: 1ms") as channel:
         script(server, *[Say(trailing=(("last-bin", b"\xfe\x00"),))] * 2)
         error = channel.begin().outcome().error
@@ -359,7 +401,7 @@ def test_exhausted_survives_copies(opened, server, again):
 
 
 def test_no_connection_is_retried(ours, way, nowhere):
-    """RT-2, RT-6, CH-4: a call without a connection is UNAVAILABLE, is tried again, and its end still says why."""
+    """RT-2, RT-6, CH-4: a call without a connection is retried as UNAVAILABLE; its final error still says why."""
     with ours.channel(nowhere.target, retry="retry: 3, delay: 10ms") as channel:
         error = channel.begin(way).outcome().error
     assert (error.code(), error.attempts) == (CODE.UNAVAILABLE, 4)
@@ -369,23 +411,25 @@ def test_no_connection_is_retried(ours, way, nowhere):
     assert error.__cause__.status.last_error is not None
 
 
-# Time (RT-7).
+# Timeouts and deadlines (RT-7).
 
 
 def test_time_for_each_attempt(opened, way, server, log):
-    """RT-7: an attempt that takes too long is ended and made again; the server is told each time how long it has."""
+    """RT-7: the policy's `timeout` is sent to the server; an attempt that exceeds it is cancelled there and retried."""
     with opened("retry: 3, delay: 1ms, timeout: 500ms") as channel:
         script(server, HANG)
         assert channel.begin(way, timeout=60).outcome().texts == ["a"]
         until(lambda: log.of(CallSucceeded))
+    assert server.servicer.cancelled.wait(20)
     assert {event.code for event in log.of(CallRetried)} == {"DEADLINE_EXCEEDED"}
     assert all(remaining <= 1.5 for remaining in server.servicer.remaining)  # grpc rounds up on the wire
 
 
 def test_time_that_the_service_config_gives(opened, server):
-    """RT-7: a service config's timeout bounds the whole as well.
+    """RT-7: a `timeout` in the service config also bounds the call as a whole.
 
-    Not to the millisecond: grpc's core, which has it too, counts it from up to two seconds before each attempt.
+    The test does not check how long the call takes: grpc's core applies this timeout too, and counts it from up to two
+    seconds before each attempt.
     """
     options = [("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "timeout": "0.6s"}]}))]
     with opened("max_attempts: unlimited, delay: 1ms, timeout: 200ms", options=options) as channel:
@@ -394,7 +438,7 @@ def test_time_that_the_service_config_gives(opened, server):
 
 
 def test_one_attempt_that_meets_the_deadline(opened, ours, server, log):
-    """RT-7: the overall deadline ends the first attempt as on a plain channel: there is nothing to account for."""
+    """RT-7: if the call's deadline ends its first attempt, the error is grpc's own, as on a plain channel."""
     with opened("retry: 5, delay: 1ms, timeout: 10s") as channel:
         script(server, HANG)
         error = channel.begin(timeout=0.2).outcome().error
@@ -403,7 +447,7 @@ def test_one_attempt_that_meets_the_deadline(opened, ours, server, log):
 
 
 def test_a_wait_of_the_schedule_past_the_deadline(opened, way, server):
-    """RT-3, RT-7: the schedule's wait is held to the deadline as well, and the call fails at once."""
+    """RT-3, RT-7: the call fails at once if the schedule's next wait would exceed the deadline."""
     with opened("retry: 5, delay: 1h, max_delay: 1h") as channel:
         script(server, DOWN)
         error = channel.begin(way, timeout=600).outcome().error
@@ -413,7 +457,7 @@ def test_a_wait_of_the_schedule_past_the_deadline(opened, way, server):
 
 @pytest.mark.parametrize("wait_for_ready", [True, False])
 def test_waiting_for_a_server(ours, nowhere, log, wait_for_ready):
-    """CH-3, RT-7: a wait-for-ready attempt waits as long as an attempt may; a fail-fast one fails and is retried."""
+    """CH-3, RT-7: a wait-for-ready attempt waits for a connection; a fail-fast one fails and is retried."""
     quick = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
     policy = "max_attempts: unlimited, delay: 20ms"
     with ours.channel(nowhere.target, quick, retry=policy, listeners=[log.hear]) as channel:
@@ -429,7 +473,7 @@ def test_waiting_for_a_server(ours, nowhere, log, wait_for_ready):
 
 
 def test_a_restart_amid_retries(ours, way):
-    """RT-2: a server that is killed and comes back is all that a retried call needs."""
+    """RT-2: a retried call succeeds once the killed server has been restarted."""
     quick = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
     log = Log()
     with (
@@ -444,11 +488,11 @@ def test_a_restart_amid_retries(ours, way):
         assert call.outcome().texts == ["a"]
 
 
-# Hooks, budgets, other policies (RT-4, RT-6, RT-9).
+# Hooks and budgets (RT-4, RT-6, RT-9).
 
 
 def test_hooks(ours, way, server):
-    """RT-4, RT-6: renewed credentials are sent with the next attempt; the end is told."""
+    """RT-4, RT-6: the next attempt carries the renewed credentials; `on_exhausted` is called when retries end."""
     told = []
 
     def refresh(failed):
@@ -469,7 +513,7 @@ def test_hooks(ours, way, server):
 
 
 def test_budget(opened, server):
-    """RT-9: while more than half of the budget is spent nothing is retried."""
+    """RT-9: calls are retried only while more than half of the retry budget is left."""
     with opened(QUICK, retry_budget=grpc_backoff.RetryBudget(max_tokens=4, token_ratio=0.1)) as channel:
         script(server, *[DOWN] * 9)
         assert channel.begin().outcome().error.reason is Reason.BUDGET

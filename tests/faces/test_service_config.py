@@ -1,4 +1,4 @@
-"""CH-8: what a service config says to calls that wait, beside a plain channel."""
+"""CH-8: how a service config applies to pending calls, compared with a plain channel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def options(*method_configs, **more):
 
 @pytest.mark.parametrize("name", [{}, {"service": "echo.v1.Echo"}, {"service": "echo.v1.Echo", "method": "Unary"}])
 def test_wait_for_ready(kind, name, nowhere):
-    """CH-8: with `waitForReady` a call that does not say otherwise waits for the server."""
+    """CH-8: `waitForReady` makes a call wait for the server, unless the call itself specifies otherwise."""
     chosen = [*options({"name": [name], "waitForReady": True}), ("grpc.initial_reconnect_backoff_ms", 100)]
     with kind.channel(nowhere.target, chosen) as channel:
         waits = channel.begin(texts=["waited"])
@@ -29,7 +29,7 @@ def test_wait_for_ready(kind, name, nowhere):
 
 @pytest.mark.parametrize("method", ["Unary", "Down"])
 def test_a_name_that_does_not_resolve(kind, method):
-    """CH-3: a config holds once the name was resolved; until then a call waits at its caller's wish alone."""
+    """CH-3: a config's `waitForReady` applies once the name is resolved; until then only the call's own flag does."""
     with kind.channel("dns:///no-such-host.invalid:50051", options(WAITING)) as channel:
         for _ in range(2):  # before the first failure, and after it
             assert channel.begin(method, timeout=30).outcome().code is CODE.UNAVAILABLE
@@ -37,7 +37,7 @@ def test_a_name_that_does_not_resolve(kind, method):
 
 
 def test_other_methods_do_not_wait(kind, nowhere):
-    """CH-8: the entry of one method says nothing to another."""
+    """CH-8: the config of one method does not affect the others."""
     chosen = options({"name": [{"service": "echo.v1.Echo", "method": "Down"}], "waitForReady": True})
     with kind.channel(nowhere.target, chosen) as channel:
         assert channel.begin().outcome().code is CODE.UNAVAILABLE
@@ -45,17 +45,17 @@ def test_other_methods_do_not_wait(kind, nowhere):
 
 @pytest.mark.parametrize("own", [None, 60, 0.2])
 def test_timeout_bounds_the_wait(kind, own, nowhere):
-    """CH-8: the smaller of the config's timeout and the call's own covers the wait; the own alone is shown."""
+    """CH-8: the smaller of the config's and the call's timeout bounds the wait; `time_remaining()` shows the call's."""
     with kind.channel(nowhere.target, options({**WAITING, "timeout": "0.3s"})) as channel:
         call = channel.begin("Down", timeout=own)
         assert (call.remaining() is None) == (own is None)
-        # How long it takes is not asked: grpc's core counts a config's timeout from up to two seconds before the call.
+        # The duration is not checked: grpc's core counts a config's timeout from up to two seconds before the call.
         assert call.outcome().code is CODE.DEADLINE_EXCEEDED
 
 
 @pytest.mark.parametrize("phase", ["fresh", "ready"])
 def test_timeout_bounds_the_call(kind, phase, server):
-    """CH-8: what is left after the wait bounds the call."""
+    """CH-8: a config's `timeout` ends a call that is running."""
     with kind.channel(server.target, options({"name": [{}], "timeout": "0.5s"})) as channel:
         if phase == "ready":
             channel.ready()

@@ -1,4 +1,4 @@
-"""CH-8: what grpcio does below the calls goes on working on both faces: TLS, kinds of targets, balancing, keepalive."""
+"""CH-8: grpcio's transport works as usual on both APIs: TLS, kinds of targets, load balancing and keepalive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import grpc
 import pytest
 import trustme
 
-from tests.aio.test_drop_in_transport import client_credentials, server_credentials
+from tests.certificates import client_credentials, server_credentials
 from tests.sync.service import place
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -20,27 +20,27 @@ ROUND_ROBIN = [
 
 
 def called(face, target, options=(), **how):
-    """Return the outcome of a call on a channel of its own."""
+    """Make a call on a new channel; return its outcome."""
     with face.channel(target, options, **how) as channel:
         return channel.begin(timeout=20).outcome()
 
 
 @pytest.mark.parametrize("mutual", [False, True])
 def test_tls(kind, mutual):
-    """CH-8: TLS, and mutual TLS."""
+    """CH-8: calls work over TLS and mutual TLS."""
     with place(credentials=server_credentials(mutual=mutual)) as server:
         assert called(kind, server.target, credentials=client_credentials(mutual=mutual)).texts == ["a"]
 
 
 def test_tls_that_fails(kind):
-    """CH-8: a certificate of nobody's, or none where one is asked for, is UNAVAILABLE."""
+    """CH-8: a missing client certificate or an untrusted server certificate fails the call with UNAVAILABLE."""
     with place(credentials=server_credentials(mutual=True)) as server:
         for credentials in (client_credentials(), grpc.ssl_channel_credentials(trustme.CA().cert_pem.bytes())):
             assert called(kind, server.target, credentials=credentials).code is UNAVAILABLE
 
 
 def test_unix_socket(kind, tmp_path):
-    """CH-8: Unix sockets, absolute ones too."""
+    """CH-8: calls work over Unix sockets, with targets such as `unix:path` and `unix://path`."""
     path = tmp_path / "socket"
     with place(address=f"unix:{path}"):
         for target in (f"unix:{path}", f"unix://{path}"):
@@ -49,7 +49,7 @@ def test_unix_socket(kind, tmp_path):
 
 @pytest.mark.parametrize("target", ["ipv4:127.0.0.1:{}", "dns:localhost:{}", "dns:///127.0.0.1:{}", "localhost:{}"])
 def test_targets(kind, server, target):
-    """CH-8: the usual kinds of names."""
+    """CH-8: `ipv4:`, `dns:` and plain host names work as targets."""
     assert called(kind, target.format(server.port)).texts == ["a"]
 
 
@@ -64,14 +64,14 @@ def has_ipv6():
 
 @pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")
 def test_ipv6(kind):
-    """CH-8: ipv6 too, where the machine has it."""
+    """CH-8: IPv6 targets work, if the machine supports IPv6."""
     with place(address="[::1]:0") as server:
         assert called(kind, f"ipv6:[::1]:{server.bound}").texts == ["a"]
 
 
 @pytest.mark.parametrize("option", ROUND_ROBIN, ids=["option", "service config"])
 def test_round_robin(kind, option):
-    """CH-8: calls spread over two servers."""
+    """CH-8: `round_robin` spreads the calls over two servers."""
     with place() as one, place() as two:
         with kind.channel(f"ipv4:127.0.0.1:{one.port},127.0.0.1:{two.port}", [option]) as channel:
             for _ in range(1000):
@@ -84,7 +84,7 @@ def test_round_robin(kind, option):
 
 @pytest.mark.parametrize("phase", ["fresh", "ready"])
 def test_options_of_grpc(kind, phase, server):
-    """CH-9: options that are grpcio's own are taken."""
+    """CH-9: grpcio's own options are accepted and passed on."""
     options = [
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 5_000),

@@ -1,4 +1,4 @@
-"""CH-3, CH-4: calls that have no connection: who waits, who fails at once, and what either is told."""
+"""CH-3, CH-4: calls without a connection: which calls wait, which fail at once, and with which error."""
 
 from __future__ import annotations
 
@@ -23,8 +23,17 @@ GROWING = [
 ]
 
 
+@pytest.fixture(params=["refusing", "silent"])
+def unreachable(request):
+    """A target that never becomes READY: it refuses connections, or accepts them and stays silent."""
+    with front(silent) as peer:
+        if request.param == "refusing":
+            peer.refuse()
+        yield peer.target
+
+
 def test_fail_fast(kind, way, nowhere):
-    """CH-3: a call waits for the first attempt; while there is no connection others fail at once."""
+    """CH-3: a fail-fast call waits for the first attempt; once that has failed, further calls fail at once."""
     with kind.channel(nowhere.target, SLOW) as channel:
         for _ in range(2):
             call = channel.begin(way)
@@ -36,7 +45,7 @@ def test_fail_fast(kind, way, nowhere):
 
 
 def test_the_error_says_why(ours, way, nowhere):
-    """CH-4: target, stage and last error in the text, which stays the same; figures in the status."""
+    """CH-4: the error's text names target, stage and last error, and does not vary; the figures are in `status`."""
     texts = set()
     with ours.channel(nowhere.target, SLOW) as channel:
         for _ in range(2):
@@ -54,7 +63,7 @@ def test_the_error_says_why(ours, way, nowhere):
 
 @pytest.mark.parametrize("cause", ["refused", "silent"])
 def test_errors_of_one_cause_can_be_grouped(ours, cause):
-    """CH-4: whatever the attempt, its limit and the time to the next, one cause has one text. Takes a second."""
+    """CH-4: all errors with one cause have the same text, whatever the figures in their status. Takes a second."""
     errors = []
     with front(silent) as peer:
         if cause == "refused":
@@ -70,9 +79,9 @@ def test_errors_of_one_cause_can_be_grouped(ours, cause):
     assert len({error.details().removeprefix("Deadline Exceeded while waiting: ") for error in errors}) == 1
 
 
-def test_deadline_of_a_wait(face, way, nowhere):
-    """CH-3, TH-3: a call that waits ends at its deadline."""
-    with face.channel(nowhere.target, SLOW) as channel:
+def test_deadline_of_a_wait(kind, way, unreachable):
+    """CH-3, TH-3: a call that waits for a connection ends at its deadline."""
+    with kind.channel(unreachable, SLOW) as channel:
         began = time.monotonic()
         outcome = channel.begin(way, wait_for_ready=True, timeout=0.1).outcome()
         assert (outcome.code, outcome.texts) == (CODE.DEADLINE_EXCEEDED, None)
@@ -81,7 +90,7 @@ def test_deadline_of_a_wait(face, way, nowhere):
 
 
 def test_the_deadline_says_why(ours, way, nowhere):
-    """CH-4: DEADLINE_EXCEEDED of a call that waited says what UNAVAILABLE does."""
+    """CH-4: DEADLINE_EXCEEDED from a call that waited for a connection gives the same reason as UNAVAILABLE."""
     with ours.channel(nowhere.target, SLOW) as channel:
         channel.begin().outcome()
         error = channel.begin(way, wait_for_ready=True, timeout=0.1).outcome().error
@@ -91,7 +100,7 @@ def test_the_deadline_says_why(ours, way, nowhere):
 
 
 def test_deadline_during_an_attempt(ours):
-    """CH-4: before the first attempt has ended there is no error to tell of, which is said."""
+    """CH-4: a call that fails before the first attempt has ended says so, because there is no failure to report yet."""
     with front(silent) as peer, ours.channel(peer.target) as channel:
         error = channel.begin(timeout=0.5).outcome().error
         assert error.code() is CODE.DEADLINE_EXCEEDED
@@ -100,7 +109,7 @@ def test_deadline_during_an_attempt(ours):
 
 
 def test_one_deadline_over_wait_and_call(face, way, nowhere):
-    """CH-3, TH-3: what was spent waiting is not there for the call."""
+    """CH-3, TH-3: a deadline covers both the wait and the call; time spent waiting is not available to the call."""
     with face.channel(nowhere.target, FAST) as channel:
         call = channel.begin(way, wait_for_ready=True, timeout=20)
         time.sleep(0.2)
@@ -110,7 +119,7 @@ def test_one_deadline_over_wait_and_call(face, way, nowhere):
 
 
 def test_waits(face, way, nowhere):
-    """CH-3, TH-3: wait-for-ready calls wait for the server, however many; each has its own answer."""
+    """CH-3, TH-3: wait-for-ready calls made before the server starts are all answered, each with its own response."""
     with face.channel(nowhere.target, FAST) as channel:
         calls = [channel.begin(way, [str(number)], wait_for_ready=True, timeout=20) for number in range(16)]
         time.sleep(0.05)
@@ -119,26 +128,36 @@ def test_waits(face, way, nowhere):
         assert [call.outcome().texts for call in calls] == [[str(number)] for number in range(16)]
 
 
-def test_cancelled_while_it_waits(face, cancellable, nowhere):
-    """CH-3, TH-3: a call that waits can be cancelled, from another thread, and ends at once."""
-    with face.channel(nowhere.target, FAST) as channel:
-        call = channel.begin(cancellable, wait_for_ready=True, timeout=60)
+def test_cancelled_while_it_waits(kind, cancellable, unreachable):
+    """CH-3, TH-3: a pending call can be cancelled from another thread, and ends at once."""
+    with kind.channel(unreachable, FAST) as channel:
+        call, told = channel.begin(cancellable, wait_for_ready=True, timeout=60), []
+        call.add_done_callback(told.append)
         threading.Timer(0.05, call.cancel).start()
         outcome = call.outcome()
         assert (outcome.code, outcome.details) == (CODE.CANCELLED, "Locally cancelled by application!")
-        assert call.done()
-        assert not call.cancel()
+        assert (call.done(), call.cancelled(), call.cancel()) == (True, True, False)
+        until(lambda: told)
+        assert told == [True]
+
+
+def test_time_remaining(kind, cancellable, unreachable):
+    """CH-3: `time_remaining()` also works while a call waits for a connection."""
+    with kind.channel(unreachable) as channel:
+        call = channel.begin(cancellable, timeout=30, wait_for_ready=True)
+        assert 10 < call.remaining() <= 30.001
+        assert call.cancel()
 
 
 def test_a_peer_that_hangs_up_behind_its_settings(face):
-    """CH-3: a fail-fast call does not wait for ever on such a peer."""
+    """CH-3: a fail-fast call ends with UNAVAILABLE if the peer hangs up after SETTINGS each time."""
     with front(settings_then_close()) as peer, face.channel(peer.target, FAST) as channel:
         assert channel.begin(timeout=20).outcome().code is CODE.UNAVAILABLE
 
 
 @pytest.mark.parametrize("ready", [True, False])
 def test_a_server_that_found_no_connection_itself(face, ready):
-    """CH-3, CH-7: what a proxy says of the server behind it ends a wait-for-ready call too: it is never sent twice."""
+    """CH-3, CH-7: UNAVAILABLE from a proxy ends even a wait-for-ready call; the call is never sent twice."""
 
     class Proxy(Echo):
         def Unary(self, request, context):  # noqa: N802
@@ -153,10 +172,12 @@ def test_a_server_that_found_no_connection_itself(face, ready):
 
 
 @pytest.mark.parametrize(
-    "said", ["ip6-nobody.invalid (port 443, as the target names none)", "127.0.0.1:1"], ids=["no port", "a port"]
+    "said",
+    ["ip6-nobody.invalid (port 443, because the target specifies none)", "127.0.0.1:1"],
+    ids=["no port", "a port"],
 )
 def test_the_port_that_nobody_named(ours, said):
-    """CH-4: a failure says that port 443 was dialled because the target names none; one with a port says nothing."""
+    """CH-4: if the target names no port, and only then, the error says that port 443 was dialled."""
     with ours.channel(said.partition(" ")[0], FAST) as channel:
         error = channel.begin(timeout=20).outcome().error
         assert error.details().startswith(f"no connection to {said}; last error: ")
@@ -164,22 +185,22 @@ def test_the_port_that_nobody_named(ours, said):
 
 
 def over_a_loss(channel, text):
-    """Call until there is an answer: a call that enters the old connection as it breaks fails with it (CH-7)."""
+    """Make calls until one is answered, because a call assigned to the breaking connection fails with it (CH-7)."""
     for _ in range(10):
         try:
             return channel.unary(text, wait_for_ready=True, timeout=20)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.UNAVAILABLE or isinstance(error, NoConnectionError):
-                raise  # it was to wait for a connection
+                raise  # it should have waited for a connection
     return None
 
 
 def test_a_stub_outlives_its_connections(face, server):
-    """CH-2: one stub over ten restarts of its server; wait-for-ready calls wait for it."""
+    """CH-2: one stub works across ten restarts of its server; wait-for-ready calls wait for each restart."""
     with face.channel(server.target, FAST) as channel:
         for turn in range(10):
             assert over_a_loss(channel, str(turn)) == str(turn)
             server.kill()
             server.start()
-        if face.ours:  # the core dials by itself for a call that enters a connection as it ends, and we may miss that
+        if face.ours:  # the core may redial unnoticed for a call on an ending connection (CB-7)
             until(lambda: 5 <= channel.own.connection_status().connections <= 10)

@@ -1,4 +1,4 @@
-"""A program of its own: uses channels, closes them, and says what is left. The collector is off all the time."""
+"""A program that uses channels, closes them, and prints what is left. Garbage collection is off throughout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REFUSED = "127.0.0.1:1"
 
 
 async def idle(_channel, _target):
-    """Ask for nothing."""
+    """Make no call."""
 
 
 async def ready(channel, _target):
@@ -63,7 +63,7 @@ USES = {use.__name__: use for use in (idle, ready, streaming, waiting, outlastin
 
 
 async def use_once(use, target, refs):
-    # SH-5: the next loop's channel to the same target would wait for INITIAL_BACKOFF.
+    # SH-5: otherwise the next loop's channel to this target would wait for INITIAL_BACKOFF.
     options = [("grpc.initial_reconnect_backoff_ms", 1)]
     channel = aio.insecure_channel(REFUSED if use is failing else target, options)
     refs[:] = [weakref.ref(channel), weakref.ref(channel._manager), weakref.ref(channel._connector)]
@@ -72,7 +72,7 @@ async def use_once(use, target, refs):
 
 
 def loops(use, target):
-    """Use a channel on each of many loops, and count what outlives them."""
+    """Use a channel on each of 200 loops, and count the log records, objects and threads that remain."""
     records, left, refs = [], 0, []
     handler = logging.Handler()
     handler.emit = records.append
@@ -81,11 +81,11 @@ def loops(use, target):
         asyncio.run(use_once(use, target, refs))
         left += sum(ref() is not None for ref in refs)
     said = [record.getMessage() for record in records]
-    print({"records": said, "left": left, "threads": threading.active_count()})  # noqa: T201 - it is the answer
+    print({"records": said, "left": left, "threads": threading.active_count()})  # noqa: T201 - the test reads it
 
 
 def forks(use, target):
-    """Fork after each closed channel, and have each child make a call on a channel of its own."""
+    """Fork after each of 20 closed channels, and have each child make a call on a new channel."""
     failed = 0
     for _ in range(20):
         asyncio.run(use_once(use, target, []))
@@ -95,7 +95,7 @@ def forks(use, target):
             asyncio.run(use_once(ready, target, []))
             os._exit(0)
         failed += os.waitpid(child, 0)[1] != 0
-    print({"failed": failed})  # noqa: T201 - it is the answer
+    print({"failed": failed})  # noqa: T201 - the test reads it
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A real server in a process of its own, to be killed and frozen."""
+"""A real server in its own process, which tests can kill and freeze."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests import programs
 
 
 def free_port():
-    """Return a TCP port on 127.0.0.1 that is free at this moment."""
+    """Return a TCP port on 127.0.0.1 that is free now."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return sock.getsockname()[1]
 
 
 class ServerProcess:
-    """The echo server as a process."""
+    """The echo server in its own process."""
 
     def __init__(self, port):
         self.port = port
@@ -42,11 +42,14 @@ class ServerProcess:
         await programs.first_line(self.process)
 
     async def kill(self):
-        """SIGKILL: no goodbye, the kernel closes the sockets."""
+        """Kill the server with SIGKILL, so that the kernel closes its sockets without a GOAWAY."""
         await programs.killed(self.process)
 
     async def freeze(self):
-        """SIGSTOP: the kernel still accepts, nobody answers. It takes a moment to take hold of all threads."""
+        """Stop the server with SIGSTOP: the kernel still accepts connections, but nothing answers.
+
+        Waits until all threads have stopped, which takes a moment.
+        """
         self.process.send_signal(signal.SIGSTOP)
         while psutil.Process(self.process.pid).status() != psutil.STATUS_STOPPED:
             await asyncio.sleep(0.005)

@@ -1,7 +1,7 @@
-"""Every connection that a server sees was announced: whatever becomes of it, and whoever holds which call.
+"""The channel announces every connection that a server sees, whatever happens to that connection and its calls.
 
-The front counts what reaches it. The channel's listeners count attempts, and the dials that grpc's core makes by itself
-for calls that enter a connection as it ends. Limits are short, so that a core which dials on its own shows soon.
+The front counts the connections that reach it. The channel's listeners count attempts, and the core's redials for calls
+that enter a connection as it ends. Limits are short, so that a core that dials by itself is noticed soon.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 300),
     ("grpc.min_reconnect_backoff_ms", round(LIMIT * 1000)),
 ]
-WATCHED = 4 * LIMIT  # a core left to itself dials each limit anew
+WATCHED = 4 * LIMIT  # long enough for a core that dials by itself
 READY = grpc.ChannelConnectivity.READY
 ARITIES = ("Unary", "Down", "Up", "Both")
 
@@ -45,7 +45,7 @@ class Log(list):
 
 
 async def unfinished():
-    """Say one thing and then nothing for ever, as a subscriber does."""
+    """Send one message and then nothing more, as a subscriber does."""
     yield Message(text="x", count=1)
     await asyncio.Event().wait()
 
@@ -61,7 +61,7 @@ async def read(call):
 
 
 async def hold(held, stub, arity, **how):
-    """Make a call and keep all that a program may keep of it: the call, its exception, what `wait_for` leaves."""
+    """Make a call, and keep what a program might keep: the call, its exception, and what `wait_for` leaves behind."""
     call = begin(stub, arity, **how)
     held.append(call)
     try:
@@ -71,7 +71,7 @@ async def hold(held, stub, arity, **how):
 
 
 def cut(front):
-    """End every connection at once, not only when the loop comes to it."""
+    """End every connection immediately, without waiting for the loop."""
     for visit in front.visits:
         if visit.ended is None:
             number = os.dup(visit.writer.get_extra_info("socket").fileno())
@@ -80,19 +80,19 @@ def cut(front):
 
 
 def let_calls_stray(front):
-    """Have the core lose its connection between the making of calls and their entering it."""
+    """Make the core lose its connection after calls are made, but before the core assigns them to it."""
     cut(front)
     be_late()
 
 
 def be_late():
-    """Block the loop, so that the core is ahead of it."""
+    """Block the loop for a moment, while grpc's core continues on its own threads."""
     time.sleep(0.05)
 
 
 @contextlib.asynccontextmanager
 async def watched():
-    """Give a front before a server, a channel to it, and what the channel says; with no collection in between."""
+    """Yield a front for a server, a channel to it, and the channel's events; garbage collection is off."""
     gc.disable()
     log = Log()
     try:
@@ -108,7 +108,7 @@ async def watched():
 
 @pytest.mark.parametrize("arity", ARITIES)
 async def test_held_calls(arity):
-    """CB-1, CB-10: over an outage, a restart and after close; nothing dials for what somebody keeps of a call.
+    """CB-1, CB-10: calls that a program still references cause no dials during an outage, after it, or after `close`.
 
     Takes about five seconds of real time.
     """
@@ -141,9 +141,9 @@ async def test_held_calls(arity):
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("arity", ARITIES)
 async def test_calls_that_enter_as_a_connection_ends(arity, back):
-    """CB-1, CB-7: what the core dials for them by itself is announced, and when that fails the core dials no more.
+    """CB-1, CB-7: the core's redials for calls that enter a dying connection are announced.
 
-    Takes about three seconds of real time.
+    If a redial fails, the core dials no more. Takes about three seconds of real time.
     """
     held = []
     async with watched() as (front, channel, log):
@@ -171,7 +171,7 @@ async def test_calls_that_enter_as_a_connection_ends(arity, back):
 
 
 async def test_a_stray_call_beside_one_that_outlives_a_goaway():
-    """CB-7, CH-6: while the one runs on, the core dials by its own schedule for the other; each dial is announced.
+    """CB-7, CH-6: while a stream outlives a GOAWAY, the core redials for another call, and each dial is announced.
 
     Takes about two seconds of real time.
     """
@@ -189,7 +189,7 @@ async def test_a_stray_call_beside_one_that_outlives_a_goaway():
         strays = []
         while channel.get_state() is READY:
             strays.append(stub.Unary(Message(text="y"), timeout=5))
-            be_late()  # so that the GOAWAY comes between the making of a call and its entering
+            be_late()  # so that GOAWAY arrives before the call enters the connection
             await asyncio.sleep(0)
         await asyncio.gather(*strays, return_exceptions=True)
         await asyncio.sleep(WATCHED)

@@ -1,7 +1,7 @@
-"""A real server that nobody here wrote: etcd, killed and restarted under calls.
+"""A real third-party server: etcd, killed and restarted under calls.
 
-It needs Debian's package etcd-server. No generated code is needed: the maintenance service's Status method takes an
-empty message, and what it answers is not looked into.
+It needs Debian's package etcd-server. It needs no generated code, because the maintenance service's Status method takes
+an empty message and its answer is not parsed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Etcd:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_etcd_killed_and_restarted_five_times_under_calls(tmp_path):
-    """CH-2, CH-7: wait-for-ready calls are all answered, fail-fast ones answered or UNAVAILABLE, over five SIGKILLs.
+    """CH-2, CH-7: over five SIGKILLs, every call succeeds or fails with UNAVAILABLE, and the channel recovers.
 
     Takes about half a minute of real time.
     """

@@ -1,6 +1,6 @@
-"""The channel against servers that fail, each in its own way, on real sockets and in real time.
+"""The channel against servers that fail in different ways, on real sockets and in real time.
 
-Durations are small and the slack is generous: a machine with two busy cores must not make the difference.
+Durations are short and tolerances generous, so that the tests also pass on a machine with two busy cores.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ FAST = [
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.min_reconnect_backoff_ms", 1000),
 ]
-BUSY = 0.15  # how late a loop on a busy machine may be
+BUSY = 0.15  # seconds by which the loop of a busy machine may be late
 
 
 class Log(list):
-    """The events of a channel."""
+    """Records a channel's events."""
 
     def of(self, kind):
         return [event for event in self if isinstance(event, kind)]
@@ -56,12 +56,12 @@ class Log(list):
 
 @pytest.fixture(params=["options", "file"])
 def file(request, tmp_path):
-    """Return where to write the settings that are to come from a file; None where the options are to have them."""
+    """Return the path of the file that holds the settings, or None if they are passed as options."""
     return tmp_path / "backoff.toml" if request.param == "file" else None
 
 
 def in_file(options, file):
-    """Write the options that a file can say into one, in seconds, and return the others."""
+    """Write the options that a settings file supports to `file`, in seconds, and return the others."""
     settings = {setting.option: setting for setting in CONNECTING}
     lines = ["[connection]"]
     for key, value in options:
@@ -85,9 +85,10 @@ async def answer(channel, **how):
 
 
 async def test_a_fail_fast_call_misses_two_connections_and_says_why():
-    """CH-4, CB-7: a peer that is gone behind its SETTINGS: the call fails, and names the loss.
+    """CH-4, CB-7: if the peer closes after its SETTINGS, a fail-fast call fails, and its error names the loss.
 
-    On a busy machine a call may enter before the core hears of the end; that one ends as grpcio's do.
+    On a busy machine, a call may enter the connection before the core notices the end; such a call fails as it would
+    with grpcio.
     """
     async with FlakyFront(settings_then_close(0)) as front, channel_to(front.target, Log()) as channel:
         details = ""
@@ -102,7 +103,7 @@ async def test_a_fail_fast_call_misses_two_connections_and_says_why():
 
 
 async def test_goaway_in_mid_traffic_fails_no_call():
-    """CH-6: connections that the server ends by age, every 0.3 s, under 20 workers: not one call fails."""
+    """CH-6: 20 workers lose no call although the server ends each connection at an age of 0.3 s."""
     echo, log, done = Echo(), Log(), Counter()
     options = [("grpc.max_connection_age_ms", 300), ("grpc.max_connection_age_grace_ms", 5000)]
     async with serving(echo, options=options) as port, channel_to(f"127.0.0.1:{port}", log) as channel:
@@ -121,9 +122,9 @@ async def test_goaway_in_mid_traffic_fails_no_call():
 
 
 async def test_a_wait_for_ready_call_that_its_connection_refused_is_not_left_behind():
-    """CH-3, CH-7: GOAWAY before the call was taken, and nobody there to redial: it waits on, by its channel's schedule.
+    """CH-3, CH-7: a wait-for-ready call that GOAWAY refuses waits for the channel's next connection.
 
-    It was in the core's hands by then, which waits for nothing twice. Waits for a second and a half of real time.
+    The core already has the call, and does not wait a second time. Takes a second and a half of real time.
     """
     log = Log()
 
@@ -154,7 +155,7 @@ async def test_a_wait_for_ready_call_that_its_connection_refused_is_not_left_beh
 
 
 async def test_a_running_stream_outlives_goaway():
-    """CH-6: a stream that runs when its connection is told to go ends in its own time; new calls go elsewhere."""
+    """CH-6: a stream that runs when GOAWAY arrives continues, and new calls use a new connection."""
     log = Log()
     options = [("grpc.max_connection_age_ms", 300), ("grpc.max_connection_age_grace_ms", 20_000)]
     async with serving(options=options) as port, channel_to(f"127.0.0.1:{port}", log) as channel:
@@ -172,7 +173,7 @@ async def test_a_running_stream_outlives_goaway():
 
 
 async def test_killed_server():
-    """CH-3, CH-7: SIGKILL fails what runs, waits with what waits, and the channel is back with the server."""
+    """CH-3, CH-7: SIGKILL fails running calls; wait-for-ready calls wait, and succeed when the server is back."""
     log = Log()
     async with ServerProcess(free_port()) as server, channel_to(f"127.0.0.1:{server.port}", log) as channel:
         assert await answer(channel, timeout=20, wait_for_ready=True) == "hello"
@@ -184,7 +185,7 @@ async def test_killed_server():
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stream.read()
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-            await log.until(Disconnected, killed)  # a call that still enters the old connection ends with it
+            await log.until(Disconnected, killed)  # a call that entered the old connection would end with it
             waiting = asyncio.ensure_future(answer(channel, wait_for_ready=True, timeout=60))
             await log.until(AttemptFailed, len(log.of(AttemptFailed)) + 1)
             with pytest.raises(grpc.aio.AioRpcError, match="last error: tcp"):
@@ -194,7 +195,7 @@ async def test_killed_server():
 
 
 async def test_frozen_server(file):
-    """CB-3, CB-6: SIGSTOP: the kernel accepts and nobody answers: never READY, by schedule, and SIGCONT heals it."""
+    """CB-3, CB-6: while a server is frozen (SIGSTOP), attempts time out; after SIGCONT, the channel connects."""
     log = Log()
     async with ServerProcess(free_port()) as server:
         await server.freeze()
@@ -207,7 +208,7 @@ async def test_frozen_server(file):
 
 
 async def test_server_frozen_under_an_established_connection():
-    """CH-7: calls on it end by their own deadlines, nothing is dialled beside it, and it goes on after SIGCONT."""
+    """CH-7: calls on a frozen connection end at their deadlines; the channel uses that connection after SIGCONT."""
     log = Log()
     async with ServerProcess(free_port()) as server, channel_to(f"127.0.0.1:{server.port}", log) as channel:
         assert await answer(channel) == "hello"
@@ -221,7 +222,7 @@ async def test_server_frozen_under_an_established_connection():
 
 
 async def test_a_unix_socket_that_appears_later(tmp_path):
-    """CH-8: dialled by schedule until it is there."""
+    """CH-8: a Unix socket that does not exist yet is dialled on schedule until it exists."""
     log, path = Log(), f"unix:{tmp_path}/echo.sock"
     async with channel_to(path, log) as channel:
         call = EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True, timeout=30)
@@ -233,7 +234,7 @@ async def test_a_unix_socket_that_appears_later(tmp_path):
 
 
 async def test_two_addresses_of_which_one_is_dead():
-    """CH-8: the core tries every address within the one attempt."""
+    """CH-8: the core tries every address within a single attempt."""
     log = Log()
     async with serving() as port, FlakyFront(silent) as dead:
         await dead.refuse()
@@ -246,20 +247,20 @@ async def test_two_addresses_of_which_one_is_dead():
 
 @pytest.mark.parametrize("asleep", [0.4, 1.5])
 async def test_a_loop_that_was_late_keeps_a_connection_that_came_in_time(asleep):
-    """CB-3: SETTINGS came within the limit, and the loop looks when that is over: the core is asked first."""
+    """CB-3: if SETTINGS came within the limit, a late loop keeps the connection, because it first asks the core."""
     log = Log()
     options = [("grpc.initial_reconnect_backoff_ms", 300), ("grpc.min_reconnect_backoff_ms", 300)]
     async with ServerProcess(free_port()) as server, channel_to(f"127.0.0.1:{server.port}", log, options) as channel:
         call = asyncio.ensure_future(answer(channel, wait_for_ready=True, timeout=20))
         await log.until(AttemptStarted)
         await asyncio.sleep(0)
-        time.sleep(asleep)  # noqa: ASYNC251 - the loop is late
+        time.sleep(asleep)  # noqa: ASYNC251 - makes the loop late
         assert await call == "hello"
         assert [type(event) for event in log] == [AttemptStarted, Connected]
 
 
 async def test_a_name_that_resolves_later():
-    """CH-8, CB-4: a name that does not resolve is a failed attempt at that stage; each attempt resolves anew."""
+    """CH-8, CB-4: a name that does not resolve fails the attempt at stage `resolve`; each attempt resolves it again."""
     log = Log()
     options = [*FAST[:2], ("grpc.min_reconnect_backoff_ms", 5000)]
     async with (
@@ -278,9 +279,9 @@ async def test_a_name_that_resolves_later():
 
 @pytest.mark.parametrize("stray", [False, True])
 async def test_a_name_that_moves(stray):
-    """CH-8: after a lost connection the first attempt goes to the address that the name has now.
+    """CH-8: after a lost connection, the first attempt goes to the name's current address.
 
-    Also where a call entered the connection as that ended, for which the core dials the address that it knows.
+    This holds even if the core redials the old address for a call that entered the old connection as it ended.
     """
     log = Log()
     options = [*FAST[:2], ("grpc.min_reconnect_backoff_ms", 20_000)]
@@ -292,12 +293,12 @@ async def test_a_name_that_moves(stray):
         channel_to(names.target(old.port), log, options) as channel,
     ):
         assert await answer(channel) == "hello"
-        await asyncio.sleep(0.3)  # longer than INITIAL_BACKOFF, so that the next attempt comes at once
+        await asyncio.sleep(0.3)  # longer than INITIAL_BACKOFF, so the next attempt starts at once
         old.behaviour, names.address = silent, "127.0.0.2"
         strays = [EchoStub(channel).Unary(Message(), timeout=2)] if stray else []
         await old.break_all()
         if stray:
-            time.sleep(0.05)  # noqa: ASYNC251 - the loop is late, and the call enters behind the end
+            time.sleep(0.05)  # noqa: ASYNC251 - blocks the loop, so the call enters after the end
         await log.until(Disconnected)
         assert await answer(channel, wait_for_ready=True, timeout=10) == "hello"
         assert len(old.visits) == 1 + len(log.of(CoreRedial))
@@ -306,7 +307,7 @@ async def test_a_name_that_moves(stray):
 
 
 async def test_stable_after_on_the_wire(file):
-    """CB-8: with the option, a peer that hangs up behind SETTINGS meets a growing backoff."""
+    """CB-8: with `stable_after`, a peer that hangs up after SETTINGS is dialled with a growing backoff."""
     log = Log()
     options = [*FAST, ("grpc_backoff.stable_after", 5), ("grpc_backoff.reconnect", "eager")]
     async with (
@@ -322,7 +323,7 @@ async def test_stable_after_on_the_wire(file):
 
 
 async def test_stable_after_spares_what_served_or_said_goodbye():
-    """CB-8: a short connection that answered a call, or whose calls outlive a GOAWAY, is no failure."""
+    """CB-8: a short-lived connection is no failure if it answered a call, or if its calls outlive a GOAWAY."""
     age = [("grpc.max_connection_age_ms", 200), ("grpc.max_connection_age_grace_ms", 20_000)]
     options = [*FAST, ("grpc_backoff.stable_after", 30)]
     async with serving(options=age) as port:
@@ -341,7 +342,10 @@ async def test_stable_after_spares_what_served_or_said_goodbye():
 
 
 async def test_a_goaway_on_a_young_connection():
-    """CB-7, CH-6: a wait-for-ready call waits for what is left of INITIAL_BACKOFF, though a call runs on. Takes 2 s."""
+    """CB-7, CH-6: after an early GOAWAY, a wait-for-ready call waits for the rest of INITIAL_BACKOFF.
+
+    This holds although another call still runs on the old connection. Takes 2 s.
+    """
     age = [("grpc.max_connection_age_ms", 200), ("grpc.max_connection_age_grace_ms", 20_000)]
     log = Log()
     async with (
@@ -358,7 +362,7 @@ async def test_a_goaway_on_a_young_connection():
 
 
 async def test_reset_on_the_wire(file):
-    """CB-9: told that the server is back, a sleeping channel is READY without waiting for its deadline."""
+    """CB-9: `reset_connect_backoff()` ends a long backoff, so the channel dials at once."""
     log = Log()
     options = [("grpc.initial_reconnect_backoff_ms", 30_000)]
     async with (

@@ -1,7 +1,7 @@
-"""What a closed channel leaves behind: nothing, and without the help of the garbage collector.
+"""What a closed channel leaves behind: nothing, even without garbage collection.
 
-Each case is a process of its own, since the core, its threads and the collector are the whole process's. They take a
-few seconds of real time.
+Each case runs in its own process, because the core, its threads and the collector are shared by the whole process. The
+tests take a few seconds of real time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ async def program(*arguments):
 
 @pytest.mark.parametrize("use", list(USES))
 async def test_two_hundred_loops(use):
-    """CB-10: no log record, no object of ours and no thread outlives a channel that was closed on its loop."""
+    """CB-10: a channel that was closed on its loop leaves no log record, no object and no thread."""
     if use == "streaming" and tuple(map(int, grpc.__version__.split(".")[:2])) < (1, 70):
         pytest.skip("with grpcio 1.63 a stream that is left waits for the collector; not found out yet why")
     async with serving() as port:
@@ -40,10 +40,10 @@ async def test_two_hundred_loops(use):
 )
 @pytest.mark.parametrize("use", ["idle", "ready", "failing"])
 async def test_twenty_forks(use):
-    """CB-10: after `close` grpc's core is at rest: a forked child makes a channel and a call.
+    """CB-10: after `close`, grpc's core is idle, so a forked child can make a channel and a call.
 
-    On a loaded machine grpcio itself fails in some of them: plain in 2 of 120 with both cores busy. Where something of
-    the channel is left, all of them fail.
+    On a loaded machine grpcio itself fails in some children: in 2 of 120 without this library, with both cores busy. If
+    anything of the channel were left, all of them would fail.
     """
     async with serving() as port:
         left, said = await program("forks", use, f"127.0.0.1:{port}")

@@ -1,4 +1,4 @@
-"""Through an HTTP proxy: grpcio's core tunnels, and each attempt goes through the proxy anew."""
+"""HTTP proxies: grpcio's core tunnels through them, and each attempt connects to the proxy again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.echo import EchoStub, Message, serving
 
 
 async def connect_proxy(visit):
-    """Answer CONNECT, then pass everything on, as a forward proxy does."""
+    """Answer CONNECT, then relay everything, as a forward proxy does."""
     head = await visit.reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"CONNECT orders.test:50051 ")
     visit.writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
@@ -20,7 +20,7 @@ async def connect_proxy(visit):
 
 
 async def bad_gateway(visit):
-    """Answer CONNECT as a proxy does that cannot reach the server."""
+    """Answer CONNECT like a proxy that cannot reach the server."""
     await visit.reader.readuntil(b"\r\n\r\n")
     visit.writer.write(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n")
     await visit.writer.drain()
@@ -33,7 +33,7 @@ def no_proxy_from_outside(monkeypatch):
 
 
 async def test_http_proxy():
-    """CH-8: a proxy that fails is a failed attempt like any other, and one that works is not noticed."""
+    """CH-8: a proxy's failure fails the attempt, as any other error does; a working proxy is transparent."""
     failed = asyncio.Event()
 
     def heard(event):

@@ -1,4 +1,4 @@
-"""Stores of both kinds, each new and empty for its test."""
+"""Fixtures for the ledger's tests: each test gets a new, empty database of each kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ REQUIRED = "GRPC_BACKOFF_REQUIRE_PEERS"
 
 @pytest.fixture(scope="session")
 def server():
-    """One PostgreSQL for all tests of this process."""
+    """Run one PostgreSQL server for the session.
+
+    If PostgreSQL is not installed, the test is skipped, or fails if GRPC_BACKOFF_REQUIRE_PEERS is set.
+    """
     if servers.binaries() is None:
         reason = "PostgreSQL is not installed (Debian: postgresql)"
         if os.environ.get(REQUIRED):
@@ -33,7 +36,7 @@ def server():
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request, tmp_path):
-    """An empty database of each kind."""
+    """The URL of an empty database; each test runs once with SQLite and once with PostgreSQL."""
     if request.param == "sqlite":
         return str(tmp_path / "ledger.db")
     return request.getfixturevalue("server").database()
@@ -46,7 +49,7 @@ def settings():
 
 @pytest.fixture
 async def store(url, settings):
-    """A store of each kind, with its tables."""
+    """A store of each kind, with its tables created."""
     made = open_store(url, settings)
     await made.migrate(apply=True)
     yield made
@@ -64,7 +67,7 @@ def open_store(url, settings=SETTINGS, **how):
 
 
 def execute(url, statement, *given):
-    """Run a statement beside the ledger, as somebody else would; `{}` is the table, then the parameters."""
+    """Run a statement on a separate connection; the first `{}` is the ledger's table, the rest are the arguments."""
     if url.startswith("postgresql:"):
         with psycopg.connect(url) as connection:
             connection.execute(statement.format("grpc_backoff.operations", *["%s"] * len(given)), given)
@@ -74,7 +77,7 @@ def execute(url, statement, *given):
 
 
 def dump(url):
-    """Return all that the tables hold, as text."""
+    """Return the full content of the ledger's tables as text."""
     if url.startswith("postgresql:"):
         with psycopg.connect(url) as connection:
             return str(
@@ -86,6 +89,6 @@ def dump(url):
 
 
 def submission(id_, target="shop:443", method="/shop.Orders/Place", policy="steps", key=None, **parts):
-    """Return a submission whose id ends with a number."""
+    """Return a submission whose id ends in this number."""
     made = Submission(f"00000000-0000-4000-8000-{id_:012d}", target, method, b"order", (), policy, None, key)
     return made._replace(**parts)

@@ -1,4 +1,4 @@
-"""Random policies: every strategy with every jitter."""
+"""Random policies that combine every strategy with every jitter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JITTERS = st.one_of(
 
 @st.composite
 def policies(draw):
-    """Return any policy that a file can describe."""
+    """Draw any policy that a file can describe."""
     base = draw(TIMES)
     cap = base + draw(st.floats(0, 1e5))
     strategy = draw(
@@ -51,7 +51,7 @@ def policies(draw):
 
 
 def random_policy(rng):
-    """Return what `policies` does, for those who need thousands of them in a moment."""
+    """Return a random policy like those that `policies` draws, for tests that need thousands of policies quickly."""
     base = 10 ** rng.uniform(-3, 4)
     multiplier = rng.choice([1.0, 1.6, 2.0, rng.uniform(1, 20)])
     strategy = rng.choice(

@@ -1,4 +1,4 @@
-"""A real PostgreSQL, on a Unix socket in a directory of its own, run by an unprivileged user."""
+"""A real PostgreSQL server, run by an unprivileged user on a Unix socket in a temporary directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _USERS = ("postgres", "nobody")
 
 
 def binaries():
-    """Return the directory of the server's programs; None where it is not installed."""
+    """Return the directory of the server's programs, or None if it is not installed."""
     found = shutil.which("initdb")
     if found and (Path(found).resolve().parent / "pg_ctl").exists():
         return Path(found).resolve().parent
@@ -28,17 +28,17 @@ def binaries():
 
 
 class Server:
-    """A server of its own cluster; `start` and `stop` may be called any number of times."""
+    """A PostgreSQL server with its own cluster; `start` and `stop` may be called repeatedly."""
 
     def __init__(self, *, durable=False):
         self._programs = binaries()
         self.directory = Path(tempfile.mkdtemp(prefix="grpc-backoff-pg-"))
         self._data = self.directory / "data"
         self._as = []
-        if os.getuid() == 0:  # which the server refuses to be
+        if os.getuid() == 0:  # the server refuses to run as root
             user = next(pwd.getpwnam(name) for name in _USERS if _is_there(name))
             os.chown(self.directory, user.pw_uid, user.pw_gid)
-            # Not by Popen's `user`: it forks, and what grpc does in the child of a fork has crashed there.
+            # Do not use Popen's `user`, which makes Popen fork: grpc's fork handlers have crashed in such a child.
             self._as = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
         self.directory.chmod(0o755)
         self._durable = durable
@@ -76,14 +76,14 @@ class Server:
                 return
 
     def stop(self, how=signal.SIGINT):
-        """End it: SIGINT is a fast shutdown, SIGQUIT an immediate one."""
+        """Stop the server: SIGINT requests a fast shutdown, SIGQUIT an immediate one."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(60)
             self._process = None
 
     def database(self):
-        """Make an empty database; return its URL."""
+        """Create an empty database and return its URL."""
         self._databases += 1
         name = f"ledger{self._databases}"
         self.execute(f"CREATE DATABASE {name}")
@@ -100,7 +100,7 @@ class Server:
 
 @contextlib.contextmanager
 def running(**how):
-    """Run a server."""
+    """Run a server until the block ends."""
     server = Server(**how)
     try:
         server.start()

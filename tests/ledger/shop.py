@@ -1,4 +1,4 @@
-"""A server that answers as a test scripts it, counts what it executed, and what it was sent."""
+"""A server that answers as scripted by the test, and records what it executed and received."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from tests.echo import Echo
 
 
 class Shop(Echo):
-    """Answers by `script`, from text to a list of what follows: an exception's code, seconds to take, or an answer.
+    """An Echo server whose behaviour is scripted for each request.
 
-    `levels` has how many ran at once, itself included, as each attempt began.
+    `script` maps a request's text, or "*" for any text, to a list of steps. Each attempt takes the next step: a status
+    code to fail with, a pair of a code and trailing metadata, a number of seconds to wait before answering, or None to
+    answer at once. `levels` records, for each attempt as it began, how many attempts were running, including itself.
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""Submitting and delivering: real servers, real channels, both databases."""
+"""Submitting and delivering, with real servers, real channels and both databases."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def delivering(ledger, channel, **how):
 
 
 async def until(ledger, id_, *states):
-    """Return the operation once it is in one of these states; at most ten seconds."""
+    """Wait up to ten seconds for the operation to reach one of these states, and return it."""
     for _ in range(500):
         operation = await ledger.get(id_)
         if operation.state in states:
@@ -68,7 +68,7 @@ async def until(ledger, id_, *states):
 
 
 async def running(shop, number):
-    """Wait until so many attempts run at the server; at most ten seconds."""
+    """Wait up to ten seconds until this number of attempts is running at the server."""
     for _ in range(500):
         if shop.running == number:
             return
@@ -92,7 +92,7 @@ def unary(channel):
 
 
 async def test_from_submit_to_success(url, shop):
-    """LG-9, LG-10: what was submitted is delivered, with its key; the response goes to the hook and is not stored."""
+    """LG-9, LG-10: a submitted operation is delivered with its idempotency key; `on_success` receives the response."""
     heard = []
     hooks = LedgerHooks(
         on_success=lambda operation, response: heard.append((operation.id, Message.FromString(response)))
@@ -115,7 +115,7 @@ async def test_from_submit_to_success(url, shop):
 
 
 async def test_without_a_key_the_id_is_sent(url, shop):
-    """LG-10: every attempt carries an `idempotency-key`, the same each time; retries say how many were before."""
+    """LG-10: every attempt sends the same `idempotency-key`, by default the operation's id; retries are numbered."""
     shop.script["a"] = [S.UNAVAILABLE]
     async with (
         opened(url) as ledger,
@@ -130,7 +130,7 @@ async def test_without_a_key_the_id_is_sent(url, shop):
 
 
 async def test_the_channels_retries_are_off(url, shop):
-    """LG-10: neither the channel's policy nor its service config's adds attempts to the ledger's."""
+    """LG-10: a delivered call is retried neither by the channel's policy nor by its service config."""
     shop.script["a"] = [S.UNAVAILABLE] * 9
     retrying = service_config(1)
     for how in ({"retry": "retry: 5, delay: 10ms"}, {"options": [("grpc.service_config", retrying)]}):
@@ -146,7 +146,7 @@ async def test_the_channels_retries_are_off(url, shop):
 
 
 async def test_core_retries_that_cannot_be_off_are_refused(url):
-    """LG-10: a service config whose retries are left to grpc's core is refused."""
+    """LG-10: `deliver` refuses a service config whose retries are left to grpc's core."""
     slower = service_config(0.5)
     async with (
         opened(url) as ledger,
@@ -157,7 +157,7 @@ async def test_core_retries_that_cannot_be_off_are_refused(url):
 
 
 async def test_exhausted(url, shop, caplog):
-    """LG-7: when the policy gives up: failed, the hook, one WARNING; nothing is replayed unasked."""
+    """LG-7: when the policy gives up, the hook runs, one WARNING is logged, and nothing is retried until `replay`."""
     heard, events = [], []
     shop.script["a"] = [S.UNAVAILABLE] * 3
     caplog.set_level(logging.WARNING, "grpc_backoff")
@@ -186,7 +186,7 @@ async def test_exhausted(url, shop, caplog):
 
 
 async def test_conflict(url, shop):
-    """LG-8: a conflict goes to its hook and is not retried; resolving it, with another request, ends it."""
+    """LG-8: a conflict calls `on_conflict` and is not retried; `resolve` can deliver it with another request."""
     heard, events = [], []
     shop.script["a"] = [S.ABORTED]
     async with (
@@ -205,7 +205,7 @@ async def test_conflict(url, shop):
 
 
 async def test_new_credentials(url, shop):
-    """LG-8, RT-4, LG-11: on UNAUTHENTICATED the hook is asked and the attempt follows at once; nothing is stored."""
+    """LG-8, RT-4, LG-11: after UNAUTHENTICATED, new credentials are fetched, used at once, and never stored."""
     shop.script["a"] = [S.UNAUTHENTICATED]
     hooks = LedgerHooks(refresh_credentials=lambda operation: [("authorization", "Bearer new")])
     async with (
@@ -232,7 +232,7 @@ async def test_new_credentials(url, shop):
     ],
 )
 async def test_the_servers_word(url, shop, key, value, delay):
-    """LG-4: pushback and `retry-after` set the wait, up to `max_server_delay`, and the row says so."""
+    """LG-4: pushback or `retry-after` sets the wait, up to `max_server_delay`; the attempt records which it was."""
     shop.script["a"] = [(S.UNAVAILABLE, ((key, value),))]
     heeding = "max_attempts: 3, delay: 20ms, server_delay_jitter: 0s, max_server_delay: 500ms"
     async with (
@@ -249,7 +249,7 @@ async def test_the_servers_word(url, shop, key, value, delay):
 
 
 async def test_an_attempt_without_end(url, shop):
-    """LG-6, RT-7: an attempt is given up at its own timeout, and tried again."""
+    """LG-6, RT-7: an attempt that exceeds the policy's timeout is abandoned and retried."""
     shop.script["a"] = [30.0]
     async with (
         opened(url, replace(FAST, policy=f"{QUICK}, timeout: 200ms")) as ledger,
@@ -260,12 +260,12 @@ async def test_an_attempt_without_end(url, shop):
         await until(ledger, told.id, OperationState.SUCCEEDED)
         attempts = await ledger.attempts(told.id)
 
-    *given_up, last = [attempt.code for attempt in attempts]  # on a slow machine an answer may take too long as well
+    *given_up, last = [attempt.code for attempt in attempts]  # on a slow machine, a second attempt may also time out
     assert (set(given_up), last) == ({"DEADLINE_EXCEEDED"}, "OK")
 
 
 async def test_want_of_a_connection_is_no_attempt(url):
-    """LG-10: while nobody listens nothing is claimed and no attempt counts; then all is delivered."""
+    """LG-10: while the server is down, nothing is claimed and no attempt is counted; delivery starts once it is up."""
     shop = Shop()
     shop.script["*"] = [0.05] * 20
     async with serving(shop) as port:
@@ -285,17 +285,17 @@ async def test_want_of_a_connection_is_no_attempt(url):
 
     assert before.counts == {OperationState.PENDING: 20}
     assert shop.levels[0] == 1
-    assert max(shop.levels[1:3]) <= 2  # the first answer makes room for a second
+    assert max(shop.levels[1:3]) <= 2  # the first answer allows two concurrent attempts
     assert {operation.attempts for operation in operations} == {1}
     assert set(shop.executed.values()) == {1}
 
 
 async def test_ended_deliveries_give_back(url, shop):
-    """LG-10: cancelled, running attempts end within the grace and count; the rest is given back, unattempted."""
+    """LG-10: on cancellation, attempts that end in the grace period are recorded; other operations are released."""
     shop.script = {"short": [1.0], "long": [30.0]}
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
         async with delivering(ledger, channel, grace=4.0):
-            opener = await ledger.submit(unary(channel), Message(text="opener"))  # makes room for two
+            opener = await ledger.submit(unary(channel), Message(text="opener"))  # afterwards, two attempts may run
             await until(ledger, opener.id, OperationState.SUCCEEDED)
             short = await ledger.submit(unary(channel), Message(text="short"))
             long = await ledger.submit(unary(channel), Message(text="long"))
@@ -310,7 +310,7 @@ async def test_ended_deliveries_give_back(url, shop):
 
 
 async def test_a_lease_is_extended_while_the_attempt_runs(url, shop):
-    """LG-6: an attempt longer than its lease stays its deliverer's, beside another that looks for lost ones."""
+    """LG-6: the lease of a long attempt is extended, so no other deliverer takes the operation."""
     shop.script["a"] = [4.0]
     async with (
         opened(url, replace(FAST, lease=2.0)) as ledger,
@@ -326,7 +326,7 @@ async def test_a_lease_is_extended_while_the_attempt_runs(url, shop):
 
 
 async def test_two_deliverers_share(url, shop):
-    """LG-6: however many deliver, each operation is delivered once."""
+    """LG-6: two deliverers on one ledger deliver each operation only once."""
     async with (
         opened(url) as ledger,
         opened(url) as other,
@@ -346,7 +346,7 @@ async def test_two_deliverers_share(url, shop):
 
 
 async def test_concurrency_is_kept(url, shop):
-    """LG-10: never more attempts at a time than `concurrency`."""
+    """LG-10: a delivery never makes more attempts at a time than `concurrency`."""
     shop.script["*"] = [0.02] * 40
     async with (
         opened(url) as ledger,
@@ -363,7 +363,7 @@ async def test_concurrency_is_kept(url, shop):
 
 
 async def test_a_policy_that_is_not_known_here(url, shop, tmp_path):
-    """LG-1, LG-14: where a name is gone from the file, the operation is set aside with the reason, not lost."""
+    """LG-1, LG-14: an operation whose policy is no longer in the file fails, and its details give that reason."""
     file = tmp_path / "backoff.toml"
     file.write_text('[policies.careful]\npreset = "standard"\n')
     async with opened(url, config=file) as ledger, aio.insecure_channel(shop.target) as channel:
@@ -381,7 +381,7 @@ async def test_a_policy_that_is_not_known_here(url, shop, tmp_path):
 
 @pytest.mark.parametrize("stored", ["[", '[["x-bin", "abc"]]', json.dumps([["x", "a\n"]])])
 async def test_one_bad_row(url, shop, stored):
-    """LG-10: a row that cannot be read is set aside with the reason; the one beside it is delivered, all are found."""
+    """LG-10: an operation whose row cannot be read fails with the reason, while all others are delivered."""
     patient = "max_attempts: unlimited, delay: 20ms, codes: INTERNAL UNAVAILABLE"
     async with opened(url, replace(FAST, policy=patient)) as ledger, aio.insecure_channel(shop.target) as channel:
         prepared = [ledger.prepared(unary(channel), Message(text=text)) for text in "ab"]
@@ -400,7 +400,7 @@ async def test_one_bad_row(url, shop, stored):
 
 
 async def test_hooks_and_listeners_that_raise(url, shop, caplog):
-    """LG-7, CH-11: what a hook or a listener raises is logged, and the operation's end stays what it is."""
+    """LG-7, CH-11: exceptions from hooks and listeners are logged and do not change the operation's state."""
 
     def broken(*_):
         raise RuntimeError("mine")
@@ -424,7 +424,7 @@ async def test_hooks_and_listeners_that_raise(url, shop, caplog):
 
 
 async def test_a_hook_that_waits_for_what_is_cancelled(url, shop, caplog):
-    """LG-6, LG-7: a hook's CancelledError is logged as any error is, and the success that it heard of is recorded."""
+    """LG-6, LG-7: a CancelledError from a hook is logged like any error, and the success is still recorded."""
 
     async def waiting(*_):
         task = asyncio.ensure_future(asyncio.sleep(60))
@@ -444,7 +444,7 @@ async def test_a_hook_that_waits_for_what_is_cancelled(url, shop, caplog):
 
 
 async def test_an_interceptor_that_cancels(url, shop, caplog):
-    """LG-6: the lease of an attempt that was cancelled by other hands is not extended: it ends, and another follows."""
+    """LG-6: if an interceptor cancels an attempt, its lease expires, and the operation is retried."""
     calls = []
 
     class Cancelling(grpc.aio.UnaryUnaryClientInterceptor):
@@ -464,11 +464,11 @@ async def test_an_interceptor_that_cancels(url, shop, caplog):
         attempts = await ledger.attempts(told.id)
 
     assert [attempt.code for attempt in attempts] == ["LOST", "OK"]
-    assert f"an attempt of operation {told.id} raised" in caplog.text
+    assert f"an attempt at operation {told.id} raised" in caplog.text
 
 
 async def test_nothing_secret_is_logged(url, shop, caplog):
-    """RT-11, LG-11: no log line has a payload, a metadata value or a token, whatever happens."""
+    """RT-11, LG-11: log records never contain a payload, a metadata value or a token."""
     caplog.set_level(logging.DEBUG)
     shop.script = {"payload-a": [S.UNAVAILABLE, S.UNAUTHENTICATED], "payload-b": [S.ABORTED]}
     hooks = LedgerHooks(refresh_credentials=lambda _: [("authorization", "token-t")])
@@ -495,7 +495,7 @@ async def test_nothing_secret_is_logged(url, shop, caplog):
 
 
 async def test_a_closed_channel_ends_its_delivery(url, shop):
-    """LG-10: whoever closes the channel is told by the delivery, as by any call."""
+    """LG-10: closing the channel ends its delivery with the error that a call on it would raise."""
     async with opened(url) as ledger:
         channel = aio.insecure_channel(shop.target)
         async with delivering(ledger, channel) as task:
@@ -508,20 +508,20 @@ async def test_a_closed_channel_ends_its_delivery(url, shop):
 
 
 async def test_another_channel_is_refused(url):
-    """LG-10: grpc's own channel, or a threaded one, cannot be told to leave attempts alone."""
+    """LG-10: `deliver` refuses channels that were not created by `grpc_backoff.aio`."""
     async with opened(url) as ledger:
         with pytest.raises(TypeError, match="grpc_backoff"):
             await ledger.deliver(grpc.insecure_channel("127.0.0.1:1"))
 
 
 def test_details_are_cut():
-    """LG-1: the server's words are kept up to 1 KiB, whole characters of them."""
+    """LG-1: the server's details are cut to at most 1 KiB of whole characters, without NUL characters."""
     assert cut("ä" * 600) == "ä" * 512
     assert cut("a\x00b") == "ab"
 
 
 async def test_a_claim_that_was_under_way_is_given_back(url, shop):
-    """LG-10: a delivery that ends while it claims gives back what that claim brings, without an attempt."""
+    """LG-10: if a delivery ends during a claim, the claimed operations return to the queue with no attempt counted."""
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
         await channel.channel_ready()
         told = await ledger.submit(unary(channel), Message(text="a"))
@@ -542,7 +542,7 @@ async def test_a_claim_that_was_under_way_is_given_back(url, shop):
 
 
 async def test_ends_are_recorded_once_however_the_delivery_ends(url, shop):
-    """LG-2, LG-10: an end that is being recorded as the delivery ends is not recorded twice, nor another forgotten."""
+    """LG-2, LG-10: when a delivery ends, each attempt that has ended is recorded exactly once."""
     shop.script = {"second": [0.15]}
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
         await channel.channel_ready()
@@ -573,7 +573,7 @@ async def test_ends_are_recorded_once_however_the_delivery_ends(url, shop):
 
 
 async def test_close_waits_for_what_winds_up(url, shop):
-    """LG-10: cancelled again and again while it winds up, a delivery is still waited for by `close`."""
+    """LG-10: `close` waits until a cancelled delivery has ended, even if it was cancelled several times."""
     shop.script = {"a": [1.0]}
     async with aio.insecure_channel(shop.target) as channel:
         await channel.channel_ready()
@@ -594,7 +594,7 @@ async def test_close_waits_for_what_winds_up(url, shop):
 
 
 async def test_close_ends_deliveries(url, shop):
-    """LG-10: a delivery whose ledger is closed returns: nobody cancelled its caller."""
+    """LG-10: closing the ledger makes its deliveries return, without cancelling their caller."""
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
         task = asyncio.ensure_future(ledger.deliver(channel))
         told = await ledger.submit(unary(channel), Message(text="a"))
@@ -605,7 +605,7 @@ async def test_close_ends_deliveries(url, shop):
 
 
 async def test_cancelled_twice_while_a_claim_ends(url, shop):
-    """LG-10: a second cancel, while the claim that was under way ends, leaves nothing behind either."""
+    """LG-10: cancelling a delivery again while a claim is ending leaves no claimed operation and no task behind."""
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
         await channel.channel_ready()
         told = await ledger.submit(unary(channel), Message(text="a"))
@@ -632,7 +632,7 @@ async def test_cancelled_twice_while_a_claim_ends(url, shop):
 
 
 async def test_a_slow_hook(url, shop):
-    """LG-6, LG-7: while a hook takes its time ends are recorded, leases extended, and the rest delivered once."""
+    """LG-6, LG-7: a slow hook does not delay recording results, extending leases or delivering other operations."""
     began, end = [], asyncio.Event()
 
     async def slow(operation):
@@ -647,7 +647,7 @@ async def test_a_slow_hook(url, shop):
         delivering(ledger, channel),
     ):
         first = await ledger.submit(unary(channel), Message(text="first"))
-        await until(ledger, first.id, OperationState.SUCCEEDED)  # room for two now
+        await until(ledger, first.id, OperationState.SUCCEEDED)  # now two attempts may run
         long = await ledger.submit(unary(channel), Message(text="long"))
         failing = await ledger.submit(unary(channel), Message(text="failing"))
         await until(ledger, failing.id, OperationState.FAILED)
@@ -663,7 +663,7 @@ async def test_a_slow_hook(url, shop):
 
 
 async def test_hooks_are_bounded(url, shop):
-    """LG-7, LG-10: no more hooks run at a time than attempts may, and behind them nothing is claimed."""
+    """LG-7, LG-10: at most `concurrency` hooks run at a time; while that many run, nothing more is claimed."""
     levels, now, end = [], [], asyncio.Event()
 
     async def slow(operation):
@@ -681,7 +681,7 @@ async def test_hooks_are_bounded(url, shop):
         record = ledger.store.record
 
         async def record_slowly(reports):
-            await asyncio.sleep(0.1)  # attempts that have ended and are not recorded count as well
+            await asyncio.sleep(0.1)  # an attempt counts until it has been recorded
             return await record(reports)
 
         ledger.store.record = record_slowly
@@ -700,12 +700,12 @@ async def test_hooks_are_bounded(url, shop):
 
     assert max(levels) == 4
     assert before == 4
-    assert len(levels) == 30  # a delivery that ends waits for its hooks
+    assert len(levels) == 30  # before it ends, a delivery waits for its hooks
 
 
 @pytest.mark.parametrize("step", [None, S.INTERNAL, S.UNAVAILABLE, S.ABORTED])
 async def test_an_answer_that_is_lost(url, shop, step):
-    """LG-7: an end that was recorded, though the answer was lost, is told once, as it was recorded."""
+    """LG-7: if the database's answer to recording an attempt is lost, the event and the hook still occur only once."""
     heard, events = [], []
     shop.script["a"] = [step]
     hooks = LedgerHooks(on_exhausted=heard.append, on_conflict=heard.append)
@@ -740,7 +740,7 @@ async def test_an_answer_that_is_lost(url, shop, step):
 
 
 async def test_a_loss_is_told_though_the_database_fails(url, shop):
-    """LG-6, LG-7: a lost attempt that was the last is told, also where its operation could not be read at first."""
+    """LG-6, LG-7: `on_exhausted` is called for a lost last attempt even if the first read of its operation fails."""
     heard = []
     async with (
         opened(url, replace(FAST, policy="max_attempts: 1"), hooks=LedgerHooks(on_exhausted=heard.append)) as ledger,
@@ -768,7 +768,7 @@ async def test_a_loss_is_told_though_the_database_fails(url, shop):
 
 
 async def test_everything_that_is_old_is_pruned(url, shop):
-    """LG-11: what one transaction does not prune, the next round does, not one a hundred seconds later."""
+    """LG-11: a delivery prunes all old operations promptly, even if they need several transactions."""
     async with opened(url, replace(FAST, keep=0.001)) as ledger, aio.insecure_channel(shop.target) as channel:
         for _ in range(3):
             some = await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(1000)])
@@ -784,7 +784,7 @@ async def test_everything_that_is_old_is_pruned(url, shop):
 
 
 async def test_it_ends_though_the_database_fails(url, shop):
-    """LG-10: a delivery that is cancelled while its claim is under way ends, also where that claim fails."""
+    """LG-10: a delivery that is cancelled during a claim ends even if the claim fails."""
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
         await channel.channel_ready()
         claiming = asyncio.Event()
@@ -806,9 +806,10 @@ async def test_it_ends_though_the_database_fails(url, shop):
 
 @pytest.mark.parametrize("step", [None, S.UNAVAILABLE])
 async def test_an_end_that_cannot_be_recorded(url, shop, step):
-    """LG-2, LG-6: an attempt that ended is not given back as if there was none: its lease ends, and it counts as lost.
+    """LG-2, LG-6: if an attempt's result cannot be recorded, its lease expires, and the attempt counts as lost.
 
-    Else its backoff would be forgotten, and the next attempt made at once.
+    If the operation were returned to the queue instead, its backoff would be lost, and the next attempt would start at
+    once.
     """
     shop.script["a"] = [step]
     async with (
@@ -838,7 +839,7 @@ async def test_an_end_that_cannot_be_recorded(url, shop, step):
 
 
 async def test_its_own_leases_after_an_outage(url, shop):
-    """LG-6: a deliverer that is there does not take its own attempts for lost, as its leases ended in an outage."""
+    """LG-6: if a deliverer's leases expire during an outage, it does not treat its own attempts as lost afterwards."""
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
         store, down, looked = ledger.store, asyncio.Event(), asyncio.Event()
         real = {name: getattr(store, name) for name in ("claim", "extend", "lost", "record")}
@@ -878,7 +879,7 @@ async def test_its_own_leases_after_an_outage(url, shop):
 
 
 async def test_a_connection_that_breaks_behind_a_claim(url):
-    """LG-10: an operation that was claimed and then found no connection is given back, without an attempt."""
+    """LG-10: if the connection is lost just after a claim, the operation returns to the queue without an attempt."""
     shop, quick = Shop(), [("grpc.initial_reconnect_backoff_ms", 50)]
     async with opened(url) as ledger, contextlib.AsyncExitStack() as server:
         port = await server.enter_async_context(serving(shop))

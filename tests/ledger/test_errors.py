@@ -1,4 +1,4 @@
-"""The errors of a ledger say what became of the data."""
+"""The ledger's errors, which say whether data was stored."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from grpc_backoff.ledger import errors
 
 @pytest.mark.parametrize("name", [name for name in errors.__all__ if name != "LedgerError"])
 def test_one_root(name):
-    """LG-2: every error of a ledger is caught as one, and as one of this library."""
+    """LG-2: all ledger errors share one base class, which derives from the library's own base class."""
     assert issubclass(getattr(errors, name), errors.LedgerError)
     assert issubclass(errors.LedgerError, GrpcBackoffError)
 
 
 def test_what_became_of_the_data():
-    """LG-9: that nothing was stored is said only where it is certain."""
+    """LG-9: an error says that nothing was stored only if that is certain."""
     assert str(errors.LedgerUnavailableError("db: gone")) == "db: gone; nothing was stored"
     assert "not known whether" in str(errors.LedgerUnavailableError("db: gone", stored=None))

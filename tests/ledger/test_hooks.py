@@ -1,4 +1,4 @@
-"""The hooks of a ledger as values; test_delivery.py has deliverers call them."""
+"""`LedgerHooks` and `call_hook`; `test_delivery.py` tests how deliveries use them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from grpc_backoff.ledger.hooks import LedgerHooks, call_hook
 
 @pytest.mark.parametrize("name", ["on_success", "on_exhausted", "on_conflict", "refresh_credentials"])
 def test_what_cannot_be_called_is_refused(name):
-    """LG-7: a hook that is no function is refused when it is given, by its name."""
+    """LG-7: `LedgerHooks` refuses a hook that is not callable, and the error names the hook."""
     with pytest.raises(OptionError, match=rf"LedgerHooks\.{name}=7: expected a function"):
         LedgerHooks(**{name: 7})
 
 
 async def test_functions_and_coroutine_functions():
-    """LG-7: both kinds are called, and the second is waited for."""
+    """LG-7: a hook may be a function or a coroutine function, which is awaited."""
 
     async def slow(number):
         return number
@@ -27,7 +27,7 @@ async def test_functions_and_coroutine_functions():
 
 
 async def test_whose_cancellation_it_is():
-    """LG-7: a hook's own CancelledError is an error of the hook; that of the task which calls it goes through."""
+    """LG-7: a CancelledError raised by a hook becomes a RuntimeError, unless the calling task was cancelled."""
 
     def broken():
         raise asyncio.CancelledError

@@ -1,4 +1,4 @@
-"""SIGKILL of submitter and deliverer, and many processes on one ledger: short forms of `make ledger-full`."""
+"""Killing submitters and deliverers, and many processes on one ledger: short versions of `make ledger-full`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def measured(*arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_kills(kind, request):
-    """LG-6, LG-9: killed at six moments each: nothing lost or stuck; what came twice was being acknowledged."""
+    """LG-6, LG-9: kills leave no operation lost or stuck; only one being acknowledged may be delivered twice."""
     if kind == "postgres":
         request.getfixturevalue("server")
 
@@ -36,7 +36,7 @@ def test_kills(kind, request):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_processes_share(kind, request):
-    """LG-6: however many processes claim, no operation is claimed twice within its lease, and none is left."""
+    """LG-6: when several processes claim, every operation is claimed, and not again while its lease lasts."""
     if kind == "postgres":
         request.getfixturevalue("server")
 
@@ -47,7 +47,7 @@ def test_processes_share(kind, request):
 
 @pytest.mark.slow
 def test_without_a_lock_updates_are_lost(server):
-    """LG-2, seed 001: the seed's own UPDATE loses attempts where ten fail at once: the lock is not for show."""
+    """LG-2, seed 001: without the row lock, a plain UPDATE loses attempts when ten processes fail at once."""
     tally = measured("unlocked", "--rounds", "20")
 
     assert tally["lost"] > 0

@@ -1,4 +1,4 @@
-"""The face: what `submit` takes and refuses, the policies of operations, limits, and recording by hand."""
+"""The class `Ledger`: what `submit` accepts, policies, limits, and attempts that user code records itself."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def stub():
 
 
 async def test_a_stub_says_all(ledger, stub):
-    """LG-9: a method of a stub says target, path and serializer."""
+    """LG-9: given a stub's method, `submit` takes target, path and serializer from it."""
     told = await ledger.submit(stub.Unary, Message(text="a"))
     operation = await ledger.get(told.id)
 
@@ -66,7 +66,7 @@ async def test_a_stub_says_all(ledger, stub):
 
 
 async def test_what_submit_refuses(ledger, stub):
-    """LG-9: streams, other channels' stubs and what is no bytes are refused, and nothing is stored."""
+    """LG-9: `submit` refuses streams, stubs of other channels and requests that are not bytes."""
     plain = grpc.aio.insecure_channel("127.0.0.1:1")
     cases = [
         ((stub.Down, Message()), TypeError, "unary_stream: expected a unary-unary method"),
@@ -85,11 +85,11 @@ async def test_what_submit_refuses(ledger, stub):
 
 
 async def test_limits(ledger):
-    """LG-11: too large a request and too many operations are refused with the limit's name; nothing is stored."""
+    """LG-11: exceeding a limit on request size or rows raises an error that names the limit; nothing is stored."""
     with pytest.raises(LedgerLimitError, match=r"request=101 bytes: expected at most max_request_bytes \(100\)"):
         await ledger.submit("t", "/m/m", b"x" * 101)
     await ledger.submit_many([ledger.prepared("t", "/m/m", b"x") for _ in range(4)])
-    with pytest.raises(LedgerLimitError, match=r"2 more: expected at most max_rows \(5\)"):
+    with pytest.raises(LedgerLimitError, match=r"operations=2: expected at most 1, because 4 of 5 \(max_rows\)"):
         await ledger.submit_many([ledger.prepared("t", "/m/m", b"x") for _ in range(2)])
     [first, *_] = await ledger.find()
     await ledger.discard(first.id)
@@ -100,7 +100,7 @@ async def test_limits(ledger):
 
 
 async def test_metadata_that_is_not_allowed(ledger):
-    """LG-11: metadata are stored only where the settings allow their key; the error shows no value."""
+    """LG-11: metadata whose key the settings do not allow is refused, and the error does not show its value."""
     with pytest.raises(OptionError, match="metadata='authorization': expected a key that") as caught:
         await ledger.submit("t", "/m/m", b"", metadata=[("authorization", "Bearer secret")])
 
@@ -112,7 +112,7 @@ async def test_metadata_that_is_not_allowed(ledger):
     ("key", "value"), [("x-bin", "secret"), ("x", b"secret"), ("x", "secret\xe9"), ("x", "secret\n"), ("x", 7)]
 )
 async def test_metadata_that_cannot_be_sent(url, key, value):
-    """LG-11: what gRPC would not send is refused at submit: stored, it would break every attempt."""
+    """LG-11: `submit` refuses metadata that gRPC would not send, because every attempt with it would fail."""
     async with await Ledger.open(url, settings=replace(SETTINGS, metadata=("x", "x-bin"))) as ledger:
         with pytest.raises(OptionError, match=f"metadata='{key}': expected a value of") as caught:
             await ledger.submit("t", "/m/m", b"", metadata=[(key, value)])
@@ -121,7 +121,7 @@ async def test_metadata_that_cannot_be_sent(url, key, value):
 
 
 async def test_what_is_prepared_shows_no_payload(url):
-    """RT-11, LG-11: what is printed or logged of a submission has neither its request nor metadata."""
+    """RT-11, LG-11: the `repr` of a prepared submission contains neither its request nor its metadata."""
     async with await Ledger.open(url, settings=replace(SETTINGS, metadata=("x",))) as ledger:
         prepared = ledger.prepared("t", "/m/m", b"secret", metadata=[("x", "secret")], idempotency_key="k")
 
@@ -130,7 +130,7 @@ async def test_what_is_prepared_shows_no_payload(url):
 
 
 async def test_metadata_count(url):
-    """LG-11: the limit on bytes is one for the request and its metadata together."""
+    """LG-11: `max_request_bytes` limits the total size of request and metadata."""
     limited = replace(SETTINGS, metadata=("x",), max_request_bytes=100)
     async with await Ledger.open(url, settings=limited) as ledger:
         await ledger.submit("t", "/m/m", b"x" * 50, metadata=[("x", "y" * 49)])
@@ -140,13 +140,13 @@ async def test_metadata_count(url):
 
 @pytest.mark.parametrize("key", ["", "ä", "a\nb", "x" * 2000, 7])
 async def test_a_key_that_cannot_be_sent(ledger, key):
-    """LG-10: a key is sent as metadata, so it has to be such a text."""
+    """LG-10: an idempotency key that could not be sent as metadata is refused."""
     with pytest.raises(OptionError, match="idempotency_key="):
         await ledger.submit("t", "/m/m", b"", idempotency_key=key)
 
 
 async def test_policies(url, tmp_path, stub):
-    """LG-1, LG-14: an argument, else the file's `[methods]`, else its `[ledger]`, else the library's own."""
+    """LG-1, LG-14: a policy comes from the argument, else `[methods]`, else `[ledger]`, else the library's default."""
     file = tmp_path / "backoff.toml"
     file.write_text(FILE)
     mine = replace(RETRY["steps"], max_attempts=7)
@@ -172,7 +172,7 @@ async def test_policies(url, tmp_path, stub):
 
 
 async def test_the_environments_file(url, tmp_path, monkeypatch):
-    """LG-14: without an argument the file is the environment's, as for channels."""
+    """LG-14: without `config`, the file that the environment variable names is used, as for channels."""
     file = tmp_path / "backoff.toml"
     file.write_text('[ledger]\npoll = "7s"\n')
     monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(file))
@@ -181,13 +181,13 @@ async def test_the_environments_file(url, tmp_path, monkeypatch):
 
 
 async def test_a_policy_that_is_none(ledger):
-    """LG-1: an unknown policy is refused at submit, with what was probably meant."""
+    """LG-1: `submit` refuses an unknown policy, and the error suggests the nearest name."""
     with pytest.raises(OptionError, match="did you mean 'standard'"):
         await ledger.submit("t", "/m/m", b"", policy="standrad")
 
 
 async def test_attempts_made_by_hand(ledger):
-    """LG-2, seed 001: who makes attempts by himself records them; ten failures at once are ten attempts."""
+    """LG-2, seed 001: ten concurrent calls of `record_failure` for one operation count as ten attempts."""
     told = await ledger.submit("t", "/m/m", b"", policy="steps")
 
     done = await asyncio.gather(*(ledger.record_failure(told.id, "UNAVAILABLE", "down") for _ in range(10)))
@@ -200,7 +200,7 @@ async def test_attempts_made_by_hand(ledger):
 
 
 async def test_attempts_made_by_hand_are_told(url):
-    """LG-7, LG-8: who makes attempts by himself and is the last has the event, the warning and the hook."""
+    """LG-7, LG-8: `record_failure` emits the same event and calls the same hook as a failed attempt in a delivery."""
     heard, events = [], []
     hooks = LedgerHooks(on_exhausted=heard.append, on_conflict=heard.append)
     async with await Ledger.open(url, hooks=hooks, listeners=[events.append]) as ledger:
@@ -219,13 +219,13 @@ async def test_attempts_made_by_hand_are_told(url):
 
 
 async def test_settings_whose_policy_is_none(url):
-    """LG-14: a policy that the settings name and nobody knows is refused when the ledger is opened."""
+    """LG-14: opening a ledger fails if its settings name an unknown policy."""
     with pytest.raises(OptionError, match="nowhere"):
         await Ledger.open(url, settings=replace(SETTINGS, policy="nowhere"))
 
 
 async def test_delivering_from_a_closed_ledger(url):
-    """LG-10: a ledger that is closed delivers nothing, and says so."""
+    """LG-10: `deliver` raises an error that says that the ledger is closed."""
     ledger = await Ledger.open(url)
     await ledger.close()
     async with aio.insecure_channel("127.0.0.1:1") as channel:
@@ -234,16 +234,16 @@ async def test_delivering_from_a_closed_ledger(url):
 
 
 async def test_one_that_is_not_there(ledger):
-    """LG-7: an id of nothing is a clear error."""
+    """LG-7: LedgerStateError is raised for an unknown id, and by `resolve` for an operation not in conflict."""
     for id_ in ("00000000-0000-4000-8000-000000000000", "nonsense"):
-        with pytest.raises(LedgerStateError, match="expected an operation id"):
+        with pytest.raises(LedgerStateError, match=r"expected (an operation id|the id of an operation)"):
             await ledger.get(id_)
     with pytest.raises(LedgerStateError, match="expected an operation in conflict"):
         await ledger.resolve((await ledger.submit("t", "/m/m", b"")).id)
 
 
 async def test_failed_operations_are_seen_and_pruned_only_on_demand(ledger):
-    """LG-7, LG-11, seed 003: `failed_ops` are listed, and stay until somebody acts."""
+    """LG-7, LG-11, seed 003: failed operations are listed, and `prune` deletes them only with `failed=True`."""
     told = await ledger.submit("t", "/m/m", b"")
     await ledger.record_failure(told.id, "INTERNAL")
 
@@ -253,7 +253,7 @@ async def test_failed_operations_are_seen_and_pruned_only_on_demand(ledger):
 
 
 async def test_ready(ledger):
-    """LG-5: one question for many: the face asks the store, with the policies of this process."""
+    """LG-5: `ready` reports for each operation whether it is ready, and why."""
     told = await ledger.submit("t", "/m/m", b"")
 
     [readiness] = await ledger.ready(Filter(target="t"))
@@ -262,7 +262,7 @@ async def test_ready(ledger):
 
 
 async def test_busy_is_raised_where_one_asks(ledger, monkeypatch):
-    """LG-2: recording by hand raises what a delivery would try again."""
+    """LG-2: if the row stays locked, `record_failure` raises LedgerBusyError, whereas a delivery would try again."""
 
     async def busy(_reports):
         return [LedgerBusyError("locked")]
@@ -274,7 +274,7 @@ async def test_busy_is_raised_where_one_asks(ledger, monkeypatch):
 
 
 async def test_urls():
-    """LG-9: what is no database that this library knows is refused."""
+    """LG-9: an unsupported database URL is refused."""
     with pytest.raises(OptionError, match="expected a path, sqlite:///path or postgresql://"):
         await Ledger.open("mysql://localhost/x")
     with pytest.raises(OptionError, match="expected a LedgerHooks"):
@@ -282,7 +282,7 @@ async def test_urls():
 
 
 async def test_readiness_with_the_files_parameters(url, tmp_path):
-    """LG-3, LG-5, LG-14, seed 001: where an owner died, readiness is computed with the one file's parameters."""
+    """LG-3, LG-5, LG-14, seed 001: if an operation's owner died, `ready` uses the policy from the file."""
     file = tmp_path / "backoff.toml"
     file.write_text('[policies.mine]\npreset = "steps"\nsteps = [77]\nmax_delay = "2m"\n[ledger]\npolicy = "mine"\n')
     async with await Ledger.open(url, config=file) as ledger:
@@ -297,7 +297,7 @@ async def test_readiness_with_the_files_parameters(url, tmp_path):
 
 
 async def test_wake_ups_are_gathered(ledger, monkeypatch):
-    """LG-12: submits of one moment wake the other processes once."""
+    """LG-12: several submits for one target at the same moment send other processes a single notification."""
     heard = []
 
     async def notify(target):
@@ -315,7 +315,7 @@ async def test_wake_ups_are_gathered(ledger, monkeypatch):
 
 
 async def test_a_closed_ledger(url):
-    """LG-9, CB-10: closing twice is fine; what is asked of a closed ledger is refused, and nothing is stored."""
+    """LG-9, CB-10: `close` may be called twice; on a closed ledger, `submit` raises an error and stores nothing."""
     ledger = await Ledger.open(url)
     await ledger.close()
     await ledger.close()
@@ -353,7 +353,7 @@ loop.close()
 
 
 async def test_a_fork(url):
-    """LG-9: in the child of a fork the parent's ledger is refused, and the parent's goes on."""
+    """LG-9: the child of a fork cannot use the parent's ledger, and the parent can still use it."""
     done = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", FORKING, url], capture_output=True, text=True, timeout=60
     )

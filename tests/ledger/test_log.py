@@ -1,4 +1,4 @@
-"""The log lines of operations."""
+"""The log records of operations."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ WHAT = {
 }
 FAILED = {"code": "UNAVAILABLE", "delay": 1.5, "source": "schedule"}
 LINES = [
-    (events.OperationDelivered(**WHAT), "DEBUG", "delivered at attempt 2"),
-    (events.OperationRetried(**WHAT, **FAILED), "INFO", "failed at attempt 2, UNAVAILABLE; next in 1.5 s (schedule)"),
-    (events.OperationLost(**WHAT, **FAILED), "WARNING", "attempt 2 was lost: its deliverer is gone; next in 1.5 s"),
+    (events.OperationDelivered(**WHAT), "DEBUG", "delivered on attempt 2"),
+    (events.OperationRetried(**WHAT, **FAILED), "INFO", "failed on attempt 2, UNAVAILABLE; next in 1.5 s (schedule)"),
+    (events.OperationLost(**WHAT, **FAILED), "WARNING", "attempt 2 was lost: its deliverer disappeared; next in 1.5 s"),
     (
         events.OperationExhausted(**WHAT, code="UNAVAILABLE", reason="no attempts are left"),
         "WARNING",
-        "given up at attempt 2, UNAVAILABLE: no attempts are left",
+        "gave up after attempt 2, UNAVAILABLE: no attempts are left",
     ),
-    (events.OperationConflicted(**WHAT, code="ABORTED"), "WARNING", "in conflict at attempt 2, ABORTED"),
+    (events.OperationConflicted(**WHAT, code="ABORTED"), "WARNING", "in conflict on attempt 2, ABORTED"),
 ]
 
 
 @pytest.mark.parametrize(("event", "level", "line"), LINES)
 def test_lines(caplog, event, level, line):
-    """LG-7, RT-11: one line for each event, with operation id, attempt, delay, code and trace id as attributes."""
+    """LG-7, RT-11: each event is logged in one line, and its record has operation id, attempt, code and trace id."""
     caplog.set_level(logging.DEBUG, "grpc_backoff")
 
     log_operation(event)

@@ -1,4 +1,4 @@
-"""Metadata in a row: what can be sent comes back as it was; what cannot is refused, without its value."""
+"""Metadata in a row: valid metadata is stored unchanged, and errors for invalid metadata do not show its values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grpc_backoff.ledger.metadata import decode_metadata, encode_metadata, metad
 
 
 def test_metadata_as_text():
-    """LG-1: metadata survive as text, binary values too."""
+    """LG-1: metadata can be stored as text and read back, including binary values."""
     metadata = (("a", "some text"), ("b-bin", b"\x00\xff"))
 
     assert decode_metadata(encode_metadata(metadata)) == metadata
@@ -22,13 +22,13 @@ def test_metadata_as_text():
     [("x-bin", "abc"), ("x", b"raw"), ("x", "\xe9"), ("x", "a\n"), ("x", "a\x7f"), ("x", 7), (7, "a"), ("x-bin", None)],
 )
 def test_what_grpc_does_not_send(key, value):
-    """LG-11: bytes for keys that end with -bin, printable ASCII for others; nothing else goes over the wire."""
+    """LG-11: metadata needs bytes for keys that end with -bin and printable ASCII for other keys."""
     assert unsendable(key, value) is not None
 
 
 @pytest.mark.parametrize(("key", "value"), [("x", ""), ("x", "a b~"), ("x-bin", b""), ("x-bin", b"\x00\n")])
 def test_what_grpc_sends(key, value):
-    """LG-11: what gRPC sends is stored."""
+    """LG-11: metadata that gRPC can send is accepted."""
     assert unsendable(key, value) is None
 
 
@@ -37,7 +37,7 @@ def test_what_grpc_sends(key, value):
     ["secret", "7", '{"secret": 1}', '["secret"]', '[["x-bin", "secret!"]]', json.dumps([["x", "secret\n"]]), "null"],
 )
 def test_text_that_is_no_metadata(text):
-    """LG-11: whatever stands in a row, the error is one kind and does not show it."""
+    """LG-11: any invalid metadata in a row raises a ValueError whose message does not show the metadata."""
     with pytest.raises(ValueError, match=r"metadata.*expected") as caught:
         decode_metadata(text)
 

@@ -1,4 +1,4 @@
-"""The ledger's metrics, read from OpenTelemetry's own SDK."""
+"""The ledger's metrics, read with OpenTelemetry's SDK."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def metrics(reader):
 
 
 def read(reader):
-    """Return the values by metric and the labels that are not target and method."""
+    """Return each metric's values, keyed by the metric's name and its labels except target and method."""
     found = {}
     for resource in reader.get_metrics_data().resource_metrics:
         for scope in resource.scope_metrics:
@@ -47,7 +47,7 @@ def read(reader):
 
 
 def test_events(reader, metrics):
-    """LG-7, seed 003: delivered and retried by attempt, exhausted with its reason, conflicts, lost attempts, delays."""
+    """LG-7, seed 003: the metrics count deliveries, retries, lost attempts, conflicts and abandoned operations."""
     metrics(OperationRetried(**WHAT, attempt=1, code="UNAVAILABLE", delay=2.0, source="schedule"))
     metrics(OperationLost(**WHAT, attempt=2, code="LOST", delay=1.0, source="schedule"))
     metrics(OperationDelivered(**WHAT, attempt=3))
@@ -72,7 +72,7 @@ def test_events(reader, metrics):
 
 
 def test_labels_are_those_of_calls(reader, metrics):
-    """LG-7, RT-12: targets and methods are named as in the metrics of calls, so that the two can be joined."""
+    """LG-7, RT-12: targets and methods are labelled as in the call metrics, so the two can be joined."""
     metrics(OperationDelivered(**WHAT, attempt=1))
 
     [resource] = reader.get_metrics_data().resource_metrics
@@ -82,7 +82,7 @@ def test_labels_are_those_of_calls(reader, metrics):
 
 
 async def test_queue(reader, metrics, tmp_path):
-    """LG-7, seed 003: the queue's length by state, and the age of the oldest that waits."""
+    """LG-7, seed 003: metrics report the number of queued operations by state, and the age of the oldest one."""
     async with await Ledger.open(tmp_path / "ledger.db") as ledger:
         await ledger.submit("t", "/m/m", b"")
         await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Policies as text, and as what SQL is handed."""
+"""Policies as text, and as the parameters that SQL functions take."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tests.ledger.policies import policies
 
 @given(policies())
 def test_text_is_read_back(policy):
-    """LG-1: whatever policy an operation is given, its text is read back to an equal one."""
+    """LG-1: parsing the text of any policy returns an equal policy."""
     assert RetryPolicy.parse(policy_text(policy)) == policy
 
 
 @pytest.mark.parametrize("name", sorted(RETRY))
 def test_presets_as_text(name):
-    """LG-1: every preset survives as text."""
+    """LG-1: parsing the text of any preset returns an equal policy."""
     assert RetryPolicy.parse(policy_text(RETRY[name])) == RETRY[name]
 
 
 @given(policies())
 def test_parameters_are_json(policy):
-    """LG-3: what SQL is handed has the policy's own numbers, and JSON keeps each of them."""
+    """LG-3: a policy's parameters for SQL contain its exact numbers, which survive conversion to JSON."""
     made = parameters(policy)
 
     assert json.loads(json.dumps(made)) == made
@@ -38,7 +38,7 @@ def test_parameters_are_json(policy):
 
 
 def test_a_foreign_strategy_is_refused():
-    """LG-3: a strategy that SQL does not know is refused when it is handed over, not computed in another way."""
+    """LG-3: a strategy that SQL does not implement is refused, with a TypeError, when the policy is converted."""
 
     class Mine:
         name = "mine"

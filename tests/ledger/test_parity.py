@@ -1,4 +1,4 @@
-"""One formula: SQL's functions and Python's give the same times, for thousands of random policies on a real server."""
+"""SQL and Python compute the same times for thousands of random policies, checked on a real server."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SEED = 15
 
 
 def near(value):
-    """Return a value to compare with: to the microsecond, or to what a float of its size can say."""
+    """Return a value that compares equal within a microsecond, or within the precision of a float."""
     return pytest.approx(value, abs=MICROSECOND, rel=1e-13)
 
 
 @pytest.fixture(scope="module")
 def database(server):
-    """A connection to a database that has the functions; what is written is rolled back."""
+    """A connection to a migrated database; all changes that the tests make on it are rolled back."""
     url = server.database()
 
     async def migrate():
@@ -51,7 +51,7 @@ def sql(database, expression, *given):
 
 
 def test_delays_are_equal(database):
-    """LG-3: every strategy with every jitter, 5,000 random policies: SQL's delay is Python's, to the microsecond."""
+    """LG-3: for 5,000 random policies, SQL and Python compute the same delay, to the microsecond."""
     rng = random.Random(SEED)
     cases = []
     for _ in range(5000):
@@ -78,7 +78,7 @@ def test_delays_are_equal(database):
 @pytest.mark.parametrize("name", sorted(RETRY))
 @pytest.mark.parametrize("attempts", [0, 1, 10, 20])
 def test_boundaries(database, name, attempts):
-    """LG-3, seed 001: at attempts 0, 10 and 20 SQL's fallback equals Python's, for every preset."""
+    """LG-3, seed 001: after 0, 1, 10 and 20 attempts, SQL's fallback equals Python's for every preset."""
     policy = ledger_policy(RETRY[name])
 
     computed = sql(
@@ -92,7 +92,7 @@ def test_boundaries(database, name, attempts):
 
 
 def test_two_paths_and_none(database):
-    """Seed 001: what was recorded comes first, then the failure's time and min(growth, cap), else NULL."""
+    """Seed 001: `next_attempt_at` adds the recorded backoff, else min(growth, cap); without a time, it is NULL."""
     moment = "grpc_backoff.next_attempt_at(%s, to_timestamp(%s), to_timestamp(%s), %s, %s::jsonb, 0)"
     call = f"extract(epoch FROM {moment})::float8"
     steps = json.dumps(parameters(ledger_policy(RETRY["steps"])))
@@ -104,7 +104,7 @@ def test_two_paths_and_none(database):
 
 
 def test_growth_beyond_every_float(database):
-    """LG-3, CB-13: where no float can hold the growth, both say the cap."""
+    """LG-3, CB-13: if the growth exceeds every float, SQL and Python both return the cap."""
     policy = ledger_policy(RETRY["grpc"])
     for n in (1000, 100_000, 2**31 - 2):
         assert sql(
@@ -113,7 +113,7 @@ def test_growth_beyond_every_float(database):
 
 
 def test_no_number_stands_in_sql():
-    """LG-3: SQL holds no default: a number there is 0, 1 or 2, which are structure, and the exponent of a mean."""
+    """LG-3: the SQL files contain no policy defaults: their only numbers are 0, 1 and 2."""
     for migration in migrations("postgres") + migrations("sqlite"):
         code = re.sub(r"--.*|'[^']*'", "", migration.sql)
         assert set(re.findall(r"(?<![\w.])\d+(?:\.\d+)?", code)) <= {"0", "1", "2"}, migration.name
@@ -148,7 +148,7 @@ def random_standing(rng):
 
 
 def settled(policy, standing, expected):
-    """Return whether the answer is the same a moment later, which is when the server reads its clock."""
+    """Return whether the decision would be the same if the server read its clock a moment later."""
     if policy.deadline is None:
         return True
     left = policy.deadline - standing.age
@@ -156,7 +156,7 @@ def settled(policy, standing, expected):
 
 
 def test_decisions_are_equal(database):
-    """LG-2, LG-3, LG-4: whatever a row says and whatever has failed, SQL decides as the pure function does."""
+    """LG-2, LG-3, LG-4: for random rows and failures, SQL makes the same decision as `after_failure`."""
     rng = random.Random(SEED)
     compared = 0
     while compared < 1000:

@@ -1,4 +1,4 @@
-"""What only PostgreSQL's store does: a server that goes away, a network that is cut, locks, and waking others."""
+"""Behaviour specific to the PostgreSQL store: lost servers and networks, locks, and notifications."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def url(server):
 
 
 class Network:
-    """A TCP proxy before the server's socket that can swallow everything, as a cut cable does, or hang up."""
+    """A TCP proxy in front of the server's socket that can hold back all data, or break its connections."""
 
     def __init__(self, directory):
         self._path = str(directory / ".s.PGSQL.5432")
@@ -55,7 +55,7 @@ class Network:
         self._writers = []
         self._tasks = set()
         self.delay = 0.0
-        """Seconds that everything takes, in each direction."""
+        """The delay of all data in each direction, in seconds."""
 
     async def _accept(self, reader, writer):
         ours, through = await asyncio.open_unix_connection(self._path), self._through
@@ -74,7 +74,7 @@ class Network:
         sink.close()
 
     def url(self, port, url):
-        """Return the URL of a database, by way of this proxy."""
+        """Return the URL of a database through this proxy."""
         return f"postgresql://postgres@127.0.0.1:{port}/{psycopg.conninfo.conninfo_to_dict(url)['dbname']}"
 
     def cut(self):
@@ -84,7 +84,7 @@ class Network:
         self._through.set()
 
     def lose(self):
-        """Swallow what goes over the present connections, for good; new ones pass."""
+        """Hold back all data on the current connections forever, but not on new ones."""
         self._through.clear()
         self._through = asyncio.Event()
         self._through.set()
@@ -106,7 +106,7 @@ class Network:
 
 
 async def test_lock_acquired_released_timed_out(url, settings):
-    """LG-2, seed 001: a row's lock is waited for, then had; not in time, the error says that nothing was written."""
+    """LG-2, seed 001: a report waits for the row's lock; after a timeout, the error says that nothing was written."""
     store = open_store(url, replace(settings, lock_timeout=0.3))
     await store.migrate(apply=True)
     await store.submit([submission(1), submission(2)])
@@ -120,14 +120,14 @@ async def test_lock_acquired_released_timed_out(url, settings):
         [then] = await waits
 
     assert isinstance(first, LedgerBusyError)
-    assert "for 0.3 s; nothing was written" in str(first)
+    assert "after 0.3 s waiting for another transaction's lock; nothing was written" in str(first)
     assert (second.state, second.attempts) == (OperationState.WAITING, 1)
     assert (then.state, then.attempts) == (OperationState.WAITING, 1)
     await store.close()
 
 
 async def test_a_locked_row_is_passed_over(url, settings):
-    """LG-6: claiming waits for nobody: a row that somebody holds is left to them."""
+    """LG-6: a claim skips rows that are locked instead of waiting for them."""
     store = open_store(url, settings)
     await store.migrate(apply=True)
     await store.submit([submission(1), submission(2)])
@@ -147,7 +147,7 @@ async def did(method, *given, **how):
 
 @pytest.mark.parametrize("kind", [psycopg.AsyncConnection, psycopg.Connection])
 async def test_in_the_callers_transaction(url, kind):
-    """LG-9: inside a psycopg transaction, async or not: committed it is there, rolled back it never was."""
+    """LG-9: an operation in the caller's psycopg transaction is stored on commit and dropped on rollback."""
     async with await Ledger.open(url) as ledger:
         mine = await did(kind.connect, url)
         kept = await ledger.submit("t", "/m/m", b"a", idempotency_key="k", within=mine)
@@ -166,7 +166,7 @@ async def test_in_the_callers_transaction(url, kind):
 
 @pytest.mark.parametrize("kind", [psycopg.AsyncConnection, psycopg.Connection])
 async def test_a_connection_of_any_kind(url, kind):
-    """LG-9: rows as dicts and cursors with `$1` parameters are the caller's own affair."""
+    """LG-9: `within` accepts a connection with any row factory and any cursor class."""
     raw = psycopg.AsyncRawCursor if kind is psycopg.AsyncConnection else psycopg.RawCursor
     how = {"row_factory": psycopg.rows.dict_row, "cursor_factory": raw}
     async with await Ledger.open(url) as ledger:
@@ -181,7 +181,7 @@ async def test_a_connection_of_any_kind(url, kind):
 
 
 async def test_sql_for_any_driver(url):
-    """LG-9: the statement and its parameters store an operation in anybody's transaction, with `$1` parameters."""
+    """LG-9: `statement` returns SQL with `$1` parameters, which any driver can run in its own transaction."""
     async with await Ledger.open(url) as ledger:
         prepared = ledger.prepared("t", "/m/m", b"a", idempotency_key="k")
         statement, values = ledger.statement(prepared)
@@ -192,7 +192,7 @@ async def test_sql_for_any_driver(url):
 
 
 async def listening(url):
-    """Wait until somebody listens in a database; at most ten seconds."""
+    """Wait up to ten seconds until a connection to the database is listening."""
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         for _ in range(500):
             cursor = await connection.execute(
@@ -206,7 +206,7 @@ async def listening(url):
 
 
 async def test_waiters_are_woken(url):
-    """LG-12: what another process submits is delivered long before this one would have polled."""
+    """LG-12: an operation that another process submits is delivered long before the next poll."""
     shop = Shop()
     slow = replace(QUICK, poll=30.0)
     async with (
@@ -225,7 +225,7 @@ async def test_waiters_are_woken(url):
 
 
 async def test_without_listening_polling_alone(url, monkeypatch):
-    """LG-12: where LISTEN does not pass, as behind PgBouncer, polling alone delivers."""
+    """LG-12: if LISTEN is not available, as with PgBouncer, operations are delivered by polling alone."""
     from grpc_backoff.ledger.postgres import PostgresStore
 
     monkeypatch.setattr(PostgresStore, "listen", lambda *_: None)
@@ -243,7 +243,7 @@ async def test_without_listening_polling_alone(url, monkeypatch):
 
 @pytest.mark.parametrize("trouble", ["hang up", "cut"])
 async def test_the_network_to_it_is_cut(server, url, trouble):
-    """LG-9, LG-12: `submit` fails in its time and says that nothing was stored; deliveries resume within 10 s after."""
+    """LG-9, LG-12: if the network is cut, `submit` fails within its timeout; deliveries resume within 10 s."""
     shop, network = Shop(), Network(server.directory)
     database = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
     async with (
@@ -279,7 +279,7 @@ async def test_the_network_to_it_is_cut(server, url, trouble):
 
 
 async def test_a_lost_commit_says_that_nobody_knows(server, url):
-    """LG-9: where the answer to COMMIT is lost nobody claims that nothing was stored; the key makes it safe."""
+    """LG-9: if the answer to COMMIT is lost, the error says that the outcome is unknown; a key prevents duplicates."""
     network = Network(server.directory)
     database = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
     async with (
@@ -319,7 +319,7 @@ async def test_a_lost_commit_says_that_nobody_knows(server, url):
 )
 @pytest.mark.parametrize("trouble", ["hang up", "cut"])
 async def test_a_write_without_an_answer(server, url, trouble, write, monkeypatch):
-    """LG-9: where the answer to any write is lost nobody claims that nothing was stored."""
+    """LG-9: if the answer to a write of any kind is lost, the error says that the outcome is unknown."""
     network = Network(server.directory)
     async with network.open() as port, await Ledger.open(network.url(port, url), settings=QUICK) as ledger:
         id_ = (await ledger.submit("t", "/m/m", b"")).id
@@ -350,7 +350,7 @@ async def test_a_write_without_an_answer(server, url, trouble, write, monkeypatc
 
 
 async def test_callers_that_gave_up(server, url):
-    """LG-10: what a cancelled caller left on a network that is cut ends in its time, and the store serves others."""
+    """LG-10: if callers are cancelled while the network is cut, their requests time out; then the store works again."""
     network = Network(server.directory)
     async with network.open() as port, await Ledger.open(network.url(port, url), settings=QUICK) as ledger:
         await asyncio.gather(*(ledger.queue() for _ in range(4)))
@@ -360,14 +360,14 @@ async def test_callers_that_gave_up(server, url):
         for caller in callers:
             caller.cancel()
         await asyncio.wait(callers)
-        await asyncio.sleep(2 * QUICK.timeout + 0.5)  # four have a connection, the others then a place
+        await asyncio.sleep(2 * QUICK.timeout + 0.5)  # four hold a connection, and four more wait for one
 
         assert (await ledger.queue()).length == 0
 
 
 @pytest.mark.parametrize("work", ["submit", "queue", "record"])
 async def test_connections_that_the_server_has_ended(server, url, work):
-    """LG-12: what is asked first after the server ended its connections is asked once more, on a new one."""
+    """LG-12: if the server has ended its connections, the next request is repeated on a new connection."""
     database = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
     async with await Ledger.open(url, settings=QUICK) as ledger:
         id_ = (await ledger.submit("t", "/m/m", b"")).id
@@ -386,13 +386,15 @@ async def test_connections_that_the_server_has_ended(server, url, work):
 
 
 async def test_submit_waits_for_a_lock_no_longer_than_it_may(url):
-    """LG-2: behind a transaction that has the same key, `submit` says that it is busy; nothing was written."""
+    """LG-2: `submit` raises LedgerBusyError if another transaction holds the same key longer than `lock_timeout`."""
     async with (
         await Ledger.open(url, settings=replace(QUICK, lock_timeout=0.3, timeout=20.0)) as ledger,
         await psycopg.AsyncConnection.connect(url) as other,
     ):
         kept = await ledger.submit("t", "/m/m", b"", idempotency_key="k", within=other)
-        with pytest.raises(LedgerBusyError, match=r"for 0\.3 s; nothing was written"):
+        with pytest.raises(
+            LedgerBusyError, match=r"after 0\.3 s waiting for another transaction.s lock; nothing was written"
+        ):
             await ledger.submit("t", "/m/m", b"", idempotency_key="k")
         await other.commit()
         again = await ledger.submit("t", "/m/m", b"", idempotency_key="k")
@@ -402,7 +404,7 @@ async def test_submit_waits_for_a_lock_no_longer_than_it_may(url):
 
 @pytest.mark.slow
 async def test_a_restart(server):
-    """LG-12: PostgreSQL is restarted, LISTEN is lost with it: deliveries resume within 10 s of its return."""
+    """LG-12: after PostgreSQL restarts, deliveries resume within 10 s."""
     shop = Shop()
     with servers.running() as own:
         url = own.database()
@@ -432,10 +434,11 @@ async def test_a_restart(server):
 
 @pytest.mark.parametrize("hours", [1, -1])
 async def test_client_clocks_change_nothing(url, monkeypatch, hours):
-    """LG-12: a client whose clock is wrong by an hour delivers at the same times as any other."""
+    """LG-12: a delivery makes its attempts on time even if the client's clock is wrong by an hour."""
     from grpc_backoff.ledger import delivery
 
-    # Only for the library: grpc's core reads the real clock, and would take every deadline for past or far off.
+    # Change only the library's clock: grpc's core reads the system clock, and changing that would distort every
+    # deadline.
     monkeypatch.setattr(
         delivery, "time", SimpleNamespace(time=lambda: time.time() + hours * 3600, monotonic=time.monotonic)
     )
@@ -456,7 +459,7 @@ async def test_client_clocks_change_nothing(url, monkeypatch, hours):
 
 
 async def test_a_wrong_password(server):
-    """LG-9: a password that is wrong is one clear error, which does not show it."""
+    """LG-9: a wrong password raises LedgerUnavailableError, which does not show the password."""
     server.execute("CREATE ROLE clerk LOGIN PASSWORD 'right'")
     hba = server.directory / "data" / "pg_hba.conf"
     before = hba.read_text()
@@ -488,8 +491,8 @@ async def test_a_wrong_password(server):
         "mysql://u:hunter2@h/db",
     ],
 )
-async def test_a_password_in_a_url_that_is_wrong(url, monkeypatch, tmp_path):
-    """LG-11: whatever is wrong with a URL, no part of its password is shown, and no file is named after it."""
+async def test_a_password_in_an_invalid_url(url, monkeypatch, tmp_path):
+    """LG-11: an error for an invalid URL shows no part of its password, and no file is created."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises((LedgerUnavailableError, OptionError)) as caught:
         await Ledger.open(url)
@@ -499,7 +502,7 @@ async def test_a_password_in_a_url_that_is_wrong(url, monkeypatch, tmp_path):
 
 
 async def test_a_role_with_a_schema_of_its_own(server):
-    """LG-13: a role that may not make schemas is served by one that was made for it."""
+    """LG-13: a role that may not create schemas can use a schema that was created for it."""
     url = server.database()
     name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
     server.execute("CREATE ROLE tenant LOGIN")
@@ -510,7 +513,7 @@ async def test_a_role_with_a_schema_of_its_own(server):
 
 
 async def test_nobody_there(tmp_path):
-    """LG-9: a server that is not there is one clear error."""
+    """LG-9: an unreachable server or an invalid database URL raises LedgerUnavailableError."""
     with pytest.raises(LedgerUnavailableError, match="cannot connect"):
         await Ledger.open(f"postgresql://postgres@/postgres?host={tmp_path}")
     with pytest.raises(LedgerUnavailableError, match="database URL"):
@@ -518,7 +521,7 @@ async def test_nobody_there(tmp_path):
 
 
 async def test_a_read_only_database(server, url):
-    """LG-9: a standby, or a database that is set read-only, says so."""
+    """LG-9: the error for submitting to a read-only database says that the database is read-only."""
     async with await Ledger.open(url) as ledger:
         await ledger.submit("t", "/m/m", b"")
     name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
@@ -531,7 +534,7 @@ async def test_a_read_only_database(server, url):
 
 
 async def test_a_full_disk(server, url):
-    """LG-9: where the server says that its disk is full, so does the error."""
+    """LG-9: if the server reports that its disk is full, the error contains that reason."""
     async with await Ledger.open(url) as ledger:
         name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
         server.execute(
@@ -550,7 +553,7 @@ async def test_a_full_disk(server, url):
 
 
 async def test_a_newer_schema(server, url):
-    """LG-13: tables of a newer library are refused, and left as they are; so are older ones with `migrate=False`."""
+    """LG-13: a newer schema is refused; so are missing tables with `migrate=False`."""
     with pytest.raises(LedgerSchemaError, match="run `grpc-backoff ledger migrate`"):
         await Ledger.open(url, migrate=False)
     async with await Ledger.open(url):
@@ -562,7 +565,7 @@ async def test_a_newer_schema(server, url):
 
 
 async def test_ten_that_migrate_at_once(url):
-    """LG-13: migrations are applied under a lock: of ten that open an empty database at once, each finds its tables."""
+    """LG-13: migrations run under a lock, so ten ledgers can open an empty database at the same time."""
     ledgers = await asyncio.gather(*(Ledger.open(url) for _ in range(10)))
     for ledger in ledgers:
         await ledger.submit("t", "/m/m", b"")
@@ -572,7 +575,7 @@ async def test_ten_that_migrate_at_once(url):
 
 
 async def test_a_slow_migration(url, monkeypatch):
-    """LG-13: a migration may take longer than a request: an index of many rows does, however often one tries."""
+    """LG-13: a migration may take longer than a request's timeout."""
     slow = [*postgres.migrations("postgres"), Migration(99, "slow", "SELECT pg_sleep(1)")]
     monkeypatch.setattr(postgres, "migrations", lambda _: slow)
     store = open_store(url, replace(SETTINGS, timeout=0.5))
@@ -584,7 +587,7 @@ async def test_a_slow_migration(url, monkeypatch):
 
 
 async def test_a_migration_behind_a_lock(url, monkeypatch):
-    """LG-2, LG-13: a migration waits for a table's lock as others do, lest all who write wait behind it."""
+    """LG-2, LG-13: a migration waits at most `lock_timeout` for a table's lock, so writers never queue for longer."""
     store = open_store(url, replace(SETTINGS, lock_timeout=0.3))
     await store.migrate(apply=True)
     more = "CREATE INDEX more ON grpc_backoff.operations (code)"
@@ -599,7 +602,7 @@ async def test_a_migration_behind_a_lock(url, monkeypatch):
 
 
 async def test_many_losses_far_away(server, url):
-    """LG-6: leases that have ended are recorded as lost, also where a round trip for each would take too long."""
+    """LG-6: a hundred expired leases are recorded as lost within the request timeout, even over a slow network."""
     network = Network(server.directory)
     network.delay = 0.02
     near = open_store(url)
@@ -617,7 +620,7 @@ async def test_many_losses_far_away(server, url):
 
 
 async def test_what_is_due_and_locked(url):
-    """LG-6, LG-12: while somebody else has the lock of what is due, it is asked for again in a while, not in a loop."""
+    """LG-6, LG-12: while all due operations are locked, a delivery asks again at intervals, not in a tight loop."""
     shop, claims = Shop(), 0
     async with (
         serving(shop) as port,
@@ -646,13 +649,13 @@ async def test_what_is_due_and_locked(url):
 
 
 async def test_two_that_store_the_same_keys_in_another_order(url):
-    """LG-2: a deadlock is somebody else's lock, too: `LedgerBusyError`, and nothing was written."""
+    """LG-2: a deadlock between two submits raises LedgerBusyError, and nothing is written."""
     store = open_store(url)
     await store.migrate(apply=True)
     async with await psycopg.AsyncConnection.connect(url) as other:
         await store.submit_within(other, [submission(1, key="b")])
         ours = asyncio.ensure_future(store.submit([submission(2, key="a"), submission(3, key="b")]))
-        await asyncio.sleep(0.3)  # the server looks for deadlocks after a second of waiting
+        await asyncio.sleep(0.3)  # shorter than the second after which the server looks for deadlocks
         await store.submit_within(other, [submission(4, key="a")])
         with pytest.raises(LedgerBusyError, match="a deadlock with another transaction; nothing was written"):
             await ours
@@ -661,7 +664,7 @@ async def test_two_that_store_the_same_keys_in_another_order(url):
 
 
 async def test_a_timeout_without_files_to_open(url):
-    """LG-9: what was said not to be stored is not stored, also where the process may open no file any more."""
+    """LG-9: a timed-out `submit` stores nothing, even if the process cannot open any more files."""
     store = open_store(url, replace(SETTINGS, timeout=0.5))
     await store.migrate(apply=True)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

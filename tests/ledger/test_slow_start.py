@@ -1,4 +1,4 @@
-"""How a delivery's window opens after a reconnection."""
+"""How a delivery increases its number of concurrent attempts after a reconnection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from grpc_backoff.ledger.slow_start import AttemptWindow
 
 
 def test_it_doubles_with_each_round():
-    """LG-10: one attempt first; each answer makes room for one more, so that each round doubles it, up to the limit."""
+    """LG-10: the window starts at one attempt and doubles after each full round of answers, up to the limit."""
     window, rounds = AttemptWindow(16), []
     while window.size < window.limit:
         rounds.append(window.size)
@@ -23,7 +23,7 @@ def test_it_doubles_with_each_round():
 
 @given(st.integers(1, 100), st.lists(st.booleans()))
 def test_bounds(limit, answers):
-    """LG-10: whatever happens, there is at least one attempt and never more than the limit."""
+    """LG-10: the window is never smaller than one attempt or larger than its limit."""
     window = AttemptWindow(limit)
     for answered in answers:
         window = window.grown() if answered else window.closed()

@@ -1,4 +1,4 @@
-"""What only SQLite's store does: one file, the host's clock, and everything that can be wrong with a file."""
+"""Behaviour specific to the SQLite store: durability, clock changes, locks, and file errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOUR = 3600.0
 
 
 class Clock:
-    """The host's clock, in the test's hand."""
+    """A clock for the store that the test sets."""
 
     def __init__(self):
         self.now = 1_800_000_000.0
@@ -59,7 +59,7 @@ async def timed(path):
 
 
 async def waiting(store):
-    """Return an operation that failed once and waits for a second."""
+    """Return the id of an operation that has failed once and will be due again in one second."""
     [told] = await store.submit([submission(1)])
     [operation] = await store.claim("shop:443", 1, "me", 30.0)
     await store.record([AttemptReport(told.id, operation.lease_token, STEPS, FailedAttempt("UNAVAILABLE"), draw=0.5)])
@@ -67,7 +67,7 @@ async def waiting(store):
 
 
 async def test_durable(path):
-    """LG-9: what `submit` has returned for is synced: WAL, and synchronous=FULL."""
+    """LG-9: SQLite runs in WAL mode with synchronous=FULL, so an operation is on disk when `submit` returns."""
     async with await Ledger.open(path) as ledger:
         await ledger.queue()
         connection = ledger.store._connection
@@ -79,7 +79,7 @@ async def test_durable(path):
 
 
 async def test_a_clock_that_jumps_ahead(timed):
-    """LG-12: an hour ahead costs the rest of one wait: the operation is due, and its next wait is the policy's."""
+    """LG-12: if the clock jumps ahead, a waiting operation is due at once; the policy sets its next wait as usual."""
     id_ = await waiting(timed)
 
     timed.clock.now += HOUR
@@ -93,7 +93,7 @@ async def test_a_clock_that_jumps_ahead(timed):
 
 
 async def test_a_clock_that_is_set_back(timed):
-    """LG-12: an hour back costs at most one delay of the policy: the wait begins anew, and a new lease with it."""
+    """LG-12: if the clock is set back, waits and leases start again from the new time with their normal length."""
     await waiting(timed)
     await timed.submit([submission(2)])
     [running] = await timed.claim("shop:443", 1, "me", 30.0)
@@ -108,7 +108,7 @@ async def test_a_clock_that_is_set_back(timed):
 
 
 async def test_what_was_submitted_before_the_clock_was_set_back(timed):
-    """LG-12: an operation that was never tried does not wait for the hour to pass again."""
+    """LG-12: an operation that was never attempted is due at once even if the clock is set back by an hour."""
     await timed.submit([submission(1)])
 
     timed.clock.now -= HOUR
@@ -119,7 +119,7 @@ async def test_what_was_submitted_before_the_clock_was_set_back(timed):
 
 
 async def test_what_was_replayed_before_the_clock_was_set_back(timed):
-    """LG-12: an operation that was begun anew does not wait for the hour either."""
+    """LG-12: a replayed operation is due at once even if the clock is set back; its creation time does not change."""
     [told] = await timed.submit([submission(1)])
     await timed.record([AttemptReport(told.id, None, STEPS, FailedAttempt("INTERNAL"))])
     timed.clock.now += 2 * HOUR
@@ -134,13 +134,13 @@ async def test_what_was_replayed_before_the_clock_was_set_back(timed):
 
 
 async def test_busy(path):
-    """LG-2, seed 001: a lock that is not had in time is a clear error, and nothing was written; then it is had."""
+    """LG-2, seed 001: a lock timeout raises an error and writes nothing; `submit` works again once the lock is free."""
     store = open_store(path, replace(SETTINGS, lock_timeout=0.2))
     await store.migrate(apply=True)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
-    with pytest.raises(LedgerBusyError, match=r"for 0\.2 s; nothing was written"):
+    with pytest.raises(LedgerBusyError, match=r"after 0\.2 s waiting for another process.s lock; nothing was written"):
         await store.submit([submission(1)])
     other.execute("COMMIT")
     other.close()
@@ -151,7 +151,7 @@ async def test_busy(path):
 
 
 async def test_in_the_callers_transaction(path):
-    """LG-9: inside a sqlite3 transaction of the caller's: committed it is there, rolled back it never was."""
+    """LG-9: an operation submitted in the caller's sqlite3 transaction is stored on commit and dropped on rollback."""
     async with await Ledger.open(path) as ledger:
         mine = sqlite3.connect(path)
         mine.execute("CREATE TABLE orders (id TEXT)")
@@ -172,10 +172,10 @@ async def test_in_the_callers_transaction(path):
 
 
 async def test_a_connection_that_commits_by_itself(path):
-    """LG-9: a transaction that the caller does not know of would never be committed; one that he began is his."""
+    """LG-9: `within` refuses a connection in autocommit mode unless the caller has begun a transaction."""
     async with await Ledger.open(path) as ledger:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as mine:
-            with pytest.raises(OptionError, match=r"within=.*autocommit.*: expected one with a tr"):
+            with pytest.raises(OptionError, match=r"within=.*autocommit.*: expected a connection with an open tr"):
                 await ledger.submit("t", "/m/m", b"a", within=mine)
             assert not mine.in_transaction
             mine.execute("BEGIN")
@@ -186,7 +186,7 @@ async def test_a_connection_that_commits_by_itself(path):
 
 
 async def test_many_in_the_callers_transaction(path):
-    """LG-9: all or none in a transaction of the caller's too, whatever he makes of the error, and of his own rows."""
+    """LG-9: `submit_many` within the caller's transaction stores all or none, and leaves the caller's rows alone."""
     async with await Ledger.open(path) as ledger:
         first, second = (ledger.prepared("t", "/m/m", b"a") for _ in range(2))
         with contextlib.closing(sqlite3.connect(path)) as mine:
@@ -204,7 +204,7 @@ async def test_many_in_the_callers_transaction(path):
 
 
 async def test_sql_for_any_driver(path):
-    """LG-9: the statement and its parameters store an operation in anybody's transaction."""
+    """LG-9: the statement and parameters that `statement` returns store an operation in any transaction."""
     async with await Ledger.open(path) as ledger:
         prepared = ledger.prepared("t", "/m/m", b"a", idempotency_key="k")
         other = sqlite3.connect(path)
@@ -216,7 +216,7 @@ async def test_sql_for_any_driver(path):
 
 
 async def test_a_full_disk(path):
-    """LG-9: a file that may not grow is one clear error; nothing is lost, and it goes on when there is room."""
+    """LG-9: a full disk raises LedgerUnavailableError and loses no data; `submit` works again once there is room."""
     async with await Ledger.open(path) as ledger:
         kept = await ledger.submit("t", "/m/m", b"a")
 
@@ -258,7 +258,7 @@ asyncio.run(main())
 
 
 def test_a_disk_that_refuses_writes(path):
-    """LG-9: where the system refuses a write, the error says so; what was stored is there, and it goes on after."""
+    """LG-9: if the system refuses a write, the error gives the reason; stored data stays, and later writes succeed."""
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
     done = subprocess.run([sys.executable, "-c", FULL, path], capture_output=True, text=True, check=True)
 
@@ -266,7 +266,7 @@ def test_a_disk_that_refuses_writes(path):
 
 
 async def test_a_read_only_file(path):
-    """LG-9: what cannot be written says so, at the first write or when its tables are to be made."""
+    """LG-9: submitting to a read-only file raises an error with that reason; reading still works."""
     async with await Ledger.open(path) as ledger:
         await ledger.submit("t", "/m/m", b"a")
 
@@ -280,7 +280,7 @@ async def test_a_read_only_file(path):
     "content", [b"no database at all, but long enough to be read as one" * 99, b"SQLite format 3\x00" * 999]
 )
 async def test_no_database(path, content):
-    """LG-9: a file that is none of ours is refused, and left as it is."""
+    """LG-9: a file that is not a SQLite database is refused and not changed."""
     Path(path).write_bytes(content)
 
     with pytest.raises(LedgerUnavailableError, match=r"not a SQLite database|damaged"):
@@ -289,7 +289,7 @@ async def test_no_database(path, content):
 
 
 async def test_a_damaged_file(path):
-    """LG-9: damage is said when it is met."""
+    """LG-9: reading a damaged part of the file raises an error that says that the file is damaged."""
     async with await Ledger.open(path) as ledger:
         await ledger.submit_many([ledger.prepared("t", "/m/m", b"x" * 1000) for _ in range(200)])
     content = bytearray(Path(path).read_bytes())
@@ -302,13 +302,13 @@ async def test_a_damaged_file(path):
 
 
 async def test_a_directory_that_is_not_there(tmp_path):
-    """LG-9: a path that cannot be opened is a clear error."""
+    """LG-9: a path that cannot be opened raises LedgerUnavailableError."""
     with pytest.raises(LedgerUnavailableError, match="the file cannot be opened; nothing was stored"):
         await Ledger.open(tmp_path / "nowhere" / "ledger.db")
 
 
 async def test_a_newer_schema(path):
-    """LG-13: tables of a newer library are refused, and left as they are."""
+    """LG-13: tables created by a newer version of the library are refused."""
     async with await Ledger.open(path):
         pass
     with sqlite3.connect(path) as connection:
@@ -319,7 +319,7 @@ async def test_a_newer_schema(path):
 
 
 async def test_older_tables_that_are_not_to_be_migrated(path):
-    """LG-13: with `migrate=False` older tables, or none, are refused; nothing is made."""
+    """LG-13: with `migrate=False`, missing tables are an error, and none are created."""
     with pytest.raises(LedgerSchemaError, match="run `grpc-backoff ledger migrate`"):
         await Ledger.open(path, migrate=False)
     with sqlite3.connect(path) as connection:
@@ -327,7 +327,7 @@ async def test_older_tables_that_are_not_to_be_migrated(path):
 
 
 async def test_a_strangers_file_is_left_as_it_is(path):
-    """LG-13: a database of somebody else's, or of a newer library, is not changed to be refused."""
+    """LG-13: if a database is refused because it is not ours or has a newer schema, the file is not changed."""
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE orders (id TEXT)")
     before = Path(path).read_bytes()
@@ -345,7 +345,7 @@ async def test_a_strangers_file_is_left_as_it_is(path):
 
 
 async def test_ten_that_migrate_at_once(path):
-    """LG-13: migrations are applied under the lock: of ten that open a new file at once, each finds its tables."""
+    """LG-13: migrations run under a lock, so ten ledgers can open a new file at the same time."""
     ledgers = await asyncio.gather(*(Ledger.open(path) for _ in range(10)))
     for ledger in ledgers:
         await ledger.submit("t", "/m/m", b"a")
@@ -355,7 +355,7 @@ async def test_ten_that_migrate_at_once(path):
 
 
 async def test_cancelled_submits_are_whole(path):
-    """LG-9: a caller that is cancelled leaves no half of anything; what was begun is finished."""
+    """LG-9: if `submit_many` is cancelled, either all of its operations are stored or none."""
     async with await Ledger.open(path) as ledger:
         for _ in range(20):
             prepared = [ledger.prepared("t", "/m/m", b"a") for _ in range(5)]
@@ -371,7 +371,7 @@ async def test_cancelled_submits_are_whole(path):
 
 
 async def test_nothing_is_left(path):
-    """LG-10, CB-10: a closed ledger leaves no thread."""
+    """LG-10, CB-10: closing a ledger ends its thread."""
     before = threading.active_count()
     async with await Ledger.open(path) as ledger:
         await ledger.submit("t", "/m/m", b"a")

@@ -1,4 +1,4 @@
-"""What every store does alike: one behaviour for SQLite and for PostgreSQL."""
+"""Behaviour that every store has: the same tests run on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def failed(store, operation, policy=STEPS, failure=UNAVAILABLE, draw=0.5, 
 
 
 async def test_a_row_has_every_field(store):
-    """LG-1: what was submitted is there, field by field, pending and without attempts."""
+    """LG-1: a submitted operation is stored with every field, pending and without attempts."""
     metadata = (("x-tenant", "a"), ("x-trace-bin", b"\x00\xff"))
     [told] = await store.submit([submission(1, metadata=metadata, trace_id="t" * 32, key="k")])
     operation = await one(store, told.id)
@@ -73,7 +73,7 @@ async def test_a_row_has_every_field(store):
 
 
 async def test_one_key_is_one_operation(store):
-    """LG-1: a second submit of a key for a method returns the first; another method has keys of its own."""
+    """LG-1: a second submit with the same key and method returns the first operation; each method has its own keys."""
     first = await store.submit([submission(1, key="k")])
     again = await store.submit([submission(2, key="k"), submission(3, key="k", method="/shop.Orders/Cancel")])
     both = await store.submit([submission(4, key="n"), submission(5, key="n")])
@@ -84,7 +84,7 @@ async def test_one_key_is_one_operation(store):
 
 
 async def test_what_is_submitted_again(store):
-    """LG-9: what was submitted before, without a key too, is stored once: who was not told may submit it again."""
+    """LG-9: submitting the same operation again stores it once, even without a key."""
     first = submission(1)
     await store.submit([first])
     [again, other, twice] = await store.submit([first, submission(2), submission(2)])
@@ -95,7 +95,7 @@ async def test_what_is_submitted_again(store):
 
 
 async def test_oldest_first(store):
-    """LG-6: what has waited longest is claimed first, each by one owner alone."""
+    """LG-6: the oldest operations are claimed first, and each has one owner."""
     ids = [*await submitted(store, 1), *await submitted(store, 2), *await submitted(store, 3)]
 
     first = await claimed(store, 2)
@@ -110,7 +110,7 @@ async def test_oldest_first(store):
 
 
 async def test_a_claim_is_for_one_target(store):
-    """LG-6, LG-10: a deliverer gets the operations of its own channel's target."""
+    """LG-6, LG-10: a claim returns only operations of its own target."""
     await submitted(store, 1, target="other:443")
 
     assert await claimed(store) == []
@@ -119,7 +119,7 @@ async def test_a_claim_is_for_one_target(store):
 
 
 async def test_a_failure_writes_everything_at_once(store):
-    """LG-1, LG-2, seed 001's third race: backoff and its timestamp are one write; next is their sum."""
+    """LG-1, LG-2, seed 001: a failure writes backoff and timestamp together; the next attempt is due at their sum."""
     await submitted(store, 1)
     [operation] = await claimed(store)
 
@@ -144,7 +144,7 @@ async def test_a_failure_writes_everything_at_once(store):
 
 
 async def test_a_retry_is_claimed_when_it_is_due(store):
-    """LG-6: after its backoff an operation is claimed again, and its sequence goes on."""
+    """LG-6: an operation can be claimed again after its backoff, and its attempts continue to be counted."""
     await submitted(store, 1)
     [operation] = await claimed(store)
     await failed(store, operation, QUICK)
@@ -168,7 +168,7 @@ async def test_a_retry_is_claimed_when_it_is_due(store):
     ],
 )
 async def test_final_failures(store, failure, state):
-    """LG-7, LG-8: what is not retried ends as failed or as a conflict, and stays to be seen."""
+    """LG-7, LG-8: a failure that is not retried ends an operation as failed or in conflict; the operation is kept."""
     await submitted(store, 1)
     [operation] = await claimed(store)
 
@@ -180,7 +180,7 @@ async def test_final_failures(store, failure, state):
 
 
 async def test_exhausted(store):
-    """LG-7: the last attempt that the policy allows ends the operation, and says why."""
+    """LG-7: when the last attempt that the policy allows fails, the operation ends, and the reason is recorded."""
     policy = replace(QUICK, max_attempts=2)
     await submitted(store, 1)
     [operation] = await claimed(store)
@@ -194,7 +194,7 @@ async def test_exhausted(store):
 
 
 async def test_the_servers_word(store):
-    """LG-4: pushback begins the sequence anew; `retry-after` is capped and has a draw of its jitter."""
+    """LG-4: pushback sets the wait exactly; `retry-after` sets it with jitter added."""
     await submitted(store, 1, 2)
     first, second = await claimed(store, 2)
 
@@ -212,7 +212,7 @@ async def test_the_servers_word(store):
 
 
 async def test_a_late_success_counts(store):
-    """LG-6: a success under a lease that has ended ends the operation, also while another attempt runs."""
+    """LG-6: a success under an expired lease ends the operation, even while another attempt is running."""
     await submitted(store, 1)
     [first] = await claimed(store, lease=0.01)
     await asyncio.sleep(0.05)
@@ -230,7 +230,7 @@ async def test_a_late_success_counts(store):
 
 
 async def test_a_late_failure_reschedules_nothing(store):
-    """LG-6: a failure under an old lease says what became of the lost attempt, and leaves the running one alone."""
+    """LG-6: a failure under an expired lease completes the lost attempt and does not affect the running one."""
     await submitted(store, 1)
     [first] = await claimed(store, lease=0.01)
     await asyncio.sleep(0.05)
@@ -253,7 +253,7 @@ async def test_a_late_failure_reschedules_nothing(store):
 
 
 async def test_a_lease_that_is_extended_holds(store):
-    """LG-6: extending moves the end; of a lease that is over, it says so."""
+    """LG-6: `extend` extends only valid leases, and returns the ids of their operations."""
     await submitted(store, 1, 2)
     first, second = await claimed(store, 2, lease=0.2)
     leases = [Lease(first.id, first.lease_token), Lease(second.id, 99)]
@@ -265,7 +265,7 @@ async def test_a_lease_that_is_extended_holds(store):
 
 
 async def test_given_back_is_as_it_was(store):
-    """LG-10: an operation that is given back has no attempt more, and is the oldest again."""
+    """LG-10: a released operation has no additional attempt, and keeps its place in the queue."""
     ids = await submitted(store, 1, 2)
     [first] = await claimed(store)
 
@@ -278,7 +278,7 @@ async def test_given_back_is_as_it_was(store):
 
 
 async def test_an_old_lease_gives_nothing_back(store):
-    """LG-6: who has lost a lease cannot end the next owner's."""
+    """LG-6: releasing an old lease does not end the current one."""
     await submitted(store, 1)
     [first] = await claimed(store)
 
@@ -288,7 +288,7 @@ async def test_an_old_lease_gives_nothing_back(store):
 
 
 async def test_backoff_and_timestamp_at_once(store):
-    """Seed 001: the two are written together; true for an operation that waits, false where there is none."""
+    """Seed 001: `set_backoff` writes backoff and timestamp together; it returns False for an unknown operation."""
     [id_] = await submitted(store, 1)
 
     assert await store.set_backoff(id_, 60.0) is True
@@ -299,7 +299,7 @@ async def test_backoff_and_timestamp_at_once(store):
 
 
 async def test_ready(store):
-    """LG-5: one question about many operations: ready or not, since when or from when, and why."""
+    """LG-5: `ready` reports for many operations at once whether and when each is ready, and why."""
     ids = await submitted(store, 1, 2, 3, 4, 5)
     await store.set_backoff(ids[1], 60.0)
     _, gone, done = [operation for operation in await claimed(store, 9, lease=60.0) if operation.id != ids[0]]
@@ -325,7 +325,7 @@ async def test_ready(store):
 
 
 async def test_where_the_owner_died_readiness_keeps_to_the_policy(store):
-    """LG-3, seed 001's second race: without a recorded backoff nothing is ready before the policy's lower bound."""
+    """LG-3, seed 001: after its owner died, an operation is not ready before the policy's smallest wait."""
     await submitted(store, 1)
     [operation] = await claimed(store, lease=0.001)
     await asyncio.sleep(0.05)
@@ -343,7 +343,7 @@ async def test_where_the_owner_died_readiness_keeps_to_the_policy(store):
 
 @pytest.mark.parametrize("round_", range(3))
 async def test_ten_orchestrators(store, url, settings, round_):
-    """LG-2, seed 001's first race: ten that fail one step at one moment are ten attempts, next within the bounds."""
+    """LG-2, seed 001: ten stores that record a failure at once count ten attempts; the tenth determines the wait."""
     [id_] = await submitted(store, 1)
     stores = [open_store(url, settings) for _ in range(10)]
     try:
@@ -365,7 +365,7 @@ async def test_ten_orchestrators(store, url, settings, round_):
 
 
 async def test_begin_anew(store):
-    """LG-7, LG-8: attempts begin anew, history stays; a conflict may get another request; others are left alone."""
+    """LG-7, LG-8: `begin_anew` resets the attempts but keeps the history; it may replace the request of a conflict."""
     ids = await submitted(store, 1, 2)
     first, _ = await claimed(store, 2)
     await failed(store, first, failure=FailedAttempt("ABORTED"))
@@ -382,7 +382,7 @@ async def test_begin_anew(store):
 
 
 async def test_discard_is_final(store):
-    """LG-7: what was discarded is not claimed, and a late success does not bring it back."""
+    """LG-7: a discarded operation is not claimed, and a late success does not bring it back."""
     ids = await submitted(store, 1, 2)
     [first] = await claimed(store)
 
@@ -395,7 +395,7 @@ async def test_discard_is_final(store):
 
 
 async def test_prune(store):
-    """LG-11: finished operations go after their time with their attempts; failed ones only where somebody says so."""
+    """LG-11: `prune` deletes old finished operations with their attempts, and failed ones only on request."""
     ids = await submitted(store, 1, 2, 3)
     first, second, _ = await claimed(store, 3)
     await store.record([AttemptReport(first.id, first.lease_token, STEPS)])
@@ -409,7 +409,7 @@ async def test_prune(store):
 
 
 async def test_what_pruning_looks_at(store, url):
-    """LG-11: neither what waits nor what failed and is kept is read through to find what may be pruned."""
+    """LG-11: pruning finds the operations to delete through an index of finished operations."""
     where = "WHERE state IN ('succeeded', 'discarded') AND finished <= {}"
     if url.startswith("postgresql:"):
         where = where.format("now()")
@@ -425,7 +425,7 @@ async def test_what_pruning_looks_at(store, url):
 
 
 async def test_queue(store):
-    """LG-7: how many wait, how old the oldest is, and how many there are of each state."""
+    """LG-7: `queue` reports how many operations wait, the age of the oldest, and the counts by state."""
     await submitted(store, 1, 2, 3)
     [first] = await claimed(store)
     await store.record([AttemptReport(first.id, first.lease_token, STEPS)])
@@ -441,7 +441,7 @@ async def test_queue(store):
 
 
 async def test_find(store):
-    """LG-7: operations are found by state, target, method and age."""
+    """LG-7: operations are found by state, target, method, age and id."""
     ids = await submitted(store, 1)
     await submitted(store, 2, target="other:443", method="/shop.Orders/Cancel")
 
@@ -454,13 +454,13 @@ async def test_find(store):
 
 
 async def test_a_report_of_nothing(store):
-    """LG-2: a report of an operation that was pruned says that there is none."""
+    """LG-2: recording a report for an unknown operation returns a result without a state."""
     assert (await store.record([AttemptReport(submission(1).id, None, STEPS)]))[0].state is None
     assert (await store.record([AttemptReport(submission(1).id, None, STEPS, UNAVAILABLE)]))[0].state is None
 
 
 async def test_many_reports_at_once(store):
-    """LG-2: a batch of successes and failures is recorded together, each answered in its place."""
+    """LG-2: a batch of successes and failures is recorded together, and the results keep its order."""
     await submitted(store, *range(20))
     operations = await claimed(store, 20)
     reports = [
@@ -477,7 +477,7 @@ async def test_many_reports_at_once(store):
 
 
 async def test_migrating_twice(url, settings):
-    """LG-13: of ten that migrate at once one does it; tables that are there are left as they are."""
+    """LG-13: of ten stores that migrate at once, only one applies the migrations; existing tables are kept."""
     stores = [open_store(url, settings) for _ in range(10)]
     try:
         told = await asyncio.gather(*(each.migrate(apply=True) for each in stores))

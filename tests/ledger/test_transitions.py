@@ -1,4 +1,4 @@
-"""What an operation's row becomes, case by case."""
+"""The changes to an operation's row, case by case."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def fail(standing=RUNNING, token=4, failure=UNAVAILABLE, policy=STEPS_OF_THREE, 
 
 
 FAILURES = [
-    # failure, attempts before, -> state, delay, source, reason
+    # The failure and the number of attempts before it -> the state, delay, source and reason.
     (UNAVAILABLE, 0, OperationState.WAITING, 1.0, "schedule", None),
     (FailedAttempt("RESOURCE_EXHAUSTED"), 1, OperationState.WAITING, 2.0, "schedule", None),
     (UNAVAILABLE, 2, OperationState.FAILED, None, None, "no attempts are left"),
@@ -62,7 +62,7 @@ FAILURES = [
         OperationState.FAILED,
         None,
         None,
-        "the server asked for no retry",
+        "the server asked the client not to retry",
     ),
     (
         FailedAttempt("UNAVAILABLE", hint=ServerHint(7.0, WaitSource.PUSHBACK)),
@@ -85,7 +85,7 @@ FAILURES = [
 
 @pytest.mark.parametrize(("failure", "attempts", "state", "delay", "source", "reason"), FAILURES)
 def test_failures(failure, attempts, state, delay, source, reason):
-    """LG-4, LG-7, LG-8: what follows from each kind of failure of the attempt that counts."""
+    """LG-4, LG-7, LG-8: each kind of failure leads to the right state, wait and reason."""
     change = fail(
         Standing(OperationState.IN_PROGRESS, attempts=attempts, step=attempts, lease_token=4), failure=failure
     )
@@ -95,7 +95,7 @@ def test_failures(failure, attempts, state, delay, source, reason):
 
 
 def test_the_first_unauthenticated_is_retried_at_once():
-    """LG-8, RT-4: new credentials are tried at once, and the second time by the schedule."""
+    """LG-8, RT-4: the first UNAUTHENTICATED is retried at once with new credentials, the second by the schedule."""
     first = fail(failure=FailedAttempt("UNAUTHENTICATED"), can_refresh=True)
     second = fail(
         RUNNING._replace(attempts=1, refreshed=first.refreshed),
@@ -115,7 +115,7 @@ def test_the_first_unauthenticated_is_retried_at_once():
 @pytest.mark.parametrize("state", list(OperationState))
 @pytest.mark.parametrize("token", [None, 3, 4])
 def test_who_is_live(state, token):
-    """LG-6: a report moves an operation if it is of the lease that holds, or of nobody's while nobody has one."""
+    """LG-6: a report counts if it has the current lease, or if it has no lease and the operation is unclaimed."""
     live = Standing(state, lease_token=4).is_live(token)
 
     assert live == (
@@ -126,7 +126,7 @@ def test_who_is_live(state, token):
 
 @pytest.mark.parametrize("state", list(OperationState))
 def test_a_late_failure_moves_nothing(state):
-    """LG-6: a failure that comes under an old lease leaves state and schedule as they are."""
+    """LG-6: a failure reported under an old lease changes neither state nor schedule."""
     change = fail(Standing(state, attempts=2, step=2, previous=2.0, lease_token=5))
 
     assert change == Change(state, 2, 2.0, live=False)
@@ -135,14 +135,14 @@ def test_a_late_failure_moves_nothing(state):
 @pytest.mark.parametrize("state", list(OperationState))
 @pytest.mark.parametrize("token", [None, 3, 4])
 def test_a_success_counts_whenever_it_comes(state, token):
-    """LG-6: a late success counts; only what was discarded stays discarded."""
+    """LG-6: a late success counts, except for an operation that was discarded."""
     change = after_success(Standing(state, lease_token=4), token)
 
     assert change.state is (OperationState.DISCARDED if state is OperationState.DISCARDED else OperationState.SUCCEEDED)
 
 
 def test_a_loss_is_retried_whatever_the_codes():
-    """LG-6: an attempt whose owner is gone is retried under the policy, and counts against its attempts."""
+    """LG-6: an attempt whose owner died is retried even if the policy lists no such code, and counts as an attempt."""
     policy = replace(STEPS_OF_THREE, codes=frozenset({"INTERNAL"}))
 
     assert after_loss(policy, RUNNING, draw=0.0).delay == pytest.approx(0.9)
@@ -151,15 +151,15 @@ def test_a_loss_is_retried_whatever_the_codes():
 
 
 def test_the_deadline_counts_from_the_beginning_of_the_series():
-    """LG-7, RT-7: where the policy's deadline leaves no time for the wait, it gives up."""
+    """LG-7, RT-7: the policy gives up if its deadline, counted from the series' start, leaves no time for the wait."""
     policy = replace(STEPS, deadline=10.0)
 
     assert fail(RUNNING._replace(age=8.9), policy=policy).state is OperationState.WAITING
-    assert fail(RUNNING._replace(age=9.1), policy=policy).reason == "the deadline leaves no time for another"
+    assert fail(RUNNING._replace(age=9.1), policy=policy).reason == "the deadline leaves no time for another attempt"
 
 
 def test_a_server_is_obeyed_up_to_the_cap():
-    """LG-4: where `max_server_delay` is not set, the policy's cap bounds what a server may ask for."""
+    """LG-4: without `max_server_delay`, the policy's cap bounds the wait that a server may ask for."""
     standard = RETRY["standard"]
 
     assert standard.max_server_delay is None
@@ -168,7 +168,7 @@ def test_a_server_is_obeyed_up_to_the_cap():
 
 
 def test_no_wait_is_longer_than_a_calendar():
-    """LG-3: a policy without end gets one, so that every database can count it."""
+    """LG-3: an extremely large cap is reduced to a wait that every database can represent."""
     endless = replace(RETRY["standard"], backoff=replace(RETRY["standard"].backoff, cap=1e300))
 
     assert ledger_policy(endless).backoff.cap == ledger_policy(endless).max_server_delay < 4e8
@@ -176,7 +176,7 @@ def test_no_wait_is_longer_than_a_calendar():
 
 @given(policies(), st.integers(1, 30))
 def test_the_fallback_keeps_to_the_lower_bound(policy, n):
-    """LG-3: where no backoff was recorded, it is min(growth, cap), never below the policy's lower bound."""
+    """LG-3: the wait without a recorded backoff is min(growth, cap), and at least the policy's lower bound."""
     wait = fallback(policy, n)
 
     assert wait >= policy.bounds(n)[0]
@@ -193,7 +193,7 @@ def test_the_fallback_keeps_to_the_lower_bound(policy, n):
     st.floats(0, 1, exclude_max=True),
 )
 def test_invariants(policy, standing, token, failure, draw):
-    """LG-1, LG-2: only live reports move; a wait belongs to WAITING alone; a delay lies within the policy's bounds."""
+    """LG-1, LG-2: only a report that counts changes the state, and a delay is always within the policy's bounds."""
     change = after_failure(policy, standing, token, failure, draw=draw, can_refresh=True)
 
     assert change.live == standing.is_live(token)
@@ -210,7 +210,7 @@ CODES = st.sampled_from(["UNAVAILABLE", "ABORTED", "INTERNAL", "UNAUTHENTICATED"
 
 
 def row(change, standing, report):
-    """Return the operation and the attempt that a store makes of a change."""
+    """Return the operation and the attempt that a store would write for a change."""
     operation = Operation(**dict.fromkeys(field.name for field in fields(Operation)) | {"metadata": (), "request": b""})
     operation = replace(
         operation,
@@ -243,7 +243,7 @@ def row(change, standing, report):
     st.booleans(),
 )
 def test_what_a_row_says_of_a_lost_answer(policy, standing, failure, can_refresh):
-    """LG-7: what a report came to can be read from its row, the reason too: as if its answer had been heard."""
+    """LG-7: if the answer to a report is lost, the operation's row still yields the same result and reason."""
     report = AttemptReport("id", standing.lease_token, policy, failure, None, can_refresh, 0.5)
     if failure is None:
         change = after_success(standing, report.token)
@@ -272,5 +272,5 @@ def test_what_a_row_says_of_a_lost_answer(policy, standing, failure, can_refresh
 
 
 def test_a_policy_is_read_from_text():
-    """LG-1: what an operation keeps is text; the transitions see the policy that it names."""
+    """LG-1: an operation stores its policy as text, from which the policy is parsed."""
     assert RetryPolicy.parse("steps") == RETRY["steps"]

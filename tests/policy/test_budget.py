@@ -1,4 +1,4 @@
-"""The numbers of a retry budget, apart from what is counted with them (`tests/calls/test_budget.py`)."""
+"""The numbers of a retry budget. `tests/calls/test_budget.py` tests how tokens are counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RATIO = "a number from 0.001 to 1000"
     ("max_tokens", "token_ratio"), [(1000, 0.1), (10, 1), (0.5, 0.001), (1e-9, 1000), (1000.0, 0.0010000001)]
 )
 def test_allowed(max_tokens, token_ratio):
-    """RT-9: a thousand tokens at most, and a ratio of at least the thousandth in which gRPC counts."""
+    """RT-9: `max_tokens` is at most 1000, and `token_ratio` at least 0.001, the precision of gRPC."""
     budget = RetryBudget(max_tokens, token_ratio)
 
     assert (budget.max_tokens, budget.token_ratio) == (max_tokens, token_ratio)
@@ -33,7 +33,7 @@ def test_allowed(max_tokens, token_ratio):
     "value", [0, -1, 1000.001, 1001, math.inf, -math.inf, math.nan, True, "10", None, [10], 10**400]
 )
 def test_bad_max_tokens(value):
-    """RT-9: what gRFC A6 does not allow is refused with its name, its value and what is allowed (CH-10)."""
+    """RT-9: the error for a value that gRFC A6 does not allow has the name, the value and the allowed range (CH-10)."""
     with pytest.raises(OptionError) as caught:
         RetryBudget(value, 0.1)
 
@@ -43,7 +43,7 @@ def test_bad_max_tokens(value):
 
 @pytest.mark.parametrize("value", [0, -0.1, 0.0009, 1000.1, math.inf, math.nan, False, "0.1", None])
 def test_bad_token_ratio(value):
-    """RT-9: so is a ratio that gRPC would take for none."""
+    """RT-9: ratios that gRPC would round to 0 are rejected, and so are ratios above 1000."""
     with pytest.raises(OptionError) as caught:
         RetryBudget(10, value)
 
@@ -51,7 +51,7 @@ def test_bad_token_ratio(value):
 
 
 def test_value():
-    """RT-9: a budget is a frozen value; equal numbers are one budget, however they were written."""
+    """RT-9: a budget is a frozen value; integers and floats of the same value are equal."""
     budget = RetryBudget(max_tokens=10, token_ratio=1)
 
     assert len({budget, RetryBudget(10.0, 1.0), RetryBudget(10, 0.5)}) == 2
@@ -64,7 +64,7 @@ def test_value():
 @unhurried
 @given(max_tokens=st.floats() | st.integers(), token_ratio=st.floats() | st.integers())
 def test_budget_or_error(max_tokens, token_ratio):
-    """RT-9: whatever numbers come, there is a budget within gRPC's limits or an OptionError."""
+    """RT-9: any two numbers either give a budget within gRPC's limits or raise an `OptionError`."""
     try:
         budget = RetryBudget(max_tokens, token_ratio)
     except OptionError:

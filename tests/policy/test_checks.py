@@ -1,4 +1,4 @@
-"""The checks of single values, apart from where the values stand."""
+"""The checks of single values from any source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() |
 @unhurried
 @given(value=anything, unit=st.sampled_from(Unit))
 def test_number_or_error(check, value, unit):
-    """CH-10: whatever comes, a check gives a number that is not NaN and not negative, or an OptionError."""
+    """CH-10: for any value, a check either returns a number of at least 0 or raises an `OptionError`."""
     try:
         number = check("key", value, unit)
     except OptionError:
@@ -43,7 +43,7 @@ def test_number_or_error(check, value, unit):
 @unhurried
 @given(value=anything)
 def test_flag_or_error(value):
-    """CH-10: a flag is a bool or one of two numbers, nothing that is merely true."""
+    """CH-10: a flag is a bool, 0 or 1; other truthy values are rejected."""
     try:
         assert checks.flag("key", value) is bool(value)
     except OptionError:
@@ -53,7 +53,7 @@ def test_flag_or_error(value):
 @unhurried
 @given(milliseconds=st.integers(1, 2**31 - 1))
 def test_milliseconds(milliseconds):
-    """CH-9: milliseconds become seconds and lose nothing."""
+    """CH-9: milliseconds convert to seconds without loss."""
     seconds = checks.duration("key", milliseconds, Unit.MILLISECONDS)
 
     assert round(seconds * 1000) == milliseconds
@@ -62,12 +62,12 @@ def test_milliseconds(milliseconds):
 
 @pytest.mark.parametrize("value", [2**31 - 1, 2**31 - 2])
 def test_never_in_milliseconds(value):
-    """CB-14: only the largest number of 32 bits is never."""
+    """CB-14: in milliseconds, only the largest 32-bit integer means never."""
     assert math.isinf(checks.idle_timeout("key", value, Unit.MILLISECONDS)) == (value == 2**31 - 1)
 
 
 def test_choice():
-    """CH-10: a name is one of those that there are, in their very letters."""
+    """CH-10: a name must match one of the choices exactly, including its case."""
     assert checks.choice("key", "b", iter("ab")) == "b"
 
     with pytest.raises(OptionError, match="'a' or 'b'"):
@@ -97,7 +97,7 @@ NO_TIMES = [
 @pytest.mark.parametrize("check", [checks.duration, checks.pause, checks.idle_timeout])
 @pytest.mark.parametrize(("written", "seconds"), TIMES)
 def test_written(check, written, seconds):
-    """BP-2: times as people write them: a unit, or seconds."""
+    """BP-2: a time in text is a number with a unit, or a number of seconds."""
     least = 1.0 if check is checks.idle_timeout else 0.0
 
     assert check("key", written, Unit.WRITTEN) == max(seconds, least)
@@ -106,14 +106,16 @@ def test_written(check, written, seconds):
 @pytest.mark.parametrize("check", [checks.duration, checks.pause])
 @pytest.mark.parametrize("written", NO_TIMES, ids=lambda written: ascii(written)[:20])
 def test_no_time(check, written):
-    """BP-2: what is no time is refused, with the forms that are allowed."""
-    with pytest.raises(OptionError, match=r'a finite number of seconds .*, or a string such as "500ms", "1s" or "2m"$'):
+    """BP-2: a text that is not a time is rejected, and the error shows the valid forms."""
+    with pytest.raises(
+        OptionError, match=r'a finite.* number of seconds.*, or a string such as "500ms", "1s" or "2m"$'
+    ):
         check("key", written, Unit.WRITTEN)
 
 
 @pytest.mark.parametrize("written", ["0", "0s", "0.0ms", 0, 0.0])
 def test_nothing(written):
-    """BP-2: a pause may be none, a duration may not."""
+    """BP-2: a pause may be 0, but a duration may not."""
     assert checks.pause("key", written, Unit.WRITTEN) == 0
 
     with pytest.raises(OptionError, match="a finite number of seconds above 0"):
@@ -123,13 +125,13 @@ def test_nothing(written):
 @pytest.mark.parametrize("unit", [Unit.SECONDS, Unit.MILLISECONDS])
 @pytest.mark.parametrize("check", [checks.duration, checks.idle_timeout])
 def test_text_only_where_people_write(check, unit):
-    """CH-9: options and arguments are numbers, not text."""
+    """CH-9: times in options and arguments are numbers, not text."""
     with pytest.raises(OptionError):
         check("key", "1s", unit)
 
 
 def test_never_where_people_write():
-    """CB-14: an idle timeout may be infinite, as a number."""
+    """CB-14: an idle timeout in the file may be infinite, if it is given as a number."""
     assert checks.idle_timeout("key", math.inf, Unit.WRITTEN) == math.inf
 
 
@@ -143,7 +145,7 @@ def test_never_where_people_write():
     ],
 )
 def test_steps(value, unit, waits):
-    """BP-2: a list of waits, of which people may make one text."""
+    """BP-2: a list of waits may be written as one string."""
     assert checks.steps("key", value, unit) == waits
 
 
@@ -160,7 +162,7 @@ def test_steps(value, unit, waits):
     ],
 )
 def test_no_steps(value, unit, message):
-    """BP-4: what is wrong with a list is told, and with which of its waits."""
+    """BP-4: the error for a bad list names the wait at fault."""
     with pytest.raises(OptionError) as caught:
         checks.steps("key", value, unit)
 
@@ -169,18 +171,18 @@ def test_no_steps(value, unit, message):
 
 @pytest.mark.parametrize(("value", "number"), [(1, 1), (5, 5), (None, None), ("unlimited", None)])
 def test_attempts(value, number):
-    """RT-1: attempts in all; there may be no limit."""
+    """RT-1: `max_attempts` counts all attempts, and may be unlimited."""
     assert checks.attempts("key", value) == number
 
 
 def test_retries():
-    """RT-1: retries are one less than attempts."""
+    """RT-1: the number of retries is one less than the number of attempts."""
     assert [checks.retries("key", value) for value in (0, 1, 5)] == [1, 2, 6]
 
 
 @pytest.mark.parametrize("value", ["ABORTED", ["ABORTED"], ("ABORTED",), {"ABORTED"}, frozenset({"ABORTED"})])
 def test_codes(value):
-    """RT-2: a set of codes, in whatever kind of list."""
+    """RT-2: codes may be given in any kind of list or set, or as one string."""
     assert checks.codes("key", value) == frozenset({"ABORTED"})
 
 
@@ -196,7 +198,7 @@ def test_codes(value):
     ],
 )
 def test_a_misspelt_code(name, meant):
-    """CH-10: the nearest code is named, where one is near."""
+    """CH-10: the error for a misspelt code suggests the most similar code, if there is a similar one."""
     with pytest.raises(OptionError) as caught:
         checks.codes("key", [name])
 
@@ -205,14 +207,14 @@ def test_a_misspelt_code(name, meant):
 
 
 def test_days():
-    """BP-2: a day is a unit of time, too."""
+    """BP-2: durations may be given in days."""
     assert checks.duration("key", "1d", checks.Unit.WRITTEN) == 86_400
     assert checks.pause("key", "1.5 d", checks.Unit.WRITTEN) == 129_600
 
 
 @pytest.mark.parametrize("entry", [["ABORTED"], {"ABORTED": 1}, {"ABORTED"}, b"ABORTED", 10, None, "OK", "NOPE"])
 def test_no_code_in_a_list(entry):
-    """RT-2: whatever stands in the list is looked at, also what no set can hold; it is what is told (CH-10)."""
+    """RT-2: every entry in a list of codes is checked, even an unhashable one, and the error shows it (CH-10)."""
     with pytest.raises(OptionError) as caught:
         checks.codes("key", ["UNAVAILABLE", entry])
 
@@ -221,7 +223,7 @@ def test_no_code_in_a_list(entry):
 
 
 def test_codes_in_any_case():
-    """RT-2: codes are names in any case, as in a service config, and one is one however often it stands there."""
+    """RT-2: codes may be written in upper or lower case, as in a service config, and duplicates count once."""
     assert checks.codes("key", ["aborted", "Aborted", "ABORTED"]) == {"ABORTED"}
 
 
@@ -230,7 +232,7 @@ def test_codes_in_any_case():
 )
 @pytest.mark.parametrize("unit", Unit)
 def test_tokens(check, least, most, unit):
-    """RT-9: the limits of gRFC A6, whatever a place counts its times in: tokens are no times."""
+    """RT-9: gRFC A6's limits apply to the numbers of a budget, which the unit for times does not affect."""
     assert [check("key", value, unit) for value in (least, 1, most)] == [least, 1, most]
     for value in (0, -1, most + 0.001, math.nan, math.inf, "1", True, None):
         with pytest.raises(OptionError, match=r"^key="):
@@ -238,5 +240,5 @@ def test_tokens(check, least, most, unit):
 
 
 def test_several_codes():
-    """RT-2: one text may hold them all."""
+    """RT-2: one string may contain several codes."""
     assert checks.codes("key", " ABORTED  UNAVAILABLE ") == {"ABORTED", "UNAVAILABLE"}

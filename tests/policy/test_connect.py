@@ -1,4 +1,4 @@
-"""The connect policy: gaps between the starts of attempts."""
+"""The connect policy: the gaps between the starts of attempts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ DECORRELATED = replace(CONNECT, backoff=BackoffPolicy(Decorrelated(1.0), 60.0, N
 
 @pytest.mark.parametrize("drawn", [0.0, 0.5, 1.0])
 def test_first_gap(drawn):
-    """CB-2: the first gap is INITIAL_BACKOFF exactly, whatever is drawn."""
+    """CB-2: the first gap is exactly INITIAL_BACKOFF, regardless of the number that is drawn."""
     assert CONNECT.gap(1, Always(drawn)) == 1.0
     assert CONNECT.bounds(1) == (1.0, 1.0)
 
 
 def test_first_gap_jittered():
-    """CB-2: with `jitter_first` the first gap is jittered as all others are."""
+    """CB-2: with `jitter_first`, the first gap has the same jitter as all later gaps."""
     gaps = [JITTERED.gap(1, random.Random(seed)) for seed in range(200)]
 
     assert len(set(gaps)) > 150
@@ -42,14 +42,14 @@ def test_first_gap_jittered():
 @pytest.mark.parametrize("policy", [CONNECT, JITTERED])
 @pytest.mark.parametrize("attempt", [2, 3, 50])
 def test_later_gaps(policy, attempt):
-    """CB-5: every later gap is the backoff's delay of that number, jitter included."""
+    """CB-5: every later gap is the backoff's delay for that attempt, including jitter."""
     assert policy.gap(attempt, random.Random(7)) == policy.backoff.delay(attempt, random.Random(7))
 
 
 @pytest.mark.parametrize("policy", [CONNECT, JITTERED, DECORRELATED])
 @pytest.mark.parametrize("attempt", [1, 2, 20])
 def test_one_draw(policy, attempt):
-    """CB-11: each gap takes one number from the generator, so that a fleet's draws can be made beforehand."""
+    """CB-11: each gap draws exactly one number from the generator, so a simulated fleet can draw them in advance."""
     asked, expected = random.Random(3), random.Random(3)
     policy.gap(attempt, asked)
     expected.random()
@@ -60,7 +60,7 @@ def test_one_draw(policy, attempt):
 @unhurried
 @given(backoff=backoffs, jitter_first=st.booleans(), attempt=failures, seed=st.integers())
 def test_gap_within_bounds(backoff, jitter_first, attempt, seed):
-    """CB-5: a gap lies within its bounds, the first one too, whatever backoff a channel was given."""
+    """CB-5: every gap, including the first, lies within its bounds for any backoff."""
     assume(backoff.nominal(1) > 0)
     policy = replace(CONNECT, backoff=backoff, jitter_first=jitter_first)
     low, high = policy.bounds(attempt)
@@ -70,7 +70,7 @@ def test_gap_within_bounds(backoff, jitter_first, attempt, seed):
 
 
 def test_gap_goes_on():
-    """CB-2, BP: a decorrelated backoff goes on from the gap before, and its first gap is its base."""
+    """CB-2, BP: with decorrelated backoff, the first gap is its base; each later gap depends on the previous one."""
     assert DECORRELATED.initial_backoff == DECORRELATED.gap(1, Always(0.9)) == 1.0
     assert [DECORRELATED.gap(2, Always(drawn), 1.0) for drawn in (0.0, 1.0)] == [1.0, 3.0]
     assert [DECORRELATED.bounds(n) for n in (1, 2, 3, 4, 9)] == [(1, 1), (1, 3), (1, 9), (1, 27), (1, 60)]
@@ -78,7 +78,7 @@ def test_gap_goes_on():
 
 
 def test_decorrelated_from_the_first():
-    """CB-2: with `jitter_first` its first gap is drawn too."""
+    """CB-2: with `jitter_first`, the first gap of decorrelated backoff is drawn as well."""
     policy = replace(DECORRELATED, jitter_first=True)
 
     assert [policy.bounds(n) for n in (1, 2, 3)] == [(1, 3), (1, 9), (1, 27)]
@@ -89,7 +89,7 @@ def test_decorrelated_from_the_first():
     [({"reconnect": "eager"}, "reconnect"), ({"jitter_first": "no"}, "jitter_first"), ({"backoff": 1.0}, "backoff")],
 )
 def test_wrong_kind(change, key):
-    """CH-10: a value of the wrong kind is refused: it would go unnoticed."""
+    """CH-10: a value of the wrong type is rejected when the policy is created."""
     with pytest.raises(OptionError) as caught:
         replace(CONNECT, **change)
 
@@ -97,25 +97,25 @@ def test_wrong_kind(change, key):
 
 
 def test_what_is_checked_is_kept():
-    """CH-10: a policy holds what its checks return."""
+    """CH-10: a policy stores each value as the checks return it."""
     policy = replace(CONNECT, idle_timeout=0.1, jitter_first=1, min_connect_timeout=5)
 
     assert (policy.idle_timeout, policy.jitter_first, type(policy.min_connect_timeout)) == (1.0, True, float)
 
 
 def test_limit():
-    """CB-3: an attempt may last until the next may start, but never less than MIN_CONNECT_TIMEOUT."""
+    """CB-3: an attempt may last until the next attempt may start, but at least MIN_CONNECT_TIMEOUT."""
     assert [CONNECT.limit(gap) for gap in (1.0, 20.0, 50.0)] == [20.0, 20.0, 50.0]
 
 
 def test_initial_backoff():
-    """CB-2: INITIAL_BACKOFF is the first wait before jitter, under the cap."""
+    """CB-2: INITIAL_BACKOFF is the first wait without jitter, capped."""
     assert CONNECT.initial_backoff == 1.0
     assert replace(CONNECT, backoff=replace(CONNECT.backoff, cap=0.25)).initial_backoff == 0.25
 
 
 def test_frozen():
-    """BP: a policy is a value: frozen, hashable, equal to its like."""
+    """BP: a connect policy is a frozen, hashable value that compares by content."""
     with pytest.raises(FrozenInstanceError):
         CONNECT.stable_after = 1.0
 
@@ -124,7 +124,7 @@ def test_frozen():
 
 
 def test_reconnect_words():
-    """CB-7: the two ways to replace a lost connection, in the words of the option."""
+    """CB-7: the two ways to replace a lost connection have the names that the option uses."""
     assert [when.value for when in Reconnect] == ["lazy", "eager"]
 
 
@@ -137,7 +137,7 @@ def test_reconnect_words():
         ),
         (
             {"stable_after": math.nan},
-            "ConnectPolicy.stable_after=nan: expected a finite number of seconds of at least 0",
+            "ConnectPolicy.stable_after=nan: expected a finite, non-negative number of seconds",
         ),
         (
             {"idle_timeout": -1},
@@ -153,7 +153,7 @@ def test_reconnect_words():
     ],
 )
 def test_impossible(change, message):
-    """CH-10: a policy made by hand is held to what options are held to."""
+    """CH-10: a policy created in code is checked in the same way as options."""
     with pytest.raises(OptionError) as caught:
         replace(CONNECT, **change)
 

@@ -1,4 +1,4 @@
-"""How waits are spread: the stated distributions, and the text that jitters are written as."""
+"""The distributions of waits with jitter, and the text form of jitters."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from tests.policy.values import jitters, times, unhurried
 
 SAMPLES = 20_000
 LIKELY = 0.01
-"""Samples of the stated distribution miss it by as much as ours in one of a hundred seeds."""
+"""The significance level: with one seed in a hundred, a correct sample has a lower p-value."""
 IMPOSSIBLE = 1e-12
 
-# Under a cap of 10 s: the jitter, the wait before it, from where to where what is drawn is even, and how large a part
-# of all draws is at the cap instead.
+# With a cap of 10 s: the jitter, the wait without jitter, the interval of the uniform distribution, and the fraction of
+# draws that equal the cap instead.
 STATED = [
     (Proportional(0.25), 4.0, (3.0, 5.0), 0.0),
     (Proportional(0.25), 10.0, (7.5, 12.5), 0.0),
@@ -56,7 +56,7 @@ STATED = [
     (Equal(), 64.0, (5.0, 10.0), 0.0),
 ]
 ALONE = [
-    # Here all are one and the same.
+    # Here all draws are equal.
     (NoJitter(), 4.0, 4.0),
     (NoJitter(), 64.0, 10.0),
     (Proportional(0.0), 4.0, 4.0),
@@ -68,26 +68,26 @@ ALONE = [
 
 
 def one_by_one(jitter, wait):
-    """Return waits drawn as a channel draws them."""
+    """Return waits drawn one at a time, as in a channel."""
     policy, rng = BackoffPolicy(Fixed(wait), 10.0, jitter), random.Random(1)
     return np.array([policy.delay(1, rng) for _ in range(SAMPLES)])
 
 
 def at_once(jitter, wait):
-    """Return waits drawn as a simulation draws them."""
+    """Return waits drawn all at once, as in a simulation."""
     policy = replace(CONNECT, backoff=BackoffPolicy(Fixed(wait), 10.0, jitter), jitter_first=True)
     return draw_gaps(policy, 1, np.random.default_rng(1).random(SAMPLES))
 
 
 def agreement(samples, low, high):
-    """Return how likely samples are, those at the cap left out, if draws are even from low to high."""
+    """Return the p-value for the hypothesis that samples below the cap are uniform from low to high."""
     return stats.kstest(samples[samples != 10.0], stats.uniform(low, high - low).cdf).pvalue
 
 
 @pytest.mark.parametrize("draw", [one_by_one, at_once])
 @pytest.mark.parametrize(("jitter", "wait", "interval", "cut"), STATED)
 def test_distribution(draw, jitter, wait, interval, cut):
-    """BP: a Kolmogorov-Smirnov test finds the stated distribution, and as many draws at the cap as it cuts off."""
+    """BP: waits have the stated distribution by a Kolmogorov-Smirnov test, with the right fraction at the cap."""
     samples = draw(jitter, wait)
 
     assert agreement(samples, *interval) > LIKELY
@@ -96,7 +96,7 @@ def test_distribution(draw, jitter, wait, interval, cut):
 
 @pytest.mark.parametrize(("jitter", "wait", "only"), ALONE)
 def test_no_distribution(jitter, wait, only):
-    """BP: without jitter, or far above a cap that comes after it, all waits are one."""
+    """BP: all waits are equal if there is no jitter, or if they far exceed a cap that is applied after the jitter."""
     assert Counter(one_by_one(jitter, wait)) == {only: SAMPLES}
 
 
@@ -105,7 +105,7 @@ UNCUT = [(jitter, interval) for jitter, wait, interval, _ in STATED if wait == 4
 
 @pytest.mark.parametrize(("jitter", "interval"), UNCUT)
 def test_the_test_can_fail(jitter, interval):
-    """BP: the same test refuses every jitter that was not stated, and the right interval drawn unevenly."""
+    """BP: the Kolmogorov-Smirnov test rejects the intervals of other jitters, and uneven draws from the right one."""
     samples = one_by_one(jitter, 4.0)
     others = {other for _, other in UNCUT if other != interval}
 
@@ -116,10 +116,10 @@ def test_the_test_can_fail(jitter, interval):
 
 
 def after_two(wait):
-    """Return which part of decorrelated second waits, from a base of 1 and without a cap, is no longer than this.
+    """Return the distribution function of the second decorrelated wait, for a base of 1 without a cap.
 
-    The first is even from 1 to 3; of those after a first of w, (x - 1) / (3w - 1) are no longer than x, at most all.
-    This is the mean of that over w.
+    The first wait w is uniform from 1 to 3. Given w, the second wait is at most x with probability (x - 1) / (3w - 1),
+    or 1 if that is smaller. The result is the mean over w.
     """
     if wait <= 3:
         return (wait - 1) / 6 * math.log(4)
@@ -127,7 +127,7 @@ def after_two(wait):
 
 
 def test_decorrelated_distribution():
-    """BP: the first wait is even from D to 3D, the second from D to three times the first."""
+    """BP: the first decorrelated wait is uniform from D to 3D, the second from D to three times the first."""
     policy, rng = BackoffPolicy(Decorrelated(1.0), 1e9, NoJitter()), random.Random(1)
     series = [policy.delays(rng) for _ in range(SAMPLES)]
     first, second, third = (np.array([next(one) for one in series]) for _ in range(3))
@@ -140,7 +140,7 @@ def test_decorrelated_distribution():
 
 
 def test_decorrelated_distribution_under_a_cap():
-    """BP: from 6 s and under a cap of 10 s, half of the draws are even from 2 to 10 and half of them are the cap."""
+    """BP: after a wait of 6 s with a base of 2 s and a cap of 10 s, half of the draws equal the cap."""
     policy, rng = BackoffPolicy(Decorrelated(2.0), 10.0, NoJitter()), random.Random(1)
     samples = np.array([policy.delay(2, rng, 6.0) for _ in range(SAMPLES)])
 
@@ -149,7 +149,7 @@ def test_decorrelated_distribution_under_a_cap():
 
 
 def test_window():
-    """BP: a window is an even draw that a limit cuts off."""
+    """BP: a window is a uniform distribution whose draws are cut off at a limit."""
     window = Window(2.0, 4.0, 5.0)
 
     assert [window.at(part) for part in (0.0, 0.25, 0.5, 0.75, 1.0)] == [2.0, 3.0, 4.0, 5.0, 5.0]
@@ -158,7 +158,7 @@ def test_window():
 @unhurried
 @given(jitter=jitters, value=times | st.just(0.0), cap=times)
 def test_window_is_finite(jitter, value, cap):
-    """BP: whatever comes, a window holds numbers, none of them negative, and its width is no more than it says."""
+    """BP: the bounds and the width of a window are finite and not negative."""
     window = jitter.window(min(value, 1e300), min(cap, 1e300))
 
     assert 0 <= window.low < math.inf
@@ -169,7 +169,7 @@ def test_window_is_finite(jitter, value, cap):
 @unhurried
 @given(jitter=jitters)
 def test_round_trip(jitter):
-    """BP-3: a jitter is written as the very text that it is parsed from."""
+    """BP-3: a jitter's text parses to an equal jitter."""
     assert parse_jitter("key", str(jitter)) == jitter
 
 
@@ -192,7 +192,7 @@ def test_round_trip(jitter):
     ],
 )
 def test_text(text, jitter):
-    """BP-3: every jitter has its text; a number is gRPC's own."""
+    """BP-3: every jitter can be parsed from text, and a number means gRPC's own form."""
     assert parse_jitter("key", text) == jitter
 
 
@@ -211,17 +211,17 @@ def test_text(text, jitter):
     ],
 )
 def test_written(jitter, text):
-    """BP-3: what a jitter is written as, without more digits than it needs."""
+    """BP-3: a jitter's text has no more digits than necessary."""
     assert str(jitter) == text
 
 
 FORMS = (
-    "a number from 0 to below 1, or one of: none, proportional(PART[, then_cap]), scaled(LOW, HIGH), "
-    "additive(PART), full, equal"
+    "a number between 0 (inclusive) and 1 (exclusive), or one of: none, proportional(PART[, then_cap]), "
+    "scaled(LOW, HIGH), additive(PART), full, equal"
 )
 PROPORTIONAL = "proportional(PART[, then_cap])"
 SCALED = "scaled(LOW, HIGH)"
-PART = "a number from 0 to below 1"
+PART = "a number between 0 (inclusive) and 1 (exclusive)"
 FACTOR = "a number from 0 to 1000"
 
 
@@ -250,32 +250,32 @@ FACTOR = "a number from 0 to 1000"
         ("proportional()", PROPORTIONAL),
         (
             "proportional(0.2,)",
-            f"{PROPORTIONAL} with then_cap as True or False (or 1 or 0)",
+            f"{PROPORTIONAL}, where then_cap is True or False (or 1 or 0)",
         ),
-        ("proportional(1)", f"{PROPORTIONAL} with fraction as {PART}"),
-        ("proportional(-0.5)", f"{PROPORTIONAL} with fraction as {PART}"),
-        ("proportional(nan)", f"{PROPORTIONAL} with fraction as {PART}"),
-        ("proportional(then_cap)", f"{PROPORTIONAL} with fraction as {PART}"),
+        ("proportional(1)", f"{PROPORTIONAL}, where PART is {PART}"),
+        ("proportional(-0.5)", f"{PROPORTIONAL}, where PART is {PART}"),
+        ("proportional(nan)", f"{PROPORTIONAL}, where PART is {PART}"),
+        ("proportional(then_cap)", f"{PROPORTIONAL}, where PART is {PART}"),
         (
             "proportional(0.2, cap)",
-            f"{PROPORTIONAL} with then_cap as True or False (or 1 or 0)",
+            f"{PROPORTIONAL}, where then_cap is True or False (or 1 or 0)",
         ),
         ("scaled(0.5)", SCALED),
         ("scaled(0.5, 1, 2)", SCALED),
         ("scaled(0.5,,1.5)", SCALED),
         (
             "scaled(1.5, 0.5)",
-            f"{SCALED} with high as a number above 0 and at least Scaled.low (1.5)",
+            f"{SCALED}, where HIGH is a number above 0 and at least LOW (1.5)",
         ),
-        ("scaled(0.5, inf)", f"{SCALED} with high as {FACTOR}"),
-        ("scaled(-1, 1)", f"{SCALED} with low as {FACTOR}"),
-        ("scaled(x, 1)", f"{SCALED} with low as {FACTOR}"),
-        ("additive(1001)", f"additive(PART) with fraction as {FACTOR}"),
-        ("additive(-0.1)", f"additive(PART) with fraction as {FACTOR}"),
+        ("scaled(0.5, inf)", f"{SCALED}, where HIGH is {FACTOR}"),
+        ("scaled(-1, 1)", f"{SCALED}, where LOW is {FACTOR}"),
+        ("scaled(x, 1)", f"{SCALED}, where LOW is {FACTOR}"),
+        ("additive(1001)", f"additive(PART), where PART is {FACTOR}"),
+        ("additive(-0.1)", f"additive(PART), where PART is {FACTOR}"),
     ],
 )
 def test_bad_text(value, allowed):
-    """BP-4: what is no jitter is told with its key, and with the forms that there are, or the one that was meant."""
+    """BP-4: the error for a bad jitter has its key and all valid forms, or one form if a known jitter is named."""
     with pytest.raises(OptionError) as caught:
         parse_jitter("a.jitter", value)
 
@@ -284,5 +284,5 @@ def test_bad_text(value, allowed):
 
 
 def test_names():
-    """BP: the names by which text asks for the jitters."""
+    """BP: the names that jitters have in text are fixed."""
     assert [jitter.name for jitter in JITTERS] == ["none", "proportional", "scaled", "additive", "full", "equal"]

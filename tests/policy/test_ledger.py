@@ -1,4 +1,4 @@
-"""The limits and times of a ledger as a value."""
+"""A ledger's limits and times, as a value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grpc_backoff.policy.presets import LEDGER
 
 
 def test_defaults():
-    """LG-2, LG-11, LG-14: the preset says every setting: 5 s for a lock, seven days for what has finished."""
+    """LG-2, LG-11, LG-14: the preset sets everything, such as 5 s for locks and seven days for finished operations."""
     settings = LedgerSettings(**LEDGER)
 
     assert set(LEDGER) == set(LEDGER_CHECKS) == {part.name for part in fields(settings)}
@@ -24,7 +24,7 @@ def test_defaults():
     [("lease", 0), ("keep", float("inf")), ("grace", -1), ("max_rows", 0), ("concurrency", True), ("policy", "")],
 )
 def test_refused(name, value):
-    """LG-14: a wrong value in Python is refused as one in the file is, by its name."""
+    """LG-14: as with the file, the error for a wrong value in code names the setting."""
     with pytest.raises(OptionError) as caught:
         replace(LedgerSettings(**LEDGER), **{name: value})
 
@@ -33,6 +33,6 @@ def test_refused(name, value):
 
 @pytest.mark.parametrize("name", ["authorization", "cookie", "X-Tenant", "", 1])
 def test_metadata_that_may_not_be_stored(name):
-    """LG-11: no allow-list can name what holds credentials, or what is no key."""
+    """LG-11: credentials and invalid keys cannot be added to the allowed metadata."""
     with pytest.raises(OptionError, match=r"LedgerSettings\.metadata"):
         replace(LedgerSettings(**LEDGER), metadata=("x-tenant", name))

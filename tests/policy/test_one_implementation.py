@@ -1,4 +1,4 @@
-"""One place for defaults: no number of a preset stands anywhere in the code but among the presets."""
+"""Defaults are defined in one place: no number from a preset occurs anywhere else in the code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grpc_backoff.policy.presets import PRESETS
 PACKAGE = Path(grpc_backoff.__file__).parent
 SOURCES = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
 EXCEPTIONS = {
-    # (module, name or function where the number stands): why it is no default
+    # (module, function or variable that contains the number): why it is not a default
     ("calls/decision.py", "_LONGEST"): "hours and minutes to seconds",
     ("cli/live.py", "_BAR_WIDTH"): "characters on a screen",
     ("cli/plot.py", "(_WIDTH, _ROW, _LAST)"): "inches on paper",
@@ -36,7 +36,7 @@ SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def numbers_in(value):
-    """Return every number in a value of a preset."""
+    """Return every number in a preset's value."""
     if isinstance(value, tuple):
         return {number for each in value for number in numbers_in(each)}
     if is_dataclass(value):
@@ -45,10 +45,9 @@ def numbers_in(value):
 
 
 def says_nothing(number):
-    """Return whether a number stands for many things, so that finding it elsewhere tells of no second default.
+    """Return whether a number is so common that finding it elsewhere does not suggest a second default.
 
-    Whole numbers up to ten are counts and places, powers of two are sizes, powers of ten are units, and a half is a
-    half.
+    Whole numbers up to ten are counts and indexes, powers of two are sizes, powers of ten are units, and 0.5 is a half.
     """
     return number in {*range(11), 0.5} or math.log2(number).is_integer() or math.log10(number).is_integer()
 
@@ -56,14 +55,14 @@ def says_nothing(number):
 ALL = {number for source in PRESETS.values() for said in source.values() for number in numbers_in(said)}
 DEFAULTS = {number for number in ALL if not says_nothing(number)}
 MILLISECONDS = {number * 1000 for number in DEFAULTS if number >= 10}
-"""The longer times once more: grpc's options are in milliseconds."""
+"""The longer times in milliseconds, which grpc's options use."""
 
 
 def numbers(source):
-    """Return (where, number) of each number in a module's code, and of each time that is written as "30s".
+    """Yield (where, number) for each number in a module's code, and for each time in text such as "30s".
 
-    Where is the function or class at the module's top, or the name that the number is assigned to there. Comments and
-    other texts do not count.
+    `where` is the top-level function or class, or the top-level name that the number is assigned to. Comments and other
+    strings do not count.
     """
     for statement in ast.parse(source).body:
         where = getattr(statement, "name", None) or ast.unparse(getattr(statement, "targets", [statement])[0])
@@ -81,23 +80,23 @@ def strays(module):
 
 @pytest.mark.parametrize("module", sorted(SOURCES.keys() - {"policy/presets.py"}))
 def test_no_second_default(module):
-    """BP-3: no default stands anywhere in the code but among the presets."""
+    """BP-3: no module except the presets contains a default."""
     assert {stray for stray in strays(module) if stray[:2] not in EXCEPTIONS} == set()
 
 
 def test_exceptions_are_needed():
-    """BP-3: an exception goes when its number does."""
+    """BP-3: every exception in the list is still needed, because its number still occurs in that place."""
     assert set(EXCEPTIONS) <= {stray[:2] for module in SOURCES for stray in strays(module)}
 
 
 def test_what_is_searched_for():
-    """BP-3: the numbers come from the presets themselves; these are the ones that speak for themselves."""
+    """BP-3: the search looks for the distinctive numbers of the presets."""
     assert sorted(DEFAULTS) == [0.2, 1.5, 1.6, 20.0, 30.0, 60.0, 120.0, 1800.0]
     assert {number for _, _, number in strays("policy/presets.py")} == DEFAULTS
 
 
 def test_the_search_finds():
-    """BP-3: the search sees a default where one stands, in whichever spelling, and does not see text."""
+    """BP-3: the search finds defaults in every notation, and ignores numbers in comments and other text."""
     source = (
         "A: float = 120  # 1.6\nB = 0.2\ndef f(x=20): '1800'\nclass C: D = -1.6\ng(1800.0)\n"
         "def h(): return 120_000\nE = {'a': '30s'}\nF = ['2m', '30 s', 'in 30s']"

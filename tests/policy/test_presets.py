@@ -1,4 +1,4 @@
-"""The named policies, row by row."""
+"""The named policies, compared with a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grpc_backoff.policy.strategy import Exponential, Fixed, Linear, Steps
 
 ALSO = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})
 
-# The named policies, row by row: strategy, cap, jitter, attempts in all, and the seconds for the whole operation.
+# For each named policy: strategy, cap, jitter, total attempts, the call's deadline in seconds, and codes.
 TABLE = [
     ("grpc", Exponential(1.0, 1.6), 120.0, Proportional(0.2), None, None, ALSO),
     ("contention", Exponential(0.010, 2.0, max_exponent=6), 1.0, Additive(0.5), 7, 30.0, ALSO | {"ABORTED"}),
@@ -29,7 +29,7 @@ TABLE = [
     ("conservative", Exponential(2.0, 2.0), 30.0, Scaled(0.5, 1.5), 5, None, ALSO),
     ("background", Exponential(2.0, 2.0), 60.0, Scaled(0.5, 1.5), 7, None, ALSO),
 ]
-# Those that have a delay of nobody's but the user's, here 3 s.
+# The policies that set no delay, here combined with a delay of 3 s.
 BY_WORDS = [("fixed", Fixed(3.0)), ("linear", Linear(3.0)), ("exponential", Exponential(3.0, 2.0))]
 
 
@@ -37,7 +37,7 @@ BY_WORDS = [("fixed", Fixed(3.0)), ("linear", Linear(3.0)), ("exponential", Expo
     ("name", "strategy", "cap", "jitter", "attempts", "deadline", "codes"), TABLE, ids=[row[0] for row in TABLE]
 )
 def test_preset(name, strategy, cap, jitter, attempts, deadline, codes):
-    """BP: every preset is the policy of its document, number by number."""
+    """BP: every preset has the values of the document that defines it."""
     assert RETRY[name] == RetryPolicy(
         backoff=BackoffPolicy(strategy, cap, jitter),
         max_attempts=attempts,
@@ -51,20 +51,20 @@ def test_preset(name, strategy, cap, jitter, attempts, deadline, codes):
 
 @pytest.mark.parametrize(("name", "strategy"), BY_WORDS)
 def test_preset_of_words(name, strategy):
-    """BP-2: RFC-006's strategies double, wait 30 s at most without jitter, and leave delay and retries to the user."""
+    """BP-2: the presets without a delay have a cap of 30 s and no jitter; the user sets the number of retries."""
     assert RetryPolicy.parse(f"preset: {name}, delay: 3s, retry: 2") == RetryPolicy(
         backoff=BackoffPolicy(strategy, 30.0, NoJitter()), max_attempts=3, codes=ALSO, server_delay_jitter=5.0
     )
 
 
 def test_all_presets():
-    """BP: no preset but those above."""
+    """BP: `TABLE` and `BY_WORDS` contain every preset."""
     assert list(PRESETS) == [row[0] for row in TABLE] + [name for name, _ in BY_WORDS]
     assert list(RETRY) == [row[0] for row in TABLE]
 
 
 def test_connect():
-    """CB: MIN_CONNECT_TIMEOUT 20; first gap without jitter, `stable_after` off, lazy, idle after half an hour."""
+    """CB: the default connect policy allows 20 s to connect, adds no jitter to the first gap, and is lazy."""
     assert (
         ConnectPolicy(
             backoff=GRPC,
@@ -81,7 +81,7 @@ def test_connect():
 
 @pytest.mark.parametrize("name", RETRY)
 def test_every_preset_connects(name):
-    """BP: every preset with a delay is a way to connect too; what is no backoff is gRPC's."""
+    """BP: a connect policy can use every preset with a delay, while its other parts keep gRPC's values."""
     assert resolve_connect([say("a test", {"preset": name})], {}).policy == replace(
         CONNECT, backoff=RETRY[name].backoff
     )
@@ -89,13 +89,13 @@ def test_every_preset_connects(name):
 
 @pytest.mark.parametrize("mapping", [PRESETS, RETRY])
 def test_nobody_changes_them(mapping):
-    """BP-3: the presets are the same for all, so nobody can set one."""
+    """BP-3: the presets are read-only."""
     with pytest.raises(TypeError):
         mapping["grpc"] = None
 
 
 def test_made_when_asked_for():
-    """BP-3: importing a channel makes none of the named policies; asked for, each is one object."""
+    """BP-3: importing `grpc_backoff.aio` creates none of the named policies; each is created once, on first use."""
     program = (
         "import sys, grpc_backoff.aio\n"
         "from grpc_backoff.policy import presets\n"

@@ -1,4 +1,4 @@
-"""What a retried call is told, as a value."""
+"""The retry policy as a value."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SECONDS = "a finite number of seconds above 0"
 @unhurried
 @given(policy=retry_policies, n=failures, seed=st.integers())
 def test_waits_are_the_backoffs(policy, n, seed):
-    """BP: a retry policy waits as its backoff does."""
+    """BP: a retry policy has the waits of its backoff."""
     assert policy.delay(n, random.Random(seed)) == policy.backoff.delay(n, random.Random(seed))
     assert policy.delay(n, Always(0.5), 2.0) == policy.backoff.delay(n, Always(0.5), 2.0)
     assert (policy.nominal(n), policy.bounds(n)) == (policy.backoff.nominal(n), policy.backoff.bounds(n))
 
 
 def test_smallest():
-    """RT: a backoff, a number of attempts and codes are a policy; all limits are off until they are set."""
+    """RT: only the backoff, attempts, codes and server-delay jitter are required; all limits are off by default."""
     policy = RetryPolicy(backoff=GRPC, max_attempts=3, codes=frozenset({"ABORTED"}), server_delay_jitter=0)
 
     assert (policy.timeout, policy.deadline, policy.server_delay_jitter, policy.max_server_delay) == (
@@ -46,7 +46,7 @@ def test_smallest():
 
 
 def test_value():
-    """BP: a policy is a frozen value, equal to its like, whatever kind of list its codes came in."""
+    """BP: a policy is a frozen value that compares by content; its codes may be given in any kind of collection."""
     policy = replace(STANDARD, codes=["UNAVAILABLE", "RESOURCE_EXHAUSTED", "UNAVAILABLE"])
 
     assert policy == STANDARD
@@ -56,7 +56,7 @@ def test_value():
 
 
 def test_status_codes():
-    """RT-2: the codes that there are for calls that failed are grpc's, in the order of their numbers."""
+    """RT-2: the status codes are grpc's codes for failed calls, in the order of their numbers."""
     assert [(code.name, code.value[0]) for code in grpc.StatusCode][1:] == [
         (name, number) for number, name in enumerate(STATUS_CODES, 1)
     ]
@@ -79,16 +79,16 @@ def test_status_codes():
         ({"max_server_delay": -1}, f"max_server_delay=-1: expected {SECONDS}"),
         (
             {"server_delay_jitter": math.nan},
-            "server_delay_jitter=nan: expected a finite number of seconds of at least 0",
+            "server_delay_jitter=nan: expected a finite, non-negative number of seconds",
         ),
         (
             {"server_delay_jitter": None},
-            "server_delay_jitter=None: expected a finite number of seconds of at least 0",
+            "server_delay_jitter=None: expected a finite, non-negative number of seconds",
         ),
     ],
 )
 def test_impossible(change, message):
-    """CH-10: a policy made by hand is held to what words and the file are held to."""
+    """CH-10: a policy created in code is checked in the same way as a policy string or the file."""
     with pytest.raises(OptionError) as caught:
         replace(STANDARD, **change)
 
@@ -97,14 +97,14 @@ def test_impossible(change, message):
 
 @pytest.mark.parametrize("code", ["OK", "NOPE", grpc.StatusCode.UNAVAILABLE, 14])
 def test_no_code(code):
-    """RT-2: codes are grpc's names for failures, in their very letters."""
+    """RT-2: a code must be the name of one of grpc's failures."""
     with pytest.raises(OptionError, match=r"RetryPolicy\.codes=.*: expected 'CANCELLED', 'UNKNOWN', "):
         replace(STANDARD, codes=["UNAVAILABLE", code])
 
 
 @pytest.mark.parametrize("attempts", [1, 2, 10**6, None])
 def test_attempts(attempts):
-    """RT-1: one attempt, many, or as many as the deadline leaves time for."""
+    """RT-1: `max_attempts` may be 1 or more, or None for no limit."""
     assert replace(STANDARD, max_attempts=attempts).max_attempts == attempts
 
 
@@ -122,7 +122,7 @@ def test_attempts(attempts):
     ],
 )
 def test_obey(jitter, cap, asked, exact, least, most):
-    """RT-3: the server's wait, jittered, and at most `max_server_delay`: nothing exceeds that."""
+    """RT-3: the wait is what the server asked for plus jitter, but at most `max_server_delay`."""
     policy = replace(STANDARD, server_delay_jitter=jitter, max_server_delay=cap)
 
     assert policy.obey(asked) == exact
@@ -132,7 +132,7 @@ def test_obey(jitter, cap, asked, exact, least, most):
 @unhurried
 @given(policy=retry_policies, asked=st.floats(0, 1e19), seed=st.integers())
 def test_obey_is_never_shorter(policy, asked, seed):
-    """RT-3: no wait is shorter than the server asked for, but where the cap cuts it; jitter adds its share at most."""
+    """RT-3: a wait is never shorter than the server asked for, up to the cap, and jitter is at most its maximum."""
     least = min(asked, policy.max_server_delay or math.inf)
     wait = policy.scatter(least, random.Random(seed), None)
 
@@ -141,21 +141,21 @@ def test_obey_is_never_shorter(policy, asked, seed):
 
 
 def test_scatter_leaves_time():
-    """RT-3: jitter takes no more than the deadline leaves: it is no reason to give up."""
+    """RT-3: jitter is limited to the time before the deadline, so it never makes a call give up."""
     policy = replace(STANDARD, server_delay_jitter=5.0)
 
     assert [policy.scatter(1.0, Always(drawn), 4.0) for drawn in (0.0, 0.5)] == [1.0, 2.5]
 
 
 def test_parse():
-    """BP-2: words are read into the same value."""
+    """BP-2: `parse` reads a policy string into an equal policy."""
     policy = RetryPolicy.parse("preset: standard, timeout: 5s")
 
     assert policy == replace(STANDARD, timeout=5.0)
 
 
 def test_parse_warns_its_caller():
-    """BP-2: what has no effect is warned of where the words were given."""
+    """BP-2: the warning about a setting without effect points to the line that calls `parse`."""
     with pytest.warns(PolicyWarning, match="^backoff has no effect without a delay$") as caught:
         RetryPolicy.parse("retry: 3, backoff: exponential")
 
@@ -167,14 +167,14 @@ def test_parse_warns_its_caller():
     ("attempts", "answers"), [(3, [True, True, False, False]), (1, [False] * 4), (None, [True] * 4)]
 )
 def test_should_retry(attempts, answers):
-    """RT-1: the last attempt is followed by none; without a limit each is followed by one."""
+    """RT-1: the last attempt is never followed by a retry; without a maximum, no attempt is the last one."""
     policy = replace(STANDARD, max_attempts=attempts)
 
     assert [policy.should_retry(n) for n in (1, 2, 3, 4)] == answers
 
 
 def test_total_bounds():
-    """BP-1: the waits between the attempts; with the one that would follow the last, the table of the seed."""
+    """BP-1: `total_bounds` covers the waits between the attempts, or as many waits as requested."""
     assert STANDARD.total_bounds() == (7.5, 22.5)
     assert STANDARD.total_bounds(5) == (15.5, 46.5)
     assert RETRY["aggressive"].total_bounds(5) == (7.75, 21.25)
@@ -184,14 +184,14 @@ def test_total_bounds():
 
 
 def test_total_bounds_without_an_end():
-    """BP: without a limit of attempts only the deadline ends them; it bounds every sum."""
+    """BP: with unlimited attempts, the total of the waits is bounded only by the deadline."""
     assert RETRY["steps"].total_bounds() == (math.inf, math.inf)
     assert replace(RETRY["steps"], deadline=9.0).total_bounds() == (9.0, 9.0)
     assert replace(STANDARD, deadline=10.0).total_bounds() == (7.5, 10.0)
 
 
 def test_total_bounds_of_many_tries():
-    """BP: a sum over a billion waits is soon told; a list of steps may begin with waits that are alike."""
+    """BP: `total_bounds` of a billion waits takes no time, even if a list starts with several equal waits."""
     assert replace(STANDARD, max_attempts=10**9 + 1).total_bounds()[1] == pytest.approx(30.0 * 10**9)
     steps = BackoffPolicy(Steps((1.0, 1.0, 5.0), 1.0), 30.0, NoJitter())
     assert replace(STANDARD, backoff=steps, max_attempts=6).total_bounds() == (17.0, 17.0)
@@ -199,7 +199,7 @@ def test_total_bounds_of_many_tries():
 
 @pytest.mark.parametrize("n", [True, False, 1.5, 1.0, "1", None])
 def test_no_number(n):
-    """BP: failures are counted, also where a wait has been computed for what equals the number."""
+    """BP: a count of failures must be an integer; True and 1.0 are rejected even if the wait for 1 is cached."""
     STANDARD.delay(1, Always(0.5))
     connect = replace(CONNECT, jitter_first=False)
     for ask in (

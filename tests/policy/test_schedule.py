@@ -15,7 +15,7 @@ from tests.policy.values import backoffs, unhurried
 
 
 def test_rows():
-    """BP-1: each row has the wait, its bounds, and the sums of the bounds up to there."""
+    """BP-1: each row has the wait, its bounds, and the running totals of the bounds."""
     policy = BackoffPolicy(Linear(2.0), 5.0, Full())
 
     assert schedule(policy, 3) == [
@@ -27,7 +27,7 @@ def test_rows():
 
 
 def test_decorrelated():
-    """BP-1: a decorrelated wait stands with its mean, and with the largest that it can be after the largest before."""
+    """BP-1: a decorrelated wait is shown as its mean; its upper bound assumes the largest possible previous wait."""
     rows = schedule(BackoffPolicy(Decorrelated(1.0), 20.0, NoJitter()), 4)
 
     assert [(row.wait, row.low, row.high) for row in rows] == [
@@ -41,7 +41,7 @@ def test_decorrelated():
 @unhurried
 @given(policy=backoffs, rows=st.integers(1, 30))
 def test_sums(policy, rows):
-    """BP-1: the last row's totals are the sums of all bounds."""
+    """BP-1: the totals in the last row are the sums of all bounds."""
     table = schedule(policy, rows)
 
     assert [row.number for row in table] == list(range(1, rows + 1))
@@ -55,7 +55,7 @@ def test_sums(policy, rows):
         (GRPC, 5, 5),
         (GRPC, 100, 12),
         (GRPC, 2, 2),
-        (GRPC, None, 12),  # the first at the cap
+        (GRPC, None, 12),  # up to the first row at the cap
         (GRPC, 1, 12),
         (GRPC, 24, 24),
         (RETRY["steps"], None, 7),
@@ -66,7 +66,7 @@ def test_sums(policy, rows):
     ],
 )
 def test_usual_length(policy, max_attempts, rows):
-    """BP-1: as many rows as the documents' tables have; where nothing ends a policy, until nothing new comes."""
+    """BP-1: a table has a row for each attempt; for unlimited attempts, it ends when the waits stop changing."""
     assert usual_length(policy, max_attempts) == rows
 
 
@@ -74,5 +74,5 @@ def test_usual_length(policy, max_attempts, rows):
     ("preset", "rows"), [("contention", 7), ("standard", 5), ("aggressive", 5), ("conservative", 5), ("background", 7)]
 )
 def test_usual_length_of_presets(preset, rows):
-    """BP-1: the presets' tables are as long as in their documents."""
+    """BP-1: the table of each preset has as many rows as the table in its document."""
     assert usual_length(RETRY[preset], RETRY[preset].max_attempts) == rows

@@ -1,4 +1,4 @@
-"""How waits grow, before any cap or jitter."""
+"""How waits grow, before cap and jitter."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ GROWING = [
 
 @pytest.mark.parametrize(("strategy", "waits"), GROWING, ids=[str(strategy) for strategy, _ in GROWING])
 def test_growth(strategy, waits):
-    """BP: the waits of each strategy, one by one; all of these are exact."""
+    """BP: each strategy gives exactly the expected waits, before cap and jitter."""
     assert tuple(strategy.value(n) for n in range(1, 7)) == waits
 
 
 def test_decorrelated_mean():
-    """BP: what a decorrelated backoff calls its n-th wait is the mean of all such."""
+    """BP: for decorrelated backoff, the nominal n-th wait is the mean of its draws."""
     policy, rng = BackoffPolicy(Decorrelated(1.0), 1e9, NoJitter()), random.Random(20)
     series = [policy.delays(rng) for _ in range(40_000)]
 
@@ -51,7 +51,7 @@ def test_decorrelated_mean():
 
 
 def test_decorrelated_reach():
-    """BP: the largest wait that may have been before the n-th: three times as much for each, and the base at first."""
+    """BP: the largest possible wait before the n-th triples each time, starting from the base."""
     assert [Decorrelated(2.0).largest_before(n) for n in (1, 2, 3, 4)] == [2.0, 6.0, 18.0, 54.0]
     assert Decorrelated(2.0).largest_before(10**300) == math.inf
 
@@ -62,7 +62,7 @@ def test_decorrelated_reach():
     ids=repr,
 )
 def test_whole_numbers(strategy):
-    """CB-13: whole numbers do as well, and become floats: powers of whole numbers would never end."""
+    """CB-13: whole numbers become floats, because computing large powers of integers would never finish."""
     assert strategy == type(strategy)(
         *(tuple(map(float, part)) if isinstance(part, tuple) else part for part in parts(strategy))
     )
@@ -76,13 +76,13 @@ def parts(strategy):
 @pytest.mark.parametrize("strategy", [Linear(1e300), Exponential(1.0, 1.001), Steps((1.0,), 1.001), Decorrelated(1.0)])
 @pytest.mark.parametrize("n", [10**300, 10**400])
 def test_more_than_a_float(strategy, n):
-    """CB-13: a wait that no float can hold is infinite, and no error."""
+    """CB-13: a wait too large for a float is infinite, and does not raise an error."""
     assert strategy.value(n) == math.inf
 
 
 @pytest.mark.parametrize("n", [1, 10**300, 10**400])
 def test_never_grows(n):
-    """CB-13: what does not grow never overflows."""
+    """CB-13: a strategy that does not grow never overflows."""
     assert Fixed(2.0).value(n) == 2.0
     assert Exponential(2.0, 3.0, max_exponent=1).value(n) == (2.0 if n == 1 else 6.0)
 
@@ -90,9 +90,9 @@ def test_never_grows(n):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Fixed(-1), "Fixed.base=-1: expected a finite number of seconds of at least 0"),
-        (lambda: Fixed(math.inf), "Fixed.base=inf: expected a finite number of seconds of at least 0"),
-        (lambda: Fixed(True), "Fixed.base=True: expected a finite number of seconds of at least 0"),
+        (lambda: Fixed(-1), "Fixed.base=-1: expected a finite, non-negative number of seconds"),
+        (lambda: Fixed(math.inf), "Fixed.base=inf: expected a finite, non-negative number of seconds"),
+        (lambda: Fixed(True), "Fixed.base=True: expected a finite, non-negative number of seconds"),
         (lambda: Linear(0.0), f"Linear.base=0.0: expected {SECONDS}"),
         (lambda: Linear("1s"), f"Linear.base='1s': expected {SECONDS}"),
         (lambda: Exponential(0, 2), f"Exponential.base=0: expected {SECONDS}"),
@@ -119,7 +119,7 @@ def test_never_grows(n):
     ],
 )
 def test_impossible(make, message):
-    """CH-10: a strategy made by hand is held to what options are held to."""
+    """CH-10: a strategy created in code is checked in the same way as options."""
     with pytest.raises(OptionError) as caught:
         make()
 
@@ -127,7 +127,7 @@ def test_impossible(make, message):
 
 
 def test_names():
-    """BP: the names by which text asks for the strategies."""
+    """BP: the names that strategies have in text are fixed."""
     assert [strategy.name for strategy in STRATEGIES] == ["fixed", "linear", "exponential", "steps", "decorrelated"]
 
 

@@ -1,6 +1,6 @@
-"""The tables of delays in the documents that the policies come from, row by row, in numbers that nobody computed here.
+"""The tables of delays in the documents that define the policies, row by row, as published.
 
-Where a document contradicts itself its formula decides; the rows in question say so.
+Where a document contradicts itself, its formula applies; a comment marks those rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.schedule import schedule
 
-# gRPC's connection backoff: 1 s, times 1.6, up to 120 s, each plus or minus a fifth, at the cap too. Seconds: the
+# gRPC's connection backoff: 1 s, times 1.6, up to 120 s, each plus or minus 20 %, even at the cap. In seconds: the
 # attempt, the backoff, the smallest and the largest gap to the next attempt.
 GRPC_TABLE = [
     (1, 1.0, 0.8, 1.2),
@@ -32,7 +32,8 @@ GRPC_TABLE = [
     (10**9, 120.0, 96.0, 144.0),
 ]
 
-# The contention backoff, in milliseconds: the retry, counted from 0 as its document does; base delay and total range.
+# The contention backoff, in milliseconds: the retry (counted from 0, as in its document), the base delay, the smallest
+# and the largest total.
 CONTENTION_TABLE = [
     (0, 10, 10, 15),
     (1, 20, 20, 30),
@@ -40,12 +41,12 @@ CONTENTION_TABLE = [
     (3, 80, 80, 120),
     (4, 160, 160, 240),
     (5, 320, 320, 480),
-    (6, 640, 640, 960),  # the document has 1000, which is the cap; half of 640 more is below it
+    (6, 640, 640, 960),  # the document says 1000, the cap; but 1.5 * 640 is less
     (7, 640, 640, 960),  # "6+"
     (100, 640, 640, 960),
 ]
 
-# The list of delays: 1, 2, 4, 8, 16, 32, then doubling up to 60; plus or minus a tenth, and never above 60. Seconds.
+# The preset `steps`, in seconds: 1, 2, 4, 8, 16, 32, then doubling up to 60; plus or minus 10 %, and never above 60.
 STEPS_TABLE = [
     (1, 1, 0.9, 1.1),
     (2, 2, 1.8, 2.2),
@@ -58,8 +59,8 @@ STEPS_TABLE = [
     (20, 60, 54, 60),
 ]
 
-# Operations of different weight, in milliseconds: attempt, delay without jitter, smallest, largest; then the cumulative
-# range in seconds.
+# The presets `standard`, `aggressive` and `conservative`, in milliseconds: attempt, delay without jitter, smallest,
+# largest; then the cumulative range in seconds.
 STANDARD_TABLE = [
     (1, 1000, 500, 1500, 0.5, 1.5),
     (2, 2000, 1000, 3000, 1.5, 4.5),
@@ -72,7 +73,7 @@ AGGRESSIVE_TABLE = [
     (2, 1000, 500, 1500, 0.75, 2.25),
     (3, 2000, 1000, 3000, 1.75, 5.25),
     (4, 4000, 2000, 6000, 3.75, 11.25),
-    (5, 8000, 4000, 10000, 7.75, 21.25),  # the document has 5000 and 8.75; half of 8000 is 4000
+    (5, 8000, 4000, 10000, 7.75, 21.25),  # the document says 5000 and 8.75, but half of 8000 is 4000
 ]
 CONSERVATIVE_TABLE = [
     (1, 2000, 1000, 3000, 1, 3),
@@ -82,7 +83,7 @@ CONSERVATIVE_TABLE = [
     (5, 30000, 16000, 30000, 31, 75),
 ]
 BACKGROUND_TABLE = [
-    # No table of the document's: its numbers for work in the background, by the same formula.
+    # Not a table from the document: computed from its numbers for background work by the same formula.
     (1, 2000, 1000, 3000, 1, 3),
     (2, 4000, 2000, 6000, 3, 9),
     (3, 8000, 4000, 12000, 7, 21),
@@ -92,18 +93,18 @@ BACKGROUND_TABLE = [
     (7, 60000, 60000, 60000, 123, 213),
 ]
 
-# RFC-006, seconds: what was asked for, and the delays between its attempts.
+# Policy strings, and the delays between the attempts in seconds.
 WORDS_TABLE = [
-    # The strategies, from a base of 1 s.
+    # Each strategy, with a base of 1 s.
     ("retry: 4, delay: 1s", [1, 1, 1, 1]),
     ("retry: 4, delay: 1s, backoff: fixed", [1, 1, 1, 1]),
     ("retry: 4, delay: 1s, backoff: linear", [1, 2, 3, 4]),
     ("retry: 4, delay: 1s, backoff: exponential", [1, 2, 4, 8]),
-    # The delays before the attempts 2 to 5, from a base D of 3 s.
+    # The delays before attempts 2 to 5, with a base of 3 s.
     ("retry: 4, delay: 3s, backoff: fixed", [3, 3, 3, 3]),
     ("retry: 4, delay: 3s, backoff: linear", [3, 6, 9, 12]),
     ("retry: 4, delay: 3s, backoff: exponential", [3, 6, 12, 24]),
-    # The examples.
+    # Examples.
     ("retry: 5, delay: 500ms, backoff: exponential", [0.5, 1, 2, 4, 8]),
     ("retry: 5, delay: 1s, backoff: linear", [1, 2, 3, 4, 5]),
     ("retry: 5, delay: 1s, backoff: fixed", [1, 1, 1, 1, 1]),
@@ -111,7 +112,7 @@ WORDS_TABLE = [
     ("retry: 3, delay: 1s, backoff: exponential", [1, 2, 4]),
     ("retry: 5, delay: 100ms, backoff: exponential", [0.1, 0.2, 0.4, 0.8, 1.6]),
     ("timeout: 5s, retry: 4, delay: 500ms, backoff: exponential", [0.5, 1, 2, 4]),
-    # The cap is configurable, and holds for the others as well.
+    # The cap is configurable, and also applies to the other strategies.
     ("retry: 6, delay: 1s, backoff: exponential, max_delay: 10s", [1, 2, 4, 8, 10, 10]),
     ("retry: 3, delay: 20s, backoff: linear", [20, 30, 30]),
 ]
@@ -119,21 +120,21 @@ WORDS_TABLE = [
 
 @pytest.mark.parametrize(("attempt", "backoff", "low", "high"), GRPC_TABLE)
 def test_grpc(attempt, backoff, low, high):
-    """BP-1: gRPC's connection backoff, jitter included, and the cap passed by it."""
+    """BP-1: gRPC's connection backoff matches its table, including jitter beyond the cap."""
     assert GRPC.nominal(attempt) == pytest.approx(backoff, rel=1e-12)
     assert GRPC.bounds(attempt) == pytest.approx((low, high), rel=1e-12)
 
 
 @pytest.mark.parametrize(("attempt", "backoff", "low", "high"), GRPC_TABLE[1:])
 def test_grpc_gaps(attempt, backoff, low, high):
-    """BP-1: a channel's gaps are the same but for the first, which has no jitter."""
+    """BP-1: a channel's gaps match the same table, except that the first has no jitter."""
     assert CONNECT.bounds(1) == (1.0, 1.0)
     assert CONNECT.bounds(attempt) == pytest.approx((low, high), rel=1e-12)
 
 
 @pytest.mark.parametrize(("retry", "base", "low", "high"), CONTENTION_TABLE)
 def test_contention(retry, base, low, high):
-    """BP-1: the contention backoff."""
+    """BP-1: the contention backoff matches its table."""
     policy = RETRY["contention"]
 
     assert policy.nominal(retry + 1) * 1000 == pytest.approx(base)
@@ -141,7 +142,7 @@ def test_contention(retry, base, low, high):
 
 
 def test_contention_in_all():
-    """BP-1: before jitter the seven waits of the table add up to 1.27 s, and the six that are ever waited to 0.63 s."""
+    """BP-1: before jitter, the table's seven waits total 1.27 s, and the six that actually occur total 0.63 s."""
     policy = RETRY["contention"]
 
     assert sum(policy.nominal(n) for n in range(1, 8)) == pytest.approx(1.27)
@@ -150,7 +151,7 @@ def test_contention_in_all():
 
 @pytest.mark.parametrize(("attempt", "delay", "low", "high"), STEPS_TABLE)
 def test_steps(attempt, delay, low, high):
-    """BP-1: the list of delays, and what comes after it."""
+    """BP-1: the preset `steps` matches its table, including the waits after the list."""
     policy = RETRY["steps"]
 
     assert policy.nominal(attempt) == pytest.approx(delay)
@@ -167,7 +168,7 @@ def test_steps(attempt, delay, low, high):
     ],
 )
 def test_weights(preset, table):
-    """BP-1: the presets for operations of different weight, with what their waits add up to."""
+    """BP-1: `standard`, `aggressive`, `conservative` and `background` match their tables, including the totals."""
     rows = schedule(RETRY[preset], len(table))
 
     for row, (attempt, delay, low, high, total_low, total_high) in zip(rows, table, strict=True):
@@ -177,13 +178,13 @@ def test_weights(preset, table):
 
 
 def test_standard_in_all():
-    """BP-1: without jitter the five waits of the standard preset add up to 31 s."""
+    """BP-1: without jitter, the five waits of the preset `standard` total 31 s."""
     assert sum(RETRY["standard"].nominal(n) for n in range(1, 6)) == 31.0
 
 
 @pytest.mark.parametrize(("words", "delays"), WORDS_TABLE, ids=[words for words, _ in WORDS_TABLE])
 def test_words(words, delays):
-    """BP-1: RFC-006's strategies and examples, as many waits as there are retries, and no jitter."""
+    """BP-1: policy strings give the documented waits without jitter, one wait for each retry."""
     policy = RetryPolicy.parse(words)
     waits = range(1, policy.max_attempts)
 

@@ -1,4 +1,4 @@
-"""Policies of every kind for property tests, and sources of chance that are none."""
+"""Strategies for property tests with policies of every kind, and a random source with a constant result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Always", "backoffs", "failures", "jitters", "retry_policies", "strat
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # no test asserts speed
 
 times = st.floats(1e-3, 1e5) | st.floats(min_value=1e-300, allow_infinity=False)
-"""Times above 0, most of them such as people use, some as small or as large as a float can be."""
+"""Times above 0: mostly common ones, and some as small or as large as a float allows."""
 
 multipliers = st.floats(1, 10) | st.floats(min_value=1, allow_infinity=False)
 factors = st.floats(0, 1000)
@@ -28,7 +28,7 @@ strategies = (
     | st.builds(Exponential, times, multipliers, st.none() | st.integers(0, 2000))
     | st.builds(Steps, st.lists(times, min_size=1, max_size=20).map(tuple), multipliers)
 )
-"""All strategies but the decorrelated one, which takes no jitter."""
+"""All strategies except the decorrelated one, which takes no jitter."""
 
 jitters = (
     st.just(NoJitter())
@@ -42,10 +42,10 @@ jitters = (
 backoffs = st.builds(BackoffPolicy, strategies, times, jitters) | st.builds(
     BackoffPolicy, st.builds(Decorrelated, times), times, st.just(NoJitter())
 )
-"""All strategies with all jitters that go with them."""
+"""Every strategy with every jitter that it supports."""
 
 failures = st.integers(1, 100) | st.integers(1, 10**12) | st.just(10**300)
-"""How many failures there were."""
+"""A number of failures in a row."""
 
 retry_policies = st.builds(
     RetryPolicy,
@@ -60,7 +60,7 @@ retry_policies = st.builds(
 
 
 class Always:
-    """Draws the same number always."""
+    """A stand-in for a random source that always returns the same number."""
 
     def __init__(self, drawn):
         self.drawn = drawn

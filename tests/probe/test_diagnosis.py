@@ -1,4 +1,4 @@
-"""Every diagnosis against a real server that gives cause for it."""
+"""Every diagnosis, mostly with a real server that causes it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PAST, FUTURE = dt.datetime(2020, 1, 2, tzinfo=dt.UTC), dt.datetime(2999, 1, 2, t
 
 
 async def diagnosis(target, *, tls=None, limit=5.0, shows_certificate=False):
-    """Make an attempt that has to fail, and return what it means; nothing may be left of it and of second looks."""
+    """Make an attempt that must fail, and return its diagnosis; check that nothing is left open."""
     reached = []
 
     def seen(record):
@@ -65,19 +65,19 @@ async def diagnosis(target, *, tls=None, limit=5.0, shows_certificate=False):
 
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "a..b", "x" * 300])
 async def test_no_such_name(name):
-    """CH-11: a name that the resolver does not know, or that is none."""
+    """CH-11: the diagnosis of an unknown or malformed host name says that no such host exists."""
     error = ConnectError(Failure(Stage.RESOLVE, ""))
-    if name == "no-such-host.invalid":  # what a resolver says of it depends on the machine's name server
+    if name == "no-such-host.invalid":  # a resolver's error depends on the machine
         error.__cause__ = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         found = await diagnose(error, Circumstances(address=None, server_name=name, tls=False))
     else:
         found = await diagnosis(f"{name}:1")
-    assert "no host with this name" in found.meaning
+    assert "does not know this host name" in found.meaning
 
 
 @pytest.mark.parametrize("cause", [socket.gaierror(socket.EAI_AGAIN, "Temporary failure"), TimeoutError()])
 async def test_no_name_server(cause):
-    """CH-11: nobody answers the question for a name."""
+    """CH-11: if name resolution fails temporarily or times out, the diagnosis blames the name server."""
     error = ConnectError(Failure(Stage.RESOLVE, ""))
     error.__cause__ = cause
     found = await diagnose(error, Circumstances(address=None, server_name="x", tls=False))
@@ -85,25 +85,25 @@ async def test_no_name_server(cause):
 
 
 async def test_refused():
-    """CH-11: nobody listens."""
+    """CH-11: the diagnosis of a refused connection says that nothing is listening."""
     async with FlakyFront(silent) as front:
         await front.refuse()
-        assert "Nothing is listening there" in (await diagnosis(front.target)).meaning
+        assert "Nothing is listening at this address" in (await diagnosis(front.target)).meaning
 
 
 async def test_packets_that_vanish():
-    """CB-3: no answer to the connection request within the limit."""
+    """CB-3: if a connection request gets no answer within the limit, the diagnosis says that there was none."""
     with deaf_port() as target:
         assert "No answer" in (await diagnosis(target, limit=0.3)).meaning
 
 
 async def test_no_socket_file(tmp_path):
-    """CH-11: a Unix socket that is not there."""
+    """CH-11: the diagnosis of a missing Unix socket says that the file does not exist."""
     assert "no such socket file" in (await diagnosis(f"unix:{tmp_path}/s")).meaning
 
 
 async def test_a_unix_socket_without_room(tmp_path):
-    """CH-11: a Unix server that does not accept."""
+    """CH-11: the diagnosis of a Unix socket whose backlog is full says that it accepts no more connections."""
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as before:
         listener.bind(f"{tmp_path}/s")
         listener.listen(0)
@@ -112,7 +112,7 @@ async def test_a_unix_socket_without_room(tmp_path):
 
 
 async def test_a_unix_socket_without_a_server(tmp_path):
-    """CH-11: a socket file that outlived its server, or a file that is none; a path that is too long for one."""
+    """CH-11: a Unix socket without a server, a socket of another type and an overlong path have different diagnoses."""
     with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         dead.bind(f"{tmp_path}/dead")
         other.bind(f"{tmp_path}/other")
@@ -124,7 +124,7 @@ async def test_a_unix_socket_without_a_server(tmp_path):
 
 
 async def test_a_unix_socket_of_another_server(tmp_path):
-    """CH-11: advice for a socket speaks of no port, also where the server speaks something else."""
+    """CH-11: advice for a Unix socket mentions the socket instead of a port."""
 
     async def answer(reader, writer):
         await reader.read(1)
@@ -147,12 +147,16 @@ HANDSHAKE = (
 @pytest.mark.parametrize(
     ("stage", "reason", "words"),
     [
-        # Each as grpcio 1.85.1 said it.
-        (Stage.TCP, f"{TO_ALL}Failed to connect to remote host: Connection refused", "Nothing is listening there"),
+        # Messages of grpcio 1.85.1.
+        (
+            Stage.TCP,
+            f"{TO_ALL}Failed to connect to remote host: Connection refused",
+            "Nothing is listening at this address",
+        ),
         (
             Stage.RESOLVE,
             "errors resolving a: [field:hostname lookup error: Domain name not found]",
-            "no host with this",
+            "does not know this host name",
         ),
         (Stage.TLS, f"{HANDSHAKE}WRONG_VERSION_NUMBER: Invalid certificate verification context: OK", "not a TLS port"),
         (Stage.TLS, f"{HANDSHAKE}CERTIFICATE_VERIFY_FAILED: certificate has expired: OK", "expired"),
@@ -170,12 +174,12 @@ HANDSHAKE = (
     ],
 )
 def test_what_the_core_says(stage, reason, words):
-    """CH-11: a channel's failure is read from the core's words alone, without another look at the server."""
+    """CH-11: a channel's failure is diagnosed from the core's message alone, without contacting the server."""
     assert words in read_reason(Failure(stage, reason), tls=False, unix=False).meaning
 
 
 def test_what_the_core_says_elsewhere():
-    """CH-11: the same words mean something else behind TLS and of a Unix socket; of unknown ones nothing is said."""
+    """CH-11: with TLS or a Unix socket, the same message means something else; an unknown message has no diagnosis."""
     closed = Failure(Stage.SETTINGS, f"{TO_ALL}Socket closed")
     refused = Failure(Stage.TCP, "unix:/a: connect failed: addr: unix:/a error: Connection refused")
     assert "client certificate" in read_reason(closed, tls=True, unix=False).meaning
@@ -191,62 +195,62 @@ def test_what_the_core_says_elsewhere():
         (errno.ENETUNREACH, "no route to the host"),
         (errno.ETIMEDOUT, "No answer"),
         (errno.EACCES, "not allowed to connect"),
-        (errno.EMFILE, "No socket could be connected"),
+        (errno.EMFILE, "No socket connection could be made"),
     ],
 )
 async def test_what_the_system_says_of_a_socket(number, words):
-    """CH-11: errors that cannot be had on loopback; made here as the system makes them."""
+    """CH-11: socket errors that cannot occur on loopback, simulated here, have their own diagnoses."""
     error = ConnectError(Failure(Stage.TCP, ""))
     error.__cause__ = OSError(number, os.strerror(number))
     found = await diagnose(error, Circumstances(address=None, server_name="x", tls=False))
     assert words in found.meaning
 
 
-# Plaintext spoken to something else.
+# Plaintext to a server of another kind.
 
 
 @pytest.mark.parametrize("alpn", [("h2",), ("http/1.1",), ()])
 async def test_a_tls_port_spoken_to_in_plaintext(alpn):
-    """CH-11: a handshake is tried to be sure; what is behind it is told too."""
+    """CH-11: if a TLS port was dialled in plaintext, a TLS handshake detects it, and also shows its ALPN."""
     async with openssl_peer(server_tls(CERTIFICATE, alpn=alpn)) as target:
         found = await diagnosis(target)
-    assert "It is a TLS port: a TLS handshake succeeds (TLSv1.3)." in found.meaning
+    assert "This is a TLS port: a TLS handshake succeeds (TLSv1.3)." in found.meaning
     assert "--tls" in found.advice
     assert ("gRPC needs h2" in found.meaning) is (alpn != ("h2",))
     assert ("http/1.1" in found.meaning) is (alpn == ("http/1.1",))
 
 
 async def test_a_grpc_tls_port_spoken_to_in_plaintext():
-    """CH-11: the same with grpc's own server, which only hangs up."""
+    """CH-11: the TLS port of a grpc server is detected as well, although the server only hangs up."""
     key = CERTIFICATE.private_key_pem.bytes(), CERTIFICATE.cert_chain_pems[0].bytes()
     async with serving(credentials=grpc.ssl_server_credentials([key])) as port:
-        assert "It is a TLS port" in (await diagnosis(f"127.0.0.1:{port}")).meaning
+        assert "This is a TLS port" in (await diagnosis(f"127.0.0.1:{port}")).meaning
 
 
 async def test_an_answer_in_tls():
-    """CH-11: the first bytes are those of TLS, though no handshake succeeds."""
+    """CH-11: a server that answers with TLS records is diagnosed as a TLS port even if no handshake succeeds."""
     async with peer(says("read", b"\x15\x03\x01\x00\x02\x02\x16")) as target:
         found = await diagnosis(target)
-    assert found.meaning == "It is a TLS port: it answers in TLS."
+    assert found.meaning == "This is a TLS port: it answers in TLS."
     assert "--tls" in found.advice
 
 
 async def test_an_http1_server():
-    """CH-11: an answer that begins with HTTP/1."""
+    """CH-11: a server that answers in HTTP/1 is diagnosed as an HTTP/1 server."""
     async with FlakyFront(http1_answer) as front:
         found = await diagnosis(front.target)
-    assert found.meaning == "It is an HTTP/1 server."
+    assert found.meaning == "This is an HTTP/1 server."
     assert "port of the gRPC server" in found.advice
 
 
 async def test_something_else():
-    """CH-11: what it says is shown, and nothing of it moves a terminal."""
+    """CH-11: the diagnosis of an unknown protocol quotes what the server sent, with control characters escaped."""
     async with peer(says("read", b"220 mail\x1b[2J\r\n", "hold")) as target:
         assert r"it sent b'220 mail\x1b[2J\r\n'" in (await diagnosis(target)).meaning
 
 
 async def test_silent_after_accept():
-    """CB-3: the limit passes at the stage settings without a byte. A second look waits three seconds more."""
+    """CB-3: the diagnosis of a silent server says that it sends nothing. Takes three seconds beyond the limit."""
     async with FlakyFront(silent) as front:
         found = await diagnosis(front.target, limit=0.3)
     assert "accepts the connection but sends nothing" in found.meaning
@@ -254,21 +258,21 @@ async def test_silent_after_accept():
 
 @pytest.mark.parametrize("behaviour", [accept_close, accept_reset])
 async def test_closed_after_accept(behaviour):
-    """CH-11: neither plaintext nor TLS comes to anything."""
+    """CH-11: a server that hangs up in plaintext and in TLS is diagnosed as hanging up."""
     async with FlakyFront(behaviour) as front:
         found = await diagnosis(front.target)
     assert found.meaning == "The server accepts the connection and hangs up."
     assert "upstream is down" in found.advice
 
 
-# TLS spoken to something else.
+# TLS to a server of another kind.
 
 
 async def test_a_plaintext_grpc_server_spoken_to_in_tls():
-    """CH-11: HTTP/2 is begun in plaintext to be sure."""
+    """CH-11: a plaintext grpc server that was dialled with TLS is detected by starting HTTP/2 in plaintext."""
     async with serving() as port:
         found = await diagnosis(f"localhost:{port}", tls=client_tls(CA))
-    assert "It is a plaintext port: it speaks HTTP/2 without TLS." in found.meaning
+    assert "This is a plaintext port: it speaks HTTP/2 without TLS." in found.meaning
     assert "insecure_channel" in found.advice
 
 
@@ -281,22 +285,22 @@ async def test_a_plaintext_grpc_server_spoken_to_in_tls():
     ],
 )
 async def test_no_tls_port(behaviour, words):
-    """CH-11: a handshake that fails, and what the server says in plaintext."""
+    """CH-11: if a TLS handshake fails, the diagnosis describes the server's behaviour in plaintext."""
     async with FlakyFront(behaviour) as front:
         assert words in (await diagnosis(front.target, tls=client_tls(CA))).meaning
 
 
 async def test_another_protocol_spoken_to_in_tls():
-    """CH-11: what it says in plaintext is shown."""
+    """CH-11: a server of another protocol that was dialled with TLS is diagnosed as not being a TLS port."""
     async with peer(says("read", b"SSH-2.0-x\r\n", "hold")) as target:
         assert (
-            "It is not a TLS port: in plaintext, it does not speak HTTP/2"
+            "This is not a TLS port: in plaintext, it does not speak HTTP/2"
             in (await diagnosis(target, tls=client_tls(CA))).meaning
         )
 
 
 async def test_silent_at_the_handshake():
-    """CB-3: the limit passes at the stage tls. A second look waits three seconds more."""
+    """CB-3: the diagnosis of a silent TLS handshake says that nothing answers. Takes three seconds beyond the limit."""
     async with FlakyFront(silent) as front:
         found = await diagnosis(front.target, tls=client_tls(CA), limit=0.3)
     assert "does not answer" in found.meaning
@@ -309,7 +313,7 @@ async def test_silent_at_the_handshake():
     ("certificate", "words", "advice"),
     [
         (CA.issue_cert("localhost", not_after=PAST), "expired on 2020-01-02 00:00 UTC.", "Renew"),
-        (CA.issue_cert("localhost", not_before=FUTURE), "becomes valid on 2999-01-02 00:00 UTC.", "clock"),
+        (CA.issue_cert("localhost", not_before=FUTURE), "becomes valid only on 2999-01-02 00:00 UTC.", "clock"),
         (
             CA.issue_cert("orders.example", "10.0.0.1"),
             "for orders.example, 10.0.0.1, issued by",
@@ -319,7 +323,7 @@ async def test_silent_at_the_handshake():
     ],
 )
 async def test_a_certificate_that_is_not_accepted(certificate, words, advice):
-    """CH-11: what is wrong, whose it is, and what to do; it is looked at though nobody trusts it."""
+    """CH-11: for a rejected certificate, the diagnosis gives the problem, the certificate's subject and some advice."""
     async with openssl_peer(server_tls(certificate)) as target:
         found = await diagnosis(target.replace("127.0.0.1", "localhost"), tls=client_tls(CA))
     assert words in found.meaning
@@ -328,13 +332,13 @@ async def test_a_certificate_that_is_not_accepted(certificate, words, advice):
 
 
 async def test_a_certificate_for_another_address():
-    """CH-11: an address is a name too."""
+    """CH-11: if the target is an IP address that is not in the certificate, the diagnosis is a name mismatch."""
     async with openssl_peer(server_tls(CA.issue_cert("localhost"))) as target:
         assert "is for a different name" in (await diagnosis(target, tls=client_tls(CA))).meaning
 
 
 async def test_a_certificate_that_signs_itself(tmp_path):
-    """CH-11: the usual one of a test server."""
+    """CH-11: a self-signed certificate is diagnosed as not signed by a trusted CA."""
     alone = trustme.CA()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     (tmp_path / "pem").write_bytes(alone.private_key_pem.bytes() + alone.cert_pem.bytes())
@@ -344,7 +348,7 @@ async def test_a_certificate_that_signs_itself(tmp_path):
 
 
 async def test_a_certificate_that_is_not_shown_again():
-    """CH-11: a server that is gone at the second look leaves the first failure as it was."""
+    """CH-11: if the server is gone before its certificate can be fetched again, the first failure is diagnosed."""
     error = ConnectError(Failure(Stage.TLS, ""))
     async with openssl_peer(server_tls(trustme.CA().issue_cert("localhost"))) as target:
         connector = Http2Connector(target, tls=client_tls(CA))
@@ -363,7 +367,7 @@ async def test_a_certificate_that_is_not_shown_again():
     ("alpn", "words"), [((), "does not offer HTTP/2 by ALPN"), (("http/1.1",), "a TLS port that speaks only http/1.1")]
 )
 async def test_no_http2_behind_tls(alpn, words):
-    """CH-11: what the server would have agreed to is found out by a second handshake."""
+    """CH-11: if the server does not agree on h2 by ALPN, a second handshake determines which protocol it speaks."""
     async with openssl_peer(server_tls(CERTIFICATE, alpn=alpn)) as target:
         found = await diagnosis(target, tls=client_tls(CA))
     assert words in found.meaning
@@ -376,7 +380,7 @@ async def test_no_http2_behind_tls(alpn, words):
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("shows_certificate", [False, True])
 async def test_a_client_certificate_is_wanted(newest, shows_certificate):
-    """CH-11: a server that says so; it is another matter when one was shown and not accepted."""
+    """CH-11: a missing client certificate and a rejected client certificate have different diagnoses."""
     stranger = trustme.CA().issue_cert("client.example") if shows_certificate else None
     async with openssl_peer(server_tls(CERTIFICATE, clients=CA, newest=newest)) as target:
         tls = client_tls(CA, certificate=stranger)
@@ -389,7 +393,7 @@ async def test_a_client_certificate_is_wanted(newest, shows_certificate):
 
 
 async def test_a_grpc_server_that_wants_a_client_certificate():
-    """CH-11: grpc's own server hangs up without a word; a handshake with TLS 1.2 tells it from a broken proxy."""
+    """CH-11: a grpc server that hangs up for lack of a client certificate is not taken for a broken proxy."""
     key = CERTIFICATE.private_key_pem.bytes(), CERTIFICATE.cert_chain_pems[0].bytes()
     server = grpc.ssl_server_credentials([key], root_certificates=CA.cert_pem.bytes(), require_client_auth=True)
     async with serving(credentials=server) as port:
@@ -402,7 +406,7 @@ async def test_a_grpc_server_that_wants_a_client_certificate():
 
 
 async def test_a_proxy_behind_tls_whose_upstream_is_down():
-    """CH-11: the same hanging up, from a server that wants no certificate."""
+    """CH-11: if a server that requires no certificate hangs up after the handshake, a broken proxy is suspected."""
     async with peer(says("read"), tls=server_tls(CERTIFICATE)) as target:
         found = await diagnosis(target, tls=client_tls(CA))
     assert found.meaning == "The server hangs up right after the TLS handshake."
@@ -412,12 +416,12 @@ async def test_a_proxy_behind_tls_whose_upstream_is_down():
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        (["read", b"HTTP/1.1 400 Bad Request\r\n\r\n"], "It is an HTTP/1 server."),
+        (["read", b"HTTP/1.1 400 Bad Request\r\n\r\n"], "This is an HTTP/1 server."),
         (["hold"], "sends nothing"),
     ],
 )
 async def test_no_settings_behind_tls(steps, words):
-    """CH-11: ALPN said h2, and what comes is something else, or nothing."""
+    """CH-11: if no SETTINGS follow a TLS handshake, the diagnosis says what the server sent instead."""
     async with peer(says(*steps), tls=server_tls(CERTIFICATE)) as target:
         assert words in (await diagnosis(target, tls=client_tls(CA), limit=0.5)).meaning
 
@@ -434,7 +438,7 @@ async def test_no_settings_behind_tls(steps, words):
     ],
 )
 async def test_what_a_server_says_as_it_breaks_off_tls(reason, words):
-    """CH-11: OpenSSL's names for alerts; which server sends which is its own affair."""
+    """CH-11: each TLS alert has its own diagnosis, which is found by OpenSSL's name for the alert."""
     error = ConnectError(Failure(Stage.TLS, ""))
     error.__cause__ = ssl.SSLError(1, reason)
     error.__cause__.reason = reason
@@ -443,7 +447,7 @@ async def test_what_a_server_says_as_it_breaks_off_tls(reason, words):
     assert words in found.meaning
 
 
-# Behind SETTINGS.
+# After SETTINGS.
 
 
 @pytest.mark.parametrize(
@@ -455,19 +459,19 @@ async def test_what_a_server_says_as_it_breaks_off_tls(reason, words):
     ],
 )
 def test_lost_at_once(loss, words):
-    """CB-7: SETTINGS, and then the end."""
+    """CB-7: the diagnosis of a connection that ends right after SETTINGS depends on how it ended."""
     assert words in diagnose_loss(loss).meaning
 
 
 def test_settings_that_allow_no_call():
-    """CH-11: a connection on which no call can be made is worth a word."""
+    """CH-11: SETTINGS that allow no concurrent streams are diagnosed as SETTINGS that allow no calls."""
     assert "no calls on it" in diagnose_settings({"MAX_CONCURRENT_STREAMS": 0}).meaning
     assert diagnose_settings({"MAX_CONCURRENT_STREAMS": 1}) is None
     assert diagnose_settings({}) is None
 
 
 async def test_a_cause_that_is_not_known():
-    """CH-11: a failure of another connector, without a cause, gets a diagnosis too."""
+    """CH-11: a failure without a known cause, for instance from a custom connector, also has a diagnosis."""
     address = Http2Connector("127.0.0.1:1").target.addresses[0]
     for stage in (Stage.RESOLVE, Stage.TCP, Stage.TLS, Stage.SETTINGS):
         for tls in (False, True):

@@ -1,4 +1,4 @@
-"""The stages below HTTP/2 on real sockets: what each returns, how it fails, and that it leaves nothing."""
+"""The stages below HTTP/2, on real sockets: their results, their failures, and that they leave nothing open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.peers import client_tls, deaf_port, nothing_left, peer, says, server_
 CA = trustme.CA()
 CERTIFICATE = CA.issue_cert("localhost", "127.0.0.1", common_name="orders")
 SLOW = 5.0
-"""Far more than anything here takes: nothing is measured by it."""
+"""A time limit in seconds, much longer than anything here takes."""
 
 
 def address(target):
@@ -46,18 +46,18 @@ class Keeper(asyncio.Protocol):
 
 
 async def test_an_address_is_not_resolved(monkeypatch):
-    """CH-8: an address is dialled as it stands; nobody is asked."""
+    """CH-8: an IP address is used unchanged, without a resolver."""
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", None)
     assert [str(each) for each in await resolve(parse_target("127.0.0.1:80"))] == ["127.0.0.1:80"]
 
 
 async def test_a_name_is_resolved():
-    """CH-8: by the system's resolver."""
+    """CH-8: a name is resolved by the system's resolver."""
     assert "127.0.0.1:80" in [str(each) for each in await resolve(parse_target("localhost:80"))]
 
 
 async def test_families_take_turns(monkeypatch):
-    """CH-8: the resolver's order, with IPv4 and IPv6 in turns, and no address twice."""
+    """CH-8: addresses keep the resolver's order, but alternate between IPv6 and IPv4, without duplicates."""
     places = [(socket.AF_INET6, f"::{n}") for n in (1, 2, 3)] + [(socket.AF_INET, f"127.0.0.{n}") for n in (1, 1, 2)]
 
     async def answer(*_, **__):
@@ -79,7 +79,7 @@ async def test_families_take_turns(monkeypatch):
     ],
 )
 async def test_no_such_name(host, words):
-    """CH-11: fails at the stage resolve, with the name."""
+    """CH-11: a name that does not exist fails at stage resolve, and the reason contains it."""
     found = (await failure(resolve(parse_target(f"{host}:1")))).failure
     assert found.stage is Stage.RESOLVE
     assert host in found.reason
@@ -90,7 +90,7 @@ async def test_no_such_name(host, words):
 
 
 async def test_the_first_address_that_answers_is_taken():
-    """CH-8: the address before it that failed is named with its reason."""
+    """CH-8: the first address that accepts is used; addresses that failed before are returned with their errors."""
     async with FlakyFront(silent) as dead, FlakyFront(silent) as front, nothing_left():
         await dead.refuse()
         dialled = await reach([address(dead.target), address(front.target)])
@@ -100,7 +100,7 @@ async def test_the_first_address_that_answers_is_taken():
 
 
 async def test_an_address_that_swallows_packets_does_not_hold_up_the_next():
-    """CB-3: Happy Eyeballs: the next one is tried beside it. Waits 0.25 s of real time."""
+    """CB-3: while an address does not answer, the next is tried in parallel after 0.25 s (Happy Eyeballs)."""
     with deaf_port() as deaf:
         async with FlakyFront(silent) as front, nothing_left():
             began = time.monotonic()
@@ -112,7 +112,7 @@ async def test_an_address_that_swallows_packets_does_not_hold_up_the_next():
 
 
 async def test_all_addresses_fail():
-    """CH-11: fails at the stage tcp with every address and its reason."""
+    """CH-11: if all addresses fail, the failure is at stage tcp, and the reason lists every address."""
     async with FlakyFront(silent) as one, FlakyFront(silent) as two:
         await one.refuse()
         await two.refuse()
@@ -132,12 +132,12 @@ async def test_all_addresses_fail():
     ],
 )
 def test_the_most_telling_error(errors, telling):
-    """CH-11: of several addresses' errors, the cause is the one from which most can be learnt."""
+    """CH-11: if all addresses fail and one of them refused, that error is the cause; otherwise it is the last error."""
     assert dial._most_telling(errors) is errors[telling]
 
 
 async def test_a_unix_socket_without_room(tmp_path):
-    """CB-6: a Unix server that accepts nobody is not connected to, whatever the event loop thinks."""
+    """CB-6: a Unix socket whose backlog is full fails to connect, although asyncio reports success."""
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as before:
         listener.bind(f"{tmp_path}/s")
         listener.listen(0)
@@ -149,7 +149,7 @@ async def test_a_unix_socket_without_room(tmp_path):
 
 @pytest.mark.parametrize("path", ["nowhere", "x" * 200])
 async def test_no_unix_socket(tmp_path, path):
-    """CH-11: one that is not there, and one whose path no system has."""
+    """CH-11: a Unix socket that does not exist, or whose path is too long, fails at stage tcp."""
     async with nothing_left():
         found = await failure(reach([address(f"unix:{tmp_path}/{path}")]))
     assert found.failure.stage is Stage.TCP
@@ -157,7 +157,7 @@ async def test_no_unix_socket(tmp_path, path):
 
 
 async def test_cancelling_closes_every_socket():
-    """CB-10: given up while two addresses are being tried."""
+    """CB-10: cancelling while two addresses are being tried closes both sockets."""
     with deaf_port() as one, deaf_port() as two:
         async with nothing_left():
             attempt = asyncio.ensure_future(reach([address(one), address(two)]))
@@ -167,7 +167,7 @@ async def test_cancelling_closes_every_socket():
 
 
 async def test_of_two_that_answer_at_once_one_is_kept():
-    """CB-1: the other socket is closed again."""
+    """CB-1: if two addresses accept at the same time, the socket that is not used is closed."""
     async with FlakyFront(silent) as front:
         for _ in range(20):
             async with nothing_left():
@@ -185,7 +185,7 @@ async def shake_hands(target, tls, server_name="localhost"):
 
 
 async def test_what_tls_agreed_on():
-    """CH-11: version, cipher, ALPN, and the certificate that was verified."""
+    """CH-11: `security_of` returns version, cipher, ALPN and the verified certificate."""
     async with peer(says("hold"), tls=server_tls(CERTIFICATE)) as target, nothing_left():
         tls = client_tls(CA)
         tls.set_alpn_protocols(["h2"])
@@ -202,7 +202,7 @@ async def test_what_tls_agreed_on():
 
 
 async def test_without_tls_there_is_nothing_to_agree_on(monkeypatch):
-    """CH-11: in plaintext the socket gets its transport, and no more; also where Python has no Unix sockets."""
+    """CH-11: without TLS, `security_of` returns None, even if Python lacks Unix sockets."""
     monkeypatch.setattr(dial, "socket", SimpleNamespace(**{**vars(socket), "AF_UNIX": None}))
     del dial.socket.AF_UNIX
     async with FlakyFront(silent) as front, nothing_left():
@@ -221,7 +221,7 @@ async def test_without_tls_there_is_nothing_to_agree_on(monkeypatch):
     ],
 )
 async def test_a_certificate_that_is_not_accepted(certificate, words):
-    """CH-11: fails at the stage tls with OpenSSL's reason, and leaves nothing."""
+    """CH-11: a certificate that is not accepted fails at stage tls with OpenSSL's reason."""
     async with peer(says("hold"), tls=server_tls(certificate)) as target, nothing_left():
         found = await failure(shake_hands(target, client_tls(CA)))
     assert found.failure.stage is Stage.TLS
@@ -230,7 +230,7 @@ async def test_a_certificate_that_is_not_accepted(certificate, words):
 
 
 async def test_a_server_that_closes_during_the_handshake():
-    """CH-11: fails at the stage tls, and says so."""
+    """CH-11: if a server closes the connection during the handshake, the failure says so, and is at stage tls."""
     async with FlakyFront(accept_close) as front, nothing_left():
         found = await failure(shake_hands(front.target, client_tls(CA)))
     assert found.failure.stage is Stage.TLS
@@ -239,7 +239,7 @@ async def test_a_server_that_closes_during_the_handshake():
 
 @pytest.mark.parametrize("name", [".example", "a..b", "", "a\0b", "x" * 300])
 async def test_a_name_that_no_certificate_can_be_for(name, caplog):
-    """CH-11: fails at the stage tls, closes the socket, and logs no error."""
+    """CH-11: a name that no certificate can have fails at stage tls, closes the socket and logs nothing."""
     async with FlakyFront(silent) as front, nothing_left():
         found = await failure(shake_hands(front.target, client_tls(CA), name))
     assert found.failure.stage is Stage.TLS
@@ -248,7 +248,7 @@ async def test_a_name_that_no_certificate_can_be_for(name, caplog):
 
 
 async def test_cancelling_a_handshake_closes_its_socket():
-    """CB-10: given up while the server is silent."""
+    """CB-10: cancelling a handshake with a silent server closes the socket."""
     async with FlakyFront(silent) as front, nothing_left():
         attempt = asyncio.ensure_future(shake_hands(front.target, client_tls(CA)))
         while not front.visits:
@@ -261,7 +261,7 @@ async def test_cancelling_a_handshake_closes_its_socket():
 
 @pytest.mark.parametrize("text", ["Jan  1 00:00:00 10000 GMT", "Bad time value", ""])
 def test_a_certificate_may_say_nonsense(text):
-    """CB-6: a moment that is none is none, and no error."""
+    """CB-6: an invalid time in a certificate is read as None, without an error."""
     assert dial._moment(text) is None
 
 
@@ -276,6 +276,6 @@ def test_a_certificate_may_say_nonsense(text):
     ],
 )
 def test_errors_in_words(error, words):
-    """CH-11: a reason has no numbers and no addresses of its own, and is never empty."""
+    """CH-11: a socket error's text contains no numbers or addresses, and is never empty."""
     assert in_words(error) == words or isinstance(error, ssl.SSLError)
     assert in_words(error)

@@ -1,6 +1,6 @@
-"""The connector on asyncio and h2: what it makes of real peers, stage by stage, and that nothing is left of it.
+"""The connector on asyncio and h2, with real peers: each stage, its failures, and that nothing is left open.
 
-What is measured is whether a limit was kept, with slack for a busy machine; no test asserts that anything is fast.
+Timing is checked only to see whether a limit was kept, with slack for a busy machine.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from tests.peers import (
 CA = trustme.CA()
 CERTIFICATE = CA.issue_cert("localhost", "127.0.0.1")
 SLOW = 10.0
-"""Far more than anything here takes."""
-CLOSED_WITHIN = 0.25 + 0.5  # CB-3, and how late a loop on a busy machine may be
+"""A time limit in seconds, much longer than anything here takes."""
+CLOSED_WITHIN = 0.25 + 0.5  # CB-3, and slack for a busy machine
 
 
 async def connected(target, **how):
@@ -68,16 +68,16 @@ async def failure(target, *, limit=5.0, **how):
 
 
 async def test_it_passes_the_checks_of_any_connector():
-    """CB-3, CB-6: the same checks that anybody's connector must pass. Takes about five seconds of real time."""
+    """CB-3, CB-6: `check_connector` accepts the connector. Takes about five seconds of real time."""
     async with nothing_left():
         await check_connector(Http2Connector)
 
 
-# Success, and what is seen on the way.
+# Success, and the stages that precede it.
 
 
 async def test_a_real_server():
-    """CB-6, CH-11: SETTINGS of a real grpc server; every stage is told in order, with its part of the time."""
+    """CB-6, CH-11: connecting to a real grpc server reports each stage in order, with its time."""
     seen = []
     async with serving() as port, nothing_left():
         began = time.perf_counter()
@@ -96,7 +96,7 @@ async def test_a_real_server():
 
 
 async def test_a_real_server_behind_tls():
-    """CH-8, CH-11: what TLS agreed on is told before SETTINGS."""
+    """CH-8, CH-11: with TLS, the handshake's result is reported before SETTINGS."""
     seen = []
     async with peer(says(SETTINGS, "hold"), tls=server_tls(CERTIFICATE)) as target, nothing_left():
         connector, connection = await connected(target, tls=client_tls(CA), on_stage=seen.append)
@@ -108,7 +108,7 @@ async def test_a_real_server_behind_tls():
 
 
 async def test_a_unix_socket(tmp_path):
-    """CH-8: a path instead of a port; behind TLS it counts as localhost."""
+    """CH-8: a target may be a Unix socket; with TLS, its certificate must be for localhost."""
     tls = server_tls(CERTIFICATE)
     for how, path in (({}, f"{tmp_path}/a"), ({"tls": client_tls(CA)}, f"{tmp_path}/b")):
         async with peer(says(SETTINGS, "hold"), path=path, tls=tls if how else None) as target, nothing_left():
@@ -118,7 +118,7 @@ async def test_a_unix_socket(tmp_path):
 
 
 async def test_another_server_name():
-    """CH-8: the certificate may be for a name that is not the target's."""
+    """CH-8: `server_name` sets the name that the certificate must have."""
     certificate = CA.issue_cert("orders.example")
     async with peer(says(SETTINGS, "hold"), tls=server_tls(certificate)) as target:
         assert (await failure(target, tls=client_tls(CA))).failure.stage is Stage.TLS
@@ -127,7 +127,7 @@ async def test_another_server_name():
 
 
 async def test_what_listens_to_the_stages_may_raise(caplog):
-    """CH-11: that is logged, and the attempt goes on."""
+    """CH-11: an exception from `on_stage` is logged, and the attempt continues."""
 
     def listener(record):
         raise RuntimeError(record)
@@ -151,7 +151,7 @@ async def test_what_listens_to_the_stages_may_raise(caplog):
     ],
 )
 async def test_no_settings(behaviour, words, head):
-    """CB-6, CH-11: accepted and then no SETTINGS fails at the stage settings, with what came instead."""
+    """CB-6, CH-11: without SETTINGS, the attempt fails at stage settings, and the reason says what came instead."""
     async with FlakyFront(behaviour) as front, nothing_left():
         error = await failure(front.target)
         assert error.failure.stage is Stage.SETTINGS
@@ -171,7 +171,7 @@ async def test_no_settings(behaviour, words, head):
     ],
 )
 async def test_something_else_than_settings(steps, words):
-    """CB-6, CH-11: is described; a server that then holds the connection is not waited for."""
+    """CB-6, CH-11: bytes other than SETTINGS are described, and the attempt fails without waiting for the limit."""
     async with peer(says(*steps)) as target, nothing_left():
         error = await failure(target)
     assert error.failure.stage is Stage.SETTINGS
@@ -179,7 +179,7 @@ async def test_something_else_than_settings(steps, words):
 
 
 async def test_refused():
-    """CH-11: nobody listens."""
+    """CH-11: a refused connection fails at stage tcp."""
     async with FlakyFront(silent) as front, nothing_left():
         await front.refuse()
         error = await failure(front.target)
@@ -188,13 +188,13 @@ async def test_refused():
 
 
 async def test_no_such_name():
-    """CH-11: a name that does not exist."""
+    """CH-11: a name that does not exist fails at stage resolve."""
     assert (await failure("no-such-host.invalid:1", limit=9.0)).failure.stage is Stage.RESOLVE
 
 
 @pytest.mark.parametrize("alpn", [(), ("http/1.1",)])
 async def test_no_http2_behind_tls(alpn):
-    """CH-8: a server that does not agree to HTTP/2 by ALPN fails at the stage tls, as with gRPC; it gets no preface."""
+    """CH-8: without h2 by ALPN, the attempt fails at stage tls, as with gRPC, and no preface is sent."""
     heard = []
 
     async def behave(reader, writer):
@@ -207,13 +207,13 @@ async def test_no_http2_behind_tls(alpn):
         error = await failure(target, tls=client_tls(CA))
         await asyncio.sleep(0.1)
     assert error.failure.stage is Stage.TLS
-    assert "ALPN 'h2' is required, it chose none" in error.failure.reason
+    assert "ALPN 'h2' is required; the server chose none" in error.failure.reason
     assert isinstance(error.__cause__, WrongAlpn)
     assert b"".join(heard) == b""
 
 
 async def test_tls_to_a_plaintext_port():
-    """CH-11: fails at the stage tls."""
+    """CH-11: TLS to a plaintext port fails at stage tls."""
     async with serving() as port, nothing_left():
         error = await failure(f"localhost:{port}", tls=client_tls(CA))
     assert error.failure.stage is Stage.TLS
@@ -221,14 +221,14 @@ async def test_tls_to_a_plaintext_port():
 
 
 async def test_plaintext_to_a_tls_port():
-    """CH-11: fails at the stage settings; the server hangs up or says something in TLS."""
+    """CH-11: plaintext to a TLS port fails at stage settings."""
     async with nothing_left(), openssl_peer(server_tls(CERTIFICATE)) as target:
         error = await failure(target)
     assert error.failure.stage is Stage.SETTINGS
 
 
 async def test_a_client_certificate_is_missing():
-    """CH-11: with TLS 1.3 the server says so when the handshake is over on this side; the stage is tls all the same."""
+    """CH-11: a missing client certificate fails at stage tls, even though TLS 1.3 reports it after the handshake."""
     async with nothing_left(), openssl_peer(server_tls(CERTIFICATE, clients=CA)) as target:
         error = await failure(target, tls=client_tls(CA))
     assert error.failure.stage is Stage.TLS
@@ -236,7 +236,7 @@ async def test_a_client_certificate_is_missing():
 
 
 async def test_a_client_certificate():
-    """CH-8: mutual TLS."""
+    """CH-8: mutual TLS works if the server trusts the client's certificate."""
     shown = CA.issue_cert("client.example")
     server = server_tls(CERTIFICATE, clients=CA)
     async with peer(says(SETTINGS, "hold"), tls=server) as target, nothing_left():
@@ -249,7 +249,7 @@ async def test_a_client_certificate():
 
 
 async def kept(front_or_target, limit, **how):
-    """Return the failure of an attempt that has to last until its limit, and not longer."""
+    """Return the failure of an attempt, after checking that the attempt took exactly as long as its limit allows."""
     began = time.monotonic()
     error = await failure(front_or_target, limit=limit, **how)
     lasted = time.monotonic() - began
@@ -259,7 +259,7 @@ async def kept(front_or_target, limit, **how):
 
 
 async def test_limit_at_resolve(monkeypatch):
-    """CB-3: a resolver that does not answer."""
+    """CB-3: if the resolver does not answer, the attempt fails at its limit, at stage resolve."""
 
     async def hang(*_, **__):
         await asyncio.sleep(SLOW)
@@ -273,7 +273,7 @@ async def test_limit_at_resolve(monkeypatch):
 
 
 async def test_limit_at_tcp():
-    """CB-3: a host that does not answer the connection request; the C-core would say the same of the stages below."""
+    """CB-3: if a host does not answer the connection request, the attempt fails at its limit, at stage tcp."""
     with deaf_port() as target:
         async with nothing_left():
             error = await kept(target, 0.5)
@@ -284,7 +284,7 @@ async def test_limit_at_tcp():
 
 @pytest.mark.parametrize("behind_tls", [False, True])
 async def test_limit_with_a_silent_server(behind_tls):
-    """CB-3: the stage is the one that hangs, tls or settings, and the server sees the socket closed in time."""
+    """CB-3: with a silent server, the attempt fails at stage tls or settings, and its socket is closed promptly."""
     how = {"tls": client_tls(CA)} if behind_tls else {}
     async with FlakyFront(silent) as front:
         async with nothing_left():
@@ -298,7 +298,7 @@ async def test_limit_with_a_silent_server(behind_tls):
 
 
 async def test_limit_behind_a_finished_handshake():
-    """CB-3: TLS is done and SETTINGS never come; the goodbye of TLS does not hold up the closing."""
+    """CB-3: if no SETTINGS follow a TLS handshake, the limit holds, and closing TLS does not prolong the attempt."""
     closed = asyncio.Event()
 
     async def behave(reader, writer):
@@ -313,7 +313,7 @@ async def test_limit_behind_a_finished_handshake():
 
 
 async def test_limit_with_trickled_bytes():
-    """CB-3: a server that sends its SETTINGS a byte at a time is not given more time for it."""
+    """CB-3: a server that sends its SETTINGS byte by byte does not extend the limit."""
     drops = itertools.chain.from_iterable((SETTINGS[n : n + 1], 0.1) for n in range(len(SETTINGS)))
     async with nothing_left(), peer(says(*drops)) as target:
         error = await kept(target, 0.5)
@@ -322,7 +322,7 @@ async def test_limit_with_trickled_bytes():
 
 
 async def test_limit_at_the_second_address():
-    """CB-3, CH-11: what the first address said is not said of the second."""
+    """CB-3, CH-11: bytes received from the first address do not appear in the failure of the second."""
     async with FlakyFront(http1_answer) as first, FlakyFront(silent) as second, nothing_left():
         error = await kept(f"ipv4:{first.target},{second.target}", 0.5)
     assert error.failure.reason.startswith(f"{second.target}: no SETTINGS frame")
@@ -331,7 +331,7 @@ async def test_limit_at_the_second_address():
 
 
 async def test_settings_before_the_limit_end_it():
-    """CB-3, CB-6: the limit is over with SETTINGS. Waits 0.6 s."""
+    """CB-3, CB-6: once SETTINGS have arrived, the limit no longer applies. Waits 0.6 s."""
     async with peer(says(0.2, SETTINGS, "hold")) as target, nothing_left():
         connector = Http2Connector(target)
         connection = await connector.connect(0.5)
@@ -341,18 +341,18 @@ async def test_settings_before_the_limit_end_it():
 
 
 async def test_no_limit():
-    """CB-3: an attempt without end is one."""
+    """CB-3: an attempt's limit may be infinite."""
     async with FlakyFront(settings_only) as front, nothing_left():
         connector = Http2Connector(front.target)
         assert (await connector.connect(float("inf"))).alive()
         await connector.close(None)
 
 
-# Giving up (CB-10).
+# Cancellation (CB-10).
 
 
 async def cancelled_at(moment, target, **how):
-    """Cancel an attempt after so many steps of the loop; nothing may be left of it."""
+    """Cancel an attempt after this many steps of the loop, and check that nothing is left of it."""
     connector = Http2Connector(target, **how)
     async with nothing_left():
         attempt = asyncio.ensure_future(connector.connect(5.0))
@@ -368,7 +368,7 @@ async def cancelled_at(moment, target, **how):
 
 @pytest.mark.parametrize("behind_tls", [False, True])
 async def test_cancelled_at_every_step(behind_tls):
-    """CB-10: whenever an attempt is given up, no socket and no task is left."""
+    """CB-10: an attempt may be cancelled at any step, and leaves neither socket nor task."""
     how = {"tls": client_tls(CA)} if behind_tls else {}
     async with peer(says(SETTINGS, "hold"), tls=server_tls(CERTIFICATE) if how else None) as target:
         outcomes = [await cancelled_at(moment, target, **how) for moment in (*range(60), 100_000)]
@@ -382,7 +382,7 @@ async def test_cancelled_at_every_step(behind_tls):
 
 
 async def test_an_address_that_fails_behind_tcp_is_passed_over(monkeypatch):
-    """CH-8: as with gRPC, an address that accepts and hangs up is not the end while there is another."""
+    """CH-8: an address that accepts and then hangs up is skipped in favour of the next one, as with gRPC."""
     seen = []
     async with FlakyFront(accept_close) as bad, FlakyFront(settings_only) as good, nothing_left():
         target = f"ipv4:{bad.target},{good.target}"
@@ -395,7 +395,7 @@ async def test_an_address_that_fails_behind_tcp_is_passed_over(monkeypatch):
 
 
 async def test_all_addresses_fail():
-    """CH-11: the stage is that of the address that came furthest, and every reason is there."""
+    """CH-11: if all addresses fail, the stage is that of the address that got furthest."""
     async with FlakyFront(silent) as refusing, FlakyFront(accept_close) as closing, nothing_left():
         await refusing.refuse()
         for pair in ((refusing, closing), (closing, refusing)):
@@ -406,7 +406,7 @@ async def test_all_addresses_fail():
 
 
 async def test_the_address_that_came_furthest_decides():
-    """CH-11: of a failure at the stage tls and one at settings, in either order, the stage is settings."""
+    """CH-11: if one address fails at stage tls and another at settings, in either order, the stage is settings."""
     stranger = server_tls(trustme.CA().issue_cert("127.0.0.1"))
     async with (
         peer(says("read"), tls=server_tls(CERTIFICATE)) as closing,
@@ -420,7 +420,7 @@ async def test_the_address_that_came_furthest_decides():
             assert error.failure.reason.count("127.0.0.1:") == 2
 
 
-# A connection that is held.
+# An established connection.
 
 
 async def lost(connection):
@@ -431,7 +431,7 @@ async def lost(connection):
 
 
 async def test_it_answers_pings():
-    """CB-6: acknowledges the server's SETTINGS and PINGs as long as it stands."""
+    """CB-6: an open connection acknowledges the server's SETTINGS and PING frames."""
     heard = asyncio.Queue()
 
     async def behave(reader, writer):
@@ -465,7 +465,7 @@ async def test_it_answers_pings():
 )
 @pytest.mark.parametrize("behind_tls", [False, True])
 async def test_how_it_ends(steps, graceful, words, behind_tls):
-    """CB-8: GOAWAY, a close and broken rules are noticed, told apart, and nothing is left."""
+    """CB-8: a GOAWAY, a close and a protocol violation are distinguished, and nothing is left open."""
     how = {"tls": client_tls(CA)} if behind_tls else {}
     async with peer(says(SETTINGS, *steps), tls=server_tls(CERTIFICATE) if how else None) as target, nothing_left():
         _, connection = await connected(target, **how)
@@ -477,7 +477,7 @@ async def test_how_it_ends(steps, graceful, words, behind_tls):
 
 
 async def test_it_ends_by_reset():
-    """CB-8: a reset is noticed."""
+    """CB-8: if the server resets the connection, the reason for the loss is a reset."""
     async with FlakyFront(settings_only) as front, nothing_left():
         _, connection = await connected(front.target)
         await front.break_all()
@@ -485,7 +485,7 @@ async def test_it_ends_by_reset():
 
 
 async def test_settings_and_the_end_in_one():
-    """CB-6: SETTINGS with a GOAWAY or FIN right behind them are a success that is lost."""
+    """CB-6: SETTINGS directly followed by GOAWAY or FIN count as a success, and then as a loss."""
     for steps in ([SETTINGS + goaway()], [SETTINGS]):
         async with peer(says("read", *steps)) as target, nothing_left():
             _, connection = await connected(target)
@@ -496,7 +496,7 @@ async def test_settings_and_the_end_in_one():
 
 
 async def test_retiring_says_goaway():
-    """CB-10: as a client takes its leave; twice does no harm, and the loss is no fault of the server's."""
+    """CB-10: `retire` sends GOAWAY and may be called twice; the loss counts as graceful."""
     heard = []
 
     async def behave(reader, writer):
@@ -519,7 +519,7 @@ async def test_retiring_says_goaway():
 
 @pytest.mark.parametrize("behind_tls", [False, True])
 async def test_a_server_that_does_not_read_holds_nothing_up(behind_tls):
-    """CB-10: closing is over within 250 ms, whatever the server does with the goodbye."""
+    """CB-10: closing takes at most 250 ms, even if the server does not read."""
     stopped = asyncio.Event()
 
     async def behave(reader, writer):
@@ -538,7 +538,7 @@ async def test_a_server_that_does_not_read_holds_nothing_up(behind_tls):
 
 @pytest.mark.parametrize("reads_at_last", [False, True])
 async def test_pings_of_a_server_that_reads_no_answers_do_not_pile_up(reads_at_last):
-    """CB-6, CB-10: nothing more is read until it reads again; if it never does, that holds up no closing."""
+    """CB-6, CB-10: while the server does not read, no more PINGs are read from it; closing is not delayed."""
     reads = asyncio.Event()
 
     async def behave(reader, writer):
@@ -580,7 +580,7 @@ async def test_pings_of_a_server_that_reads_no_answers_do_not_pile_up(reads_at_l
 
 @pytest.mark.parametrize("behind_tls", [False, True])
 async def test_a_flood_of_pings_leaves_the_loop_free(behind_tls, monkeypatch):
-    """CB-12: under a flood no more than a few KiB of frames are understood between two turns of another task."""
+    """CB-12: during a flood of PINGs, at most a few KiB are processed before other tasks run."""
     understood = []
     feed = Wire.feed
     monkeypatch.setattr(Wire, "feed", lambda wire, data: (understood.append(len(data)), feed(wire, data)))
@@ -604,7 +604,7 @@ async def test_a_flood_of_pings_leaves_the_loop_free(behind_tls, monkeypatch):
 
 
 async def test_a_lost_connection_is_replaced():
-    """CB-7: a connection that is retired is over at once, and replacing it takes one connection."""
+    """CB-7: a retired connection ends at once, and the next attempt makes one new connection."""
     async with FlakyFront(settings_only) as front, nothing_left():
         connector, first = await connected(front.target)
         first.retire()
@@ -618,7 +618,7 @@ async def test_a_lost_connection_is_replaced():
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_garbage_never_raises(seed):
-    """CB-6: whatever a server sends, connecting succeeds or is a ConnectError, and a loss has words."""
+    """CB-6: with random bytes from the server, connecting succeeds or raises ConnectError; a loss has a reason."""
     rng = random.Random(seed)
     pieces = [rng.choice((SETTINGS, PING, goaway(), rng.randbytes(rng.randrange(60)))) for _ in range(10)]
     async with peer(says("read", *pieces)) as target, nothing_left():
@@ -632,7 +632,7 @@ async def test_garbage_never_raises(seed):
         await connector.close(None)
 
 
-# Behind the machine.
+# With the connection state machine.
 
 
 class NoCalls:
@@ -647,7 +647,7 @@ class NoCalls:
 
 
 async def test_behind_the_manager():
-    """CB-2, CB-7: the machine drives it as it drives the C-core: by schedule, READY with SETTINGS, and anew."""
+    """CB-2, CB-7: with the state machine, this connector retries on schedule, and a lost connection is replaced."""
     policy = read_options([("grpc.initial_reconnect_backoff_ms", 50), ("grpc_backoff.reconnect", "eager")]).policy
     loop = asyncio.get_running_loop()
     events = []
@@ -682,7 +682,7 @@ async def test_behind_the_manager():
 
 
 def test_without_h2_one_line_says_what_to_install():
-    """The extra is named by the error that the import raises."""
+    """Without h2, importing the connector raises an error that names the extra to install."""
     code = "import sys; sys.modules['h2'] = None; import grpc_backoff.probe.http2"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     said = "this needs optional packages: pip install 'grpc-backoff[probe]', or '.[probe]' in a checkout"

@@ -1,4 +1,4 @@
-"""Second looks at real servers."""
+"""The extra connections that a diagnosis makes to examine a server, tested with real servers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def address(target):
     [(settings_only, True, b""), (accept_close, False, b""), (http1_answer, False, b"HTTP/1.1 400 Bad Request")],
 )
 async def test_in_plaintext(behaviour, settings, head):
-    """CH-11: SETTINGS, or what came instead."""
+    """CH-11: `look_in_plaintext` reports whether the server sent SETTINGS, and otherwise its first bytes."""
     async with FlakyFront(behaviour) as front, nothing_left():
         found = await look_in_plaintext(address(front.target))
     assert found.settings is settings
@@ -34,7 +34,7 @@ async def test_in_plaintext(behaviour, settings, head):
 
 
 async def test_when_nobody_is_there_any_more():
-    """CH-11: a look that fails is no error."""
+    """CH-11: if the server can no longer be reached, both functions report that they found nothing."""
     async with FlakyFront(silent) as front, nothing_left():
         await front.refuse()
         assert await look_in_plaintext(address(front.target)) == Plaintext(settings=False)
@@ -43,7 +43,7 @@ async def test_when_nobody_is_there_any_more():
 
 
 async def test_for_tls():
-    """CH-11: any certificate will do, HTTP/1.1 too, and not a byte is said behind the handshake."""
+    """CH-11: `look_for_tls` accepts any certificate and HTTP/1.1, and sends nothing after the handshake."""
     heard = []
 
     async def behave(reader, writer):
@@ -56,7 +56,7 @@ async def test_for_tls():
 
 
 async def test_for_tls_with_a_server_that_does_not_say_goodbye():
-    """CB-3: a handshake that succeeded is not lost by waiting for the server's end of it."""
+    """CB-3: `look_for_tls` does not wait for the server's end of the TLS closing handshake."""
     over = asyncio.Event()
 
     async def behave(reader, writer):
@@ -69,20 +69,20 @@ async def test_for_tls_with_a_server_that_does_not_say_goodbye():
 
 
 async def test_for_an_older_tls():
-    """CH-11: the newest version that is tried can be set."""
+    """CH-11: `newest` limits the TLS version that `look_for_tls` offers."""
     async with openssl_peer(server_tls(CERTIFICATE)) as target:
         found = await look_for_tls(address(target), "localhost", newest=ssl.TLSVersion.TLSv1_2)
     assert found.version == "TLSv1.2"
 
 
 async def test_for_tls_in_plaintext():
-    """CH-11: a port without TLS has none."""
+    """CH-11: `look_for_tls` returns None for a plaintext port."""
     async with FlakyFront(http1_answer) as front, nothing_left():
         assert await look_for_tls(address(front.target), "localhost") is None
 
 
 async def test_a_silent_server_is_not_waited_for_long(monkeypatch):
-    """CB-3: a look has a limit of its own."""
+    """CB-3: each connection made for a diagnosis has its own time limit."""
     monkeypatch.setattr("grpc_backoff.probe.looks._LIMIT", 0.2)
     async with FlakyFront(silent) as front, nothing_left():
         assert await look_for_tls(address(front.target), "localhost") is None

@@ -1,4 +1,4 @@
-"""The bytes of a connection without streams: what they mean, and that none of them raises."""
+"""The bytes of a connection without streams: how they are parsed, and that no input causes an exception."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fed(*pieces):
 
 
 def server():
-    """Return a server's half that has taken the client's preface in."""
+    """Return the server's side of a connection, which expects the client's preface."""
     connection = H2Connection(H2Configuration(client_side=False))
     connection.initiate_connection()
     connection.data_to_send()
@@ -33,14 +33,14 @@ def server():
 
 
 def test_the_preface_is_http2s_and_refuses_push():
-    """CB-6: what is sent first is what an HTTP/2 server waits for."""
+    """CB-6: the client's first bytes are an HTTP/2 preface whose SETTINGS disable server push."""
     [settings] = [each for each in server().receive_data(Wire().to_send()) if isinstance(each, RemoteSettingsChanged)]
     assert settings.changed_settings[SettingCodes.ENABLE_PUSH].new_value == 0
 
 
 @pytest.mark.parametrize("size", [1, 3, 9, 1000])
 def test_settings_arrive_in_pieces_of_any_size(size):
-    """CB-6: the server's SETTINGS frame is there when its last byte is."""
+    """CB-6: the server's SETTINGS are known once the last byte of the frame has arrived."""
     wire = Wire()
     for start in range(0, len(SETTINGS), size):
         assert wire.settings is None
@@ -50,7 +50,7 @@ def test_settings_arrive_in_pieces_of_any_size(size):
 
 
 def test_settings_and_pings_are_acknowledged():
-    """CB-6: as every HTTP/2 peer does."""
+    """CB-6: the server's SETTINGS and PING frames are acknowledged."""
     wire, other = fed(SETTINGS, PING), server()
     events = other.receive_data(wire.to_send())
     assert [type(each) for each in events if isinstance(each, SettingsAcknowledged | PingAckReceived)] == [
@@ -61,15 +61,15 @@ def test_settings_and_pings_are_acknowledged():
 
 
 def test_an_empty_settings_frame_is_one():
-    """CB-6: a server that is content with all defaults."""
+    """CB-6: an empty SETTINGS frame, from a server that uses all defaults, counts as SETTINGS."""
     wire = fed(SettingsFrame(0).serialize())
     assert wire.settings == {}
     assert wire.loss is None
 
 
 def test_later_settings_add_to_the_first():
-    """CB-6: values may change; those of unknown numbers have their number for a name."""
-    said = {3: 0, 0xFE03: 1, 0xABCD: 7}  # hyperframe writes no numbers of two bytes
+    """CB-6: later SETTINGS override the first; settings without a known name are shown by number."""
+    said = {3: 0, 0xFE03: 1, 0xABCD: 7}  # packed below: hyperframe cannot write settings above 255
     later = b"\x00\x00\x12\x04\x00\x00\x00\x00\x00" + b"".join(struct.pack(">HL", *each) for each in said.items())
     assert fed(SETTINGS, later).settings == {
         "MAX_CONCURRENT_STREAMS": 0,
@@ -90,18 +90,18 @@ def test_later_settings_add_to_the_first():
     ],
 )
 def test_goaway(frame, graceful, reason):
-    """CB-8: GOAWAY(NO_ERROR) is graceful, others are not, and the server's words are kept, harmless."""
+    """CB-8: only GOAWAY with NO_ERROR is graceful; the reason includes its debug data, escaped."""
     loss = fed(SETTINGS, frame).loss
     assert (loss.graceful, loss.reason) == (graceful, reason)
 
 
 def test_goaway_with_a_ping_behind_it_is_graceful():
-    """CB-8: grpc's servers send the two together; the frame behind does not spoil the one before."""
+    """CB-8: a GOAWAY followed by a PING, as grpc's servers send it, is graceful."""
     assert fed(SETTINGS + goaway() + PING).loss.graceful
 
 
 def test_settings_with_garbage_behind_them_are_settings():
-    """CB-6: SETTINGS arrived, whatever comes with it in the same data."""
+    """CB-6: SETTINGS count even if garbage follows in the same data."""
     wire = fed(SETTINGS + b"\xff" * 100)
     assert wire.settings
     assert not wire.loss.graceful
@@ -118,7 +118,7 @@ def test_settings_with_garbage_behind_them_are_settings():
     ],
 )
 def test_broken_rules_end_the_connection(frame):
-    """CB-6: a server that breaks HTTP/2's rules is told so by GOAWAY, and that is the end."""
+    """CB-6: a frame that violates HTTP/2 ends the connection, and the server receives a GOAWAY."""
     wire = fed(SETTINGS)
     wire.to_send()
     wire.feed(frame + b"\0" * 9)
@@ -128,19 +128,19 @@ def test_broken_rules_end_the_connection(frame):
 
 
 def test_unknown_frames_are_ignored():
-    """CB-6: HTTP/2 may be extended."""
+    """CB-6: frames of an unknown type are ignored, because HTTP/2 is extensible."""
     wire = fed(SETTINGS, b"\x00\x00\x08\xbc\x00\x00\x00\x00\x00whatever", PING)
     assert wire.loss is None
 
 
 def test_too_long_a_frame_is_not_waited_for():
-    """CB-6: a frame of 16 MB is refused by its header, so that nobody fills this side's memory."""
+    """CB-6: a frame of 16 MB is rejected as soon as its header is read, so it cannot fill the memory."""
     wire = fed(SETTINGS, b"\xff\xff\xff\x06\x00\x00\x00\x00\x00")
     assert "16777215 bytes" in wire.loss.reason
 
 
 def test_goodbye():
-    """CB-10: GOAWAY(NO_ERROR) is said once, and what comes afterwards is not read."""
+    """CB-10: the client sends GOAWAY once, and ignores what arrives afterwards."""
     wire = fed(SETTINGS)
     wire.to_send()
     wire.say_goodbye()
@@ -166,7 +166,7 @@ def test_goodbye():
     ],
 )
 def test_what_came_in_place_of_settings(head, words):
-    """CH-11: a server that does not begin with SETTINGS is described by what it said."""
+    """CH-11: if a server's first bytes are not a SETTINGS frame, its description is based on those bytes."""
     assert words in describe(head)
     wire = fed(head)
     assert wire.settings is None
@@ -182,7 +182,7 @@ HEADERS = st.tuples(st.integers(0, 40), st.integers(0, 12), st.binary(min_size=5
 
 @given(st.lists(st.one_of(FRAMES, HEADERS, st.binary(max_size=60))))
 def test_nothing_raises(pieces):
-    """CB-6: whatever a server sends, in whatever pieces, it is SETTINGS, a loss with a reason, or waited for."""
+    """CB-6: no input raises an error: it leads to SETTINGS, to a loss with a reason, or to waiting for more data."""
     wire, together = fed(*pieces), fed(b"".join(pieces))
     assert wire.settings == together.settings
     ends = [(each.loss is not None, each.loss is not None and each.loss.graceful) for each in (wire, together)]

@@ -22,13 +22,13 @@ def key(target="server:1", credentials=None, policy=CONNECT, options=OPTIONS, co
 
 
 def test_same():
-    """SH-1: channels that dial the same thing in the same way have one key, also as equal values made twice."""
+    """SH-1: channels that dial the same target in the same way have equal keys, even if given other objects."""
     assert key() == key(policy=replace(CONNECT), options=list(OPTIONS))
     assert hash(key()) == hash(key(policy=replace(CONNECT)))
 
 
 def test_order_of_options():
-    """SH-1, CH-9: the order of options says nothing, nor does one that stands behind another of its name."""
+    """SH-1, CH-9: the order of options does not matter, and if an option is repeated, only the first one counts."""
     first, second = ("grpc.keepalive_time_ms", 1000), ("grpc.keepalive_timeout_ms", 2000)
     assert key(options=(first, second)) == key(options=(second, first))
     assert key(options=(first,)) == key(options=(first, (b"grpc.keepalive_time_ms", 5)))
@@ -48,12 +48,12 @@ def test_order_of_options():
     ids=lambda other: next(iter(other)),
 )
 def test_different(other):
-    """SH-1: target, security, policy, options and compression each make another key."""
+    """SH-1: any other target, credentials, policy, options or compression gives a different key."""
     assert key() != key(**other)
 
 
 def test_tls_by_its_pems():
-    """SH-1: credentials that are made anew for each channel have one key where their PEMs are the same."""
+    """SH-1: TLS credentials created separately for each channel give the same key if their PEMs are equal."""
     assert key(credentials=grpc.ssl_channel_credentials(ROOT)) == key(credentials=grpc.ssl_channel_credentials(ROOT))
     assert key(credentials=grpc.ssl_channel_credentials()) == key(credentials=grpc.ssl_channel_credentials())
     mutual = [key(credentials=grpc.ssl_channel_credentials(ROOT, *PAIR)) for _ in range(2)]
@@ -63,7 +63,7 @@ def test_tls_by_its_pems():
 
 
 def test_other_credentials_by_identity():
-    """SH-1: of other credentials nothing is known but which they are."""
+    """SH-1: credentials other than plain TLS are compared by identity."""
     token = grpc.access_token_call_credentials("secret")
     made = [grpc.composite_channel_credentials(grpc.ssl_channel_credentials(ROOT), token) for _ in range(2)]
     assert key(credentials=made[0]) == key(credentials=made[0])
@@ -73,17 +73,17 @@ def test_other_credentials_by_identity():
 
 @pytest.mark.parametrize("name", ["grpc.use_local_subchannel_pool", b"grpc.use_local_subchannel_pool"])
 def test_a_pool_of_its_own(name):
-    """SH-1: with a subchannel pool of its own a channel shares nothing, as in grpcio; the first of two holds."""
+    """SH-1: a channel with its own subchannel pool shares nothing; if that option is repeated, the first one counts."""
     assert key(options=[(name, 1)]) is None
     assert key(options=[(name, 0), (name, 1)]) is not None
 
 
 def test_an_option_that_cannot_be_compared():
-    """SH-1: a value that has no hash makes a channel that shares nothing, and no error."""
+    """SH-1: a channel with an unhashable option value shares nothing, but works."""
     assert key(options=[("grpc.something", [1])]) is None
 
 
 def test_it_shows_nothing_secret():
-    """CH-10: neither PEMs nor options are in a key's text."""
+    """CH-10: the `repr` of a key contains neither PEMs nor options."""
     text = repr(key(credentials=grpc.ssl_channel_credentials(ROOT, *PAIR), options=[("grpc.secret", "hidden")]))
     assert text == "Key('server:1')"

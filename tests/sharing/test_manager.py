@@ -1,4 +1,4 @@
-"""Steps of machines, whoever carries out their effects; what the faces make of them is in their own tests."""
+"""How a manager steps its machine, independently of the API. The APIs' own tests cover how effects are executed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Home:
 
 
 class Manager(SteppedManager):
-    """Writes down what it is told; `amid` is called amid each effect."""
+    """A manager that records effects, states and notifications, and calls `amid` during each effect."""
 
     def __init__(self, registry):
         self.done, self.states, self.due, self.amid = [], [], [], lambda: None
@@ -53,7 +53,7 @@ def registry():
 
 
 def test_inputs_wait_for_the_effects_before(registry):
-    """CB-1: an input that an effect leads to is taken in when all effects of the step before are done."""
+    """CB-1: an input caused by an effect is processed after all effects of the current step."""
     manager = Manager(registry)
     manager.amid = lambda: manager._feed(m.CloseRequested()) if not manager._inputs else None
     manager._feed(m.ConnectionWanted())
@@ -64,13 +64,13 @@ def test_inputs_wait_for_the_effects_before(registry):
 
 
 def test_another_step_of_the_key_goes_first(registry):
-    """SH-3: a signal handler that acts on a channel amid another's step has its input wait for the end of that step."""
+    """SH-3: an input from a signal handler that interrupts another channel's step waits until that step has ended."""
     one, other = Manager(registry), Manager(registry)
     with one._membership.lock:
-        one._membership.stepping = True
+        one._membership.entry.stepping = True
         other._feed(m.ConnectionWanted())
         assert other.done == []
-        one._membership.stepping = False
+        one._membership.entry.stepping = False
     other.due.pop()()
     assert m.StartAttempt in other.done
 
@@ -81,7 +81,7 @@ class Broken:
 
 
 def test_a_generator_that_raises_leaves_a_timer(registry, caplog):
-    """CB-5: a step that raises is logged, and a timer is armed where nothing else would wake the manager."""
+    """CB-5: an exception in a step is logged, and a timer is set if nothing else would wake the manager."""
     manager = Manager(registry)
     manager._feed(m.ConnectionWanted())
     manager._feed(m.ConnectFailed(Failure(Stage.TCP, "refused"), busy=True))
@@ -94,7 +94,7 @@ def test_a_generator_that_raises_leaves_a_timer(registry, caplog):
 
 
 def test_a_key_forgets_who_leaves(registry):
-    """SH-3: a manager that has left is told nothing."""
+    """SH-3: a manager that has left its key receives no notifications."""
     one, other = Manager(registry), Manager(registry)
     one._leave()
     other._membership.tell_others(None)

@@ -1,4 +1,4 @@
-"""SH-8: the table of schedules: who is in it, for how long, and from how many threads."""
+"""SH-8: the table of schedules: its members, how long it remembers keys, and its thread safety."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ class Manager:
         self.place.leave(now, INITIAL)
 
     def fail(self, at):
-        """Have an attempt fail that started at this time."""
+        """Record a failed attempt with this start time."""
         with self.place.lock:
-            begun = self.place.schedule.begun(self.place.number, 1, at, at + INITIAL, at + 20)
-            self.place.schedule = begun.failed(self.place.number, None, 1, at, at + INITIAL, INITIAL)
+            begun = self.place.entry.schedule.begun(self.place.number, 1, at, at + INITIAL, at + 20)
+            self.place.entry.schedule = begun.failed(self.place.number, None, 1, at, at + INITIAL, INITIAL)
 
 
 def test_one_schedule_for_a_key():
-    """SH-3: managers with one key have one schedule; others, and those without a key, have others."""
+    """SH-3: managers with the same key share a schedule; managers with another key or without a key do not."""
     registry = Registry()
     first, second, other = Manager(registry), Manager(registry), Manager(registry, "other")
     alone = [Manager(registry, None), Manager(registry, None)]
     first.fail(10.0)
-    assert second.place.schedule.failing
-    assert second.place.schedule.members == 2
-    assert not any(manager.place.schedule.failing for manager in (other, *alone))
+    assert second.place.entry.schedule.failing
+    assert second.place.entry.schedule.members == 2
+    assert not any(manager.place.entry.schedule.failing for manager in (other, *alone))
     assert len(registry) == 2
 
 
 def test_news_goes_to_all_others():
-    """SH-3: what one tells, every other manager of the key hears, and nobody else."""
+    """SH-3: a notification reaches every other manager of the same key, but no manager of other keys."""
     registry = Registry()
     managers, other = [Manager(registry) for _ in range(3)], Manager(registry, "other")
     managers[0].place.tell_others("news")
@@ -64,28 +64,28 @@ def test_news_goes_to_all_others():
 
 
 def test_a_closed_loop_is_no_member():
-    """SH-3: whose loop is closed is taken out when there is news, or when the next manager comes."""
+    """SH-3: a manager whose loop is closed is removed at the next notification, or when another manager joins."""
     registry = Registry()
     first, second = Manager(registry), Manager(registry)
     second.home.closed = True
     first.place.tell_others(None)
-    assert first.place.schedule.members == 1
+    assert first.place.entry.schedule.members == 1
     first.home.closed = True
-    assert Manager(registry).place.schedule.members == 1
+    assert Manager(registry).place.entry.schedule.members == 1
 
 
 def test_a_lost_manager_is_no_member():
-    """SH-8: the table keeps no manager alive, and takes out those that were dropped."""
+    """SH-8: the table holds no strong reference to a manager, and removes managers that were garbage-collected."""
     registry = Registry()
     kept, dropped = Manager(registry), Manager(registry)
     del dropped
     gc.collect()
     Manager(registry, "other")
-    assert kept.place.schedule.members == 1
+    assert kept.place.entry.schedule.members == 1
 
 
 def test_a_healthy_key_is_forgotten_at_once():
-    """SH-5: where nothing failed, nothing is remembered."""
+    """SH-5: a key without failures is forgotten when its last manager leaves."""
     registry = Registry()
     manager = Manager(registry)
     manager.leave()
@@ -94,14 +94,14 @@ def test_a_healthy_key_is_forgotten_at_once():
 
 
 def test_a_failure_is_remembered_for_initial_backoff():
-    """SH-5, SH-8: after the last manager a key's failed start is remembered until INITIAL_BACKOFF has passed since."""
+    """SH-5, SH-8: a key without managers is remembered until INITIAL_BACKOFF after the start of its failed attempt."""
     registry = Registry()
     manager = Manager(registry)
     manager.fail(10.0)
     manager.leave(10.1)
     again = Manager(registry, now=10.5)
-    assert again.place.schedule.deadline == 11.0
-    assert again.place.schedule.health is Health.UNKNOWN
+    assert again.place.entry.schedule.deadline == 11.0
+    assert again.place.entry.schedule.health is Health.UNKNOWN
     again.leave(10.6)
     assert len(registry) == 1
     Manager(registry, "other", now=11.0).leave(11.0)
@@ -109,22 +109,22 @@ def test_a_failure_is_remembered_for_initial_backoff():
 
 
 def test_what_was_proven_is_remembered_for_initial_backoff():
-    """CB-7, SH-8: a key whose last connection we closed is remembered for INITIAL_BACKOFF, and slows nobody."""
+    """CB-7, SH-8: a target proven by a connection closed on this side is remembered for INITIAL_BACKOFF."""
     registry = Registry()
     manager = Manager(registry)
     with manager.place.lock:
-        manager.place.schedule = manager.place.schedule.closed(10.0, INITIAL)
+        manager.place.entry.schedule = manager.place.entry.schedule.closed(10.0, INITIAL)
     manager.leave(10.0)
     again = Manager(registry, now=10.9)
-    assert again.place.schedule.proven == 11.0
-    assert again.place.schedule.opens(again.place.number) < 0
+    assert again.place.entry.schedule.proven == 11.0
+    assert again.place.entry.schedule.opens(again.place.number) < 0
     again.leave(10.9)
     Manager(registry, "other", now=11.0).leave(11.0)
     assert len(registry) == 0
 
 
 def test_the_table_is_bounded():
-    """SH-8: however many keys fail, so many are remembered and no more."""
+    """SH-8: the table remembers at most `MOST_REMEMBERED` keys without managers, however many fail."""
     registry = Registry()
     for number in range(3 * MOST_REMEMBERED):
         manager = Manager(registry, number)
@@ -136,7 +136,7 @@ def test_the_table_is_bounded():
 
 
 def test_many_threads():
-    """SH-3, SH-8: members that come, fail, tell and go in eight threads leave an empty table and no wrong count."""
+    """SH-3, SH-8: managers that join, fail, notify and leave in eight threads at once leave an empty table."""
     registry, errors = Registry(), []
 
     def work(number):
@@ -145,7 +145,7 @@ def test_many_threads():
                 manager = Manager(registry, turn % 3, now=float(turn))
                 manager.fail(float(turn))
                 manager.place.tell_others(number)
-                assert manager.place.schedule.members >= 1
+                assert manager.place.entry.schedule.members >= 1
                 manager.leave(float(turn))
         except BaseException as error:  # noqa: BLE001
             errors.append(error)
@@ -163,9 +163,9 @@ def test_many_threads():
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_begins_anew():
-    """SH-8: a child has an empty table, and a lock that nobody holds."""
+    """SH-8: the child of a fork starts with an empty table and an unlocked lock."""
     kept = Manager(SCHEDULES, "of the parent")
-    with SCHEDULES.lock:  # as another thread may at that moment
+    with SCHEDULES.lock:  # as another thread might
         child = os.fork()
         if child == 0:
             free = SCHEDULES.lock.acquire(blocking=False)
@@ -175,12 +175,12 @@ def test_a_fork_begins_anew():
 
 
 def test_a_manager_that_leaves_after_it_was_dropped():
-    """SH-8: the loop of a manager is closed, its key is left by all, and the manager itself is closed at last."""
+    """SH-8: a manager that was removed because its loop was closed may still leave, even if its key is forgotten."""
     registry, home = Registry(), Loop()
     first, ghost = Manager(registry, "first", home), Manager(registry, "second")
     second = Manager(registry, "second", home)
     ghost.home.closed = True
-    second.place.tell_others(None)  # it is noticed here
+    second.place.tell_others(None)  # notices the closed loop
     first.fail(0.9)
     second.fail(0.1)
     first.leave(1.0)
@@ -191,7 +191,7 @@ def test_a_manager_that_leaves_after_it_was_dropped():
 
 
 def test_a_key_is_forgotten_in_its_own_time():
-    """SH-8: a key that is remembered for long keeps no other in the table."""
+    """SH-8: a key that is remembered for a long time does not delay the removal of other keys."""
     registry = Registry()
     long, short = Manager(registry, "long"), Manager(registry, "short")
     long.fail(1000.0)
@@ -204,12 +204,12 @@ def test_a_key_is_forgotten_in_its_own_time():
 
 
 def test_a_step_in_the_midst_of_another():
-    """SH-6: a signal handler that resets in a step of this very thread does not wait for that step."""
+    """SH-6: a signal handler that runs during a step of its own thread detects that step and does not deadlock."""
     registry = Registry()
     first, second = Manager(registry), Manager(registry)
     with first.place.lock:
-        first.place.stepping = True
+        first.place.entry.stepping = True
         with second.place.lock:
-            assert second.place.stepping
+            assert second.place.entry.stepping
         with Manager(registry, "other").place.lock:
             pass

@@ -1,4 +1,4 @@
-"""Channels of three kinds, plain, ours and ours with retries, before and after READY: for the drop-in tests."""
+"""Channels for the drop-in tests: grpc's, ours, and ours with retries; each is fresh or READY."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ RETRYING = SimpleNamespace(
 
 @pytest.fixture(params=[grpc, grpc_backoff, RETRYING], ids=["plain", "ours", "retrying"])
 def kind(request):
-    """What makes the channels: grpc's own module, ours in its place, or ours with retries for every call."""
+    """The module, or namespace, that makes the channels: grpc's, ours, or ours with retries for every call."""
     return request.param
 
 
 @pytest.fixture(params=["fresh", "ready"])
 def phase(request):
-    """When the first call is made: on a fresh channel, where it has to wait, or once there is a connection."""
+    """The phase in which calls are made: on a fresh channel, where they have to wait, or on a READY one."""
     return request.param
 
 
 @pytest.fixture
 def server():
-    """A running server's place; its `target` is where it listens."""
+    """A `Place` with a running server; clients connect to its `target`."""
     with place() as made:
         yield made
 
 
 @pytest.fixture
 def channel(kind, phase, server):
-    """A channel of each kind to the server, in either phase."""
+    """A channel to the server, of each kind and in each phase."""
     with kind.insecure_channel(server.target) as channel:
         if phase == "ready":
             grpc.channel_ready_future(channel).result(20)
@@ -51,13 +51,13 @@ def channel(kind, phase, server):
 
 @pytest.fixture
 def stub(channel):
-    """The generated stub on that channel."""
+    """The generated stub on the fixture `channel`."""
     return EchoStub(channel)
 
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left():
-    """TH-5: within a second of the last close no thread of ours is left."""
+    """TH-5: check that none of this library's threads is left after the last close."""
     yield
     end = time.monotonic() + 5
     while time.monotonic() < end and ours():

@@ -1,6 +1,6 @@
-"""A parent that forks with a channel in some phase, and what its children do with that: `forking.py PHASE TARGET`.
+"""A program that forks with a channel in some phase, and prints what its children can do: `forking.py PHASE TARGET`.
 
-Or one that starts its child by another of multiprocessing's methods: `forking.py METHOD TARGET`.
+With `forking.py METHOD TARGET`, it starts its child by this start method of `multiprocessing` instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FAST = [("grpc.initial_reconnect_backoff_ms", 200)]
 def outcome(work):
     try:
         return work()
-    except Exception as error:  # noqa: BLE001 - what it is, is what the parent wants to know
+    except Exception as error:  # noqa: BLE001 - the parent checks its type
         return type(error).__name__
 
 
@@ -38,7 +38,7 @@ def new(target):
 
 
 def use(tell, channel, stub, target):
-    """Do everything with an inherited channel, and then with new ones; tell the parent what became of it."""
+    """Call the methods of the inherited channel, then use two new channels, and send the outcomes to the parent."""
     faulthandler.dump_traceback_later(HANGS, exit=True)
     request = Message(text="a")
     said = [
@@ -55,7 +55,7 @@ def use(tell, channel, stub, target):
 
 
 def started(method, target):
-    """Have a process that `multiprocessing` starts in this way make a channel, beside one of this process's own."""
+    """While a channel is open, start a child by this `multiprocessing` method; the child creates its own channel."""
     with grpc_backoff.insecure_channel(target, FAST) as channel:
         assert EchoStub(channel).Unary(Message(text="a"), timeout=20).text == "a"
         context = multiprocessing.get_context(method)
@@ -92,12 +92,12 @@ def begin(phase, target, up):
     if phase in ("closed", "closing"):
         channel.close()
     if phase == "closed":
-        time.sleep(1.5)  # the core shuts down in threads of its own
+        time.sleep(1.5)  # the core shuts down in its own threads
     return channel, stub
 
 
 def main(phase, target):
-    # No watchdog here: in a child of a process that has one, faulthandler waits for its thread.
+    # The parent has no watchdog, because faulthandler in its forked child would wait for the watchdog's thread.
     up = phase not in ("backoff", "waiting")
     channel, stub = begin(phase, target, up)
     context = multiprocessing.get_context("fork")
@@ -107,7 +107,7 @@ def main(phase, target):
     child.join()
     inherited, made = tell.get()
     pid = os.fork()
-    if pid == 0:  # this one drops what it has inherited, and ends as any program does
+    if pid == 0:  # this child drops the inherited objects and exits normally
         faulthandler.dump_traceback_later(HANGS, exit=True)
         del channel, stub
         gc.collect()

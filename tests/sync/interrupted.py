@@ -1,4 +1,4 @@
-"""A program whose main thread gets SIGINT in the midst of calls: `interrupted.py PHASE` prints what became of them."""
+"""A program whose main thread receives SIGINT during calls: `interrupted.py PHASE` prints whether it recovered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backof
 
 
 def interrupt(when):
-    """Send SIGINT to this thread, the main one, once `when()` holds."""
+    """Send SIGINT to the calling thread, which is the main thread, once `when()` is true."""
     main = threading.get_ident()
 
     def send():
@@ -30,7 +30,7 @@ def interrupt(when):
 
 
 def interrupted(work):
-    """Return whether `work` ended by KeyboardInterrupt; nothing of its frames is left by then."""
+    """Return whether KeyboardInterrupt ended `work`; the frames of `work` are released on return."""
     try:
         work()
     except KeyboardInterrupt:
@@ -39,7 +39,7 @@ def interrupted(work):
 
 
 def idle(channel):
-    """Return whether the channel has no call left, waiting, asleep or running."""
+    """Return whether the channel has no pending, sleeping or running call."""
     connection = channel.connection()
     running = set() if connection is None else connection.calls
     return not (len(channel.calls.pending) or channel.calls._between or running)

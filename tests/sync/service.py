@@ -1,4 +1,4 @@
-"""Servers for the threaded face: grpc's own, which can be killed and started again, and a front that fails as told."""
+"""Servers for tests of threaded channels: a real grpc server that can be restarted, and a scripted flaky one."""
 
 from __future__ import annotations
 
@@ -22,29 +22,31 @@ from tests.echo import Message, services
 from tests.faces.loops import LoopThread
 
 ROOT = Path(__file__).parents[2]
-INITIAL = (("first", "1"),)
-TRAILING = (("last", "2"),)
+INITIAL = (("first", "1"), ("first-bin", b"\x00\xff"))
+TRAILING = (("last", "2"), ("last-bin", b"\xfe\x00"))
 
 
 def dialled():
-    """Return the open channels of the core that were made to dial; with an old grpcio there is one more."""
+    """Return the core's open channels, except the one that never dials, which older versions of grpcio need."""
     return [channel for channel in open_channels() if not channel._channel.target().endswith(b":0")]
 
 
 class Echo(services.EchoServicer):
-    """Answers, and does what a request's text says.
+    """Echoes requests, or does what their text says; after the text `enough`, it reads no more requests.
 
     Attributes:
-        fails: how many calls are still to fail with UNAVAILABLE.
-        got: the texts of the requests of each call.
-        metadata: what came with each call.
-        remaining: how many seconds each call had when it came.
+        fails: the number of calls that will still fail with UNAVAILABLE.
+        got: for each call, the texts of its requests.
+        metadata: the metadata of each call, with the last value of each key.
+        pairs: the metadata of each call, as the pairs that arrived.
+        remaining: the time that each call had left when it arrived, in seconds.
     """
 
     def __init__(self):
         self.fails = 0
         self.got = []
         self.metadata = []
+        self.pairs = []
         self.remaining = []
         self._over = []
         self.hanging = threading.Event()
@@ -70,6 +72,8 @@ class Echo(services.EchoServicer):
         for request in request_iterator:
             got.append(request.text)
             self._obey(request.text, context)
+            if request.text == "enough":
+                break
         self._obey("", context)
         return Message(text="".join(got), count=len(got))
 
@@ -79,11 +83,14 @@ class Echo(services.EchoServicer):
             got.append(request.text)
             self._obey(request.text, context)
             yield request
+            if request.text == "enough":
+                break
 
     def _begin(self, context):
         got = []
         self.got.append(got)
-        self.metadata.append(dict(context.invocation_metadata()))
+        self.pairs.append(tuple(map(tuple, context.invocation_metadata())))
+        self.metadata.append(dict(self.pairs[-1]))
         self.remaining.append(context.time_remaining())
         return got
 
@@ -94,6 +101,8 @@ class Echo(services.EchoServicer):
         if text == "abort":
             context.set_trailing_metadata(TRAILING)
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not now")
+        if text == "cancelled":
+            context.abort(grpc.StatusCode.CANCELLED, "the server's own")
         if text == "metadata":
             context.send_initial_metadata(INITIAL)
             context.set_trailing_metadata(TRAILING)
@@ -103,29 +112,36 @@ class Echo(services.EchoServicer):
     def _hang(self, context):
         over = threading.Event()
         self._over.append(over)
-        if not context.add_callback(lambda: (over.set(), self.cancelled.set())):  # it has ended already
+        if not context.add_callback(lambda: (over.set(), self.cancelled.set())):  # the call has already ended
             over.set()
             self.cancelled.set()
         self.hanging.set()
         over.wait(20)
 
     def end(self):
-        """Let every call go that hangs."""
+        """End every call that hangs."""
         for over in self._over:
             over.set()
 
 
 class Place:
-    """A port on which a real server is started, killed and started again."""
+    """A port on which a real server can be started, killed and restarted.
+
+    On Linux, no other program gets the port in between.
+    """
 
     def __init__(self, servicer=None, credentials=None, threads=32, address=None):
         self.servicer = servicer or Echo()
         self._credentials = credentials
         self._threads = threads
         self._server = None
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self.port = found.getsockname()[1]
+        self._held = socket.socket()
+        if sys.platform == "linux":
+            self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as grpc's servers do
+        self._held.bind(("127.0.0.1", 0))
+        self.port = self._held.getsockname()[1]
+        if sys.platform != "linux":
+            self._held.close()
         self.target = f"127.0.0.1:{self.port}"
         self._address = address or self.target
 
@@ -147,22 +163,27 @@ class Place:
             self._server.stop(grace).wait(20)
             self._server = None
 
+    def close(self):
+        """Kill the server, and let others have the port."""
+        self.kill()
+        self._held.close()
+
 
 @contextlib.contextmanager
 def place(servicer=None, credentials=None, *, up=True, threads=32, address=None):
-    """Have a place, with a server if it is `up`."""
+    """Yield a `Place`, whose server is running if `up`."""
     made = Place(servicer, credentials, threads, address)
     if up:
         made.start()
     try:
         yield made
     finally:
-        made.kill()
+        made.close()
 
 
 @contextlib.contextmanager
 def elsewhere(place):
-    """Serve at a place from another process, so that nothing in this one can hold the server up."""
+    """Run the place's server in another process, so nothing in this process can delay it."""
     command = [sys.executable, "-m", "tests.echo", str(place.port)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -173,7 +194,7 @@ def elsewhere(place):
 
 
 class Front:
-    """A `FlakyFront` on an event loop in a thread of its own."""
+    """A `FlakyFront` whose event loop runs in another thread."""
 
     def __init__(self, front, loop):
         self._front = front
@@ -199,7 +220,7 @@ class Front:
 
 @contextlib.contextmanager
 def front(behaviour, upstream=None):
-    """Run a front; yield it."""
+    """Run a `FlakyFront` with this behaviour, and yield it."""
     kept = {} if upstream is None else {"upstream": ("127.0.0.1", upstream)}
     loop = LoopThread()
     made = FlakyFront(behaviour, **kept)
@@ -214,14 +235,14 @@ def front(behaviour, upstream=None):
 
 
 def connect_policy(initial=None, **parts):
-    """Return gRPC's connect policy with another INITIAL_BACKOFF, and with other parts."""
+    """Return gRPC's connect policy with another INITIAL_BACKOFF or with other settings."""
     if initial is not None:
         parts["backoff"] = BackoffPolicy(strategy=Exponential(initial, 1.6), cap=max(initial, 120.0), jitter=NoJitter())
     return replace(CONNECT, **parts)
 
 
 def until(condition, within=20.0):
-    """Return once a condition holds."""
+    """Wait until the condition is true."""
     end = time.monotonic() + within
     while not condition():
         assert time.monotonic() < end, "it did not come to that"

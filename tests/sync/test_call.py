@@ -1,64 +1,24 @@
-"""Retried calls in threads: what holds them to an attempt, which threads they need. The rest is in `tests/faces`."""
+"""Calls on threaded channels: endings that only threads can cause, and the threads that calls need.
+
+Behaviour that they share with asyncio calls is tested in `tests/faces`.
+"""
 
 from __future__ import annotations
 
 import threading
 
 import grpc
-import pytest
 
 import grpc_backoff
+from grpc_backoff import CallRetried, RetriesExhaustedError
 from grpc_backoff.sync import multicallables
 from grpc_backoff.sync.pump import needs_pump
 from tests.echo import EchoStub, Message
 from tests.sync.service import place, until
 
-POLICY = "retry: 3, delay: 10ms"
-UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
-
-
-def each(*texts):
-    return iter([Message(text=text) for text in texts])
-
-
-@pytest.fixture
-def channel(server):
-    with grpc_backoff.insecure_channel(server.target, retry=POLICY) as channel:
-        yield channel
-
-
-def test_committed(channel, server):
-    """RT-8: a stream of which a response has reached the caller is not made again."""
-    call = EchoStub(channel).Down(Message(text="then fail", count=2))
-    assert [next(call).text, next(call).text] == ["then fail", "then fail"]
-    with pytest.raises(grpc.RpcError) as caught:
-        next(call)
-    assert (caught.value.code(), caught.value.details()) == (UNAVAILABLE, "behind the responses")
-    assert call.code() is UNAVAILABLE
-    assert len(server.servicer.got) == 1
-
-
-def test_too_much_to_keep(server):
-    """RT-8: a call whose requests pass the buffer is held to its attempt."""
-    options = [("grpc.per_rpc_retry_buffer_size", 5)]
-    with grpc_backoff.insecure_channel(server.target, options, retry=POLICY) as channel:
-        for method in (EchoStub(channel).Up, lambda requests: EchoStub(channel).Up.future(requests).result(20)):
-
-            def requests():
-                yield from each("aaaa", "bbbb")
-                until(lambda: server.servicer.got and server.servicer.got[-1] == ["aaaa", "bbbb"])
-                server.servicer.fails = 1
-                yield from each("cccc")
-
-            server.servicer.got.clear()
-            with pytest.raises(grpc.RpcError) as caught:
-                method(requests())
-            assert caught.value.details() == "as told"
-            assert len(server.servicer.got) == 1
-
 
 def test_cancel_while_an_attempt_is_being_made(server, monkeypatch):
-    """TH-3, TH-6: an attempt that is on the wire, and not known yet to the call, is cancelled too."""
+    """TH-3, TH-6: cancelling a call also cancels an attempt that is just starting."""
     made, cancelled, make = threading.Event(), threading.Event(), multicallables._Attempts.make
 
     def slowly(*how):
@@ -77,8 +37,27 @@ def test_cancel_while_an_attempt_is_being_made(server, monkeypatch):
         assert server.servicer.cancelled.wait(10)
 
 
+def test_the_deadline_of_a_call_whose_hook_has_not_begun(server):
+    """RT-6, RT-7: a call ends at its deadline even if a blocking listener delays its hook."""
+    go = threading.Event()
+
+    def blocks(event):
+        if isinstance(event, CallRetried):
+            go.wait(20)
+
+    server.servicer.fails = 2
+    with grpc_backoff.insecure_channel(server.target, retry="retry: 1, delay: 1ms", listeners=[blocks]) as channel:
+        future = EchoStub(channel).Unary.future(Message(text="a"), timeout=2)
+        try:
+            error = future.exception(10)
+        finally:
+            go.set()
+    assert isinstance(error, RetriesExhaustedError)
+    assert (error.code(), error.attempts) == (grpc.StatusCode.UNAVAILABLE, 2)
+
+
 def test_futures_and_streams_need_no_threads():
-    """TH-4: on a READY channel, with retries for every call, only threads of grpcio's own come with them."""
+    """TH-4: on a READY channel, futures and streams with a retry policy need only grpcio's own threads."""
     needed = {"grpc-backoff", "grpc-backoff-pump"} if needs_pump() else {"grpc-backoff"}
     with place() as server, grpc_backoff.insecure_channel(server.target, retry="retry: 3, delay: 10ms") as channel:
         grpc.channel_ready_future(channel).result(20)

@@ -1,4 +1,4 @@
-"""The threaded channel over outages: waiting, failing fast, coming back, closing in every phase, being forgotten."""
+"""The threaded channel: outages, closing in any phase, dropped channels and calls, and interpreter exit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def kinds(events):
 
 
 def test_a_future_that_nobody_has():
-    """TH-3: one that is dropped while it waits is cancelled, as grpc's own."""
+    """TH-3: a pending future without references is cancelled, as in grpc."""
     with place(up=False) as nowhere, grpc_backoff.insecure_channel(nowhere.target, FAST) as channel:
         future = EchoStub(channel).Unary.future(Message(text="a"), wait_for_ready=True)
         until(lambda: len(channel.calls.pending) == 1)
@@ -38,7 +38,7 @@ def test_a_future_that_nobody_has():
 
 
 def test_close_from_a_callback():
-    """TH-6: a done callback, which runs on grpc's own thread, and a listener may close the channel."""
+    """TH-6: a listener may close the channel, and so may a done callback, which runs on grpc's thread."""
     with place() as server:
         channel, closed = grpc_backoff.insecure_channel(server.target), threading.Event()
         other = EchoStub(channel).Down(Message(text="then hang", count=1))
@@ -52,7 +52,7 @@ def test_close_from_a_callback():
 
 
 def test_a_listener_that_blocks():
-    """TH-5a: it delays neither the calls of its channel nor the dial of any."""
+    """TH-5a: a listener that blocks delays neither its own channel's calls nor another channel's dial."""
     go = threading.Event()
     with place() as server:
         with grpc_backoff.insecure_channel(server.target, listeners=[lambda _: go.wait(20)]) as channel:
@@ -63,12 +63,12 @@ def test_a_listener_that_blocks():
 
 
 def test_dropped():
-    """CB-10: a channel that is dropped without close stops dialling, and says so; a call that runs goes on."""
+    """CB-10: a channel dropped without `close` issues a ResourceWarning and stops dialling; running calls continue."""
     with place() as server:
         channel = grpc_backoff.insecure_channel(server.target)
         call = EchoStub(channel).Both(iter([Message(text="a"), Message(text="b")]))
         assert next(call).text == "a"
-        with pytest.warns(ResourceWarning, match="unclosed channel to"):  # noqa: PT031 - the first of them warns
+        with pytest.warns(ResourceWarning, match="unclosed channel to"):  # noqa: PT031 - the first statement warns
             del channel
             gc.collect()
         assert next(call).text == "b"
@@ -79,9 +79,9 @@ def test_dropped():
 
 
 def test_a_call_in_a_finalizer():
-    """TH-6: a call that is made while the garbage collector runs ends, whichever thread it runs in.
+    """TH-6: a call that a finalizer makes during garbage collection does not hang, whichever thread runs the finalizer.
 
-    The server has a process of its own: a call in a thread of its server would wait for itself.
+    The server runs in another process, because a call on one of its own threads would wait for itself.
     """
     with place(up=False) as server, elsewhere(server), grpc_backoff.insecure_channel(server.target) as channel:
         stub, answers, refused = EchoStub(channel), [], []
@@ -110,7 +110,7 @@ def test_a_call_in_a_finalizer():
 
 
 def test_a_call_on_the_channels_own_thread():
-    """TH-6: it ends at once where it would wait for a connection, which this very thread would have to make."""
+    """TH-6: a blocking call on the channel's own thread fails at once if it would have to wait for a connection."""
     ended = SimpleQueue()
     with place(up=False) as server, grpc_backoff.insecure_channel(server.target) as channel:
         stub = EchoStub(channel)
@@ -128,7 +128,7 @@ def test_a_call_on_the_channels_own_thread():
 
 
 def test_interpreter_exit():
-    """TH-6: a program that ends with channels open, READY and in backoff, ends: no hang, no word."""
+    """TH-6: a program that exits with one channel READY and one in backoff neither hangs nor prints anything."""
     with place() as server, place(up=False) as nowhere:
         program = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})
@@ -146,7 +146,7 @@ waits = EchoStub(two).Unary.future(Message(text="a"), wait_for_ready=True)
 
 
 def test_opened_and_closed():
-    """TH-5: a thousand channels, opened and closed, every tenth after a call, leave no thread and no core channel."""
+    """TH-5: opening and closing a thousand channels leaves neither a thread nor a core channel."""
     with place() as server, warnings.catch_warnings():
         for turn in range(1000):
             with grpc_backoff.insecure_channel(server.target) as channel:

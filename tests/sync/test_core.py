@@ -1,4 +1,4 @@
-"""The core connector: one attempt on one core channel, what it ends with, and what becomes of its connection."""
+"""The core's connector: one attempt on one core channel, the attempt's outcome, and its connection."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def close(conductor, made):
 
 
 def test_connected(conductor):
-    """CB-6: an attempt succeeds with SETTINGS, and its connection stands until it is closed."""
+    """CB-6: an attempt succeeds once SETTINGS arrive, and its connection stays open until it is closed."""
     with place() as server:
         made = connector(conductor, server.target)
         connection = outcome(conductor, made)
@@ -64,7 +64,7 @@ def test_connected(conductor):
     ("behaviour", "stage"), [(accept_close, Stage.SETTINGS), (http1_answer, Stage.SETTINGS), (None, Stage.TCP)]
 )
 def test_failed(conductor, behaviour, stage):
-    """CH-11: an attempt that fails says at which stage; nothing of it is left."""
+    """CH-11: a failed attempt reports its stage and leaves no core channel open."""
     with front(behaviour or silent) as peer:
         if behaviour is None:
             peer.refuse()
@@ -75,7 +75,7 @@ def test_failed(conductor, behaviour, stage):
 
 
 def test_one_dial(conductor):
-    """CB-1: an attempt that has failed never dials again."""
+    """CB-1: a failed attempt does not dial again."""
     with front(accept_close) as peer:
         outcome(conductor, connector(conductor, peer.target, initial=0.05), limit=0.2)
         time.sleep(1)
@@ -83,7 +83,7 @@ def test_one_dial(conductor):
 
 
 def test_abandoned(conductor):
-    """CB-3: an attempt that is given up tells nothing, and its socket is closed within 250 ms of its limit."""
+    """CB-3: an abandoned attempt reports no outcome, and its socket is closed within 250 ms of its limit."""
     with front(silent) as peer:
         told = []
         attempt = run(conductor, lambda: connector(conductor, peer.target).connect(0.5, told.append))
@@ -93,12 +93,12 @@ def test_abandoned(conductor):
         run(conductor, attempt.abandon)
         assert dialled() == []
         until(lambda: peer.visits[0].ended is not None)
-        assert time.monotonic() - began < 0.75 + 1  # slack for a busy machine
+        assert time.monotonic() - began < 0.75 + 1  # with slack for a busy machine
         assert told == []
 
 
 def test_decided(conductor):
-    """CB-3: an outcome that came in time is known before it is looked at."""
+    """CB-3: `decided` is true once an attempt has an outcome, even before the conductor has polled for it."""
     with place() as server:
         told = []
 
@@ -106,7 +106,7 @@ def test_decided(conductor):
             attempt = connector(conductor, server.target).connect(5.0, told.append)
             end = time.monotonic() + 20
             while not attempt.decided() and time.monotonic() < end:
-                time.sleep(0.001)  # the conductor looks at nothing meanwhile
+                time.sleep(0.001)  # keeps the conductor from polling
             decided = attempt.decided()
             attempt.abandon()
             return decided
@@ -116,7 +116,7 @@ def test_decided(conductor):
 
 
 def test_a_peer_that_hangs_up_behind_settings(conductor):
-    """CB-7: its connection is over as soon as it is told, or is seen to end."""
+    """CB-7: if the peer hangs up after SETTINGS, the connection ends, is not graceful, and can be retired."""
     with front(settings_then_close()) as peer:
         made = connector(conductor, peer.target)
         connection = outcome(conductor, made)
@@ -128,7 +128,7 @@ def test_a_peer_that_hangs_up_behind_settings(conductor):
 
 
 def test_the_end_of_a_connection(conductor):
-    """CB-7: a call that ends with its connection tells the manager at once; one that is retired closes when empty."""
+    """CB-7: a call that fails with its connection reports the loss; a retired connection closes after its last call."""
     with place() as server, front(healthy, server.port) as peer:
         made = connector(conductor, peer.target)
         told = threading.Event()
@@ -148,7 +148,7 @@ def test_the_end_of_a_connection(conductor):
 
 
 def test_stable_after(conductor):
-    """CB-8: how a young connection ended is known a moment later, and whether a call was answered on it."""
+    """CB-8: soon after a young connection ends, it is known how it ended and whether a call was answered on it."""
     with place() as server, front(healthy, server.port) as peer:
         made = connector(conductor, peer.target, stable_after=20.0)
         connection = outcome(conductor, made)
@@ -161,7 +161,7 @@ def test_stable_after(conductor):
 
 
 def test_left_alone(conductor):
-    """FK-1: in the child of a fork a connection takes no calls, and the core is not asked to close it."""
+    """FK-1: in a forked child, an inherited connection accepts no calls, and the core is not asked to close it."""
     with place() as server:
         made = connector(conductor, server.target)
         connection = outcome(conductor, made)

@@ -1,4 +1,4 @@
-"""The errors of the threaded face: what they are, what they say, and that they travel."""
+"""The errors on threaded channels: their types, pickling and copying."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_what_they_are(error):
-    """TH-1: an RpcError, a Call, a Future, grpc's own error of blocking calls, and this library's."""
+    """TH-1: an error is an RpcError, a Call, a Future, grpc's error for blocking calls, and this library's own type."""
     kinds = grpc.RpcError, grpc.Call, grpc.Future, grpc._channel._InactiveRpcError, grpc_backoff.GrpcBackoffError
     assert all(isinstance(error, kind) for kind in kinds)
     assert (error.done(), error.cancelled(), error.running(), error.exception()) == (True, False, False, error)
@@ -44,7 +44,7 @@ def test_what_they_are(error):
 
 @pytest.mark.parametrize("name", ["NoConnectionError", "RetriesExhaustedError"])
 def test_one_name_for_both_faces(name):
-    """TH-1: what is caught by its name at the top is caught on either face."""
+    """TH-1: the error classes in `grpc_backoff` itself are base classes for both the asyncio and the threaded API."""
     base = getattr(grpc_backoff, name)
     assert issubclass(getattr(aio, name), base)
     assert issubclass(globals()[name], base)
@@ -53,7 +53,7 @@ def test_one_name_for_both_faces(name):
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("travel", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
 def test_they_travel(error, travel):
-    """TH-1: they arrive in another process as they were; grpc's own cannot be pickled."""
+    """TH-1: errors can be pickled and copied without loss, unlike grpc's own."""
     arrived = travel(error)
     assert type(arrived) is type(error)
     assert arrived._status() == error._status()

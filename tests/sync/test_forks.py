@@ -1,4 +1,4 @@
-"""FK-1: what a child of a fork can do with channels, in real children of real programs."""
+"""FK-1: what the child of a fork can do with channels, tested with real processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(how, target, support):
 
 
 def test_nothing_is_refused_without_a_fork(server):
-    """FK-1: a process that was not forked makes channels as it likes."""
+    """FK-1: a process that was not forked can create any number of channels."""
     with grpc_backoff.insecure_channel(server.target) as one, grpc_backoff.insecure_channel(server.target) as other:
         for channel in (one, other):
             assert EchoStub(channel).Unary(Message(text="a")).text == "a"
@@ -46,15 +46,17 @@ def test_nothing_is_refused_without_a_fork(server):
     ("phase", "support"),
     [
         *((phase, "0") for phase in ("ready", "attempt", "backoff", "waiting", "closing", "closed")),
-        # Not while the core may be dialling: with its fork support on, grpcio's own children hang or crash then.
+        # Phases in which the core may be dialling are left out: with fork support, even plain grpcio's children can
+        # hang or crash then.
         *((phase, "1") for phase in ("ready", "closed")),
     ],
 )
 def test_children(server, phase, support):
-    """FK-1, FK-2: the child's inherited channels say that they were made before a fork, close and are dropped.
+    """FK-1, FK-2: in a child, inherited channels raise ForkError, close and can be dropped; none hangs.
 
-    None hangs. Channels that the child makes work with grpcio's fork support, or where no core channel was open for a
-    second; otherwise making one says so at once. Where grpcio may fail there is one warning. The parent is as before.
+    Channels that the child creates work with grpcio's fork support, or if no channel of the core was open for a second
+    before the fork; otherwise creating one raises ForkError. If grpcio may fail in the child, one warning is logged.
+    The parent is not affected.
     """
     done = run(phase, server.target, support)
     inherited, made, child, dropped, mine = ast.literal_eval(done.stdout)
@@ -66,7 +68,7 @@ def test_children(server, phase, support):
 
 @pytest.mark.parametrize(("method", "support"), [("forkserver", "1"), ("spawn", "0")])
 def test_processes_that_start_afresh(server, method, support):
-    """FK-1: where the parent has a channel open, processes that start afresh make channels as they like."""
+    """FK-1: a process started by `spawn` or `forkserver` can create channels even if its parent has one open."""
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip("a system without it")
     assert ast.literal_eval(run(method, server.target, support).stdout) == ("new", 0)

@@ -1,4 +1,4 @@
-"""What we take from grpcio's private parts is there, in every version that is supported."""
+"""The private parts of grpcio on which this library relies exist in every supported version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.echo import EchoStub, Message
 
 
 def test_a_channel_of_grpcios_own():
-    """TH-1: made by its class, open until it is closed, with the core's number for its state."""
+    """TH-1: `core_channel` creates a channel of grpcio's own class, which is listed as open until it is closed."""
     channel = grpcio.core_channel("127.0.0.1:1", None, [("grpc.enable_channelz", 0)], None)
     assert channel in grpcio.open_channels()
     assert channel._channel.check_connectivity_state(False) == grpcio.IDLE
@@ -21,7 +21,7 @@ def test_a_channel_of_grpcios_own():
 
 
 def test_the_cores_numbers():
-    """TH-5: they are those of grpcio's own table."""
+    """TH-5: the numbers of the core's states match those in grpcio's table."""
     from grpc import _common
 
     numbers = (grpcio.IDLE, grpcio.CONNECTING, grpcio.READY, grpcio.TRANSIENT_FAILURE)
@@ -30,7 +30,7 @@ def test_the_cores_numbers():
 
 
 def test_a_status(server):
-    """RT-2: that of a call and of an error, without waiting."""
+    """RT-2: `status_of` returns the status of a finished call or of an error, without waiting."""
     with grpc.insecure_channel(server.target) as channel:
         stub = EchoStub(channel)
         future = stub.Unary.future(Message(text="metadata"))
@@ -45,12 +45,12 @@ def test_a_status(server):
 
 
 def test_options():
-    """TH-1: the option of grpcio's Python part is known."""
+    """TH-1: `is_single_threaded` recognizes the option `SingleThreadedUnaryStream`."""
     option = grpc.experimental.ChannelOptions.SingleThreadedUnaryStream
     assert grpcio.is_single_threaded([(option, 1)])
     assert not grpcio.is_single_threaded([("grpc.x", 1)])
 
 
 def test_nothing_is_inherited_outside_a_server():
-    """TH-3: a call that no served call makes has no deadline but its own."""
+    """TH-3: a call made outside a server's handler inherits no deadline."""
     assert grpcio.inherited_deadline() is None

@@ -1,4 +1,4 @@
-"""RT-4 to RT-6: the program's hooks, in the thread of the call."""
+"""RT-4 to RT-6: user-supplied hooks, which run in the thread of the call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ask(asked, hook=Hook.REFRESH, began=0.0):
 
 
 def test_each_is_called():
-    """RT-5, RT-6: with what it is about; what it returns is ignored."""
+    """RT-5, RT-6: the hooks for conflicts and exhaustion receive the failed call; their return values are ignored."""
     seen = []
     made = hooks(on_conflict=seen.append, on_exhausted=seen.append)
     assert ask(made, Hook.CONFLICT) is None
@@ -43,7 +43,7 @@ def test_each_is_called():
 
 
 def test_in_the_context_of_the_call():
-    """RT-4: a hook sees the call's context variables."""
+    """RT-4: a hook sees the context variables of the call for which it runs."""
     variable = ContextVar("variable", default=None)
     variable.set("mine")
     seen = []
@@ -52,19 +52,19 @@ def test_in_the_context_of_the_call():
 
 
 def test_one_that_raises(caplog):
-    """RT-6: it is logged; a renewal that raised renews nothing."""
+    """RT-6: an exception from a hook is logged, and the credentials are then not refreshed."""
     assert ask(hooks(refresh_credentials=lambda _: 1 / 0)) is None
     assert "ZeroDivisionError" in caplog.text
 
 
 def test_metadata_that_are_none(caplog):
-    """RT-4: what cannot be metadata is an error that shows no value."""
+    """RT-4: invalid metadata from a hook is logged as an error that does not show its value."""
     assert ask(hooks(refresh_credentials=lambda _: [("Upper", "secret")])) is None
     assert "secret" not in caplog.text
 
 
 def test_one_renewal_for_many():
-    """RT-4: calls whose attempts began before the end of a renewal share it; a later one makes another."""
+    """RT-4: calls that fail during a refresh share it, but a call whose attempt began later causes another refresh."""
     runs, go = [], threading.Event()
 
     def refresh(_failed):
@@ -86,7 +86,7 @@ def test_one_renewal_for_many():
 
 
 def test_not_for_the_hooks_own_calls():
-    """RT-4: the calls that the hook itself makes renew nothing."""
+    """RT-4: calls that the hook itself makes do not refresh credentials."""
     seen = []
     made = hooks(refresh_credentials=lambda _: seen.append(made.can_refresh()))
     assert made.can_refresh()
@@ -97,7 +97,7 @@ def test_not_for_the_hooks_own_calls():
 
 
 def test_no_coroutine_functions():
-    """CH-10: nobody would await one; it is refused when the channel is made."""
+    """CH-10: a coroutine function is refused as a hook for a threaded channel."""
 
     async def refresh(_failed):
         return None

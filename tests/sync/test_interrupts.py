@@ -1,4 +1,4 @@
-"""TH-6: KeyboardInterrupt in the main thread of a program that waits for a call."""
+"""TH-6: KeyboardInterrupt in a main thread that waits for a call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 PROGRAM = Path(__file__).with_name("interrupted.py")
 
 
-TRIES = 3  # Python drops an interrupt that arrives while it runs a finalizer, and then nothing happens at all
+TRIES = 3  # Python drops an interrupt that arrives during a finalizer
 
 
 def said(phase):
@@ -27,5 +27,5 @@ def said(phase):
 @pytest.mark.skipif(sys.platform == "win32", reason="a system without signals to threads")
 @pytest.mark.parametrize("phase", ["waiting", "sleeping"])
 def test_interrupted(phase):
-    """TH-6: a call that waits, or sleeps between attempts, ends by it, and the channel goes on as before."""
+    """TH-6: KeyboardInterrupt ends a pending or sleeping call, and the channel works afterwards."""
     assert any(said(phase) == "as it should be\n" for _ in range(TRIES))

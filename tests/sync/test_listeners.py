@@ -1,4 +1,4 @@
-"""TH-5a: listeners and callbacks run on a thread of their channel's, in order, and harm nobody."""
+"""TH-5a: listeners and callbacks run in order, on a thread of their channel, and their errors are contained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLOSED = Closed(target="target", at=1.0, attempt=1, lived=None)
 
 
 def test_in_order_and_elsewhere():
-    """TH-5a: each event in its turn, never on the teller's thread."""
+    """TH-5a: a listener receives events in order, and not on the thread that reports them."""
     heard = []
     listeners = Listeners([lambda event: heard.append((event, threading.current_thread()))], "target")
     for number in range(200):
@@ -27,7 +27,7 @@ def test_in_order_and_elsewhere():
 
 
 def test_one_that_raises(caplog):
-    """CH-11: it is logged, and the others hear all the same; SystemExit too."""
+    """CH-11: an exception from a listener, even SystemExit, is logged, and the other listeners run."""
     heard = []
 
     def leaves(_event):
@@ -41,7 +41,7 @@ def test_one_that_raises(caplog):
 
 
 def test_one_that_blocks():
-    """TH-5a: it delays its own channel's listeners, not the teller, and the close for no longer than that waits."""
+    """TH-5a: a blocking listener delays no other thread or channel, and delays `close` only for a limited time."""
     go, heard = threading.Event(), []
     listeners = Listeners([lambda _: go.wait(20), heard.append], "target")
     other = Listeners([heard.append], "other")
@@ -55,7 +55,7 @@ def test_one_that_blocks():
 
 
 def test_no_thread_without_a_listener(monkeypatch):
-    """TH-5: where nobody listens and nothing is logged, nothing is started."""
+    """TH-5: without listeners, callbacks and logging, no thread is started."""
     monkeypatch.setattr(logging.getLogger("grpc_backoff"), "level", logging.WARNING)
     listeners = Listeners([], "target")
     listeners.hear(CLOSED)
@@ -64,7 +64,7 @@ def test_no_thread_without_a_listener(monkeypatch):
 
 
 def test_the_log_is_a_listener(caplog):
-    """RT-6: a call that is given up is logged though nobody else listens."""
+    """RT-6: a call whose retries are exhausted is logged even if there are no listeners."""
     exhausted = CallExhausted(
         target="target",
         method="/m",
@@ -78,11 +78,11 @@ def test_the_log_is_a_listener(caplog):
     listeners = Listeners([], "target")
     listeners.hear(exhausted)
     listeners.wait(20)
-    assert "given up" in caplog.text
+    assert "gave up" in caplog.text
 
 
 def test_states():
-    """TH-1: a callback is told the state at first, and each other one, none twice in a row, none when taken away."""
+    """TH-1: a callback receives the current state first, then each change once, and nothing after `unsubscribe`."""
     told = []
     listeners = Listeners([], "target")
     listeners.subscribe(told.append, lambda: State.IDLE)
@@ -102,7 +102,7 @@ def test_states():
 
 
 def test_a_callback_that_takes_itself_away():
-    """TH-6: callbacks may subscribe and unsubscribe."""
+    """TH-6: a callback may subscribe and unsubscribe callbacks, including itself."""
     told = []
     listeners = Listeners([], "target")
 
@@ -117,7 +117,7 @@ def test_a_callback_that_takes_itself_away():
 
 
 def test_closed():
-    """CB-10: nothing is told any more, but what was on its way."""
+    """CB-10: after `close`, listeners receive only the events that were reported before it."""
     heard = []
     listeners = Listeners([heard.append], "target")
     listeners.hear(1)

@@ -1,4 +1,4 @@
-"""The threaded shell of the machine, with a connector that does what the test says."""
+"""The threaded connection manager, with a connector whose outcomes the test decides."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Connection:
 
 
 class Connector:
-    """Keeps every attempt until the test says what it ends with."""
+    """A connector that keeps every attempt open until the test decides its outcome."""
 
     def __init__(self):
         self.attempts = []
@@ -121,7 +121,7 @@ def parts(conductor):
 
 
 def test_connects(parts):
-    """CB-1, CB-6: a connection that is wanted is made, and calls are let go."""
+    """CB-1, CB-6: a wanted connection is dialled; then the channel is READY and pending calls are released."""
     assert parts.manager.state is State.IDLE
     parts.do(parts.manager.want)
     assert parts.manager.state is State.CONNECTING
@@ -137,7 +137,7 @@ def test_connects(parts):
 
 
 def test_fails_and_goes_on(parts):
-    """CB-4: after a failure it sleeps, and dials again."""
+    """CB-4: after a failed attempt, the manager sleeps and dials again."""
     parts.do(parts.manager.want)
     parts.end(REFUSED)
     assert parts.manager.state is State.TRANSIENT_FAILURE
@@ -149,7 +149,7 @@ def test_fails_and_goes_on(parts):
 
 
 def test_the_limit(parts):
-    """CB-3: an attempt that says nothing is given up at its limit; what it says after that is not wanted."""
+    """CB-3: an attempt without an outcome is abandoned at its limit; a connection that it makes later is retired."""
     parts.do(parts.manager.want)
     until(lambda: parts.connector.abandoned == 1)
     late = parts.connector.attempts.pop(0)
@@ -161,19 +161,19 @@ def test_the_limit(parts):
 
 
 def test_a_loss_is_seen(parts):
-    """TH-5: a connection that ends is seen by the conductor's look, though nobody calls."""
+    """TH-5: the conductor's polling notices that a connection has ended, even if there are no calls."""
     parts.do(parts.manager.want)
     connection = Connection()
     parts.end(connection)
     connection.ended = Loss("broken")
-    assert parts.manager.state is State.IDLE  # at once, for whoever asks
+    assert parts.manager.state is State.IDLE  # asking for the state notices the loss at once
     until(lambda: parts.observer.kinds()[-1] is e.Disconnected)
     assert connection.retired
     assert parts.manager.connection is None
 
 
 def test_a_loss_that_is_being_found_out(parts):
-    """CB-8: how a connection ended may take a moment to be known."""
+    """CB-8: a lost connection is reported only once it is known how it ended."""
     parts.do(parts.manager.want)
     connection = Connection()
     parts.end(connection)
@@ -185,7 +185,7 @@ def test_a_loss_that_is_being_found_out(parts):
 
 
 def test_over_as_it_is_made(parts):
-    """CB-7: a connection that is over when it is told releases nobody into it."""
+    """CB-7: a connection that is made but ends before it is reported counts as made and lost, and is not used."""
     connection = Connection()
     connection.ended = Loss("hung up")
     parts.do(parts.manager.want)
@@ -195,16 +195,16 @@ def test_over_as_it_is_made(parts):
 
 
 def test_a_connector_that_raises(parts, caplog):
-    """CB-4: it counts as a failed attempt."""
+    """CB-4: an exception from the connector counts as a failed attempt and is logged."""
     parts.connector.connect = lambda limit, tell: 1 / 0
     parts.do(parts.manager.want)
     until(lambda: e.AttemptFailed in parts.observer.kinds())
     assert "ZeroDivisionError" in parts.manager.status().last_error.reason
-    assert "connecting raised" in caplog.text
+    assert "an attempt to connect raised" in caplog.text
 
 
 def test_reset(parts):
-    """CB-9: a manager that sleeps dials at once."""
+    """CB-9: after `reset`, a manager in backoff dials at once."""
     slow = Parts(parts.conductor, initial=100.0)
     slow.do(slow.manager.want)
     slow.end(REFUSED)
@@ -215,7 +215,7 @@ def test_reset(parts):
 
 
 def test_redialled(parts):
-    """CB-7: a dial of the core's own is announced."""
+    """CB-7: a redial by the core is reported as `CoreRedial`."""
     parts.do(parts.manager.want)
     parts.do(parts.manager.redialled)
     assert parts.observer.kinds()[-1] is e.CoreRedial
@@ -223,7 +223,7 @@ def test_redialled(parts):
 
 @pytest.mark.parametrize("phase", ["idle", "connecting", "ready", "backoff"])
 def test_close(conductor, phase):
-    """CB-10: in every phase: no timer, no attempt, no event afterwards."""
+    """CB-10: after `close`, in any phase, no attempt remains and no further event is emitted."""
     parts = Parts(conductor, initial=0.05)
     if phase != "idle":
         parts.do(parts.manager.want)
@@ -244,7 +244,7 @@ def test_close(conductor, phase):
 
 
 def test_one_schedule(conductor):
-    """SH-3: managers of one key dial by one schedule: one attempt in flight in backoff, one failure for all."""
+    """SH-3: managers of one key share a schedule: in backoff, one attempt is in flight, and all share its failure."""
     schedules = Registry()
     one, other = (Parts(conductor, "key", schedules, initial=0.5) for _ in range(2))
     one.do(one.manager.want)

@@ -1,18 +1,19 @@
-"""The way of a call on a READY channel, and what stays of it when the connection goes."""
+"""The direct path of calls on a READY channel, and how connections keep track of their calls."""
 
 from __future__ import annotations
 
 import threading
 
 import grpc
+import pytest
 
 import grpc_backoff
 from tests.echo import EchoStub, Message
-from tests.sync.service import place, until
+from tests.sync.service import until
 
 
 def test_straight_to_grpcs_own(server):
-    """TH-2: on a READY channel a call is grpc's own, made in the caller's thread; what it returns is grpc's own."""
+    """TH-2: on a READY channel a call is made in the caller's thread, and returns grpc's own call object."""
     seen = []
 
     def serializer(message):
@@ -29,7 +30,7 @@ def test_straight_to_grpcs_own(server):
 
 
 def test_a_connection_counts_its_calls(server):
-    """CH-6: a call is on its connection from before it enters until it has ended, whatever kind it is."""
+    """CH-6: a call of any kind is counted on its connection until it has ended."""
     with grpc_backoff.insecure_channel(server.target) as channel:
         stub = EchoStub(channel)
         stub.Unary(Message(text="a"))
@@ -47,8 +48,49 @@ def test_a_connection_counts_its_calls(server):
         assert connection.served
 
 
+class Ends:
+    """Stands in for grpcio's own multicallable, and ends each call in the same way."""
+
+    def __init__(self, end):
+        self.end, self.waits = end, []
+
+    def __call__(self, request, timeout, metadata, credentials, wait_for_ready, compression):
+        self.waits.append(wait_for_ready)
+        if self.end is not None:
+            raise self.end
+
+
+@pytest.mark.parametrize("end", [None, ValueError("metadata was invalid"), KeyboardInterrupt()])
+def test_a_blocking_call_leaves_its_connection(server, end):
+    """CH-6, TH-6: a blocking call is made once, and leaves its connection however it ends."""
+    with grpc_backoff.insecure_channel(server.target) as channel:
+        method = EchoStub(channel).Unary
+        method(Message(text="a"))
+        connection = channel.connection()
+        method._bound = connection, (ends := Ends(end))
+        if end is None:
+            assert method(Message()) is None
+        else:
+            with pytest.raises(type(end)):
+                method(Message())
+        assert len(ends.waits) == 1
+        assert connection.calls == set()
+
+
+@pytest.mark.parametrize(("disabled", "waits"), [(1, None), (0, False)])
+def test_calls_on_a_connection_are_fail_fast(server, disabled, waits):
+    """CB-7: a service config from the resolver cannot make a call on a connection wait in the core."""
+    options = [("grpc.service_config_disable_resolution", disabled)]
+    with grpc_backoff.insecure_channel(server.target, options) as channel:
+        method = EchoStub(channel).Unary
+        method(Message(text="a"))
+        method._bound = channel.connection(), (ends := Ends(None))
+        method(Message())
+        assert ends.waits == [waits]
+
+
 def test_a_retired_connection_is_not_entered(server):
-    """CB-7: nothing enters a connection that the manager has given up; what was bound to it goes with it."""
+    """CB-7: no call starts on a connection that the manager has retired."""
     with grpc_backoff.insecure_channel(server.target) as channel:
         stub = EchoStub(channel)
         stub.Unary(Message(text="a"))
@@ -58,21 +100,8 @@ def test_a_retired_connection_is_not_entered(server):
         assert connection.calls == set()
 
 
-def test_metadata_and_requests_are_those_of_the_call():
-    """CH-1: what the caller changes while its call waits does not change the call."""
-    with place(up=False) as server, grpc_backoff.insecure_channel(server.target) as channel:
-        request, metadata = Message(text="before"), [("mine", "before")]
-        future = EchoStub(channel).Unary.future(request, metadata=metadata, wait_for_ready=True, timeout=20)
-        request.text = "after"
-        metadata[0] = ("mine", "after")
-        server.start()
-        channel.reset_connect_backoff()
-        assert future.result(20).text == "before"
-        assert server.servicer.metadata[-1]["mine"] == "before"
-
-
 def test_serialized(server):
-    """LG-1: a method says how a request is sent, and which one it is."""
+    """LG-1: a stub's method exposes its channel and its path, and serializes its request."""
     with grpc_backoff.insecure_channel(server.target) as channel:
         method = EchoStub(channel).Unary
         assert method.method == "/echo.v1.Echo/Unary"

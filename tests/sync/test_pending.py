@@ -1,4 +1,4 @@
-"""CH-3, CH-4: calls that wait, what they are told, and their error."""
+"""CH-3, CH-4: pending calls, their notifications, and their error."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(waiting):
 
 
 def test_who_comes_asks():
-    """CH-3: a call that comes asks for a connection, on the conductor, and waits."""
+    """CH-3: a new pending call asks for a connection, on the conductor's thread, and waits for it."""
     manager, call = Manager(), Call()
     waiting = pending(manager)
     waiting.add(call)
@@ -62,8 +62,29 @@ def test_who_comes_asks():
     assert (manager.wanted, call.told) == (1, [])
 
 
+def test_calls_that_ask_together_are_answered_together():
+    """CH-3: calls made before the conductor runs share one request for a connection, and each is notified once."""
+    manager, calls = Manager(becomes=State.READY), [Call() for _ in range(3)]
+    waiting = pending(manager)
+    for call in calls:
+        waiting.add(call)
+    run(waiting)
+    assert (manager.wanted, [call.told for call in calls]) == (1, [[ConnectionReady()]] * 3)
+
+
+def test_an_answered_call_asks_again():
+    """CH-3: a call that could not use its connection may ask for another while other calls are being notified."""
+    call, manager = Call(), Manager(becomes=State.READY)
+    waiting = pending(manager)
+    call.feed = lambda given: (call.told.append(given), waiting.add(call) if len(call.told) < 3 else None)
+    waiting.add(call)
+    for work in waiting.work:  # the list grows when the call asks again
+        work()
+    assert (manager.wanted, call.told) == (3, [ConnectionReady()] * 3)
+
+
 def test_who_comes_too_late_to_hear():
-    """CH-3: a connection that came between the look and the wait is told to whoever asks."""
+    """CH-3: if the connection is READY when a call asks for it, the call is notified at once."""
     call = Call()
     waiting = pending(Manager(becomes=State.READY))
     waiting.add(call)
@@ -72,7 +93,7 @@ def test_who_comes_too_late_to_hear():
 
 
 def test_a_key_in_backoff():
-    """SH-3: whoever asks while the key is in backoff has the same failure, at once."""
+    """SH-3: a call that asks while the key is in backoff gets the same failure at once."""
     call = Call()
     failure = Failure(Stage.TCP, "refused")
     waiting = pending(Manager(becomes=State.TRANSIENT_FAILURE, failure=failure))
@@ -82,7 +103,7 @@ def test_a_key_in_backoff():
 
 
 def test_who_has_left_is_told_nothing():
-    """CH-3: a call that has ended is told nothing more."""
+    """CH-3: a call that has ended receives no further notifications."""
     call = Call()
     waiting = pending(Manager(becomes=State.READY))
     waiting.add(call)
@@ -96,7 +117,7 @@ def test_who_has_left_is_told_nothing():
 
 
 def test_all_are_told():
-    """CH-3: of a connection, of a failure, of the close; and where the connection is gone already, of that."""
+    """CH-3: pending calls are notified of a connection, of a lost one, of a failed attempt and of the channel's end."""
     manager, calls = Manager(State.READY), [Call(), Call()]
     waiting = pending(manager)
     for call in calls:
@@ -111,7 +132,7 @@ def test_all_are_told():
 
 
 def test_a_name_that_was_never_resolved():
-    """CH-3: the service config holds from the first resolution on, which a failure to resolve is not."""
+    """CH-3: the service config applies only after the target's name has been resolved."""
     manager = Manager(State.TRANSIENT_FAILURE, failure=Failure(Stage.RESOLVE, "no such host"))
     waiting = pending(manager)
     waiting.fail()
@@ -122,7 +143,7 @@ def test_a_name_that_was_never_resolved():
 
 
 def test_the_error():
-    """CH-4: it says target, stage and reason, and has the figures in its status."""
+    """CH-4: the error's text names the target, the stage and the reason; its `status` has the figures."""
     manager = Manager(State.TRANSIENT_FAILURE, failure=Failure(Stage.TCP, "refused"))
     error = pending(manager).error(grpc.StatusCode.UNAVAILABLE)
     assert error.details() == "no connection to target; last error: tcp: refused"

@@ -1,4 +1,4 @@
-"""On a grpcio without threads of its own somebody has to wait; on others nobody does."""
+"""The pump: a thread that waits on grpcio, because older versions of grpcio do I/O only while some thread waits."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.sync.service import until
     ("version", "needs"), [("1.63.0", True), ("1.79.1", True), ("1.80.0rc1", False), ("2.0", False)]
 )
 def test_which_versions_need_it(monkeypatch, version, needs):
-    """TH-5: no more threads than there have to be."""
+    """TH-5: only versions of grpcio before 1.80 need the pump."""
     monkeypatch.setattr(grpc, "__version__", version)
     assert needs_pump() is needs
 
 
 def test_it_ends():
-    """TH-5: the thread ends within a slice of being told to."""
+    """TH-5: the pump's thread ends soon after `stop`."""
     pump = Pump()
     assert any(thread.name == "grpc-backoff-pump" for thread in threading.enumerate())
     pump.stop()

@@ -1,4 +1,4 @@
-"""TH-1: the call objects of calls that wait are grpcio's own kind, and answer as such."""
+"""TH-1: the call objects of pending calls have the interface and the behaviour of grpcio's own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import NoConnectionError
+from grpc_backoff.sync.call import FutureCall
 from tests.echo import EchoStub, Message
 from tests.sync.service import place, until
 
@@ -29,7 +30,7 @@ def stub(nowhere):
 
 @pytest.mark.parametrize("way", ["future", "stream"])
 def test_what_they_are(stub, way):
-    """TH-1: iterator, Call, Future and RpcError in one; what they say while they wait."""
+    """TH-1: a pending call is an iterator, a Call, a Future and an RpcError, and reports that it is running."""
     request = Message(text="a")
     call = (stub.Unary.future if way == "future" else stub.Down)(request, wait_for_ready=True, timeout=20)
     kinds = grpc.Call, grpc.Future, grpc.RpcError, grpc.RpcContext, grpc._channel._MultiThreadedRendezvous
@@ -42,7 +43,7 @@ def test_what_they_are(stub, way):
 
 
 def test_a_future_that_gets_no_connection(stub):
-    """CH-4: `exception`, `result` and `traceback` have the error that says why, and the call itself its status."""
+    """CH-4: a future without a connection raises NoConnectionError from `exception` and `result`."""
     future = stub.Unary.future(Message(text="a"))
     assert isinstance(future.exception(20), NoConnectionError)
     with pytest.raises(NoConnectionError):
@@ -53,7 +54,7 @@ def test_a_future_that_gets_no_connection(stub):
 
 
 def test_a_stream_that_gets_no_connection(stub):
-    """CH-4: whoever reads it, or asks for its metadata, learns why."""
+    """CH-4: reading a stream without a connection raises NoConnectionError each time."""
     call = stub.Down(Message(text="a"))
     assert list(call.initial_metadata()) == []
     for _ in range(2):
@@ -63,7 +64,7 @@ def test_a_stream_that_gets_no_connection(stub):
 
 
 def test_callbacks_of_a_call_that_waits(stub, nowhere):
-    """TH-1: they are called once, with the call, when it ends."""
+    """TH-1: callbacks of a pending future are called once, when it ends; done callbacks receive the call."""
     told, done = [], threading.Event()
     future = stub.Unary.future(Message(text="a"), wait_for_ready=True, timeout=20)
     future.add_done_callback(told.append)
@@ -75,8 +76,30 @@ def test_callbacks_of_a_call_that_waits(stub, nowhere):
     assert told == [future]
 
 
+def test_a_reader_that_is_late_for_every_attempt(server, monkeypatch):
+    """RT-1: a stream without responses ends as its last attempt did, even if its reader still reads an earlier one.
+
+    Takes a second.
+    """
+    current, attempts = FutureCall.current, []
+
+    def late(call):
+        attempts.append(current(call))
+        until(lambda: call.state.code is not None)
+        return attempts[-1]
+
+    monkeypatch.setattr(FutureCall, "current", late)
+    server.servicer.fails = 1
+    with grpc_backoff.insecure_channel(server.target, retry="retry: 1, delay: 1s, jitter: none") as channel:
+        grpc.channel_ready_future(channel).result(20)
+        call = EchoStub(channel).Down(Message(text="a"))
+        assert list(call) == []
+        assert call.code() is grpc.StatusCode.OK
+        assert len(set(attempts)) == 2
+
+
 def test_dropped(stub, nowhere):
-    """TH-6: a stream that is dropped while it runs is cancelled, as grpc's own is."""
+    """TH-6: a running stream without references is cancelled, as in grpc."""
     call = stub.Down(Message(text="then hang", count=1), wait_for_ready=True, timeout=20)
     nowhere.start()
     assert next(call).text == "then hang"

@@ -1,7 +1,8 @@
-"""RT-8: the requests of a stream, for one attempt after the other."""
+"""RT-8: the buffer of a stream's requests, which each attempt replays."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import pytest
@@ -11,7 +12,7 @@ from tests.sync.service import until
 
 
 def test_each_attempt_gets_all():
-    """RT-8: from the first on, whatever another attempt has taken."""
+    """RT-8: each attempt gets all requests from the start, even if another attempt has already taken some."""
     replay = Replay(iter([b"a", b"b", b"c"]), None, 100)
     first = replay.attempt()
     assert [next(first), next(first)] == [b"a", b"b"]
@@ -20,7 +21,7 @@ def test_each_attempt_gets_all():
 
 
 def test_serialized_once():
-    """RT-8: a request is serialized when it is taken, once."""
+    """RT-8: each request is serialized only once."""
     seen = []
     replay = Replay([1, 2], lambda number: seen.append(number) or b"%d" % number, 100)
     assert list(replay.attempt()) == list(replay.attempt()) == [b"1", b"2"]
@@ -28,7 +29,7 @@ def test_serialized_once():
 
 
 def test_one_that_was_being_taken():
-    """RT-8: what an attempt that is over takes out of the iterator goes to the one that runs."""
+    """RT-8: a request that an earlier attempt is still taking from the iterator also reaches the running one."""
     go = threading.Event()
 
     def requests():
@@ -50,7 +51,7 @@ def test_one_that_was_being_taken():
 
 
 def test_too_much():
-    """RT-8: past the limit the call is told, once; nothing is lost for the attempt that runs."""
+    """RT-8: when the buffer exceeds its limit, the call is notified once, and the running attempt loses no request."""
     told = []
     replay = Replay(iter([b"aa", b"bb", b"cc"]), None, 3)
     replay.overfull = lambda: (told.append(True), replay.release())
@@ -59,8 +60,35 @@ def test_too_much():
     assert replay._buffer._size == 0
 
 
+def test_too_much_after_a_failure():
+    """RT-8: a request beyond the limit that is read after its attempt has failed is kept for one last attempt."""
+    told = []
+    replay = Replay(iter([b"aa", b"bb"]), None, 3)
+    replay.overfull = lambda: (told.append(True), replay.release())
+    failed = replay.attempt()
+    assert next(failed) == b"aa"
+    replay.rest()
+    assert next(failed) == b"bb"
+    assert told == []
+    assert list(replay.attempt()) == [b"aa", b"bb"]
+    assert told == [True]
+
+
+def test_an_earlier_attempt_discards_nothing():
+    """RT-8: a request beyond the limit reaches the running attempt, even if an earlier attempt has read it."""
+    replay = Replay(iter([b"aa", b"bb", b"cc"]), None, 3)
+    replay.overfull = replay.release
+    earlier, running = replay.attempt(), replay.attempt()
+    assert next(earlier) == next(running) == b"aa"
+    with contextlib.suppress(StopIteration):  # the attempt has ended
+        next(earlier)
+    assert list(running) == [b"bb", b"cc"]
+    assert list(earlier) == []
+    assert replay._buffer._size == 0
+
+
 def test_an_iterator_that_raises():
-    """RT-8: what it raises reaches every attempt, behind what it gave before."""
+    """RT-8: an exception from the iterator reaches every attempt, after the requests that preceded it."""
 
     def requests():
         yield b"a"
@@ -75,7 +103,7 @@ def test_an_iterator_that_raises():
 
 
 def test_a_request_that_cannot_be_serialized(caplog):
-    """CH-1: grpcio gets None for it, which it reports as it does such a thing."""
+    """CH-1: a request that cannot be serialized is passed to grpcio as None, and the exception is logged."""
     replay = Replay(iter([1]), lambda _: 1 / 0, 100)
     assert next(replay.attempt()) is None
     assert "ZeroDivisionError" in caplog.text

@@ -1,4 +1,4 @@
-"""TH-7: what `install` puts in the place of grpc's threaded constructors, among others that do the same."""
+"""TH-7: `install` replaces grpc's threaded constructors, even if other libraries replace them too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = ("insecure_channel", "secure_channel")
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch):
-    """Leave everything as it was, whatever a test does."""
+    """Restore grpc's constructors after each test."""
     for name in NAMES:
         monkeypatch.setattr(grpc, name, getattr(grpc, name))
     yield
@@ -36,7 +36,7 @@ class Notes(grpc.UnaryUnaryClientInterceptor):
 
 
 def wrap(noted, name):
-    """Put something in front of grpc's constructors, as libraries that trace calls do."""
+    """Wrap grpc's constructors, as tracing libraries do."""
 
     def wrapper(beneath):
         return lambda *args, **kwargs: grpc.intercept_channel(beneath(*args, **kwargs), Notes(noted, name))
@@ -58,7 +58,7 @@ def innermost(channel):
 
 
 def test_installed(server):
-    """TH-7: grpc's names make our channels, and grpc's own again."""
+    """TH-7: after `install`, grpc's constructors return our channels, and after `uninstall`, grpc's own."""
     grpc_backoff.install()
     grpc_backoff.install()
     assert type(call(server.target)) is grpc_backoff.Channel
@@ -70,7 +70,7 @@ def test_installed(server):
 
 
 def test_for_a_while(server):
-    """TH-7: for a block."""
+    """TH-7: `installed` replaces the constructors until the end of its block."""
     with grpc_backoff.installed():
         assert type(call(server.target)) is grpc_backoff.Channel
     assert is_grpcios_own(call(server.target))
@@ -78,7 +78,7 @@ def test_for_a_while(server):
 
 @pytest.mark.parametrize("first", ["before", "after"])
 def test_among_others(server, first):
-    """TH-7: what wraps the names before or after us sees each call once, on our channel."""
+    """TH-7: a wrapper added before or after `install` sees each call once, on our channel."""
     noted = []
     if first == "before":
         wrap(noted, "one")
@@ -98,7 +98,7 @@ def test_among_others(server, first):
 
 
 def test_what_nobody_knows(server):
-    """TH-7: where somebody's own kind of channel hides grpc's, ours is returned as it is."""
+    """TH-7: after `install`, our channel is returned even if the replaced constructor makes unknown objects."""
     grpc.insecure_channel = lambda *_args, **_kwargs: object()
     grpc_backoff.install()
     assert type(call(server.target)) is grpc_backoff.Channel
@@ -106,10 +106,10 @@ def test_what_nobody_knows(server):
 
 @pytest.mark.parametrize("first", [True, False])
 def test_opentelemetry(server, first, monkeypatch):
-    """TH-7: OpenTelemetry's instrumentation, set up before or after, has one span for each call."""
+    """TH-7: OpenTelemetry's instrumentation, set up before or after `install`, records one span per call."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)  # it asks for no other
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)  # the instrumentor uses only the global provider
     instrumentor = GrpcInstrumentorClient()
     if first:
         instrumentor.instrument()

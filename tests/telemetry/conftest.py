@@ -1,4 +1,4 @@
-"""A meter provider for each test, and the listener that records there."""
+"""Fixtures: a meter provider for each test, and a listener that records with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.telemetry.reading import Reading
 
 @pytest.fixture
 def reading():
-    """A provider of the test's own."""
+    """A meter provider for this test, with a reader."""
     reading = Reading()
     yield reading
     reading.provider.shutdown()
@@ -18,5 +18,5 @@ def reading():
 
 @pytest.fixture
 def metrics(reading):
-    """What records there."""
+    """The listener, which records with the provider of `reading`."""
     return Metrics(reading.provider)

@@ -1,4 +1,4 @@
-"""A reader of the SDK's and what it reads, made events of every kind, and programs that run by themselves."""
+"""Reads metrics through OpenTelemetry's SDK, creates events of every kind, and runs code in other processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ METHOD = "echo.v1.Echo/Unary"
 
 
 class Reading:
-    """A meter provider of the SDK's, and what its reader gets."""
+    """A meter provider of OpenTelemetry's SDK, and the metrics that it exports."""
 
     def __init__(self):
         self._reader = InMemoryMetricReader()
@@ -30,7 +30,7 @@ class Reading:
         return {metric.name: metric for scope in scopes for metric in scope.metrics}
 
     def points(self, name):
-        """Return a metric's data points by the values of their labels, in the order of the labels' names."""
+        """Return a metric's data points, keyed by the values of their labels in the order of the labels' names."""
         metric = self.metrics().get(name)
         points = metric.data.data_points if metric else []
         return {tuple(value for _, value in sorted(point.attributes.items())): point for point in points}
@@ -61,7 +61,7 @@ def call(attempt=1, method=f"/{METHOD}"):
 
 
 def connection_events(ready, sleeping):
-    """Return events of every kind but the last: one channel ends READY, another asleep for ten minutes."""
+    """Return events of most kinds: one channel ends READY, the other has ten minutes until its next attempt."""
     refused, lost = Failure(Stage.TCP, "refused"), Failure(Stage.ESTABLISHED, "lost")
     return [
         events.AttemptStarted(**about(sleeping), limit=20.0),
@@ -76,7 +76,7 @@ def connection_events(ready, sleeping):
 
 
 def call_events():
-    """Return events of every kind, with every source and every reason."""
+    """Return events of every kind, with every wait source and every reason."""
     retried = [
         CallRetried(**call(), code="UNAVAILABLE", delay=0.5, source=source, server_delay=0.25) for source in WaitSource
     ]
@@ -90,7 +90,7 @@ def tell(metrics, *told):
 
 
 def run(code):
-    """Run code in a process of its own; return the words that it prints."""
+    """Run code in another process, and return the words that it prints."""
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

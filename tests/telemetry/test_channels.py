@@ -1,4 +1,4 @@
-"""What is known of channels at a moment, from made events and a clock in hand."""
+"""The current state of the observed channels, with artificial events and a simulated clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOST = Failure(Stage.ESTABLISHED, "lost")
 
 
 class Told:
-    """Tells one `Channels` what channels do; the time is `self.now`."""
+    """Passes events to a `Channels` object, whose clock is `self.now`."""
 
     def __init__(self):
         self.now = 1000.0
@@ -50,12 +50,12 @@ class Told:
 
 @pytest.fixture
 def told():
-    """A fresh one."""
+    """Return an object that passes events to a new `Channels`."""
     return Told()
 
 
 def test_the_wait_runs_down(told):
-    """CH-11: the time to the next attempt runs down on a clock of its own, and is gone once that time has come."""
+    """CH-11: the reported time to the next attempt counts down, and disappears when the attempt is due."""
     channel = ChannelKey()
     told.started(channel)
     assert told.both() == ({"t": 0}, {})
@@ -68,7 +68,7 @@ def test_the_wait_runs_down(told):
 
 
 def test_an_attempt_ends_the_wait(told):
-    """CH-11: an attempt that begins earlier, after a reset, is not waited for any more."""
+    """CH-11: an attempt that starts early, after a reset, ends the wait."""
     channel = ChannelKey()
     told.failed(channel, 60.0)
     told.reset(channel)
@@ -80,7 +80,7 @@ def test_an_attempt_ends_the_wait(told):
 
 @pytest.mark.parametrize(("retry_in", "waits"), [(None, {}), (0.0, {}), (3.0, {"t": 3.0})])
 def test_a_lost_connection(told, retry_in, waits):
-    """CB-7, CB-8: a lost connection does not stand any more; where its end is followed by a wait, that is known."""
+    """CB-7, CB-8: a lost connection is no longer counted, and the wait that follows, if any, is reported."""
     channel = ChannelKey()
     told.connected(channel)
     told.lost(channel, retry_in)
@@ -88,7 +88,7 @@ def test_a_lost_connection(told, retry_in, waits):
 
 
 def test_a_reset_changes_the_wait(told):
-    """CB-9: a reset that may not dial at once still shortens the wait."""
+    """CB-9: a reset that cannot dial at once shortens the wait."""
     channel = ChannelKey()
     told.failed(channel, 60.0)
     told.reset(channel, 0.75)
@@ -96,7 +96,7 @@ def test_a_reset_changes_the_wait(told):
 
 
 def test_a_reset_ends_no_connection(told):
-    """CB-9: a reset of a channel that is READY changes nothing of what is known."""
+    """CB-9: a reset of a READY channel changes nothing."""
     channel = ChannelKey()
     told.connected(channel)
     told.reset(channel)
@@ -104,7 +104,7 @@ def test_a_reset_ends_no_connection(told):
 
 
 def test_several_channels_to_one_target(told):
-    """CH-11: connections to one target add up, and of the waits the nearest counts; targets are kept apart."""
+    """CH-11: connections to one target add up, and its shortest wait is reported; each target is counted separately."""
     near, far, farther, ready, also, other = (ChannelKey() for _ in range(6))
     told.failed(far, 30.0)
     told.failed(near, 2.0)
@@ -122,7 +122,7 @@ def test_several_channels_to_one_target(told):
 
 
 def test_a_closed_channel_is_forgotten(told):
-    """CB-10: a channel that is closed has neither connection nor wait, however long its key lives."""
+    """CB-10: a closed channel has neither a connection nor a wait, even while its `ChannelKey` object exists."""
     ready, waits = ChannelKey(), ChannelKey()
     told.connected(ready)
     told.failed(waits, 30.0)
@@ -133,7 +133,7 @@ def test_a_closed_channel_is_forgotten(told):
 
 
 def test_a_channel_that_is_gone_is_forgotten(told):
-    """CB-10: a channel that was dropped and could not say so is not kept in memory, nor in the figures."""
+    """CB-10: a channel that was dropped without an event disappears from memory and from the metrics."""
     channels = [ChannelKey() for _ in range(100)]
     for channel in channels:
         told.connected(channel)
@@ -145,7 +145,7 @@ def test_a_channel_that_is_gone_is_forgotten(told):
 
 
 def test_readers_and_loops_side_by_side(told):
-    """RT-12: what channels do on their threads, and end, breaks into nobody's reading, and the end of it is right."""
+    """RT-12: channels may change in several threads while other threads read, and the final figures are exact."""
     stop, errors = threading.Event(), []
 
     def read():

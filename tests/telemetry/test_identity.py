@@ -1,4 +1,4 @@
-"""A call's identity: the same in its events, its log lines and for its hooks."""
+"""A call's identifier, which is the same in its events, its log records and its hooks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOWN = Say()
 
 
 async def exhausted(peer, caplog, text="a", **how):
-    """Make a call that fails three times; return what its hook was told, its events and its log records."""
+    """Make a call that fails three times; return the hook's arguments, the events and the log records."""
     told = []
     client = peer.client("retry: 2, delay: 1ms", retry_hooks=RetryHooks(on_exhausted=told.append))
     peer.service.scripts[text] = [DOWN] * 3
@@ -36,7 +36,7 @@ async def exhausted(peer, caplog, text="a", **how):
 
 
 async def test_made_up_for_each_call(peer, caplog):
-    """RT-11: a call with a policy has an identifier of its own, the same in events, log lines and hooks."""
+    """RT-11: each call with a policy has its own identifier, the same in events, log records and hooks."""
     (failed,), events, records = await exhausted(peer, caplog)
     assert len(events) == len(records) == 3, "two retries, and the end"
     assert {event.call_id for event in events} == {record.operation_id for record in records} == {failed.call_id}
@@ -47,14 +47,14 @@ async def test_made_up_for_each_call(peer, caplog):
 
 
 async def test_given_by_the_caller(peer, caplog):
-    """RT-11: an identifier that the caller gives, an order's number say, is the one that is told."""
+    """RT-11: an identifier given by the caller, such as an order number, replaces the random one."""
     (failed,), events, records = await exhausted(peer, caplog, call_id="order 17")
     told = [failed.call_id, *(event.call_id for event in events), *(record.operation_id for record in records)]
     assert set(told) == {"order 17"}
 
 
 async def test_the_request_is_kept_for_hooks(peer, caplog):
-    """RT-6: a hook gets the request as the bytes that were sent, so that it can keep it; no text shows them."""
+    """RT-6: a hook gets the request as serialized bytes, which the record's `repr` does not show."""
     (failed,), _, _ = await exhausted(peer, caplog)
     assert Message.FromString(failed.request).text == "a"
     assert repr(failed.request) not in repr(failed)
@@ -63,7 +63,7 @@ async def test_the_request_is_kept_for_hooks(peer, caplog):
 
 @REQUEST_STREAMS
 async def test_a_stream_of_requests_is_not_kept(method):
-    """RT-6, RT-8: a hook of a call with a stream of requests gets none."""
+    """RT-6, RT-8: a hook gets no request if the call is request-streaming."""
 
     async def unavailable(_requests, context):
         await context.abort(CODE.UNAVAILABLE, "not now")
@@ -78,14 +78,14 @@ async def test_a_stream_of_requests_is_not_kept(method):
 
 
 def test_an_identifier():
-    """RT-11: 32 hexadecimal digits, as a trace id has; a thousand of them are a thousand."""
+    """RT-11: an identifier has 32 hexadecimal digits, like a trace id, and is unique."""
     made = {new_call_id() for _ in range(1000)}
     assert len(made) == 1000
     assert all(re.fullmatch("[0-9a-f]{32}", each) for each in made)
 
 
 def test_an_identifier_stays():
-    """RT-11: a call's identifier is made up when it is first told, and stays what it is."""
+    """RT-11: a call's identifier is created when it is first used, and does not change."""
     one, other = CallId(), CallId()
     first = str(one)
     assert first == str(one) != str(other)
@@ -93,7 +93,7 @@ def test_an_identifier_stays():
 
 
 def test_no_seed_repeats_them():
-    """RT-11: a program that seeds `random`, as tests do, gets new identifiers all the same."""
+    """RT-11: identifiers differ even if the program seeds `random`."""
     made = []
     for _ in range(2):
         random.seed(4)
@@ -118,9 +118,9 @@ os.write(1, f"{new_call_id()}\\n".encode())
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
 def test_unique_over_forks():
-    """RT-11: processes that were forked at the same moment make identifiers of their own, as their parent does.
+    """RT-11: processes forked at the same moment create different identifiers.
 
-    In a process where grpc's core does not run yet: what has forked while it ran may hang.
+    The test runs in a process in which grpc's core has not started, because forking while it runs can hang.
     """
     said = subprocess.run([sys.executable, "-c", FORKING], stdout=subprocess.PIPE, text=True, timeout=60, check=True)
     assert len(set(said.stdout.split())) == 4

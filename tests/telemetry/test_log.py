@@ -1,4 +1,4 @@
-"""What is logged of a channel's connection and of its calls, and at which level."""
+"""The log lines about a channel's connection and its calls, and their levels."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ LINES = [
     (
         events.Connected(**COMMON, attempt=1, took=0.25, connections=1),
         logging.DEBUG,
-        "dns:///shop:443: connected at attempt 1 in 0.25 s",
+        "dns:///shop:443: connected on attempt 1 in 0.25 s",
     ),
     (
         events.Connected(**COMMON, attempt=4, took=0.25, connections=2),
         logging.INFO,
-        "dns:///shop:443: connected at attempt 4 in 0.25 s",
+        "dns:///shop:443: connected on attempt 4 in 0.25 s",
     ),
     (
         events.Disconnected(**COMMON, attempt=4, **LOST, counted_as_failure=False),
@@ -57,7 +57,10 @@ LINES = [
     (
         events.CoreRedial(**COMMON, attempt=1),
         logging.DEBUG,
-        "dns:///shop:443: grpc's core redialled by itself, for a call that was assigned to the connection as it ended",
+        (
+            "dns:///shop:443: grpc's core redialled by itself for a call that was assigned to the connection "
+            "just as it ended"
+        ),
     ),
     (events.BackoffReset(**COMMON, attempt=0), logging.DEBUG, "dns:///shop:443: backoff reset"),
     (
@@ -69,27 +72,27 @@ LINES = [
     (
         CallRetried(**CALL, attempt=2, code="UNAVAILABLE", delay=0.5, source=WaitSource.SCHEDULE, trace_id=TRACE),
         logging.INFO,
-        f"{PLACE} failed at attempt 2, UNAVAILABLE; next in 0.5 s (schedule); trace {TRACE}",
+        f"{PLACE} failed on attempt 2, UNAVAILABLE; next in 0.5 s (schedule); trace {TRACE}",
     ),
     (
         CallRetried(**CALL, attempt=1, code="RESOURCE_EXHAUSTED", delay=7.0, source=WaitSource.RETRY_AFTER),
         logging.INFO,
-        f"{PLACE} failed at attempt 1, RESOURCE_EXHAUSTED; next in 7 s (retry-after)",
+        f"{PLACE} failed on attempt 1, RESOURCE_EXHAUSTED; next in 7 s (retry-after)",
     ),
     (
         CallExhausted(**CALL, attempt=5, code="UNAVAILABLE", reason=Reason.ATTEMPTS, took=12.345, trace_id=TRACE),
         logging.WARNING,
-        f"{PLACE} given up at attempt 5 after 12.3 s, UNAVAILABLE: no attempts are left; trace {TRACE}",
+        f"{PLACE} gave up after attempt 5 and 12.3 s, UNAVAILABLE: no attempts are left; trace {TRACE}",
     ),
     (
         CallExhausted(**CALL, attempt=1, code="UNAVAILABLE", reason=Reason.STOPPED, took=0.25),
         logging.WARNING,
-        f"{PLACE} given up at attempt 1 after 0.25 s, UNAVAILABLE: the server asked for no retry",
+        f"{PLACE} gave up after attempt 1 and 0.25 s, UNAVAILABLE: the server asked the client not to retry",
     ),
     (
         CallSucceeded(**CALL, attempt=3, took=1.5),
         logging.DEBUG,
-        f"{PLACE} succeeded at attempt 3 after 1.5 s",
+        f"{PLACE} succeeded on attempt 3 after 1.5 s",
     ),
 ]
 
@@ -105,9 +108,9 @@ KINDS = kinds(events, events.ConnectionEvent) | kinds(calls, calls.CallEvent)
 
 @pytest.mark.parametrize(("event", "level", "line"), LINES)
 def test_line(caplog, event, level, line):
-    """CH-11, RT-6: each event is one line: WARNING for a call given up, INFO for what a person on call wants to know.
+    """CH-11, RT-6: each event is logged as one line: a call that gave up at WARNING, a failure or a recovery at INFO.
 
-    The rest is DEBUG.
+    All other lines are at DEBUG.
     """
     with caplog.at_level(logging.DEBUG, "grpc_backoff"):
         log_event(event)
@@ -116,13 +119,13 @@ def test_line(caplog, event, level, line):
 
 
 def test_every_kind():
-    """CH-11, RT-11: the table above has every kind of event that there is."""
+    """CH-11, RT-11: `LINES` contains every kind of event."""
     assert {type(event) for event, _, _ in LINES} == KINDS
 
 
 @pytest.mark.parametrize("event", [event for event, _, _ in LINES], ids=lambda event: type(event).__name__)
 def test_fields(caplog, event):
-    """RT-11: each record has the same attributes, so that a format may name them; None where there is nothing."""
+    """RT-11: every record has the same attributes, so a format string can use them; unused ones are None."""
     with caplog.at_level(logging.DEBUG, "grpc_backoff"):
         log_event(event)
 
@@ -140,7 +143,7 @@ def test_fields(caplog, event):
 
 
 def test_every_source_and_reason(caplog):
-    """RT-11: who said how long to wait, and why there was no further attempt, stand in the line in words."""
+    """RT-11: the line says what determined the wait, or why there was no further attempt."""
     caplog.set_level(logging.DEBUG, logger="grpc_backoff")
     for source in WaitSource:
         log_event(CallRetried(**CALL, attempt=1, code="UNAVAILABLE", delay=0.0, source=source))
@@ -151,7 +154,7 @@ def test_every_source_and_reason(caplog):
 
 
 def test_nothing_for_the_first_try(caplog):
-    """RT-11: a call that succeeds at its first attempt leaves no line at any level."""
+    """RT-11: a call that succeeds at its first attempt is not logged at any level."""
     with caplog.at_level(1, "grpc_backoff"):
         log_event(QUIET)
 
@@ -159,7 +162,7 @@ def test_nothing_for_the_first_try(caplog):
 
 
 def test_nothing_below_level(caplog):
-    """CH-11: with the usual level a first connection that goes well says nothing, nor does a call that did well."""
+    """CH-11: at INFO, neither a first connection nor a successful call is logged."""
     with caplog.at_level(logging.INFO, "grpc_backoff"):
         log_event(events.AttemptStarted(**COMMON, attempt=1, limit=20.0))
         log_event(events.Connected(**COMMON, attempt=1, took=0.25, connections=1))
@@ -169,7 +172,7 @@ def test_nothing_below_level(caplog):
 
 
 def test_percent_signs(caplog):
-    """CH-11: names and reasons are passed on as they are, also those that look like a format."""
+    """CH-11: percent signs and braces in names and reasons are logged unchanged."""
     failure = Failure(Stage.RESOLVE, "100% %s {0}")
     named = COMMON | {"method": "/%d/%s", "target": "%s:1"}
     with caplog.at_level(logging.INFO, "grpc_backoff"):
@@ -177,12 +180,12 @@ def test_percent_signs(caplog):
         log_event(CallExhausted(**named, attempt=1, code="%x", reason=Reason.BUDGET, took=0.0, trace_id="%f"))
 
     assert "resolve: 100% %s {0};" in caplog.text
-    assert "%s:1: /%d/%s given up at attempt 1 after 0 s, %x: the retry budget is used up; trace %f" in caplog.text
+    assert "%s:1: /%d/%s gave up after attempt 1 and 0 s, %x: the retry budget is used up; trace %f" in caplog.text
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS, key=lambda kind: kind.__name__))
 def test_nothing_sensitive(kind):
-    """RT-11: events have nothing to log that is sensitive: numbers, names, codes, and the failure in words."""
+    """RT-11: events have no fields for sensitive data."""
     connections = {"channel", "limit", "failure", "retry_in", "connections", "lived", "counted_as_failure", "joined"}
     shared = {"attempt_id", "elsewhere"}
     of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id", "call_id"}
@@ -197,14 +200,14 @@ def test_nothing_sensitive(kind):
 
 
 def test_a_recovery_at_the_first_attempt_is_info(caplog):
-    """CH-11: a connection made anew is news, also when the first attempt made it."""
+    """CH-11: a new connection after a loss is logged at INFO, even if the first attempt succeeds."""
     caplog.set_level(logging.DEBUG, logger="grpc_backoff")
     log_event(events.Connected(**COMMON, attempt=1, took=0.25, connections=2))
     assert [record.levelno for record in caplog.records] == [logging.INFO]
 
 
 def test_the_page(caplog):
-    """RT-11: the lines on the page about telemetry are such as are logged, and it names every attribute."""
+    """RT-11: the example lines in docs/telemetry.md are exactly what is logged, and the page names every attribute."""
     logs = PAGE.partition("\n## Logs\n")[2].partition("\n## ")[0]
     failed, exhausted = (
         next(event for event, *_ in LINES if isinstance(event, kind)) for kind in (events.AttemptFailed, CallExhausted)

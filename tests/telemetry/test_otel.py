@@ -1,4 +1,4 @@
-"""The metrics as the SDK's reader gets them, from made events; `test_otel_channels.py` has those of real channels."""
+"""The metrics as OpenTelemetry's SDK reads them, from artificial events. `test_otel_channels.py` uses real channels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ A94 = [
     ("grpc.subchannel.disconnections", "counter", "{disconnection}", {"grpc.target", "grpc.disconnect_error"}),
     ("grpc.subchannel.open_connections", "up-down counter", "{connection}", {"grpc.target"}),
 ]
-"""gRFC A94's table, without the labels of load balancing and security, all optional."""
+"""The table of gRFC A94, without the optional labels for load balancing and security."""
 TARGETS = [
     "127.0.0.1:50051",
     "[::1]:80",
@@ -52,7 +52,7 @@ TARGETS = [
 
 @pytest.mark.parametrize(("name", "its_kind", "unit", "labels"), A94)
 def test_connections_as_in_a94(reading, metrics, name, its_kind, unit, labels):
-    """CH-11: what gRFC A94 names has its name under our prefix, its kind, its unit and its labels."""
+    """CH-11: metrics that gRFC A94 defines have its kinds, units and labels, and its names with our prefix."""
     channels = ChannelKey(), ChannelKey()
     tell(metrics, *connection_events(*channels))
 
@@ -62,7 +62,7 @@ def test_connections_as_in_a94(reading, metrics, name, its_kind, unit, labels):
 
 
 def test_the_page_has_every_metric(reading, metrics):
-    """RT-12: the table of the page about telemetry is what is registered: names, kinds, units and labels."""
+    """RT-12: the table in docs/telemetry.md lists every registered metric, with its kind, unit and labels."""
     channels = ChannelKey(), ChannelKey()
     tell(metrics, *connection_events(*channels), *call_events())
     registered = {
@@ -86,7 +86,7 @@ def test_the_page_has_every_metric(reading, metrics):
 
 
 def test_the_page_has_every_value_of_a_label():
-    """RT-12: the page says which values the labels can have."""
+    """RT-12: docs/telemetry.md lists every value that a label can have."""
     values = PAGE.partition("\n## Labels\n")[2].partition("\n## ")[0]
     every = [source.name.lower() for source in WaitSource] + [reason.name.lower() for reason in Reason]
     every += [otel.SHUTDOWN, otel.UNKNOWN, "1", f"{otel.LAST_ATTEMPT}+"]
@@ -94,7 +94,7 @@ def test_the_page_has_every_value_of_a_label():
 
 
 async def test_the_page_runs():
-    """RT-12: what a user copies runs as it stands; only the address is another."""
+    """RT-12: the example in docs/telemetry.md runs unchanged, except for its address."""
     code = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
     async with serving() as port:
         names = {}
@@ -105,7 +105,7 @@ async def test_the_page_runs():
 
 
 def test_buckets(reading, metrics):
-    """RT-12: histograms come with buckets for waits: a pushback of 0 and MAX_BACKOFF with its jitter have their own."""
+    """RT-12: the histograms have buckets for waits, from 0 to beyond MAX_BACKOFF with jitter."""
     channels = ChannelKey(), ChannelKey()
     tell(metrics, *connection_events(*channels), *call_events())
     histograms = [metric for metric in reading.metrics().values() if kind(metric) == "histogram"]
@@ -116,13 +116,13 @@ def test_buckets(reading, metrics):
     assert otel.DELAYS[0] == 0
     assert otel.DELAYS[-2] < 120 * 1.2 < otel.DELAYS[-1]
     assert sorted(set(otel.DELAYS)) == list(otel.DELAYS)
-    listed = re.search(r"use these buckets: ([^s]*) s\.", PAGE)[1]
+    listed = re.search(r"use these bucket boundaries: ([^s]*) s\.", PAGE)[1]
     assert [float(bound) for bound in re.findall(r"[\d.]+", listed)] == list(otel.DELAYS)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_targets_as_grpc_has_them(reading, metrics, target):
-    """CH-11: the label grpc.target is what grpc's own metrics have there (A66): with its scheme."""
+    """CH-11: the label `grpc.target` has the same value as in grpc's own metrics (A66), including the scheme."""
     with grpc.insecure_channel(target) as channel:
         canonical = channel._channel.target().decode()
     key = ChannelKey()
@@ -132,7 +132,7 @@ def test_targets_as_grpc_has_them(reading, metrics, target):
 
 
 def test_one_target_written_in_two_ways(reading, metrics):
-    """CH-11: what has one label is one series, and adds up."""
+    """CH-11: two spellings of a target have the same label, and their connections add up."""
     keys = ChannelKey(), ChannelKey()
     for key, target in zip(keys, ("shop:1", "dns:///shop:1"), strict=True):
         tell(metrics, events.Connected(**about(key, target), took=0.1, connections=1))
@@ -141,7 +141,7 @@ def test_one_target_written_in_two_ways(reading, metrics):
 
 
 def test_an_eager_channel_that_is_held_back(reading, metrics):
-    """CB-7, CH-11: a wait after a connection that was no failure shows in the gauge, and is no backoff delay."""
+    """CB-7, CH-11: if an eager channel waits after a loss that was not a failure, only the gauge shows the wait."""
     key, lost = ChannelKey(), Failure(Stage.ESTABLISHED, "lost")
     told = events.Disconnected(**about(key), failure=lost, lived=0.1, counted_as_failure=False, retry_in=60.0)
     tell(metrics, told)
@@ -151,7 +151,7 @@ def test_an_eager_channel_that_is_held_back(reading, metrics):
 
 
 def test_retries(reading, metrics):
-    """RT-12: retries are counted by the attempt that failed, and their waits by who asked for them."""
+    """RT-12: retries are counted by the number of the failed attempt, and their waits by source."""
     tell(
         metrics,
         *(CallRetried(**call(1), code="UNAVAILABLE", delay=0.25, source=WaitSource.SCHEDULE) for _ in range(3)),
@@ -172,7 +172,7 @@ def test_retries(reading, metrics):
 
 
 def test_server_delays(reading, metrics):
-    """RT-12, RT-3: waits that a server asked for are counted; what it asked for and what was waited are two."""
+    """RT-12, RT-3: waits requested by a server are counted; requested and actual waits have separate histograms."""
     for source, delay, asked in (
         (WaitSource.PUSHBACK, 0.0, 0.0),
         (WaitSource.RETRY_INFO, 3.0, 1.0),
@@ -200,7 +200,7 @@ def test_server_delays(reading, metrics):
 
 
 def test_ends_of_calls(reading, metrics):
-    """RT-12, RT-6: successes are counted by their attempt, the first too; calls given up by code and reason."""
+    """RT-12, RT-6: successes are counted by attempt, including the first; calls that gave up, by code and reason."""
     tell(metrics, *(CallSucceeded(**call(attempt), took=0.1) for attempt in (1, 1, 1, 3)))
     for reason in Reason:
         tell(metrics, CallExhausted(**call(5), code="UNAVAILABLE", took=9.0, reason=reason))
@@ -218,7 +218,7 @@ def test_ends_of_calls(reading, metrics):
 
 
 def test_endless_retries_have_few_series(reading, metrics):
-    """RT-12: the label of the attempt has ten values, however long a call is retried; the last has all the others."""
+    """RT-12: the attempt label has ten values, of which the last covers all the rest."""
     for attempt in range(1, 1001):
         tell(metrics, CallRetried(**call(attempt), code="UNAVAILABLE", delay=0.1, source=WaitSource.SCHEDULE))
         tell(metrics, CallSucceeded(**call(attempt), took=0.1))
@@ -230,7 +230,7 @@ def test_endless_retries_have_few_series(reading, metrics):
 
 
 def test_two_listeners_of_one_provider(reading, metrics):
-    """RT-12: a second listener for the same provider is as good as the first, for the gauges too."""
+    """RT-12: events from two listeners with the same provider add up, including in the gauges."""
     first, second = ChannelKey(), ChannelKey()
     tell(metrics, events.Connected(**about(first), took=0.1, connections=1))
     tell(Metrics(reading.provider), events.Connected(**about(second), took=0.1, connections=1))
@@ -240,7 +240,7 @@ def test_two_listeners_of_one_provider(reading, metrics):
 
 
 def test_providers_are_apart(reading, metrics):
-    """RT-12: what is recorded for one provider does not show in another."""
+    """RT-12: metrics recorded with one provider do not appear in another."""
     other, channels = Reading(), (ChannelKey(), ChannelKey())
     tell(metrics, *connection_events(*channels))
     silent = Metrics(other.provider)
@@ -251,7 +251,7 @@ def test_providers_are_apart(reading, metrics):
 
 
 def test_a_provider_is_not_kept():
-    """RT-12: a provider that its program lets go is not held here."""
+    """RT-12: the library does not keep a provider alive after the program has dropped it."""
     reading = Reading()
     Metrics(reading.provider)
     reading.provider.shutdown()
@@ -262,7 +262,7 @@ def test_a_provider_is_not_kept():
 
 
 def test_without_an_sdk():
-    """RT-12: with the API alone the listener takes every event, does nothing, and keeps of a channel nothing."""
+    """RT-12: without an SDK, the listener accepts every event, does nothing, and holds no reference to a channel."""
     said = run("""
         import sys
         from grpc_backoff.connection import events
@@ -284,7 +284,7 @@ def test_without_an_sdk():
 
 
 def test_the_global_provider():
-    """RT-12: without a provider the global one is taken, also where it is set later; the gauges know both times."""
+    """RT-12: by default the global provider is used, even if it is set later, and no connection is missed."""
     said = run("""
         from opentelemetry import metrics as api
         from grpc_backoff import ChannelKey
@@ -304,7 +304,7 @@ def test_the_global_provider():
 
 
 def test_without_the_extra(monkeypatch):
-    """RT-12: without OpenTelemetry's API the module says what to install."""
+    """RT-12: without OpenTelemetry's API, importing the module raises an error that says what to install."""
     monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
     monkeypatch.delitem(sys.modules, "grpc_backoff.telemetry.otel")
     with pytest.raises(MissingExtra, match=r"pip install 'grpc-backoff\[otel\]'"):

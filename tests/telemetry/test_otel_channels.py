@@ -1,4 +1,4 @@
-"""The metrics of real channels to real servers: what they read while connections come, go, fail and are forgotten."""
+"""The metrics of real channels and servers, while connections are made, lost, refused and dropped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A94_DISCONNECT_ERRORS = {
     "socket error",
     "unknown",
 }
-"""All of A94's that are not `GOAWAY <ERROR_CODE>`."""
+"""All values in gRFC A94 except `GOAWAY <ERROR_CODE>`."""
 
 
 async def until(condition):
@@ -41,7 +41,7 @@ def drop(channels):
 
 
 async def test_connect_and_close(reading, metrics):
-    """CH-11, CB-10: a connection stands while it stands; closing its channel ends it, as A94 has it, and is no loss."""
+    """CH-11, CB-10: an open connection is counted until its channel is closed, which counts as a disconnection."""
     async with serving() as port:
         where = (f"dns:///127.0.0.1:{port}",)
         async with aio.insecure_channel(f"127.0.0.1:{port}", listeners=[metrics]) as channel:
@@ -58,7 +58,7 @@ async def test_connect_and_close(reading, metrics):
 
 @pytest.mark.parametrize("asks", [True, False])
 async def test_a_connection_outlives_the_channel_that_made_it(reading, metrics, asks):
-    """SH-7: a shared connection is counted while one of its channels is open, whichever of them came first."""
+    """SH-7: a shared connection is counted while any of its channels is open, even if its first channel is closed."""
     async with serving() as port:
         where = (f"dns:///127.0.0.1:{port}",)
         first = aio.insecure_channel(f"127.0.0.1:{port}", listeners=[metrics])
@@ -78,7 +78,7 @@ async def test_a_connection_outlives_the_channel_that_made_it(reading, metrics, 
 
 
 async def test_a_peer_that_refuses(reading, metrics):
-    """CH-11: each failed attempt counts, its wait is in the histogram, and the gauge runs down to the next."""
+    """CH-11: a failed attempt and its wait are in the metrics, and the gauge counts down to the next attempt."""
     async with serving() as port, FlakyFront(upstream=("127.0.0.1", port)) as front:
         await front.refuse()
         where = (f"dns:///{front.target}",)
@@ -102,7 +102,7 @@ async def test_a_peer_that_refuses(reading, metrics):
 
 
 async def test_closed_while_it_waits(reading, metrics):
-    """CB-10: a channel that is closed in its backoff has no next attempt, and lost no connection."""
+    """CB-10: a channel that is closed during its backoff has no next attempt, and no disconnection."""
     async with FlakyFront() as front:
         await front.refuse()
         async with aio.insecure_channel(front.target, SLOW, listeners=[metrics]) as channel:
@@ -113,7 +113,7 @@ async def test_closed_while_it_waits(reading, metrics):
 
 
 async def test_a_rolling_restart(reading, metrics):
-    """CH-6, CH-11: a server that goes and its successor on the port are a disconnection and two connections."""
+    """CH-6, CH-11: each server that replaces another on the same port causes a disconnection and a new connection."""
     async with FlakyFront(upstream=("127.0.0.1", 0)) as front:
         where = (f"dns:///{front.target}",)
         async with aio.insecure_channel(front.target, QUICK, listeners=[metrics]) as channel:
@@ -131,7 +131,7 @@ async def test_a_rolling_restart(reading, metrics):
 
 
 async def test_a_peer_that_flaps(reading, metrics):
-    """CB-8, CH-11: a peer that hangs up behind its SETTINGS makes as many ends as connections, and the waits show."""
+    """CB-8, CH-11: if a peer hangs up after SETTINGS, each connection is followed by a disconnection and a wait."""
     options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc_backoff.stable_after", 60.0)]
     async with FlakyFront(settings_then_close(0.05)) as front:
         where = (f"dns:///{front.target}",)
@@ -150,7 +150,7 @@ async def test_a_peer_that_flaps(reading, metrics):
 
 
 async def test_several_channels_to_one_server(reading, metrics):
-    """CH-11: one listener serves many channels; their connections add up, and each leaves with its channel."""
+    """CH-11: one listener can serve many channels; their connections add up, and closing a channel removes its own."""
     async with serving() as port, asyncio.timeout(60):
         target, where = f"127.0.0.1:{port}", (f"dns:///127.0.0.1:{port}",)
         channels = [aio.insecure_channel(target, OWN, listeners=[metrics]) for _ in range(5)]
@@ -166,7 +166,7 @@ async def test_several_channels_to_one_server(reading, metrics):
 
 
 async def test_channels_that_share_a_connection(reading, metrics):
-    """SH-7: a connection that five channels share is one, until the last of them is closed; its attempt is one too."""
+    """SH-7: a connection shared by five channels counts once until the last is closed, and its attempt counts once."""
     async with serving() as port, asyncio.timeout(60):
         target, where = f"127.0.0.1:{port}", (f"dns:///127.0.0.1:{port}",)
         channels = [aio.insecure_channel(target, listeners=[metrics]) for _ in range(5)]
@@ -180,7 +180,7 @@ async def test_channels_that_share_a_connection(reading, metrics):
 
 
 async def test_a_listener_that_came_late(reading, metrics):
-    """CH-11: a connection that was made unheard is not subtracted when it ends."""
+    """CH-11: if a listener was added after a connection was made, it does not subtract that connection when it ends."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         async with asyncio.timeout(30):
             await channel.channel_ready()
@@ -191,7 +191,7 @@ async def test_a_listener_that_came_late(reading, metrics):
 
 
 async def test_a_dropped_channel(reading, metrics):
-    """CB-10: a channel that is dropped without `close` ends its connection as a closed one does; nothing keeps it."""
+    """CB-10: dropping a channel without `close` ends its connection like `close`, and no metric keeps it alive."""
     async with serving() as port:
         where = (f"dns:///127.0.0.1:{port}",)
         channels = [aio.insecure_channel(f"127.0.0.1:{port}", listeners=[metrics])]
@@ -208,9 +208,9 @@ async def test_a_dropped_channel(reading, metrics):
 
 
 def test_a_channel_that_outlived_its_loop():
-    """CB-10: where the event loop is closed nobody is told of an end; the connection still goes with the channel.
+    """CB-10: if the event loop is already closed, there is no event, but the gauge drops the channel's connection.
 
-    In a process of its own: grpcio is not at ease with what a closed loop leaves behind.
+    The test runs in another process, because grpcio can misbehave in one whose event loop was closed early.
     """
     said = run("""
         import asyncio, concurrent.futures, gc, warnings, grpc
@@ -239,7 +239,7 @@ def test_a_channel_that_outlived_its_loop():
 
 
 async def test_a_reader_in_its_thread(reading, metrics):
-    """RT-12: a reader collects on a thread of its own while channels come and go; in the end all is told."""
+    """RT-12: a reader may collect in its own thread while channels come and go, and the final figures are exact."""
     stop, errors = threading.Event(), []
 
     def collect():

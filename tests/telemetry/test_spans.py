@@ -1,4 +1,4 @@
-"""Attempts as spans, with OpenTelemetry's own SDK and a real server."""
+"""Attempts as spans, with OpenTelemetry's SDK and a real server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def unavailable(_requests, context):
 
 @pytest.fixture
 def spans(monkeypatch):
-    """What a program exports that traces with the SDK."""
+    """Return the exporter of a program that traces with OpenTelemetry's SDK."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
@@ -34,7 +34,7 @@ def attempts(spans):
 
 @CALLS
 async def test_each_attempt_is_a_span(spans, method, style):
-    """RT-11: an attempt is a child of the call's span, the wait between two is an event of that, as gRFC A72 says."""
+    """RT-11: an attempt is a child of the call's span, and the wait between attempts is an event in it (gRFC A72)."""
     async with trying(unavailable) as service:
         with trace.get_tracer("test").start_as_current_span("call") as call:
             await finish(make(service.stub, method, style=style))
@@ -50,7 +50,7 @@ async def test_each_attempt_is_a_span(spans, method, style):
 
 
 async def test_a_wait_for_a_connection(spans):
-    """RT-7, RT-11: the wait for a connection is part of the attempt, whose span says when it was over."""
+    """RT-7, RT-11: an attempt's span includes its wait for a connection, with an event at the end of the wait."""
     async with trying() as service:
         with trace.get_tracer("test").start_as_current_span("call"):
             await finish(make(service.stub, "Unary"))
@@ -61,7 +61,7 @@ async def test_a_wait_for_a_connection(spans):
 
 
 async def test_a_cancelled_call(spans):
-    """CH-1, RT-11: the span of an attempt that is cancelled ends with it."""
+    """CH-1, RT-11: cancelling a call ends the span of its attempt."""
     async with trying() as service:
         with trace.get_tracer("test").start_as_current_span("call"):
             assert make(service.stub, "Unary").cancel()
@@ -71,7 +71,7 @@ async def test_a_cancelled_call(spans):
 
 @pytest.mark.parametrize("ready", [False, True])
 async def test_an_attempt_that_cannot_be_made(spans, ready):
-    """RT-11: the span of an attempt that grpc refuses to make ends, and not as if somebody had cancelled it."""
+    """RT-11: if grpc refuses to make an attempt, its span ends with INTERNAL, not as cancelled."""
     async with trying() as service:
         if ready:
             await service.channel.channel_ready()
@@ -82,7 +82,7 @@ async def test_an_attempt_that_cannot_be_made(spans, ready):
 
 
 async def test_no_span_without_a_recording_one(spans):
-    """RT-11: where nothing records the caller, or the call has no policy, nothing is recorded here."""
+    """RT-11: no spans are recorded if the caller has no recording span, or if the call has no policy."""
     async with trying() as service:
         await finish(make(service.stub, "Unary"))
         async with aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
@@ -92,7 +92,7 @@ async def test_no_span_without_a_recording_one(spans):
 
 
 async def test_a_tracer_that_raises_fails_no_call(spans, monkeypatch):
-    """CH-11, RT-11: what OpenTelemetry raises is not the call's."""
+    """CH-11, RT-11: an exception from OpenTelemetry does not fail the call."""
 
     def broken(*_args, **_kwargs):
         raise RuntimeError("no tracer")

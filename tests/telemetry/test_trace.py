@@ -1,4 +1,4 @@
-"""Whose trace a call is of, with OpenTelemetry and without."""
+"""Finding the trace that a call belongs to, with and without OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ REMOTE = trace.SpanContext(TRACE_ID, 0xB7AD6B7169203331, is_remote=True)
 
 @pytest.fixture
 def tracer():
-    """A tracer of the SDK's."""
+    """A tracer of OpenTelemetry's SDK."""
     provider = TracerProvider()
     yield provider.get_tracer("test")
     provider.shutdown()
 
 
 def test_the_current_span(tracer):
-    """RT-11: within a span its trace id is found, as 32 hexadecimal digits; outside there is none."""
+    """RT-11: within a span, the span's trace id is returned as 32 hexadecimal digits; outside a span, None is."""
     with tracer.start_as_current_span("outer") as span:
         expected = trace.format_trace_id(span.get_span_context().trace_id)
         assert current_trace_id() == expected
@@ -37,19 +37,19 @@ def test_the_current_span(tracer):
 
 
 def test_a_trace_from_elsewhere():
-    """RT-11: a trace that came in with a request counts, also where only the API is installed; zeros are kept."""
+    """RT-11: a trace that was received with a request counts, even without an SDK; leading zeros are kept."""
     with trace.use_span(trace.NonRecordingSpan(REMOTE)):
         assert current_trace_id() == "0af7651916cd43dd8448eb211c80319c"
 
 
 def test_an_invalid_span_is_none():
-    """RT-11: the span of a program that does not trace is no trace."""
+    """RT-11: the invalid span that exists in a program without tracing has no trace id."""
     with trace.use_span(trace.INVALID_SPAN):
         assert current_trace_id() is None
 
 
 async def test_each_task_has_its_own(tracer):
-    """RT-11: calls made side by side belong each to its own trace."""
+    """RT-11: concurrent calls each belong to the trace of their own task."""
 
     async def call():
         with tracer.start_as_current_span("call") as span:
@@ -62,7 +62,7 @@ async def test_each_task_has_its_own(tracer):
 
 
 def test_opentelemetry_is_not_imported():
-    """RT-11: to look for a trace imports nothing; without OpenTelemetry in the program there is none."""
+    """RT-11: looking for a trace does not import OpenTelemetry; if it has not been imported, there is no trace."""
     code = (
         "import sys\n"
         "from grpc_backoff.telemetry.trace import current_trace_id\n"
@@ -79,13 +79,13 @@ class _Hostile(trace.NonRecordingSpan):
 
 @pytest.mark.parametrize("module", [None, types.ModuleType("opentelemetry.trace")], ids=["blocked", "half done"])
 def test_half_imported(monkeypatch, module):
-    """RT-11: an import that is blocked, or half done in another thread, is no trace and no error."""
+    """RT-11: if OpenTelemetry's import is blocked, or unfinished in another thread, there is no trace and no error."""
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", module)
     assert current_trace_id() is None
 
 
 def test_a_span_that_raises():
-    """RT-11: what somebody's span raises stays here: no call fails for want of a trace id."""
+    """RT-11: an exception from a span is ignored; the call continues without a trace id."""
     token = context.attach(trace.set_span_in_context(_Hostile(REMOTE)))
     try:
         assert current_trace_id() is None

@@ -1,4 +1,4 @@
-"""The scripted channel: how a user tests code that makes calls, against outages that no test has the time for."""
+"""The scripted channel, with which users test their code against long outages without waiting for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT = 30.0
 
 
 async def place_orders(stub, orders):
-    """Place each order, however long it takes: the code under test."""
+    """Place each order, no matter how long it takes; this is the code under test."""
     placed = []
     for order in orders:
         reply = await stub.Unary(Message(text=order), wait_for_ready=True, timeout=300)
@@ -27,7 +27,7 @@ async def place_orders(stub, orders):
 
 
 async def test_my_code_survives_an_outage_of_a_minute():
-    """CB-4, CB-5: what a user's test looks like; the minute takes no time, and the gaps are those of the policy."""
+    """CB-4, CB-5: in this example of a user's test, a one-minute outage takes no time, and gaps follow the policy."""
     clock = FakeClock()
     connector = ScriptedConnector(clock, [Succeeds()])
     async with serving() as port, scripted_channel(connector, f"127.0.0.1:{port}") as channel:
@@ -54,18 +54,18 @@ async def test_my_code_survives_an_outage_of_a_minute():
 
 
 async def test_without_unix_sockets(monkeypatch):
-    """CH-1: where Python has no Unix sockets, as on Windows, a scripted channel reaches a server by TCP."""
+    """CH-1: a scripted channel reaches its server over TCP if Python has no Unix sockets, as on Windows."""
     clock = FakeClock()
     connector = ScriptedConnector(clock, [Succeeds()])
     async with serving() as port, scripted_channel(connector, f"127.0.0.1:{port}") as channel:
-        monkeypatch.delattr(socket, "AF_UNIX")  # only now: grpcio itself needs it on Linux
+        monkeypatch.delattr(socket, "AF_UNIX")  # not earlier: on Linux, grpcio itself needs it
         reply = EchoStub(channel).Unary(Message(text="a"), wait_for_ready=True, timeout=600)
         await clock.advance(1)
         assert (await asyncio.wait_for(reply, LIMIT)).text == "a"
 
 
 async def test_deadlines_are_on_the_clock():
-    """CB-12, CH-3: the deadline of a call that waits passes when the clock is moved past it."""
+    """CB-12, CH-3: a pending call's deadline expires when the clock is advanced past it."""
     clock = FakeClock()
     async with scripted_channel(ScriptedConnector(clock, [Hangs()]), "localhost:1") as channel:
         call = EchoStub(channel).Unary(Message(), wait_for_ready=True, timeout=10)
@@ -76,7 +76,7 @@ async def test_deadlines_are_on_the_clock():
 
 
 async def test_retries_are_on_the_clock():
-    """RT-3: so are the waits between attempts."""
+    """RT-3: the waits between a call's attempts follow the clock."""
     clock = FakeClock()
     connector = ScriptedConnector(clock, [Fails(), Succeeds()])
     async with serving() as port, scripted_channel(connector, f"127.0.0.1:{port}", retry="steps") as channel:
@@ -87,7 +87,7 @@ async def test_retries_are_on_the_clock():
 
 @pytest.mark.parametrize("graceful", [False, True])
 async def test_calls_on_a_connection_that_ends(graceful):
-    """CH-6, CH-7: a connection that breaks takes its calls with it, one that ends gracefully lets them finish."""
+    """CH-6, CH-7: a connection that breaks fails its calls; one that ends gracefully lets its calls finish."""
     clock = FakeClock()
     connector = ScriptedConnector(clock, [Succeeds()])
     async with serving() as port, scripted_channel(connector, f"127.0.0.1:{port}") as channel:
@@ -116,7 +116,7 @@ async def advancing(clock, work):
 
 
 async def test_listeners_hear_of_the_script():
-    """CH-11: events come at the moments of the clock, and a test repeats itself: the jitter is the same each time."""
+    """CH-11: events have the fake clock's times; running a script again gives the same events, including the jitter."""
 
     async def play():
         clock, heard = FakeClock(), []
@@ -133,7 +133,7 @@ async def test_listeners_hear_of_the_script():
 
 
 async def test_over_tls_and_a_unix_socket(tmp_path):
-    """CH-8: the server behind the script may be any; it is known by its own name."""
+    """CH-8: a scripted channel's server may use TLS or a Unix socket; its certificate is verified by its own name."""
     authority = trustme.CA()
     issued = authority.issue_cert("localhost")
     key, chain = issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes()
@@ -150,7 +150,7 @@ async def test_over_tls_and_a_unix_socket(tmp_path):
 
 
 async def test_nothing_behind_the_script():
-    """CH-7: where no server listens at the target, calls fail as on a connection that breaks; no task is left."""
+    """CH-7: if no server listens at the target, calls fail as on a broken connection, and no task remains."""
     clock = FakeClock()
     async with scripted_channel(ScriptedConnector(clock, [Succeeds()]), "127.0.0.1:1") as channel:
         call = EchoStub(channel).Unary(Message(), timeout=LIMIT)
@@ -161,6 +161,6 @@ async def test_nothing_behind_the_script():
 
 
 async def test_targets_without_a_socket():
-    """CH-10: there has to be somewhere to go."""
+    """CH-10: a scripted channel refuses a target that has no address to connect to."""
     with pytest.raises(OptionError, match="target='xds:///orders': expected host"):
         scripted_channel(ScriptedConnector(FakeClock(), [Succeeds()]), "xds:///orders")

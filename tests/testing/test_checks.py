@@ -1,4 +1,4 @@
-"""The checks of a connector catch one that is wrong."""
+"""`check_connector` detects a faulty connector."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grpc_backoff.testing.checks import check_connector
 
 
 class Naive:
-    """Takes an accepted TCP connection for success and forgets to close it."""
+    """Treats an accepted TCP connection as success, and closes it only at the end."""
 
     def __init__(self, target):
         self.port = int(target.rpartition(":")[2])
@@ -33,26 +33,26 @@ class Naive:
 
 
 async def test_a_connector_that_does_not_wait_for_settings_is_caught():
-    """CB-6: accepting is not success. Takes about a second of real time."""
+    """CB-6: a connector that does not wait for SETTINGS is detected. Takes about a second of real time."""
     with pytest.raises(AssertionError):
         await check_connector(Naive)
 
 
 class Hasty(Http2Connector):
-    """Gives an attempt half of its time."""
+    """Gives an attempt only half of its time."""
 
     async def connect(self, limit, *, proven=False):
         return await super().connect(limit / 2)
 
 
 async def test_a_connector_that_gives_up_before_the_limit_is_caught():
-    """CB-3: an attempt may last until its limit. Takes about four seconds of real time."""
-    with pytest.raises(AssertionError, match="an attempt does not end before its limit"):
+    """CB-3: a connector that gives up before the limit is detected. Takes about four seconds of real time."""
+    with pytest.raises(AssertionError, match="an attempt must not end before its limit"):
         await check_connector(Hasty)
 
 
 class Deaf(Http2Connector):
-    """Keeps its sockets when it is told to give up."""
+    """Ignores cancellation and keeps its socket open."""
 
     async def connect(self, limit, *, proven=False):
         kept.append(asyncio.ensure_future(super().connect(5 * limit)))
@@ -63,7 +63,7 @@ kept = []
 
 
 async def test_a_connector_that_keeps_its_socket_is_caught():
-    """CB-3: the socket is closed within 250 ms of the limit. Takes about five seconds of real time."""
+    """CB-3: a connector that keeps its socket open after the limit is detected. Takes about five seconds."""
     with pytest.raises(AssertionError, match="after the limit"):
         await check_connector(Deaf)
     for task in kept:

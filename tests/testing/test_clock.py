@@ -1,4 +1,4 @@
-"""The fake clock keeps order, and moves only when told."""
+"""The fake clock runs callbacks in order, and its time changes only on request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from grpc_backoff.testing import FakeClock
 
 
 async def test_callbacks_come_in_order_at_their_own_moment():
-    """CB-12: each callback sees the time it asked for, ties in the order of asking."""
+    """CB-12: `advance` runs each callback at its own time, and simultaneous ones in the order they were added."""
     clock, seen = FakeClock(0.0), []
     clock.call_at(2, lambda: seen.append(("b", clock.now())))
     clock.call_at(1, lambda: seen.append(("a", clock.now())))
@@ -22,7 +22,7 @@ async def test_callbacks_come_in_order_at_their_own_moment():
 
 
 async def test_a_jump_is_late_for_everything():
-    """CB-12: after a leap all that was due sees the time after it."""
+    """CB-12: `jump` moves to the new time first, and then runs every callback that was due."""
     clock, seen = FakeClock(0.0), []
     clock.call_at(1, lambda: seen.append(clock.now()))
     await clock.jump(10)
@@ -31,7 +31,7 @@ async def test_a_jump_is_late_for_everything():
 
 
 async def test_sleepers_wake_in_order():
-    """CB-12: tasks that sleep on it run between the moments."""
+    """CB-12: tasks that sleep on the clock wake in order as it advances."""
     clock, seen = FakeClock(0.0), []
 
     async def sleeper(seconds):

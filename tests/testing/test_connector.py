@@ -1,4 +1,4 @@
-"""The scripted connector does what its script says."""
+"""The scripted connector follows its script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grpc_backoff.testing import Fails, FakeClock, Hangs, ScriptedConnector, Suc
 
 
 async def test_outcomes_in_order_and_the_last_for_ever():
-    """CB-3: each attempt is kept with its start, limit and end."""
+    """CB-3: outcomes follow the script, the last outcome repeats, and each attempt is recorded."""
     clock = FakeClock(0.0)
     connector = ScriptedConnector(clock, [Succeeds(1), Fails(2)])
     first = asyncio.ensure_future(connector.connect(20))
@@ -31,7 +31,7 @@ async def test_outcomes_in_order_and_the_last_for_ever():
 
 
 async def test_a_hanging_attempt_ends_by_cancelling():
-    """CB-3: giving an attempt up is seen."""
+    """CB-3: an attempt that hangs until it is cancelled is recorded as cancelled."""
     connector = ScriptedConnector(FakeClock(), [Hangs()])
     attempt = asyncio.ensure_future(connector.connect(20))
     await asyncio.sleep(0)
@@ -42,7 +42,7 @@ async def test_a_hanging_attempt_ends_by_cancelling():
 
 
 async def test_a_connection_ends_once():
-    """CH-11: the first reason stays."""
+    """CH-11: if a connection is ended twice, the first reason is kept."""
     clock = FakeClock()
     connector = ScriptedConnector(clock, [Succeeds()])
     attempt = asyncio.ensure_future(connector.connect(20))

@@ -1,4 +1,4 @@
-"""The front does on the wire what its script says; a raw socket looks."""
+"""`FlakyFront` follows its script on the wire, as observed through a raw socket."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00
 
 
 async def look(front, *, say=PREFACE, read_for=0.3):
-    """Connect, say something, and return what came back and how it ended: closed, reset or open."""
+    """Connect, send something, and return the response and how it ended: closed, reset or open."""
     reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
     data, end = b"", "open"
     with contextlib.suppress(TimeoutError):
@@ -43,19 +43,19 @@ async def look(front, *, say=PREFACE, read_for=0.3):
 
 
 async def test_accept_close():
-    """CB-6: accepted and closed, without a byte."""
+    """CB-6: `accept_close` accepts and closes without sending a byte."""
     async with FlakyFront(accept_close) as front:
         assert await look(front, say=b"") == (b"", "closed")
 
 
 async def test_accept_reset():
-    """CB-6: accepted and reset."""
+    """CB-6: `accept_reset` accepts and resets."""
     async with FlakyFront(accept_reset) as front:
         assert await look(front, say=b"") == (b"", "reset")
 
 
 async def test_silent():
-    """CB-3: accepted, never a byte, and the end of the client is seen. Waits 0.3 s."""
+    """CB-3: `silent` accepts, sends nothing and records when the client hangs up. Waits 0.3 s."""
     async with FlakyFront(silent) as front:
         assert await look(front) == (b"", "open")
         await asyncio.sleep(0.2)
@@ -63,7 +63,7 @@ async def test_silent():
 
 
 async def test_http1_answer():
-    """CB-6: an HTTP/1.1 answer to whatever was said."""
+    """CB-6: `http1_answer` responds with HTTP/1.1."""
     async with FlakyFront(http1_answer) as front:
         data, _ = await look(front)
         assert data.startswith(b"HTTP/1.1 400 ")
@@ -71,7 +71,7 @@ async def test_http1_answer():
 
 @pytest.mark.parametrize(("behaviour", "end"), [(settings_only, "open"), (settings_then_close(0), "closed")])
 async def test_settings(behaviour, end):
-    """CB-6, CB-7: a SETTINGS frame first, then nothing or the end."""
+    """CB-6, CB-7: `settings_only` and `settings_then_close` send SETTINGS; the second then closes."""
     async with FlakyFront(behaviour) as front:
         data, ended = await look(front, say=b"" if end == "closed" else PREFACE)
         assert data[3] == SETTINGS_FRAME
@@ -79,14 +79,14 @@ async def test_settings(behaviour, end):
 
 
 async def test_slow_settings():
-    """CB-6: the server's first bytes are held back. Waits 0.5 s."""
+    """CB-6: `slow_settings` delays the server's first bytes. Waits 0.5 s."""
     async with serving() as port, FlakyFront(slow_settings(0.4), upstream=("127.0.0.1", port)) as front:
         assert (await look(front, read_for=0.2))[0] == b""
         assert (await look(front, read_for=2))[0][3] == SETTINGS_FRAME
 
 
 async def test_refuse_and_listen_again_on_the_same_port():
-    """CB-4: refused while it does not listen, accepted again after, always the same port."""
+    """CB-4: `refuse` and `listen` keep the same port."""
     async with FlakyFront(silent) as front:
         port = front.port
         for _ in range(2):
@@ -99,7 +99,7 @@ async def test_refuse_and_listen_again_on_the_same_port():
 
 
 async def test_break_all_resets_what_stands():
-    """CB-6: every standing connection is reset at once."""
+    """CB-6: `break_all` resets every open connection at once."""
     async with FlakyFront(silent) as front:
         looks = [asyncio.ensure_future(look(front, read_for=5)) for _ in range(3)]
         while len(front.visits) < 3:
@@ -111,7 +111,7 @@ async def test_break_all_resets_what_stands():
 
 @pytest.mark.parametrize("turns", range(6))
 def test_front_that_ends_as_clients_come(turns):
-    """CB-10: a front that ends within a few turns of the loop leaves no socket of those that come just then."""
+    """CB-10: a front that is closed just as clients connect leaves none of the accepted sockets open."""
     ended = []
 
     async def come_and_go():
@@ -127,6 +127,6 @@ def test_front_that_ends_as_clients_come(turns):
     open_still = [transport for transport in transports if transport._sock is not None]
     for client in clients:
         client.close()
-    gc.collect()  # a socket that is left open is a warning, and so a failure
+    gc.collect()  # an open socket would cause a warning, which fails the test
     assert all(ended)
     assert not open_still

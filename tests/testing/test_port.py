@@ -1,4 +1,4 @@
-"""A port that refuses is still taken, and what nobody accepted is reset."""
+"""A `Port` that refuses connections stays bound, and resets connections that were not yet accepted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grpc_backoff.testing.port import Port, reset
 
 @contextlib.contextmanager
 def port(host="127.0.0.1", number=0):
-    """Yield a port and the sockets that it accepts."""
+    """Yield a port and the list of sockets that it accepts."""
     accepted = []
     made = Port(host, number, accepted.append)
     try:
@@ -32,7 +32,7 @@ async def until_accepted(accepted, number):
 
 @pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1:"), ("::1", "[::1]:")])
 async def test_listens_refuses_and_listens_again(host, shown):
-    """CB-4: the number stays the same, and nobody else can take it by chance while connections are refused."""
+    """CB-4: a port keeps its number while it refuses, and no other socket can bind it."""
     with port(host) as (made, accepted):
         assert made.target == f"{shown}{made.number}"
         for turn in (1, 2):
@@ -49,10 +49,10 @@ async def test_listens_refuses_and_listens_again(host, shown):
 
 
 async def test_what_nobody_accepted_is_reset():
-    """CB-6: a connection that the kernel has let in ends by RST when the port refuses."""
+    """CB-6: a connection that has not been accepted yet is reset when the port begins to refuse."""
     with port() as (made, accepted):
         made.listen()
-        client = socket.create_connection(("127.0.0.1", made.number))  # blocks the loop, so that nobody accepts it
+        client = socket.create_connection(("127.0.0.1", made.number))  # blocks the loop, so it is not accepted
         made.refuse()
         with client, pytest.raises(ConnectionResetError):
             client.recv(1)
@@ -60,7 +60,7 @@ async def test_what_nobody_accepted_is_reset():
 
 
 async def test_refusing_lets_what_was_accepted_go_on():
-    """CB-4: connections that stand are no matter of the port, and `reset` ends them by RST."""
+    """CB-4: `refuse` does not affect accepted connections; `reset` ends them with RST."""
     with port() as (made, accepted):
         made.listen()
         reader, writer = await asyncio.open_connection("127.0.0.1", made.number)
@@ -75,7 +75,7 @@ async def test_refusing_lets_what_was_accepted_go_on():
 
 
 async def test_accepts_again_after_it_ran_out_of_descriptors(monkeypatch):
-    """IO-3: an accept that fails for want of file descriptors is tried again after a rest. Waits 0.1 s."""
+    """IO-3: if accepting fails for lack of file descriptors, it is retried after a pause. Waits 0.1 s."""
     with port() as (made, accepted):
         real, made._sock = made._sock, None
         calls = []
@@ -99,6 +99,6 @@ async def test_accepts_again_after_it_ran_out_of_descriptors(monkeypatch):
 
 
 async def test_only_addresses():
-    """CH-8: a name is refused, since it may have several addresses."""
+    """CH-8: a host name is rejected, because it may have several addresses."""
     with pytest.raises(ValueError, match="localhost"):
         Port("localhost", 0, lambda _: None)

@@ -1,4 +1,4 @@
-"""The tables of a ledger, as numbered SQL files for each database (LG-13).
+"""A ledger's tables, as numbered SQL files for each database (LG-13).
 
 Internal: programs import from `grpc_backoff.ledger`.
 """
@@ -14,7 +14,7 @@ __all__ = ["Migration", "migrations"]
 
 @record
 class Migration(NamedTuple):
-    """One numbered file: the database is at version `number` once it was applied."""
+    """One numbered SQL file, which brings the database to version `number`."""
 
     number: int
     name: str
@@ -22,7 +22,7 @@ class Migration(NamedTuple):
 
 
 def migrations(database: str) -> list[Migration]:
-    """Return the files of a database, `sqlite` or `postgres`, in their order."""
+    """Return the migrations for a database, `sqlite` or `postgres`, in order."""
     found = [file for file in files(__name__).joinpath(database).iterdir() if file.name.endswith(".sql")]
     return [
         Migration(int(file.name.partition("_")[0]), file.name.removesuffix(".sql"), file.read_text("utf-8"))

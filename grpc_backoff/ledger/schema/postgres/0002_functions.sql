@@ -1,7 +1,7 @@
--- The equivalent of the policy engine. All numbers of a policy are passed in, and so is the random number from [0, 1)
--- (LG-3): `policy` is the result of `grpc_backoff.ledger.parameters.parameters`.
+-- The policies of Python in SQL. The numbers of a policy are passed in as `policy`, which is the result of
+-- `grpc_backoff.ledger.parameters.parameters`, and so is a random number from [0, 1) (LG-3).
 
--- The wait after the n-th failure before cap and jitter; infinite if no float can hold it.
+-- The wait after the n-th failure before cap and jitter; infinite if a float cannot hold it.
 CREATE FUNCTION grpc_backoff.growth(policy jsonb, n integer) RETURNS double precision
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -31,7 +31,7 @@ EXCEPTION
         RETURN 'Infinity';
 END $$;
 
--- The largest possible wait of a decorrelated backoff before its n-th.
+-- The largest possible wait of decorrelated backoff before the n-th.
 CREATE FUNCTION grpc_backoff.largest_before(policy jsonb, n integer) RETURNS double precision
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -42,7 +42,7 @@ EXCEPTION
         RETURN 'Infinity';
 END $$;
 
--- The wait after the n-th failure. `previous` is the previous wait, from which a decorrelated backoff continues.
+-- The wait after the n-th failure. `previous` is the previous wait, from which decorrelated backoff continues.
 CREATE FUNCTION grpc_backoff.delay(
     policy jsonb, n integer, previous double precision, draw double precision
 ) RETURNS double precision
@@ -93,7 +93,8 @@ BEGIN
 END $$;
 
 -- When an operation may be attempted again: the recorded time plus the recorded backoff, which are written together. If
--- the owner died before that: the failure's time plus min(growth, cap), and at least the wait of this draw. Else NULL.
+-- the owner died before that, it is the failure's time plus min(growth, cap), or plus the drawn wait if that is longer.
+-- NULL if there is neither.
 CREATE FUNCTION grpc_backoff.next_attempt_at(
     backoff_request_seconds double precision,
     last_attempted_at timestamptz,
@@ -118,8 +119,8 @@ LANGUAGE sql IMMUTABLE AS $$
     END
 $$;
 
--- Whether operations are ready, when they became or will become ready, and why. `policies` has the parameters by the
--- text that operations store; only operations whose owner is gone need them.
+-- Whether operations are ready, when they became or will become ready, and why. `policies` maps the policies that
+-- operations store as text to parameters. Only operations whose owner is gone need them.
 CREATE FUNCTION grpc_backoff.ready(ids uuid[], policies jsonb, draw double precision)
 RETURNS TABLE (id uuid, ready boolean, at timestamptz, why text)
 LANGUAGE sql STABLE AS $$
@@ -153,7 +154,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY o.seq
 $$;
 
--- Write a backoff and its timestamp together; true if there was such an operation and it was waiting.
+-- Write a backoff and its timestamp together. Return true if there was such an operation and it was waiting.
 CREATE FUNCTION grpc_backoff.set_backoff(operation uuid, seconds double precision) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -165,7 +166,7 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Add an attempt's row, or complete that of an attempt recorded as lost; true if it was added.
+-- Add the row of an attempt, or complete it if the attempt was recorded as lost. Return true if a row was added.
 CREATE FUNCTION grpc_backoff.add_attempt(
     operation uuid, row_number integer, its_token bigint, began_at timestamptz, ended_at timestamptz, its_code text,
     its_delay double precision, its_source text
@@ -184,7 +185,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Record one success under the row's lock (LG-2). A late one counts (LG-6).
+-- Record one success under the row's lock (LG-2). A late success counts (LG-6).
 CREATE FUNCTION grpc_backoff.record_success(operation uuid, its_token bigint)
 RETURNS TABLE (new_state text, new_attempts integer, was_live boolean)
 LANGUAGE plpgsql AS $$
